@@ -1,0 +1,190 @@
+// Package policy reads the policy ConfigMap sync-operator-policy.
+//
+// It is pure: text in, a Policy or the errors of each key out.
+package policy
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Where a cluster's policy ConfigMap stands, unless the agent is told otherwise.
+const (
+	DefaultNamespace = "sync-operator"
+	DefaultName      = "sync-operator-policy"
+)
+
+// Policy is how a cluster syncs images.
+type Policy struct {
+	// Concurrency is how many imports may run at a time, 0 to v1alpha1.MaxSlots.
+	Concurrency int32
+	// RetryLimit is how often a failed import is tried again: at most
+	// RetryLimit+1 attempts are made.
+	RetryLimit int32
+	// RetryBackoff is the wait before the first retry; it doubles for each
+	// further one, up to MaxRetryBackoff, and is spread by up to a fifth.
+	RetryBackoff    time.Duration
+	MaxRetryBackoff time.Duration
+	// AttemptTimeout ends an attempt, however well it gets on.
+	AttemptTimeout time.Duration
+	// StallTimeout ends an attempt, or gives up a VolumeSnapshot, that has not
+	// got on for so long.
+	StallTimeout time.Duration
+	// MaxPriority caps spec.priority of the images.
+	MaxPriority int32
+	// ResyncLimit is how often in 24 hours the lost storage of one image is
+	// synced again.
+	ResyncLimit int32
+	// Preflight asks an HTTP source for the image before a slot is taken.
+	Preflight bool
+}
+
+// Default is the policy of an empty ConfigMap.
+func Default() Policy {
+	return Policy{
+		Concurrency:     3,
+		RetryLimit:      3,
+		RetryBackoff:    time.Minute,
+		MaxRetryBackoff: time.Hour,
+		AttemptTimeout:  6 * time.Hour,
+		StallTimeout:    15 * time.Minute,
+		MaxPriority:     0,
+		ResyncLimit:     3,
+		Preflight:       true,
+	}
+}
+
+// KeyError says what is wrong with one key of the ConfigMap.
+type KeyError struct {
+	Key     string
+	Message string
+}
+
+func (e KeyError) Error() string { return e.Key + ": " + e.Message }
+
+// field reads and writes one key of the ConfigMap.
+type field struct {
+	read  func(*Policy, string) error
+	write func(Policy) string
+}
+
+const (
+	maxRetries  = 100
+	maxPriority = 1000
+	maxDuration = 30 * 24 * time.Hour
+)
+
+var fields = map[string]field{
+	"concurrency":          number(func(p *Policy) *int32 { return &p.Concurrency }, 0, v1alpha1.MaxSlots),
+	"retryLimit":           number(func(p *Policy) *int32 { return &p.RetryLimit }, 0, maxRetries),
+	"retryBackoffDuration": duration(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
+	"maxRetryBackoff":      duration(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
+	"attemptTimeout":       duration(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
+	"stallTimeout":         duration(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
+	"maxPriority":          number(func(p *Policy) *int32 { return &p.MaxPriority }, 0, maxPriority),
+	"resyncLimit":          number(func(p *Policy) *int32 { return &p.ResyncLimit }, 0, maxRetries),
+	"preflight": {
+		read: func(p *Policy, s string) error {
+			v, err := strconv.ParseBool(s)
+			if err != nil {
+				return fmt.Errorf("%q is neither true nor false", s)
+			}
+			p.Preflight = v
+			return nil
+		},
+		write: func(p Policy) string { return strconv.FormatBool(p.Preflight) },
+	},
+}
+
+// Keys lists the keys that a policy ConfigMap may have, sorted.
+func Keys() []string {
+	keys := make([]string, 0, len(fields))
+	for k := range fields {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// Parse reads the data of a policy ConfigMap. A key that is absent has its
+// default; one that is unknown, unparsable or out of range is an error, and
+// then the whole is not to be used: half a policy is nobody's intention. The
+// errors are sorted by key.
+func Parse(data map[string]string) (Policy, []KeyError) {
+	p := Default()
+	var errs []KeyError
+	for key, text := range data {
+		f, known := fields[key]
+		if !known {
+			errs = append(errs, KeyError{key, "is not a key of the policy; keys are " + strings.Join(Keys(), ", ")})
+			continue
+		}
+		if err := f.read(&p, strings.TrimSpace(text)); err != nil {
+			errs = append(errs, KeyError{key, err.Error()})
+		}
+	}
+	if len(errs) == 0 && p.MaxRetryBackoff < p.RetryBackoff {
+		if _, set := data["maxRetryBackoff"]; set {
+			errs = append(errs, KeyError{"maxRetryBackoff", fmt.Sprintf("%s is less than retryBackoffDuration, %s", p.MaxRetryBackoff, p.RetryBackoff)})
+		} else {
+			p.MaxRetryBackoff = p.RetryBackoff
+		}
+	}
+	sort.Slice(errs, func(i, j int) bool { return errs[i].Key < errs[j].Key })
+	if len(errs) > 0 {
+		return Policy{}, errs
+	}
+	return p, nil
+}
+
+// Data writes every key of a policy; Parse(p.Data()) is p.
+func (p Policy) Data() map[string]string {
+	data := make(map[string]string, len(fields))
+	for key, f := range fields {
+		data[key] = f.write(p)
+	}
+	return data
+}
+
+func number(of func(*Policy) *int32, least, most int32) field {
+	return field{
+		read: func(p *Policy, s string) error {
+			v, err := strconv.ParseInt(s, 10, 64)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
+			case v < int64(least):
+				return fmt.Errorf("%d is too small: the least is %d", v, least)
+			case v > int64(most):
+				return fmt.Errorf("%d is too large: the most is %d", v, most)
+			}
+			*of(p) = int32(v)
+			return nil
+		},
+		write: func(p Policy) string { return strconv.Itoa(int(*of(&p))) },
+	}
+}
+
+func duration(of func(*Policy) *time.Duration, least time.Duration) field {
+	return field{
+		read: func(p *Policy, s string) error {
+			v, err := time.ParseDuration(s)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", s)
+			case v < least:
+				return fmt.Errorf("%s is too short: the least is %s", v, least)
+			case v > maxDuration:
+				return fmt.Errorf("%s is too long: the most is %s", v, maxDuration)
+			}
+			*of(p) = v
+			return nil
+		},
+		write: func(p Policy) string { return of(&p).String() },
+	}
+}

@@ -1,0 +1,87 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+func TestParse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		data     map[string]string
+		want     func(*policy.Policy)
+		wantErrs []string
+	}{
+		"empty is the default":         {want: func(*policy.Policy) {}},
+		"the proposal's keys":          {data: map[string]string{"concurrency": "5", "retryLimit": "2", "retryBackoffDuration": "5m"}, want: func(p *policy.Policy) { p.Concurrency, p.RetryLimit, p.RetryBackoff = 5, 2, 5*time.Minute }},
+		"white space is no error":      {data: map[string]string{"concurrency": " 7\n"}, want: func(p *policy.Policy) { p.Concurrency = 7 }},
+		"zero pauses":                  {data: map[string]string{"concurrency": "0"}, want: func(p *policy.Policy) { p.Concurrency = 0 }},
+		"the most":                     {data: map[string]string{"concurrency": "256"}, want: func(p *policy.Policy) { p.Concurrency = 256 }},
+		"a long backoff lifts its cap": {data: map[string]string{"retryBackoffDuration": "3h"}, want: func(p *policy.Policy) { p.RetryBackoff, p.MaxRetryBackoff = 3*time.Hour, 3*time.Hour }},
+		"preflight off":                {data: map[string]string{"preflight": "false"}, want: func(p *policy.Policy) { p.Preflight = false }},
+		"huge":                         {data: map[string]string{"concurrency": "1000"}, wantErrs: []string{"concurrency: 1000 is too large: the most is 256"}},
+		"beyond any number":            {data: map[string]string{"concurrency": "99999999999999999999"}, wantErrs: []string{"concurrency: \"99999999999999999999\" is not a whole number from 0 to 256"}},
+		"negative":                     {data: map[string]string{"concurrency": "-1"}, wantErrs: []string{"concurrency: -1 is too small: the least is 0"}},
+		"a word":                       {data: map[string]string{"concurrency": "three"}, wantErrs: []string{"concurrency: \"three\" is not a whole number from 0 to 256"}},
+		"a number without a unit":      {data: map[string]string{"retryBackoffDuration": "5"}, wantErrs: []string{"retryBackoffDuration: \"5\" is not a duration such as 30s, 5m or 1h30m"}},
+		"negative duration":            {data: map[string]string{"stallTimeout": "-5m"}, wantErrs: []string{"stallTimeout: -5m0s is too short: the least is 1s"}},
+		"a cap below what it caps":     {data: map[string]string{"retryBackoffDuration": "5m", "maxRetryBackoff": "1m"}, wantErrs: []string{"maxRetryBackoff: 1m0s is less than retryBackoffDuration, 5m0s"}},
+		"neither true nor false":       {data: map[string]string{"preflight": "maybe"}, wantErrs: []string{"preflight: \"maybe\" is neither true nor false"}},
+		"an unknown key":               {data: map[string]string{"concurency": "5"}, wantErrs: []string{"concurency: is not a key of the policy; keys are attemptTimeout, concurrency, maxPriority, maxRetryBackoff, preflight, resyncLimit, retryBackoffDuration, retryLimit, stallTimeout"}},
+		"every wrong key is named":     {data: map[string]string{"retryLimit": "x", "concurrency": ""}, wantErrs: []string{"concurrency: \"\" is not a whole number from 0 to 256", "retryLimit: \"x\" is not a whole number from 0 to 100"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, errs := policy.Parse(tt.data)
+			var texts []string
+			for _, e := range errs {
+				texts = append(texts, e.Error())
+			}
+			require.Equal(t, tt.wantErrs, texts)
+			if tt.want != nil {
+				want := policy.Default()
+				tt.want(&want)
+				assert.Equal(t, want, got)
+			} else {
+				assert.Zero(t, got, "nothing of a policy with errors is to be used")
+			}
+		})
+	}
+}
+
+func TestParseReadsWhatDataWrites(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := policy.Policy{
+			Concurrency:     rapid.Int32Range(0, 256).Draw(t, "concurrency"),
+			RetryLimit:      rapid.Int32Range(0, 100).Draw(t, "retryLimit"),
+			RetryBackoff:    time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "backoff")),
+			MaxRetryBackoff: time.Duration(rapid.Int64Range(int64(time.Hour), int64(48*time.Hour)).Draw(t, "most")),
+			AttemptTimeout:  time.Duration(rapid.Int64Range(int64(time.Second), int64(48*time.Hour)).Draw(t, "attempt")),
+			StallTimeout:    time.Duration(rapid.Int64Range(int64(time.Second), int64(48*time.Hour)).Draw(t, "stall")),
+			MaxPriority:     rapid.Int32Range(0, 1000).Draw(t, "priority"),
+			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resync"),
+			Preflight:       rapid.Bool().Draw(t, "preflight"),
+		}
+		got, errs := policy.Parse(p.Data())
+		require.Empty(t, errs)
+		require.Equal(t, p, got)
+	})
+}
+
+func TestParseNeverAcceptsMoreThanTheLedgerHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`-?[0-9]{1,25}`)).Draw(t, "concurrency")
+		p, errs := policy.Parse(map[string]string{"concurrency": text})
+		if len(errs) == 0 {
+			require.LessOrEqual(t, p.Concurrency, int32(256))
+			require.GreaterOrEqual(t, p.Concurrency, int32(0))
+		} else {
+			require.True(t, strings.HasPrefix(errs[0].Error(), "concurrency: "))
+		}
+	})
+}

@@ -112,16 +112,16 @@ func Keys() []string {
 }
 
 // Parse reads the data of a policy ConfigMap. A key that is absent has its
-// default; one that is unknown, unparsable or out of range is an error, and
-// then the whole is not to be used: half a policy is nobody's intention. The
-// errors are sorted by key.
-func Parse(data map[string]string) (Policy, []KeyError) {
-	p := Default()
-	var errs []KeyError
+// default; one that is unparsable or out of range is an error, and then the
+// whole is not to be used: half a policy is nobody's intention. Keys that it
+// does not know are returned and are no error: they can be for the hub, or for
+// a later agent. Both lists are sorted by key.
+func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
+	p = Default()
 	for key, text := range data {
 		f, known := fields[key]
 		if !known {
-			errs = append(errs, KeyError{key, "is not a key of the policy; keys are " + strings.Join(Keys(), ", ")})
+			unknown = append(unknown, key)
 			continue
 		}
 		if err := f.read(&p, strings.TrimSpace(text)); err != nil {
@@ -135,11 +135,12 @@ func Parse(data map[string]string) (Policy, []KeyError) {
 			p.MaxRetryBackoff = p.RetryBackoff
 		}
 	}
+	sort.Strings(unknown)
 	sort.Slice(errs, func(i, j int) bool { return errs[i].Key < errs[j].Key })
 	if len(errs) > 0 {
-		return Policy{}, errs
+		return Policy{}, unknown, errs
 	}
-	return p, nil
+	return p, unknown, nil
 }
 
 // Data writes every key of a policy; Parse(p.Data()) is p.

@@ -1,0 +1,56 @@
+//go:build linux
+
+package process
+
+import (
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+var interrupts struct {
+	sync.Mutex
+	installed bool
+	stops     []*func()
+}
+
+// AtInterrupt has stop run when this program gets SIGINT or SIGTERM, the latest
+// registered first; afterwards the program ends by that signal. cancel takes
+// the registration back.
+func AtInterrupt(stop func()) (cancel func()) {
+	interrupts.Lock()
+	defer interrupts.Unlock()
+	if !interrupts.installed {
+		interrupts.installed = true
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		go stopAll(signals)
+	}
+	entry := &stop
+	interrupts.stops = append(interrupts.stops, entry)
+	return func() {
+		interrupts.Lock()
+		defer interrupts.Unlock()
+		interrupts.stops = slices.DeleteFunc(interrupts.stops, func(e *func()) bool { return e == entry })
+	}
+}
+
+func stopAll(signals <-chan os.Signal) {
+	received := (<-signals).(syscall.Signal)
+	for {
+		interrupts.Lock()
+		if len(interrupts.stops) == 0 {
+			// Held for good: nothing may be started any more.
+			signal.Reset(received)
+			_ = syscall.Kill(os.Getpid(), received)
+			select {}
+		}
+		last := len(interrupts.stops) - 1
+		stop := *interrupts.stops[last]
+		interrupts.stops = interrupts.stops[:last]
+		interrupts.Unlock()
+		stop()
+	}
+}

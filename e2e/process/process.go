@@ -1,0 +1,160 @@
+//go:build linux
+
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options describe a child process. LogFile is appended to and gets both
+// outputs unless Stdout or Stderr is set.
+type Options struct {
+	Path    string
+	Args    []string
+	Env     []string // added to this program's environment
+	Dir     string
+	LogFile string
+	Stdout  io.Writer
+	Stderr  io.Writer
+}
+
+// Process is a running or finished child.
+type Process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error
+}
+
+// Start runs a program. It dies with this program, whatever ends it.
+func Start(o Options) (*Process, error) {
+	name := filepath.Base(o.Path)
+	reaper, err := theReaper()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(o.Path, o.Args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, o.Stdout, o.Stderr
+	cmd.Env = append(os.Environ(), o.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var log *os.File
+	if o.LogFile != "" {
+		log, err = os.OpenFile(o.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("opening the log of %s: %w", name, err)
+		}
+		defer log.Close()
+		if cmd.Stdout == nil {
+			cmd.Stdout = log
+		}
+		if cmd.Stderr == nil {
+			cmd.Stderr = log
+		}
+	}
+	if err := fork(cmd.Start); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", o.Path, err)
+	}
+	pid := cmd.Process.Pid
+	p := &Process{name: name, cmd: cmd, log: o.LogFile, done: make(chan struct{})}
+	watchErr := reaper.watchProcess(pid)
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+		reaper.forgetProcess(pid)
+	}()
+	if watchErr != nil {
+		p.Kill()
+		<-p.done
+		return nil, fmt.Errorf("starting %s: %w", o.Path, watchErr)
+	}
+	return p, nil
+}
+
+// forks is served by one goroutine that owns its thread and never returns:
+// Linux sends the parent-death signal when the forking *thread* ends, and Go
+// ends idle threads at will.
+var forks = sync.OnceValue(func() chan<- func() {
+	requests := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for request := range requests {
+			request()
+		}
+	}()
+	return requests
+})
+
+func fork(start func() error) error {
+	result := make(chan error, 1)
+	forks() <- func() { result <- start() }
+	return <-result
+}
+
+// Pid is the process id, which is its process group's as well.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// LogFile is where its output goes.
+func (p *Process) LogFile() string { return p.log }
+
+// Done is closed when the process has ended and was waited for.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns how the process ended, nil for exit code 0.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process and its descendants.
+func (p *Process) Signal(s syscall.Signal) error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("sending %s to %s: it has ended (%v)", s, p.name, p.err)
+	default:
+	}
+	if err := syscall.Kill(-p.Pid(), s); err != nil {
+		return fmt.Errorf("sending %s to %s (process %d): %w", s, p.name, p.Pid(), err)
+	}
+	return nil
+}
+
+// Kill ends the process at once, as a crash would. It does not wait.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL) // fails only for a process that is gone already
+}
+
+// Stop asks the process to end, waits, and kills it after the timeout. A
+// process that ends in time is stopped well whatever its exit code is.
+func (p *Process) Stop(timeout time.Duration) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		select {
+		case <-p.done:
+			return nil
+		default:
+			if !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+		}
+	}
+	_ = p.Signal(syscall.SIGCONT) // a paused process acts on no signal
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+		p.Kill()
+		<-p.done
+		return fmt.Errorf("stopping %s: killed, it had not ended within %s of SIGTERM (its log is %s)", p.name, timeout, p.log)
+	}
+}

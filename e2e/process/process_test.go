@@ -1,0 +1,140 @@
+//go:build linux
+
+package process_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/process"
+)
+
+const parentVariable = "OT_FLEET_TEST_PARENT"
+
+// TestMain lets this binary play the parent that comes to a bad end.
+func TestMain(m *testing.M) {
+	if end := os.Getenv(parentVariable); end != "" {
+		parent(end)
+	}
+	os.Exit(m.Run())
+}
+
+func parent(end string) {
+	dir, _, err := process.TempDir("ot-fleet-process-")
+	if err != nil {
+		panic(err)
+	}
+	child, err := process.Start(process.Options{Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; sleep 1000 & wait; sleep 1000"}, Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	process.AtInterrupt(func() {
+		_ = child.Stop(100 * time.Millisecond)
+		_ = os.WriteFile(os.Getenv("STOPPED"), nil, 0o600)
+	})
+	fmt.Println(dir, child.Pid())
+	switch end {
+	case "panic":
+		panic("as the test wants")
+	case "exit":
+		os.Exit(3)
+	}
+	select {}
+}
+
+func TestNothingOutlivesTheParent(t *testing.T) {
+	for _, test := range []struct {
+		end    string
+		signal syscall.Signal
+		stops  bool
+	}{
+		{end: "killed", signal: syscall.SIGKILL},
+		{end: "interrupted", signal: syscall.SIGINT, stops: true},
+		{end: "terminated", signal: syscall.SIGTERM, stops: true},
+		{end: "panic"},
+		{end: "exit"},
+	} {
+		t.Run(test.end, func(t *testing.T) {
+			t.Parallel()
+			stopped := filepath.Join(t.TempDir(), "stopped")
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), parentVariable+"="+test.end, "STOPPED="+stopped)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			line, err := bufio.NewReader(out).ReadString('\n')
+			require.NoError(t, err)
+			dir, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+			pid, err := strconv.Atoi(number)
+			require.NoError(t, err)
+			if test.signal != 0 {
+				require.NoError(t, cmd.Process.Signal(test.signal))
+			}
+			require.Error(t, cmd.Wait())
+
+			require.Eventually(t, func() bool { return !alive(pid) && groupIsEmpty(pid) }, 10*time.Second, 10*time.Millisecond, "child %d lives on", pid)
+			require.Eventually(t, func() bool {
+				_, err := os.Stat(dir)
+				return os.IsNotExist(err)
+			}, 15*time.Second, 10*time.Millisecond, "directory %s is still there", dir)
+			_, err = os.Stat(stopped)
+			require.Equal(t, test.stops, err == nil, "whether the registered stop ran")
+		})
+	}
+}
+
+// alive tells a process from the zombie that its init has not waited for.
+func alive(pid int) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil
+}
+
+func groupIsEmpty(group int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if fields[0] != "Z" && fields[2] == strconv.Itoa(group) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestStop(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	polite, err := process.Start(process.Options{Path: "/bin/sh", Args: []string{"-c", "echo ready; sleep 1000"}, LogFile: log})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(log)
+		return string(text) == "ready\n"
+	}, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, polite.Signal(syscall.SIGSTOP))
+	require.NoError(t, polite.Stop(5*time.Second), "a paused process is stopped too")
+	require.NoError(t, polite.Stop(time.Second), "stopping twice does no harm")
+
+	stubborn, err := process.Start(process.Options{Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo trapped; while :; do sleep 1; done"}, LogFile: log})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(log)
+		return strings.HasSuffix(string(text), "trapped\n")
+	}, 5*time.Second, 5*time.Millisecond)
+	require.ErrorContains(t, stubborn.Stop(50*time.Millisecond), "killed")
+	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has ended")
+
+	_, err = process.Start(process.Options{Path: "/no/such/program"})
+	require.ErrorContains(t, err, "/no/such/program")
+}

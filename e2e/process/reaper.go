@@ -1,0 +1,95 @@
+//go:build linux
+
+package process
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// reaperScript keeps the set of processes and directories it is told, one
+// operation a line, and acts when its input ends. A process that only its own
+// parent could wait for is a zombie without an /proc/*/exe: it counts as gone.
+const reaperScript = `
+trap '' INT TERM HUP QUIT
+pids=' ' dirs=
+while read -r op arg; do
+  case $op in
+    pid) pids="$pids$arg " ;;
+    gone) case $pids in *" $arg "*) pids="${pids%% $arg *} ${pids#* $arg }" ;; esac ;;
+    dir) dirs="$dirs
+$arg" ;;
+  esac
+done
+for p in $pids; do kill -s KILL -- "-$p" 2>/dev/null; done
+for p in $pids; do
+  n=0
+  while [ -e "/proc/$p/exe" ] && [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done
+done
+IFS='
+'
+for d in $dirs; do rm -rf -- "$d"; done
+`
+
+type reaper struct {
+	mu   sync.Mutex
+	pipe io.Writer
+}
+
+// theReaper starts the one reaper of this program. Its input ends when this
+// program does: the write end is close-on-exec and held by nobody else.
+var theReaper = sync.OnceValues(func() (*reaper, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making the reaper's pipe: %w", err)
+	}
+	defer read.Close()
+	cmd := exec.Command("sh", "-c", reaperScript)
+	cmd.Dir, cmd.Stdin = "/", read
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		write.Close()
+		return nil, fmt.Errorf("starting the reaper (it needs sh): %w", err)
+	}
+	return &reaper{pipe: write}, nil
+})
+
+func (r *reaper) tell(operation, argument string) error {
+	if strings.Contains(argument, "\n") {
+		return fmt.Errorf("telling the reaper about %q: a line break in it cannot be told", argument)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := fmt.Fprintf(r.pipe, "%s %s\n", operation, argument); err != nil {
+		return fmt.Errorf("telling the reaper about %s (was it killed?): %w", argument, err)
+	}
+	return nil
+}
+
+func (r *reaper) watchProcess(pid int) error { return r.tell("pid", fmt.Sprint(pid)) }
+
+// forgetProcess matters because the kernel gives process ids out again.
+func (r *reaper) forgetProcess(pid int) { _ = r.tell("gone", fmt.Sprint(pid)) }
+
+// TempDir makes a temporary directory that goes away with this program at the
+// latest, by SIGKILL too, and with remove before that.
+func TempDir(prefix string) (dir string, remove func() error, err error) {
+	r, err := theReaper()
+	if err != nil {
+		return "", nil, err
+	}
+	dir, err = os.MkdirTemp("", prefix)
+	if err != nil {
+		return "", nil, fmt.Errorf("making a temporary directory: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	if err := r.tell("dir", dir); err != nil {
+		return "", nil, fmt.Errorf("%w (and %v)", err, remove())
+	}
+	return dir, remove, nil
+}

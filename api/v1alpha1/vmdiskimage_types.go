@@ -167,8 +167,9 @@ type Failure struct {
 // RevisionStatus is what is known of one revision of an image.
 //
 // Attempts are numbered from 1 and set by value, from the slot that carried
-// them, never incremented: a repeated or late write says the same. A number is
-// never used twice in the life of an image.
+// them, never incremented: a repeated or late write says the same. They count
+// through all revisions of an image, so that no number is used twice in its
+// life.
 type RevisionStatus struct {
 	// revision is the hash of the source-defining fields.
 	// +kubebuilder:validation:MaxLength=16
@@ -212,7 +213,10 @@ type RevisionStatus struct {
 	// +optional
 	ImportedAt *metav1.Time `json:"importedAt,omitempty"`
 
-	// dataVolume and persistentVolumeClaim of the attempt, both of one name.
+	// importPhase is the phase of the DataVolume of the attempt that runs.
+	// +optional
+	ImportPhase string `json:"importPhase,omitempty"`
+	// dataVolume of the attempt, and its PersistentVolumeClaim of the same name.
 	// +optional
 	DataVolume string `json:"dataVolume,omitempty"`
 	// volumeSnapshot of the attempt, where spec.snapshotClass asks for one.
@@ -293,6 +297,9 @@ type VMDiskImageStatus struct {
 	// is written anew only when it falls below another power of ten.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
+	// lastAttempt is the highest attempt of any revision that was begun.
+	// +optional
+	LastAttempt int32 `json:"lastAttempt,omitempty"`
 	// attempts that count against the policy's retryLimit.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`

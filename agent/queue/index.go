@@ -1,0 +1,252 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Standing is how an image takes part in the queue.
+type Standing int
+
+const (
+	// Out: not in the queue.
+	Out Standing = iota
+	// Ready: may be admitted.
+	Ready
+	// Pending: it is not known yet whether it may be admitted. It holds up those
+	// behind it for up to Grace, or they would pass it.
+	Pending
+	// Skipped: waits in its place for something of its own (a backoff, a missing
+	// Secret) and is passed meanwhile.
+	Skipped
+)
+
+// Grace is how long a Pending image holds up those behind it.
+const Grace = 10 * time.Second
+
+// Item is an image in the queue.
+type Item struct {
+	Image    v1alpha1.ImageKey
+	Revision string
+	Key      v1alpha1.OrderingKey
+	Priority int32
+	Standing Standing
+	// Since is when it took this standing.
+	Since time.Time
+}
+
+// Index is the queue of a cluster in memory: who is next, and who is where. All
+// of it is worked out anew from the images after a restart. It is safe for
+// concurrent use.
+//
+// The order is a sorted slice: finding a place is a binary search, and at
+// 10,000 images an insertion moves 80 KB, which takes microseconds.
+type Index struct {
+	mu          sync.Mutex
+	items       map[types.UID]*Item
+	order       []*Item // Ready and Pending, sorted
+	maxPriority int32
+	lastTime    metav1.Time
+	lastSeq     int64
+}
+
+// NewIndex returns an empty queue.
+func NewIndex() *Index { return &Index{items: map[types.UID]*Item{}} }
+
+// compare orders two items; UID decides between keys that two leaders gave at
+// the same time.
+func (x *Index) compare(a, b *Item) int {
+	return cmp.Or(
+		cmp.Compare(min(b.Priority, x.maxPriority), min(a.Priority, x.maxPriority)),
+		a.Key.Time.Compare(b.Key.Time.Time),
+		cmp.Compare(a.Key.Sequence, b.Key.Sequence),
+		cmp.Compare(a.Image.UID, b.Image.UID),
+	)
+}
+
+// Saw keeps later keys behind one that was given before.
+func (x *Index) Saw(key v1alpha1.OrderingKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lastSeq = max(x.lastSeq, key.Sequence)
+	if key.Time.After(x.lastTime.Time) {
+		x.lastTime = key.Time
+	}
+}
+
+// NewKey gives the key of what has just arrived: behind everything that was
+// there before, whatever the clocks say.
+func (x *Index) NewKey(created metav1.Time) v1alpha1.OrderingKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if created.After(x.lastTime.Time) {
+		x.lastTime = created
+	}
+	x.lastSeq++
+	return v1alpha1.OrderingKey{Time: x.lastTime, Sequence: x.lastSeq}
+}
+
+// NewKeyByAge gives the key of what arrived while no agent ran: by its creation
+// time. Call it in the order in which the images are taken to have arrived.
+func (x *Index) NewKeyByAge(created metav1.Time) v1alpha1.OrderingKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lastSeq++
+	if created.After(x.lastTime.Time) {
+		x.lastTime = created
+	}
+	return v1alpha1.OrderingKey{Time: created, Sequence: x.lastSeq}
+}
+
+// Set puts an image where its standing says, and tells whether the first in
+// the queue may have changed by it.
+func (x *Index) Set(item Item) (headChanged bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := x.items[item.Image.UID]
+	if old != nil && old.Standing == item.Standing && old.Key == item.Key &&
+		old.Priority == item.Priority && old.Revision == item.Revision {
+		return false
+	}
+	if old != nil && old.Standing == item.Standing && old.Revision == item.Revision {
+		item.Since = old.Since
+	}
+	headChanged = x.remove(item.Image.UID)
+	if item.Standing == Out {
+		return headChanged
+	}
+	it := &item
+	x.items[item.Image.UID] = it
+	if item.Standing == Ready || item.Standing == Pending {
+		i, _ := slices.BinarySearchFunc(x.order, it, x.compare)
+		x.order = slices.Insert(x.order, i, it)
+		headChanged = headChanged || i < headDepth
+	}
+	return headChanged
+}
+
+// headDepth is how far from the front a change can matter to an admission.
+const headDepth = v1alpha1.MaxSlots
+
+// Remove takes an image out, and tells whether the first in the queue may have
+// changed by it.
+func (x *Index) Remove(uid types.UID) (headChanged bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.remove(uid)
+}
+
+func (x *Index) remove(uid types.UID) bool {
+	it := x.items[uid]
+	if it == nil {
+		return false
+	}
+	delete(x.items, uid)
+	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
+	if !found {
+		return false
+	}
+	x.order = slices.Delete(x.order, i, i+1)
+	return i < headDepth
+}
+
+// Get returns the item of an image.
+func (x *Index) Get(uid types.UID) (Item, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	it := x.items[uid]
+	if it == nil {
+		return Item{}, false
+	}
+	return *it, true
+}
+
+// Head returns the first n that may be admitted, in order. It stops at one that
+// is Pending, and then tells how long that one can still hold up the others.
+func (x *Index) Head(n int, now time.Time) (head []Item, wait time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, it := range x.order {
+		if len(head) >= n {
+			break
+		}
+		if it.Standing == Pending {
+			if left := Grace - now.Sub(it.Since); left > 0 {
+				return head, left
+			}
+			continue
+		}
+		head = append(head, *it)
+	}
+	return head, 0
+}
+
+// Position returns how many will go before an image, as the queue stands.
+func (x *Index) Position(uid types.UID) (int32, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	it := x.items[uid]
+	if it == nil {
+		return 0, false
+	}
+	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
+	return int32(i), found
+}
+
+// At returns the image at a position of the queue.
+func (x *Index) At(i int) (v1alpha1.ImageKey, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if i < 0 || i >= len(x.order) {
+		return v1alpha1.ImageKey{}, false
+	}
+	return x.order[i].Image, true
+}
+
+// SetMaxPriority caps what a priority is worth and sorts anew where that
+// changes anything.
+func (x *Index) SetMaxPriority(most int32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if most == x.maxPriority {
+		return
+	}
+	x.maxPriority = most
+	slices.SortFunc(x.order, x.compare)
+}
+
+// Stats counts the queue.
+type Stats struct {
+	Ready, Pending, Skipped int
+	// OldestSince is when the one that has waited longest in the queue arrived;
+	// zero for an empty queue.
+	OldestSince time.Time
+}
+
+// Stats counts the queue; it looks at every image in it.
+func (x *Index) Stats() Stats {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var s Stats
+	for _, it := range x.items {
+		switch it.Standing {
+		case Ready:
+			s.Ready++
+		case Pending:
+			s.Pending++
+		case Skipped:
+			s.Skipped++
+		}
+		if s.OldestSince.IsZero() || it.Key.Time.Time.Before(s.OldestSince) {
+			s.OldestSince = it.Key.Time.Time
+		}
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+# Every tool is pinned in a module of its own and run through the Go toolchain;
+# the first use builds it, later uses take it from Go's build cache.
+tool = go tool -modfile=$(1)/go.mod $(notdir $(1))
+
+CONTROLLER_GEN := $(call tool,scripts/tools/controller-gen)
+GOLANGCI_LINT  := $(call tool,scripts/tools/golangci-lint)
+HELM           := $$(go run ./e2e/binaries/build helm)
+
+VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+KUBE_VERSION := 1.36.0
+# What `make generate` writes; `make verify` fails where it differs from the commit.
+GENERATED    := api charts
+
+# Packages that start control planes are tested one beside another: two fit
+# into 8 GiB and two cores.
+TEST_FLAGS ?= -p 2 -timeout 30m
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Watch an agent sync disk images under a budget, on local control planes
+	@go run ./e2e/demo
+
+.PHONY: test
+test: ## Run all tests (needs Go, make and git only)
+	go test $(TEST_FLAGS) ./...
+
+.PHONY: test-long
+test-long: ## Run all tests, the long sweeps included
+	OT_FLEET_LONG=1 go test $(TEST_FLAGS) -timeout 120m ./...
+
+.PHONY: bench
+bench: ## Measure the figures of the README
+	@go run ./e2e/bench
+
+.PHONY: build
+build: ## Build the agent into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
+
+.PHONY: binaries
+binaries: ## Build the local control planes' binaries ahead of their first use
+	go run ./e2e/binaries/build
+
+.PHONY: generate
+generate: ## Write deepcopy code, CRDs and RBAC from the Go sources
+	rm -f charts/ot-agent/files/crds/*.yaml charts/ot-agent/files/rbac/*.yaml
+	$(CONTROLLER_GEN) object paths=./api/...
+	$(CONTROLLER_GEN) crd paths=./api/v1alpha1 output:crd:artifacts:config=charts/ot-agent/files/crds
+	$(CONTROLLER_GEN) rbac:roleName=ot-agent paths=./agent/... output:rbac:artifacts:config=charts/ot-agent/files/rbac
+
+.PHONY: lint
+lint: ## Check the Go code and its import rules
+	$(GOLANGCI_LINT) run
+
+.PHONY: lint-charts
+lint-charts: ## Check the Helm charts
+	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*
+
+.PHONY: verify
+verify: generate lint lint-charts ## Regenerate, lint, and fail unless the tree is as committed
+	@git diff --exit-code -- $(GENERATED) || \
+		{ echo 'verify: generated files differ from their sources: commit what `make generate` wrote' >&2; exit 1; }
+	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [ -z "$$new" ] || \
+		{ printf 'verify: generated files are not committed:\n%s\n' "$$new" >&2; exit 1; }

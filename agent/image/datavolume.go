@@ -1,0 +1,65 @@
+package image
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// NewDataVolume is the DataVolume of a slot. It has no owner reference: a
+// foreground deletion of the image would take it while VMs still use it.
+func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slot.Image.Namespace,
+			Name:      slot.DataVolume,
+			Labels:    Labels(slot.Image, slot.Revision, slot.Attempt),
+			Annotations: map[string]string{
+				v1alpha1.AnnotationImageName: slot.Image.Name,
+				// A WaitForFirstConsumer class would hold the slot until a VM comes.
+				"cdi.kubevirt.io/storage.bind.immediate.requested": "true",
+				"cdi.kubevirt.io/storage.deleteAfterCompletion":    "false",
+			},
+		},
+		Spec: cdiv1.DataVolumeSpec{
+			Source:      source(img.Spec),
+			ContentType: cdiv1.DataVolumeKubeVirt,
+			Storage: &cdiv1.StorageSpec{
+				Resources: corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceStorage: img.Spec.DiskSize},
+				},
+			},
+		},
+	}
+	if img.Spec.StorageClass != "" {
+		dv.Spec.Storage.StorageClassName = &img.Spec.StorageClass
+	}
+	return dv
+}
+
+func source(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
+	switch spec.SourceType {
+	case v1alpha1.SourceS3:
+		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{
+			URL: spec.URL, SecretRef: spec.SecretRef, CertConfigMap: spec.CertConfigMap,
+		}}
+	case v1alpha1.SourceRegistry:
+		registry := &cdiv1.DataVolumeSourceRegistry{URL: &spec.URL}
+		if spec.SecretRef != "" {
+			registry.SecretRef = &spec.SecretRef
+		}
+		if spec.CertConfigMap != "" {
+			registry.CertConfigMap = &spec.CertConfigMap
+		}
+		return &cdiv1.DataVolumeSource{Registry: registry}
+	case v1alpha1.SourceBlank:
+		return &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+	default:
+		return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
+			URL: spec.URL, SecretRef: spec.SecretRef, CertConfigMap: spec.CertConfigMap, Checksum: spec.Checksum,
+		}}
+	}
+}

@@ -1,0 +1,410 @@
+package image
+
+import (
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Preflight is what the source said when it was asked for the image, before
+// anything was spent on it.
+type Preflight struct {
+	// Known: it has been asked, or need not be.
+	Known bool
+	// Refused: the source definitely does not give the image.
+	Refused *v1alpha1.Failure
+	// Size of the download in bytes; 0 where it was not told.
+	Size int64
+}
+
+// Blocker is something an image needs and the cluster lacks.
+type Blocker struct {
+	Reason  v1alpha1.Reason
+	Message string
+}
+
+// View is everything that a decision on an image rests on.
+type View struct {
+	Now    time.Time
+	Image  *v1alpha1.VMDiskImage
+	Policy *policy.Policy // nil where there has never been a valid one
+	// Slots of the image in the SyncLedger.
+	Slots []v1alpha1.Slot
+	// Attempts is what exists of the image.
+	Attempts map[int32]*Objects
+	// Holders need the image.
+	Holders []string
+	// Blocker keeps the next attempt from being started; nil for none.
+	Blocker   *Blocker
+	Preflight Preflight
+	// Position in the queue, nil where it has none.
+	Position *int32
+	// ArrivalKey is the place of the current revision by when it was first seen,
+	// FreshKey a new place behind all others.
+	ArrivalKey, FreshKey v1alpha1.OrderingKey
+	// Live: all of this was read from the API server after Image was stored as it
+	// is, and not from a cache.
+	Live bool
+}
+
+// Kind of an object that belongs to an image.
+type Kind string
+
+// Kinds of objects that belong to an image.
+const (
+	DataVolume            Kind = "DataVolume"
+	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
+	VolumeSnapshot        Kind = "VolumeSnapshot"
+)
+
+// Target is one object to delete. The UID is a precondition.
+type Target struct {
+	Kind Kind
+	Name string
+	UID  types.UID
+}
+
+// Ended tells of an attempt whose outcome this decision is the first to store.
+type Ended struct {
+	Slot    v1alpha1.Slot
+	Outcome v1alpha1.Outcome
+	Failure *v1alpha1.Failure
+	// Bytes that the attempt is taken to have downloaded.
+	Bytes int64
+}
+
+// Decision is what becomes of an image. It is carried out in the order of its
+// fields; Delete only once Status is stored.
+type Decision struct {
+	// NeedsLive: decide again with a live View. Nothing else is decided.
+	NeedsLive bool
+
+	AddFinalizer   bool
+	CreateSnapshot *snapshotv1.VolumeSnapshot
+	Status         v1alpha1.VMDiskImageStatus
+	Delete         []Target
+	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
+	RemoveFinalizer bool
+
+	// AskSource: the source is to be asked for the image.
+	AskSource bool
+	// After is when to look again for what no event tells of; 0 for never.
+	After time.Duration
+
+	Ended []Ended
+}
+
+// step works out one Decision.
+type step struct {
+	View
+	d      Decision
+	st     *v1alpha1.VMDiskImageStatus
+	policy policy.Policy
+	target string
+	now    metav1.Time
+	// tearDown: marked, and seen live to be held by nobody since.
+	tearDown bool
+	// wait is what the current revision is doing or waiting for.
+	wait Blocker
+}
+
+// Decide works out what becomes of an image.
+func Decide(v View) Decision {
+	s := &step{View: v, policy: policy.Default(), target: Revision(v.Image.Spec), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	if v.Policy != nil {
+		s.policy = *v.Policy
+	}
+	v.Image.Status.DeepCopyInto(&s.d.Status)
+	s.st = &s.d.Status
+
+	s.hold()
+	s.arrive()
+	s.leave()
+	s.follow()
+	if s.st.Phase != v1alpha1.PhaseDeleting {
+		s.keep()
+	}
+	s.sweep()
+	s.finish()
+	if s.d.NeedsLive && !v.Live {
+		return Decision{NeedsLive: true}
+	}
+	s.summarize()
+	return s.d
+}
+
+// hold counts who needs the image.
+func (s *step) hold() {
+	refs := v1alpha1.References{Count: int32(len(s.Holders)), UnreferencedSince: s.st.References.UnreferencedSince}
+	const shown = 5
+	refs.Holders = append(refs.Holders, s.Holders[:min(shown, len(s.Holders))]...)
+	if refs.Count > 0 {
+		refs.UnreferencedSince = nil
+	} else if refs.UnreferencedSince == nil {
+		refs.UnreferencedSince = &s.now
+	}
+	s.st.References = refs
+}
+
+// arrive gives the current revision a place, and starts it over where a person
+// asked for that.
+func (s *step) arrive() {
+	if s.Image.DeletionTimestamp == nil && !hasFinalizer(s.Image) {
+		s.d.AddFinalizer = true
+	}
+	retry := s.Image.Annotations[v1alpha1.AnnotationRetry]
+	if len(retry) > maxRetryToken {
+		retry = retry[:maxRetryToken]
+	}
+	asked := retry != s.st.ObservedRetry
+	retargeted := s.st.Revision != s.target
+	edited := s.st.ObservedGeneration != s.Image.Generation
+	s.st.ObservedRetry = retry
+	s.st.Revision = s.target
+
+	e := find(s.st.Revisions, s.target)
+	if e == nil {
+		s.makeRoom()
+		s.st.Revisions = append([]v1alpha1.RevisionStatus{{
+			Revision:       s.target,
+			Source:         s.Image.Spec.URL,
+			OrderingKey:    s.ArrivalKey,
+			AttemptsBefore: s.st.LastAttempt,
+		}}, s.st.Revisions...)
+		s.st.QueuePosition = nil
+		return
+	}
+	if asked || retargeted || (edited && failedForGood(e)) || (edited && snapshotFailed(e)) {
+		s.startOver(e, retargeted)
+	}
+}
+
+const maxRetryToken = 1024
+
+// startOver forgets what counted against a revision. One that had left the
+// queue returns to its end, one that was backing off keeps its place.
+func (s *step) startOver(e *v1alpha1.RevisionStatus, retargeted bool) {
+	e.Resyncs, e.ResyncsSince = 0, nil
+	if snapshotFailed(e) {
+		e.Failure = nil
+		e.SnapshotSince = nil
+	}
+	if e.Outcome != v1alpha1.OutcomeFailed {
+		return
+	}
+	if failedForGood(e) || retargeted {
+		e.OrderingKey = s.FreshKey
+		s.st.QueuePosition = nil
+	}
+	e.AttemptsBefore = s.st.LastAttempt
+	e.Failure = nil
+	e.NotBefore = &s.now
+}
+
+// makeRoom keeps the list of revisions short. What is served and what is still
+// being ended stays; of the rest the oldest goes, and sweep removes what it
+// left.
+func (s *step) makeRoom() {
+	const room = 2 // for the current one, and for one that follow finds a slot of
+	for i := len(s.st.Revisions) - 1; i >= 0 && len(s.st.Revisions) > v1alpha1.MaxRevisions-room; i-- {
+		e := s.st.Revisions[i]
+		if !s.serves(e.Revision) && !s.hasSlot(e.Revision) {
+			s.st.Revisions = append(s.st.Revisions[:i], s.st.Revisions[i+1:]...)
+		}
+	}
+}
+
+// leave takes an image that is to be deleted through Terminating and Deleting.
+//
+// The mark is stored before the holders are listed live. Whoever acquires the
+// image reads the mark live, or is seen by that list (DESIGN, S2).
+func (s *step) leave() {
+	if s.Image.DeletionTimestamp == nil {
+		return
+	}
+	marked := s.Image.Status.Phase == v1alpha1.PhaseDeleting
+	switch {
+	case len(s.Holders) > 0:
+		if marked && !s.Live {
+			s.d.NeedsLive = true
+		}
+		s.st.Phase = v1alpha1.PhaseTerminating
+	case !marked:
+		s.st.Phase = v1alpha1.PhaseDeleting
+	case !s.Live:
+		s.d.NeedsLive = true
+	default:
+		s.tearDown = true
+	}
+}
+
+// follow stores what became of the attempts that have slots, and of those that
+// were begun and have lost theirs.
+func (s *step) follow() {
+	for _, slot := range s.Slots {
+		e := find(s.st.Revisions, slot.Revision)
+		if e == nil {
+			s.st.Revisions = append(s.st.Revisions, v1alpha1.RevisionStatus{
+				Revision: slot.Revision, OrderingKey: s.FreshKey, AttemptsBefore: slot.Attempt - 1,
+			})
+			e = &s.st.Revisions[len(s.st.Revisions)-1]
+		}
+		if e.AttemptEnded < slot.Attempt {
+			s.followSlot(e, slot)
+		}
+	}
+	for i := range s.st.Revisions {
+		e := &s.st.Revisions[i]
+		if e.Attempt <= e.AttemptEnded || s.hasSlot(e.Revision) {
+			continue
+		}
+		if !s.Live {
+			s.d.NeedsLive = true
+			continue
+		}
+		slot := v1alpha1.Slot{Image: KeyOf(s.Image), Revision: e.Revision, Attempt: e.Attempt, DataVolume: e.DataVolume, StartedAt: orZero(e.StartedAt)}
+		switch o := s.Attempts[e.Attempt]; {
+		case o.Complete():
+			s.succeed(e, slot)
+		case !o.Importing():
+			s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its slot and its DataVolume are gone: the SyncLedger was changed by hand or restored"})
+		default:
+			// The ledger takes it up again, or removes it.
+		}
+	}
+}
+
+func (s *step) followSlot(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
+	o := s.Attempts[slot.Attempt]
+	switch {
+	case s.tearDown:
+		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDeleted, Message: "the image is being deleted"})
+		return
+	case slot.Revision != s.target:
+		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "the source was changed while it was imported"})
+		return
+	case o == nil || o.DataVolume == nil:
+		switch {
+		case o.Complete():
+			s.succeed(e, slot)
+		case e.Attempt < slot.Attempt:
+			// Not begun: the ledger's to create.
+		case !s.Live:
+			s.d.NeedsLive = true
+		default:
+			s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: fmt.Sprintf("DataVolume %s was deleted while it was imported", slot.DataVolume)})
+		}
+		return
+	}
+	s.begin(e, slot, o.DataVolume)
+	if o.Complete() {
+		s.succeed(e, slot)
+		return
+	}
+	if f, failed := FailureOf(o); failed {
+		s.fail(e, slot, f)
+		return
+	}
+	s.watchProgress(e, slot, o)
+}
+
+// begin notes that the DataVolume of an attempt is there: from now on its
+// absence is a loss.
+func (s *step) begin(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, dv *cdiv1.DataVolume) {
+	if e.Attempt < slot.Attempt {
+		e.Attempt = slot.Attempt
+		e.DataVolume = dv.Name
+		e.VolumeSnapshot, e.SnapshotAttempt, e.SnapshotSince = "", 0, nil
+		e.NotBefore = nil
+		e.StartedAt = &slot.StartedAt
+		e.ProgressedAt = &s.now
+		e.ImportPhase = string(dv.Status.Phase)
+		s.st.Progress = string(dv.Status.Progress)
+		s.st.QueuePosition = nil
+	}
+	s.st.LastAttempt = max(s.st.LastAttempt, slot.Attempt)
+}
+
+func (s *step) succeed(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
+	e.Attempt = max(e.Attempt, slot.Attempt)
+	e.AttemptEnded = slot.Attempt
+	e.Outcome = v1alpha1.OutcomeSucceeded
+	e.Failure, e.NotBefore = nil, nil
+	e.ImportedAt = &s.now
+	e.ImportPhase = string(cdiv1.Succeeded)
+	s.st.LastAttempt = max(s.st.LastAttempt, slot.Attempt)
+	s.setBytes("100.0%")
+	s.d.Ended = append(s.d.Ended, Ended{Slot: slot, Outcome: e.Outcome, Bytes: s.st.BytesDone})
+}
+
+func (s *step) fail(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, f v1alpha1.Failure) {
+	bytes := s.st.BytesDone
+	if e.Attempt < slot.Attempt {
+		bytes = 0
+	}
+	Fail(s.st, s.Image.UID, e, slot.Attempt, f, s.policy, s.now)
+	s.d.Ended = append(s.d.Ended, Ended{Slot: slot, Outcome: e.Outcome, Failure: e.Failure, Bytes: bytes})
+}
+
+// Fail stores the failure of an attempt in a status: it is tried again after a
+// backoff while the policy allows it and waiting can help. e is the attempt's
+// entry of that status.
+func Fail(st *v1alpha1.VMDiskImageStatus, uid types.UID, e *v1alpha1.RevisionStatus, attempt int32, f v1alpha1.Failure, p policy.Policy, now metav1.Time) {
+	e.Attempt = max(e.Attempt, attempt)
+	e.AttemptEnded = attempt
+	e.Outcome = v1alpha1.OutcomeFailed
+	f.Time = now
+	e.Failure = &f
+	e.NotBefore = nil
+	if used := attempt - e.AttemptsBefore; f.Reason.HealsByWaiting() && used <= p.RetryLimit {
+		at := metav1.NewTime(now.Add(Backoff(p, uid, max(used, 1))))
+		e.NotBefore = &at
+	}
+	st.LastAttempt = max(st.LastAttempt, attempt)
+	st.Progress = ""
+	st.BytesDone = 0
+}
+
+func orZero(t *metav1.Time) metav1.Time {
+	if t == nil {
+		return metav1.Time{}
+	}
+	return *t
+}
+
+func (s *step) serves(revision string) bool {
+	return s.st.Serving != nil && s.st.Serving.Revision == revision
+}
+
+func (s *step) hasSlot(revision string) bool {
+	for i := range s.Slots {
+		if s.Slots[i].Revision == revision {
+			return true
+		}
+	}
+	return false
+}
+
+func hasFinalizer(img *v1alpha1.VMDiskImage) bool {
+	for _, f := range img.Finalizers {
+		if f == v1alpha1.FinalizerImage {
+			return true
+		}
+	}
+	return false
+}
+
+// within asks for another look after d, at the latest.
+func (s *step) within(d time.Duration) {
+	d = max(d, 10*time.Millisecond)
+	if s.d.After == 0 || d < s.d.After {
+		s.d.After = d
+	}
+}

@@ -1,0 +1,119 @@
+package image
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"strconv"
+
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Revision is the hash of what decides which bytes an image consists of and
+// where they are stored. A spec that hashes alike needs no new download.
+func Revision(spec v1alpha1.VMDiskImageSpec) string {
+	h := fnv.New64a()
+	for _, field := range []string{
+		string(spec.SourceType), spec.URL, spec.Checksum, spec.StorageClass,
+		strconv.FormatInt(spec.DiskSize.Value(), 10),
+	} {
+		_, _ = fmt.Fprintf(h, "%d:%s;", len(field), field)
+	}
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// KeyOf names an image for good.
+func KeyOf(img *v1alpha1.VMDiskImage) v1alpha1.ImageKey {
+	return v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}
+}
+
+func find(revisions []v1alpha1.RevisionStatus, revision string) *v1alpha1.RevisionStatus {
+	for i := range revisions {
+		if revisions[i].Revision == revision {
+			return &revisions[i]
+		}
+	}
+	return nil
+}
+
+// OutcomeOf returns the outcome that the image's status holds for a slot's
+// attempt, and whether it says that the attempt was begun.
+func OutcomeOf(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
+	e := find(img.Status.Revisions, slot.Revision)
+	switch {
+	case e == nil:
+		return "", false
+	case e.AttemptEnded == slot.Attempt:
+		return e.Outcome, true
+	case e.AttemptEnded > slot.Attempt:
+		return v1alpha1.OutcomeFailed, true
+	default:
+		return "", e.Attempt >= slot.Attempt
+	}
+}
+
+// StandingOf tells how an image takes part in the queue, by its status.
+func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
+	st := &img.Status
+	if st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
+		return queue.Out
+	}
+	target := Revision(img.Spec)
+	e := find(st.Revisions, target)
+	if e == nil || st.Revision != target {
+		return queue.Pending
+	}
+	if e.Outcome == v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded || failedForGood(e) {
+		return queue.Out
+	}
+	switch waitingFor(st) {
+	case v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing:
+		return queue.Ready
+	case v1alpha1.ReasonChecking:
+		return queue.Pending
+	default:
+		return queue.Skipped
+	}
+}
+
+// CandidateOf returns what would be admitted for an image that was read live.
+func CandidateOf(img *v1alpha1.VMDiskImage) (queue.Candidate, bool) {
+	if StandingOf(img) != queue.Ready {
+		return queue.Candidate{}, false
+	}
+	return queue.Candidate{
+		Image:    KeyOf(img),
+		Revision: img.Status.Revision,
+		Attempt:  img.Status.LastAttempt + 1,
+	}, true
+}
+
+// waitingFor is the reason for which a revision waits; it outlives a phase,
+// such as Terminating, that has a reason of its own.
+func waitingFor(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == v1alpha1.ConditionImported {
+			return v1alpha1.Reason(st.Conditions[i].Reason)
+		}
+	}
+	return ""
+}
+
+func failedForGood(e *v1alpha1.RevisionStatus) bool {
+	return e.Outcome == v1alpha1.OutcomeFailed && e.NotBefore == nil
+}
+
+// PreflightURL returns the URL that can be asked for the image without
+// credentials. One with a query is left alone: it may be signed for GET, and
+// then HEAD is refused although the image is there.
+func PreflightURL(spec v1alpha1.VMDiskImageSpec) (string, bool) {
+	if spec.SourceType != v1alpha1.SourceHTTP || spec.SecretRef != "" || spec.CertConfigMap != "" {
+		return "", false
+	}
+	u, err := url.Parse(spec.URL)
+	if err != nil || u.RawQuery != "" || u.User != nil || u.Host == "" {
+		return "", false
+	}
+	return spec.URL, true
+}

@@ -1,0 +1,111 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// summarize writes phase, reason, message and conditions: all in one place, and
+// all of them on every visit.
+func (s *step) summarize() {
+	st := s.st
+	st.ObservedGeneration = s.Image.Generation
+	e := find(st.Revisions, s.target)
+	if e != nil {
+		st.Attempts = max(e.Attempt, e.AttemptEnded) - e.AttemptsBefore
+	}
+	s.tellPosition()
+	if s.wait.Reason == v1alpha1.ReasonWaitingForSlot {
+		s.wait.Message = "waits for a slot"
+		if st.QueuePosition != nil {
+			s.wait.Message = fmt.Sprintf("waits for a slot; about %d images go first", *st.QueuePosition)
+		}
+	}
+	if s.wait.Reason == "" { // torn down
+		s.wait = Blocker{v1alpha1.ReasonDeleted, "nothing holds it: its storage is being removed"}
+	}
+
+	phase := v1alpha1.PhaseQueued
+	switch {
+	case s.wait.Reason == v1alpha1.ReasonReady:
+		phase = v1alpha1.PhaseSucceeded
+	case s.wait.Reason == v1alpha1.ReasonImporting || s.wait.Reason == v1alpha1.ReasonSnapshotting:
+		phase = v1alpha1.PhaseSyncing
+	case e != nil && (failedForGood(e) || snapshotFailed(e)):
+		phase = v1alpha1.PhaseFailed
+	}
+	shown := s.wait
+	switch {
+	case s.Image.DeletionTimestamp == nil:
+		st.Phase = phase
+	case st.Phase == v1alpha1.PhaseTerminating:
+		shown = Blocker{v1alpha1.ReasonReferenced, fmt.Sprintf("is to be deleted, and serves on until these let go of it: %s", s.holders())}
+	default:
+		shown = Blocker{v1alpha1.ReasonDeleted, "nothing holds it: its storage is being removed"}
+	}
+	st.Reason, st.Message = shown.Reason, shown.Message
+
+	s.setCondition(v1alpha1.ConditionReady, s.wait.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
+	imported := e != nil && e.Outcome == v1alpha1.OutcomeSucceeded && e.Attempt <= e.AttemptEnded
+	s.setCondition(v1alpha1.ConditionImported, imported, s.wait)
+	s.setCondition(v1alpha1.ConditionSnapshotReady, s.wait.Reason == v1alpha1.ReasonReady, s.wait)
+	stalled := phase == v1alpha1.PhaseFailed || needsPerson(s.wait.Reason)
+	s.setCondition(v1alpha1.ConditionStalled, stalled, shown)
+	s.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || s.Image.DeletionTimestamp != nil), shown)
+}
+
+// needsPerson tells the waits that end only when somebody does something.
+func needsPerson(r v1alpha1.Reason) bool {
+	switch r {
+	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
+		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *step) setCondition(t string, holds bool, why Blocker) {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.st.Conditions, metav1.Condition{
+		Type: t, Status: status, Reason: string(why.Reason), Message: why.Message,
+		ObservedGeneration: s.Image.Generation, LastTransitionTime: s.now,
+	})
+}
+
+// tellPosition stores the place in the queue when it is new or has fallen below
+// another power of ten: a write for each admission of each image that waits
+// would make the queue's cost grow with its square.
+func (s *step) tellPosition() {
+	switch {
+	case s.wait.Reason != v1alpha1.ReasonWaitingForSlot || s.Position == nil:
+		s.st.QueuePosition = nil
+	case s.st.QueuePosition == nil || digits(*s.Position) < digits(*s.st.QueuePosition):
+		p := *s.Position
+		s.st.QueuePosition = &p
+	}
+}
+
+func digits(n int32) int {
+	d := 0
+	for ; n > 0; n /= 10 {
+		d++
+	}
+	return d
+}
+
+func (s *step) holders() string {
+	names := strings.Join(s.st.References.Holders, ", ")
+	if more := int(s.st.References.Count) - len(s.st.References.Holders); more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return names
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+package chart_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/chart"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+)
+
+const (
+	agentNamespace = "ot-system"
+	imageNamespace = "images"
+)
+
+// server has the agent's chart installed, twice; all tests share it.
+var server client.Client
+
+func TestMain(m *testing.M) {
+	code, err := withServer(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withServer(run func() int) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	plane, err := controlplane.Start(ctx, controlplane.Options{Name: "chart"})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if stopErr := plane.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if err := installAll(ctx, plane.Config()); err != nil {
+		return 0, err
+	}
+	return run(), nil
+}
+
+func installAll(ctx context.Context, cfg *rest.Config) error {
+	known := runtime.NewScheme()
+	if err := scheme.AddToScheme(known); err != nil {
+		return err
+	}
+	if err := v1alpha1.AddToScheme(known); err != nil {
+		return err
+	}
+	var err error
+	if server, err = client.New(cfg, client.Options{Scheme: known}); err != nil {
+		return err
+	}
+	if err := server.Create(ctx, dataVolumeCRD()); err != nil {
+		return fmt.Errorf("creating a stand-in for CDI's DataVolume: %w", err)
+	}
+	for range 2 {
+		if err := chart.Install(ctx, cfg, agentChart, "agent", agentNamespace, nil); err != nil {
+			return err
+		}
+	}
+	namespace := &unstructured.Unstructured{}
+	namespace.SetAPIVersion("v1")
+	namespace.SetKind("Namespace")
+	namespace.SetName(imageNamespace)
+	return server.Create(ctx, namespace)
+}
+
+// dataVolumeCRD has the names of CDI's DataVolume and accepts every content:
+// the admission policies look at metadata only.
+func dataVolumeCRD() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "datavolumes.cdi.kubevirt.io"},
+		"spec": map[string]any{
+			"group": "cdi.kubevirt.io",
+			"scope": "Namespaced",
+			"names": map[string]any{"kind": "DataVolume", "listKind": "DataVolumeList", "plural": "datavolumes", "singular": "datavolume"},
+			"versions": []any{map[string]any{
+				"name": "v1beta1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+				}},
+			}},
+		},
+	}}
+}
+
+func dataVolume(namespace, name, imageUID string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion("cdi.kubevirt.io/v1beta1")
+	object.SetKind("DataVolume")
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	if imageUID != "" {
+		object.SetLabels(map[string]string{v1alpha1.LabelImageUID: imageUID})
+	}
+	return object
+}
+
+// newLedger creates the cluster's ledger and removes it when the test ends.
+func newLedger(t *testing.T, budget int32, dataVolumes ...string) *v1alpha1.SyncLedger {
+	t.Helper()
+	ledger := &v1alpha1.SyncLedger{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: v1alpha1.LedgerName}}
+	require.NoError(t, server.Create(t.Context(), ledger))
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if err := server.Get(ctx, client.ObjectKeyFromObject(ledger), ledger); apierrors.IsNotFound(err) {
+			return
+		}
+		ledger.Status.Slots = nil
+		assert.NoError(t, server.Status().Update(ctx, ledger))
+		assert.NoError(t, server.Delete(ctx, ledger))
+	})
+	ledger.Status = &v1alpha1.SyncLedgerStatus{Budget: budget, Slots: slots(dataVolumes...)}
+	require.NoError(t, server.Status().Update(t.Context(), ledger))
+	return ledger
+}
+
+func slots(dataVolumes ...string) []v1alpha1.Slot {
+	var all []v1alpha1.Slot
+	for _, name := range dataVolumes {
+		all = append(all, v1alpha1.Slot{
+			Image:      v1alpha1.ImageKey{Namespace: imageNamespace, Name: "image-of-" + name, UID: "uid-1"},
+			Revision:   "r1",
+			Attempt:    1,
+			DataVolume: name,
+			StartedAt:  metav1.NewTime(time.Unix(1_700_000_000, 0)),
+		})
+	}
+	return all
+}

@@ -1,0 +1,201 @@
+package chart_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pelotech/ot-fleet/e2e/chart"
+)
+
+const agentChart = "charts/ot-agent"
+
+type manifest map[string]*unstructured.Unstructured
+
+// render indexes what a chart renders to by "Kind namespace/name".
+func render(t *testing.T, namespace string, values map[string]any) manifest {
+	t.Helper()
+	objects, err := chart.Render(t.Context(), agentChart, "agent", namespace, values)
+	require.NoError(t, err)
+	all := manifest{}
+	for _, object := range objects {
+		key := object.GetKind() + " " + object.GetName()
+		if object.GetNamespace() != "" {
+			key = object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		}
+		require.NotContains(t, all, key, "two objects of one name: the second replaces the first")
+		all[key] = object
+	}
+	return all
+}
+
+func (m manifest) keys() []string {
+	var keys []string
+	for key := range m {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func TestAgentChartIsLintClean(t *testing.T) {
+	require.NoError(t, chart.Lint(t.Context(), agentChart))
+}
+
+func TestAgentChartRendersEveryTemplate(t *testing.T) {
+	assert.ElementsMatch(t, []string{
+		"CustomResourceDefinition syncledgers.pelotech.ot",
+		"CustomResourceDefinition vmdiskimages.pelotech.ot",
+		"ServiceAccount ot-system/ot-agent",
+		"ClusterRole ot-agent",
+		"ClusterRoleBinding ot-agent",
+		"Role ot-system/ot-agent",
+		"RoleBinding ot-system/ot-agent",
+		"Role sync-operator/ot-agent-policy",
+		"RoleBinding sync-operator/ot-agent-policy",
+		"Deployment ot-system/ot-agent",
+		"Namespace sync-operator",
+		"ConfigMap sync-operator/sync-operator-policy",
+		"ValidatingAdmissionPolicy ot-agent-datavolumes",
+		"ValidatingAdmissionPolicyBinding ot-agent-datavolumes",
+		"ValidatingAdmissionPolicy ot-agent-datavolume-label",
+		"ValidatingAdmissionPolicyBinding ot-agent-datavolume-label",
+		"ValidatingAdmissionPolicy ot-agent-ledger",
+		"ValidatingAdmissionPolicyBinding ot-agent-ledger",
+	}, render(t, "ot-system", nil).keys())
+}
+
+func TestAgentChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
+	keys := render(t, "ot-system", map[string]any{
+		"crds":   map[string]any{"enabled": false},
+		"policy": map[string]any{"create": false},
+	}).keys()
+	for _, key := range keys {
+		assert.NotContains(t, key, "CustomResourceDefinition")
+		assert.NotContains(t, key, "ConfigMap")
+		assert.NotContains(t, key, "Namespace ")
+	}
+	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy, whoever writes it")
+}
+
+func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
+	kept := 0
+	for key, object := range render(t, "ot-system", nil) {
+		if object.GetKind() == "CustomResourceDefinition" || object.GetKind() == "Namespace" {
+			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
+			kept++
+		}
+	}
+	assert.Equal(t, 3, kept)
+}
+
+func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
+	rendered := render(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
+	for key, object := range rendered {
+		text, err := object.MarshalJSON()
+		require.NoError(t, err)
+		for _, stranger := range []string{"agent-namespace", "policy-namespace", "sync-operator"} {
+			if object.GetKind() != "CustomResourceDefinition" {
+				assert.NotContains(t, strings.ReplaceAll(string(text), "--policy-namespace", ""), stranger, key)
+			}
+		}
+		if strings.HasSuffix(object.GetKind(), "RoleBinding") {
+			subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
+			require.NoError(t, err)
+			assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-agent", "namespace": "elsewhere"}}, subjects, key)
+		}
+	}
+	assert.Contains(t, rendered, "Role elsewhere/ot-agent")
+	assert.Contains(t, rendered, "Role rules/ot-agent-policy")
+	assert.Contains(t, rendered, "ConfigMap rules/limits")
+
+	binding := rendered["ValidatingAdmissionPolicyBinding ot-agent-datavolumes"]
+	param, _, err := unstructured.NestedStringMap(binding.Object, "spec", "paramRef")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"name": "default", "namespace": "elsewhere", "parameterNotFoundAction": "Deny"}, param)
+
+	args := agentArgs(t, rendered["Deployment elsewhere/ot-agent"])
+	assert.Contains(t, args, "--policy-namespace=rules")
+	assert.Contains(t, args, "--policy-name=limits")
+}
+
+func TestAgentChartInThePolicyNamespace(t *testing.T) {
+	rendered := render(t, "sync-operator", nil)
+	assert.NotContains(t, rendered, "Namespace sync-operator", "helm cannot create the namespace it keeps its release in")
+	assert.Contains(t, rendered, "Role sync-operator/ot-agent")
+	assert.Contains(t, rendered, "Role sync-operator/ot-agent-policy")
+}
+
+func TestAgentRulesAreLeast(t *testing.T) {
+	for key, object := range render(t, "ot-system", nil) {
+		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
+			continue
+		}
+		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
+		require.NoError(t, err)
+		require.NotEmpty(t, rules, key)
+		for _, entry := range rules {
+			rule := entry.(map[string]any)
+			for _, list := range []string{"apiGroups", "resources", "verbs"} {
+				assert.NotContains(t, rule[list], "*", "%s: %v", key, rule)
+			}
+			if object.GetKind() == "ClusterRole" {
+				assert.NotContains(t, rule["resources"], "leases", "leases are the agent's own: a Role is enough")
+				assert.NotContains(t, rule["resources"], "syncledgers", "the ledger is the agent's own: a Role is enough")
+				for _, verb := range rule["verbs"].([]any) {
+					if verb != "get" && verb != "list" && verb != "watch" {
+						assert.NotContains(t, rule["resources"], "secrets", "%v", rule)
+						assert.NotContains(t, rule["resources"], "configmaps", "%v", rule)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAgentPodIsRestricted(t *testing.T) {
+	deployment := render(t, "ot-system", nil)["Deployment ot-system/ot-agent"]
+	nonRoot, _, err := unstructured.NestedBool(deployment.Object, "spec", "template", "spec", "securityContext", "runAsNonRoot")
+	require.NoError(t, err)
+	assert.True(t, nonRoot)
+	security, _, err := unstructured.NestedMap(container(t, deployment), "securityContext")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{
+		"allowPrivilegeEscalation": false,
+		"readOnlyRootFilesystem":   true,
+		"capabilities":             map[string]any{"drop": []any{"ALL"}},
+	}, security)
+}
+
+func TestAgentChartRefusesValues(t *testing.T) {
+	for name, test := range map[string]struct {
+		values map[string]any
+		says   string
+	}{
+		"a number in the policy": {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
+		"a misspelt key":         {map[string]any{"polcy": map[string]any{}}, "polcy"},
+		"a unitless duration":    {map[string]any{"leaderElection": map[string]any{"leaseDuration": "15"}}, "/leaderElection/leaseDuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := chart.Render(t.Context(), agentChart, "agent", "ot-system", test.values)
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+func container(t *testing.T, deployment *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	require.NoError(t, err)
+	require.Len(t, containers, 1)
+	return containers[0].(map[string]any)
+}
+
+func agentArgs(t *testing.T, deployment *unstructured.Unstructured) []string {
+	t.Helper()
+	args, _, err := unstructured.NestedStringSlice(container(t, deployment), "args")
+	require.NoError(t, err)
+	return args
+}

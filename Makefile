@@ -9,11 +9,14 @@ HELM           := $$(go run ./e2e/binaries/build helm)
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 KUBE_VERSION := 1.36.0
 # What `make generate` writes; `make verify` fails where it differs from the commit.
-GENERATED    := api charts
+GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**'
 
 # Packages that start control planes are tested one beside another: two fit
 # into 8 GiB and two cores.
-TEST_FLAGS ?= -p 2 -timeout 30m
+TEST_FLAGS   ?= -p 2
+TEST_TIMEOUT ?= 30m
+
+.NOTPARALLEL:
 
 .PHONY: help
 help: ## Show this list
@@ -25,11 +28,12 @@ demo: ## Watch an agent sync disk images under a budget, on local control planes
 
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
-	go test $(TEST_FLAGS) ./...
+	go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
-test-long: ## Run all tests, the long sweeps included
-	OT_FLEET_LONG=1 go test $(TEST_FLAGS) -timeout 120m ./...
+test-long: TEST_TIMEOUT = 120m
+test-long: export OT_FLEET_LONG = 1
+test-long: test ## Run all tests, the long sweeps included
 
 .PHONY: bench
 bench: ## Measure the figures of the README
@@ -45,8 +49,8 @@ binaries: ## Build the local control planes' binaries ahead of their first use
 
 .PHONY: generate
 generate: ## Write deepcopy code, CRDs and RBAC from the Go sources
-	rm -f charts/ot-agent/files/crds/*.yaml charts/ot-agent/files/rbac/*.yaml
 	$(CONTROLLER_GEN) object paths=./api/...
+	rm -f charts/ot-agent/files/crds/*.yaml
 	$(CONTROLLER_GEN) crd paths=./api/v1alpha1 output:crd:artifacts:config=charts/ot-agent/files/crds
 	$(CONTROLLER_GEN) rbac:roleName=ot-agent paths=./agent/... output:rbac:artifacts:config=charts/ot-agent/files/rbac
 
@@ -59,8 +63,8 @@ lint-charts: ## Check the Helm charts
 	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*
 
 .PHONY: verify
-verify: generate lint lint-charts ## Regenerate, lint, and fail unless the tree is as committed
-	@git diff --exit-code -- $(GENERATED) || \
-		{ echo 'verify: generated files differ from their sources: commit what `make generate` wrote' >&2; exit 1; }
-	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [ -z "$$new" ] || \
+verify: generate lint lint-charts ## Regenerate, lint, and fail unless what is generated is committed
+	@git diff --exit-code HEAD -- $(GENERATED) || \
+		{ echo 'verify: generated files differ from their sources: commit what make generate wrote' >&2; exit 1; }
+	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || \
 		{ printf 'verify: generated files are not committed:\n%s\n' "$$new" >&2; exit 1; }

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -127,6 +129,36 @@ func (p *Process) Signal(s syscall.Signal) error {
 	}
 	return nil
 }
+
+// Pause freezes the process and returns when it no longer runs: the signal
+// alone is acted on a little later. Its descendants run on: a child frozen
+// between fork and exec would keep its parent from freezing.
+func (p *Process) Pause(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("pausing %s (process %d): %w", p.name, p.Pid(), err)
+	}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		if err != nil {
+			return fmt.Errorf("pausing %s: %w", p.name, err)
+		}
+		if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "T") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pausing %s: %w", p.name, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
 // Kill ends the process at once, as a crash would. It does not wait.
 func (p *Process) Kill() {

@@ -122,7 +122,7 @@ func TestStop(t *testing.T) {
 		text, _ := os.ReadFile(log)
 		return string(text) == "ready\n"
 	}, 5*time.Second, 5*time.Millisecond)
-	require.NoError(t, polite.Signal(syscall.SIGSTOP))
+	require.NoError(t, polite.Pause(t.Context()))
 	require.NoError(t, polite.Stop(5*time.Second), "a paused process is stopped too")
 	require.NoError(t, polite.Stop(time.Second), "stopping twice does no harm")
 

@@ -13,11 +13,19 @@ import (
 )
 
 // reaperScript keeps the set of processes and directories it is told, one
-// operation a line, and acts when its input ends. A process that only its own
-// parent could wait for is a zombie without an /proc/*/exe: it counts as gone.
+// operation a line, and acts when its input ends. A zombie counts as ended once
+// its other threads are gone: only then are its ports closed, and in a container
+// there may be nobody to wait for it.
 const reaperScript = `
 trap '' INT TERM HUP QUIT
 pids=' ' dirs=
+ended() {
+  { read -r stat < "/proc/$1/stat"; } 2>/dev/null || return 0
+  stat=${stat##*) }
+  case $stat in Z*|X*) ;; *) return 1 ;; esac
+  set -- "/proc/$1/task"/*
+  [ $# -le 1 ]
+}
 while read -r op arg; do
   case $op in
     pid) pids="$pids$arg " ;;
@@ -29,7 +37,7 @@ done
 for p in $pids; do kill -s KILL -- "-$p" 2>/dev/null; done
 for p in $pids; do
   n=0
-  while [ -e "/proc/$p/exe" ] && [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done
+  while ! ended "$p" && [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done
 done
 IFS='
 '

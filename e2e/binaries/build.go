@@ -1,0 +1,159 @@
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const progressEvery = 15 * time.Second
+
+// build returns the cached program or makes it. The cache key covers all that
+// decides the result, so an entry is never stale and never overwritten.
+func build(ctx context.Context, r recipe, source, cache string) (string, error) {
+	version, err := r.version(source)
+	if err != nil {
+		return "", err
+	}
+	goVersion, err := goVersion(ctx)
+	if err != nil {
+		return "", err
+	}
+	ldflags := "-s -w"
+	if r.stamp != nil {
+		ldflags += " " + r.stamp(version)
+	}
+	key, err := cacheKey(source, goVersion, ldflags)
+	if err != nil {
+		return "", err
+	}
+	directory := filepath.Join(cache, key)
+	path := filepath.Join(directory, string(r.name))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache directory for %s (set %s to a writable one): %w", r.name, CacheVariable, err)
+	}
+	unlock, err := lock(ctx, path+".lock", r.name)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Fprintf(os.Stderr, "building %s from %s@%s, needed for %s: not in %s yet, takes about %s\n",
+		r.name, r.module, version, r.why, cache, r.cold)
+	start := time.Now()
+	if err := compile(ctx, r, source, ldflags, path); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(os.Stderr, "built %s in %s\n", r.name, time.Since(start).Round(time.Second))
+	return path, nil
+}
+
+// compile writes to a temporary name first: a build that is cut off must not
+// leave half a program under the final one.
+func compile(ctx context.Context, r recipe, source, ldflags, path string) error {
+	partial := path + ".partial"
+	defer os.Remove(partial)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+ldflags, "-o", partial, r.pkg)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GO111MODULE=on")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+
+	start, ticker, done := time.Now(), time.NewTicker(progressEvery), make(chan error, 1)
+	defer ticker.Stop()
+	go func() { done <- cmd.Run() }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("building %s with go build %s in %s: %w\n%s", r.name, r.pkg, source, err, output.Bytes())
+			}
+			if err := os.Rename(partial, path); err != nil {
+				return fmt.Errorf("moving the built %s into the cache: %w", r.name, err)
+			}
+			return nil
+		case <-ticker.C:
+			fmt.Fprintf(os.Stderr, "building %s: %s so far\n", r.name, time.Since(start).Round(time.Second))
+		}
+	}
+}
+
+func goVersion(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking go for its version (it is needed to build the local control planes): %w", err)
+	}
+	return strings.Join(strings.Fields(string(out)), " "), nil
+}
+
+func cacheKey(source, goVersion, ldflags string) (string, error) {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s\n%s\n", goVersion, ldflags)
+	entries, err := os.ReadDir(source)
+	if err != nil {
+		return "", fmt.Errorf("hashing the tool module %s: %w", source, err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if name != "go.mod" && name != "go.sum" && !strings.HasSuffix(name, ".go") {
+			continue
+		}
+		file, err := os.Open(filepath.Join(source, name))
+		if err != nil {
+			return "", fmt.Errorf("hashing the tool module %s: %w", source, err)
+		}
+		fmt.Fprintf(hash, "%s\n", name)
+		_, err = io.Copy(hash, file)
+		file.Close()
+		if err != nil {
+			return "", fmt.Errorf("hashing %s of the tool module %s: %w", name, source, err)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+// lock keeps other processes from building the same program. The kernel drops
+// it with its holder, so a killed build never blocks the next one.
+func lock(ctx context.Context, path string, name Name) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("locking the build of %s: %w", name, err)
+	}
+	told, ticker := false, time.NewTicker(200*time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			file.Close()
+			return nil, fmt.Errorf("locking the build of %s by %s: %w", name, path, err)
+		}
+		if !told {
+			fmt.Fprintf(os.Stderr, "waiting for another process that is building %s\n", name)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("waiting for another process to build %s: %w", name, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

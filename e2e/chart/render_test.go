@@ -70,7 +70,7 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 func TestAgentChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 	keys := render(t, "ot-system", map[string]any{
 		"crds":   map[string]any{"enabled": false},
-		"policy": map[string]any{"create": false},
+		"policy": map[string]any{"create": false, "createNamespace": false},
 	}).keys()
 	for _, key := range keys {
 		assert.NotContains(t, key, "CustomResourceDefinition")

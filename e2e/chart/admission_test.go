@@ -83,6 +83,15 @@ func TestDataVolumesOfAFreedSlotAreRefused(t *testing.T) {
 	eventuallyRefused(t, dataVolume(imageNamespace, "dv-2", "uid-1"), refused)
 }
 
+func TestDataVolumesOfAnEndedAttemptAreRefused(t *testing.T) {
+	ledger := newLedger(t, 2, "dv-1", "dv-2")
+	eventuallyCreated(t, dataVolume(imageNamespace, "dv-2", "uid-1"))
+	require.NoError(t, server.Create(t.Context(), dataVolume(imageNamespace, "dv-1", "uid-1"), client.DryRunAll))
+	ledger.Status.Slots[0].Ended = true
+	require.NoError(t, server.Status().Update(t.Context(), ledger))
+	eventuallyRefused(t, dataVolume(imageNamespace, "dv-1", "uid-1"), refused)
+}
+
 func TestImageLabelOfADataVolumeIsSetOnce(t *testing.T) {
 	ledger := newLedger(t, 1, "dv-1")
 	ours := dataVolume(imageNamespace, "dv-1", "uid-1")

@@ -20,12 +20,12 @@ var patterns = []struct {
 }{
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`expected status code \d+, got (404|410)\b`)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`expected status code \d+, got (401|403)\b`)},
-	{v1alpha1.ReasonNotFound, regexp.MustCompile(`(?i)could not get s3 object: .*(NoSuchKey|NoSuchBucket|NotFound)`)},
-	{v1alpha1.ReasonForbidden, regexp.MustCompile(`(?i)could not get s3 object: .*(AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch)`)},
+	{v1alpha1.ReasonNotFound, regexp.MustCompile(`could not get s3 object: "[^"]*": (NoSuchKey|NoSuchBucket|NotFound): `)},
+	{v1alpha1.ReasonForbidden, regexp.MustCompile(`could not get s3 object: "[^"]*": (AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch): `)},
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`(?i)(manifest unknown|repository name not known to registry)`)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`(?i)unauthorized: `)},
 	{v1alpha1.ReasonChecksumMismatch, regexp.MustCompile(`checksum mismatch`)},
-	{v1alpha1.ReasonDiskTooSmall, regexp.MustCompile(`^DataVolume too small to contain image|is larger than the reported available|no space left on device|disk quota exceeded`)},
+	{v1alpha1.ReasonDiskTooSmall, regexp.MustCompile(`^DataVolume too small to contain image|is larger than the reported available|no space left on device|file largest block is bigger than maxblock|disk quota exceeded`)},
 }
 
 // CDI's reasons on the conditions of a DataVolume (CDI 1.65, pkg/controller).
@@ -87,7 +87,7 @@ func podFailure(pod *corev1.Pod) (string, bool) {
 // person can help.
 func explain(text string) v1alpha1.Failure {
 	f := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: cut(text)}
-	if text == "" {
+	if f.Message == "" {
 		f.Message = "the importer failed and gave no reason"
 	}
 	for _, p := range patterns {

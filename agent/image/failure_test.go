@@ -1,0 +1,122 @@
+package image_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// importing is a DataVolume whose importer was seen to stop, as CDI 1.65 shows
+// it: the phase stays ImportInProgress.
+func importing(reason, message string) *apitest.DataVolumeBuilder {
+	return apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Progress("12.0%").
+		Condition(cdiv1.DataVolumeBound, corev1.ConditionTrue, "Bound", "PVC dv Bound").
+		Condition(cdiv1.DataVolumeReady, corev1.ConditionFalse, "TransferRunning", "").
+		Condition(cdiv1.DataVolumeRunning, corev1.ConditionFalse, reason, message)
+}
+
+func TestFailureOfWhatCDISays(t *testing.T) {
+	const connect = "Unable to connect to http data source: "
+	for name, tt := range map[string]struct {
+		dv         *apitest.DataVolumeBuilder
+		wantReason v1alpha1.Reason // empty: it has not failed
+	}{
+		"404":                        {importing("Error", connect+"expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound},
+		"410":                        {importing("Error", connect+"expected status code 200, got 410. Status: 410 Gone"), v1alpha1.ReasonNotFound},
+		"403":                        {importing("Error", connect+"expected status code 200, got 403. Status: 403 Forbidden"), v1alpha1.ReasonForbidden},
+		"401":                        {importing("Error", connect+"expected status code 200, got 401. Status: 401 Unauthorized"), v1alpha1.ReasonForbidden},
+		"500":                        {importing("Error", connect+"expected status code 200, got 500. Status: 500 Internal Server Error"), v1alpha1.ReasonImportFailed},
+		"a number that begins alike": {importing("Error", connect+"expected status code 200, got 4040"), v1alpha1.ReasonImportFailed},
+		"an image called lab-404":    {importing("Error", connect+`Get "https://x/lab-404/got%20404.qcow2": dial tcp: connection refused`), v1alpha1.ReasonImportFailed},
+		"no such key in a bucket":    {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchKey: The specified key does not exist.\n\tstatus code: 404, request id: 1, host id: 2"), v1alpha1.ReasonNotFound},
+		"no such bucket":             {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchBucket: The specified bucket does not exist\n\tstatus code: 404"), v1alpha1.ReasonNotFound},
+		"no access to a bucket":      {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": AccessDenied: Access Denied\n\tstatus code: 403"), v1alpha1.ReasonForbidden},
+		"an object called NotFound":  {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/NotFound.qcow2\": RequestError: send request failed\ncaused by: dial tcp: connection refused"), v1alpha1.ReasonImportFailed},
+		"an object called AccessDenied, quotes and all": {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/x\": AccessDenied.qcow2\": SlowDown: Please reduce your request rate"), v1alpha1.ReasonImportFailed},
+		"a broken transfer":                             {importing("Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed},
+		"too small, CDI's own words":                    {importing("Error", "DataVolume too small to contain image"), v1alpha1.ReasonDiskTooSmall},
+		"an image called like that":                     {importing("Error", `Unable to connect to http data source: Get "https://x/DataVolume too small to contain image": EOF`), v1alpha1.ReasonImportFailed},
+		"checksum":                                      {importing("ChecksumError", "Unable to process data: checksum mismatch").Phase(cdiv1.Failed), v1alpha1.ReasonChecksumMismatch},
+		"checksum, before the phase":                    {importing("ChecksumError", "Unable to process data: checksum mismatch"), v1alpha1.ReasonChecksumMismatch},
+		"quota of claims":                               {apitest.DataVolume("ns/dv").Phase(cdiv1.Pending).Condition(cdiv1.DataVolumeBound, corev1.ConditionUnknown, "ErrExceededQuota", `persistentvolumeclaims "dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
+		"quota of Pods":                                 {importing("ErrExceededQuota", `pods "importer-dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
+		"phase Failed without words":                    {apitest.DataVolume("ns/dv").Phase(cdiv1.Failed), v1alpha1.ReasonImportFailed},
+		"a restart without words":                       {importing("", "").Restarts(1), v1alpha1.ReasonImportFailed},
+		"an importer still to start":                    {importing("ErrStartingPod", "Error starting pod 'importer-dv': For more information, request access to cdi-deploy logs from your sysadmin"), ""},
+		"an importer that is created":                   {importing("ContainerCreating", ""), ""},
+		"scratch space is on its way":                   {importing("Scratch space required", "scratch space required and none found"), ""},
+		"not looked at by CDI":                          {apitest.DataVolume("ns/dv"), ""},
+		"getting on":                                    {apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Condition(cdiv1.DataVolumeRunning, corev1.ConditionTrue, "Pod is running", ""), ""},
+		"a claim CDI cannot make":                       {apitest.DataVolume("ns/dv").Condition(cdiv1.DataVolumeBound, corev1.ConditionFalse, "ErrClaimNotValid", "no accessMode specified in StorageProfile"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, failed := image.FailureOf(&image.Objects{DataVolume: tt.dv.Obj()})
+			assert.Equal(t, tt.wantReason, got.Reason)
+			assert.Equal(t, tt.wantReason != "", failed)
+			if failed {
+				assert.NotEmpty(t, got.Message)
+			}
+		})
+	}
+}
+
+func TestFailureOfWhatTheImporterSays(t *testing.T) {
+	pod := func() *apitest.PodBuilder { return apitest.Pod("ns/importer-dv").Phase(corev1.PodRunning) }
+	for name, tt := range map[string]struct {
+		pod         *apitest.PodBuilder
+		wantReason  v1alpha1.Reason
+		wantMessage string
+	}{
+		"still waits":                   {pod: pod().Phase(corev1.PodPending).Waiting("ContainerCreating", "")},
+		"runs":                          {pod: pod().Running()},
+		"done":                          {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"message":"Import Complete"}`)},
+		"asks for scratch space":        {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"scratchSpaceRequired":true,"message":"Import Complete"}`)},
+		"404, before CDI says so":       {pod().Terminated(1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound, "got 404"},
+		"restarted already":             {pod().Running().Restarts(1).LastTerminated(1, "Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed, "unexpected EOF"},
+		"killed for memory":             {pod().Terminated(137, "OOMKilled", ""), v1alpha1.ReasonImportFailed, "exit code 137 (OOMKilled)"},
+		"evicted":                       {pod().Phase(corev1.PodFailed).Reason("Evicted", "The node was low on resource: ephemeral-storage."), v1alpha1.ReasonImportFailed, "Evicted The node was low"},
+		"failed without a word":         {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
+		"virtual size beyond the claim": {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
+		"the disk is full":              {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
+		"blocks larger than the disk":   {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
+		"a registry without the image":  {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
+		"a registry that wants a login": {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, failed := image.FailureOf(&image.Objects{
+				DataVolume: apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Obj(),
+				Pods:       []corev1.Pod{*tt.pod.Obj()},
+			})
+			assert.Equal(t, tt.wantReason, got.Reason)
+			assert.Equal(t, tt.wantReason != "", failed)
+			assert.Contains(t, got.Message, tt.wantMessage)
+		})
+	}
+}
+
+// A status is refused as a whole for one message that is too long.
+func TestFailureMessagesFitTheStatus(t *testing.T) {
+	for name, text := range map[string]string{
+		"long":        strings.Repeat("x", 5000),
+		"wide runes":  strings.Repeat("界", 5000),
+		"no text":     "",
+		"not UTF-8":   "a\xff\xfeb",
+		"white space": " \n\t",
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, failed := image.FailureOf(&image.Objects{DataVolume: importing("Error", text).Obj()})
+			require.True(t, failed)
+			assert.NotEmpty(t, got.Message)
+			assert.LessOrEqual(t, len([]rune(got.Message)), 1024)
+			assert.Equal(t, strings.ToValidUTF8(got.Message, ""), got.Message)
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package image_test
+
+import (
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestComplete(t *testing.T) {
+	dv := func() *apitest.DataVolumeBuilder { return apitest.DataVolume("ns/a").Phase(cdiv1.Succeeded) }
+	claim := func() *apitest.ClaimBuilder { return apitest.Claim("ns/a").Bound("1Gi") }
+	for name, tt := range map[string]struct {
+		dv    *apitest.DataVolumeBuilder
+		claim *apitest.ClaimBuilder
+		want  bool
+	}{
+		"nothing there":                       {nil, nil, false},
+		"succeeded and bound":                 {dv(), claim(), true},
+		"succeeded, not bound yet":            {dv(), claim().Phase(corev1.ClaimPending), false},
+		"succeeded, its claim lost":           {dv(), claim().Phase(corev1.ClaimLost), false},
+		"succeeded, its claim being deleted":  {dv(), claim().Deleted(apitest.Epoch), false},
+		"succeeded and being deleted":         {dv().Deleted(apitest.Epoch), claim(), false},
+		"succeeded without a claim":           {dv(), nil, false},
+		"still importing":                     {dv().Phase(cdiv1.ImportInProgress), claim(), false},
+		"collected by CDI, filled":            {nil, claim().ImporterPhase(corev1.PodSucceeded), true},
+		"collected, filled, being deleted":    {nil, claim().ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch), false},
+		"its DataVolume deleted while it ran": {nil, claim().ImporterPhase(corev1.PodRunning), false},
+		"a claim that nobody filled":          {nil, claim(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &image.Objects{}
+			if tt.dv != nil {
+				o.DataVolume = tt.dv.Obj()
+			}
+			if tt.claim != nil {
+				o.Claim = tt.claim.Obj()
+			}
+			assert.Equal(t, tt.want, o.Complete())
+		})
+	}
+	assert.False(t, (*image.Objects)(nil).Complete())
+	assert.False(t, (*image.Objects)(nil).Importing())
+}
+
+func TestImporting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		objects image.Objects
+		want    bool
+	}{
+		"nothing":       {image.Objects{}, false},
+		"a DataVolume":  {image.Objects{DataVolume: apitest.DataVolume("ns/a").Obj()}, true},
+		"a claim":       {image.Objects{Claim: apitest.Claim("ns/a").Obj()}, true},
+		"scratch space": {image.Objects{OtherClaims: []corev1.PersistentVolumeClaim{*apitest.Claim("ns/s").Obj()}}, true},
+		"an importer":   {image.Objects{Pods: []corev1.Pod{*apitest.Pod("ns/i").Obj()}}, true},
+		"a snapshot":    {image.Objects{Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/s").Obj()}}, false},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.objects.Importing()) })
+	}
+}
+
+func TestByAttempt(t *testing.T) {
+	unlabelled := apitest.Claim("ns/x").Obj()
+	wrong := apitest.Claim("ns/y").Of("u", "r", 1).Obj()
+	wrong.Labels[v1alpha1.LabelAttempt] = "99999999999"
+	negative := apitest.Claim("ns/z").Of("u", "r", -1).Obj()
+
+	got := image.ByAttempt(image.Lists{
+		DataVolumes: []cdiv1.DataVolume{*apitest.DataVolume("ns/a-1").Of("u", "r", 1).Obj(), *apitest.DataVolume("ns/a-3").Of("u", "r", 3).Obj()},
+		Claims: []corev1.PersistentVolumeClaim{
+			*apitest.Claim("ns/prime-0").Of("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
+			*apitest.Claim("ns/a-1").Of("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
+			*apitest.Claim("ns/a-1-scratch").Of("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
+			*apitest.Claim("ns/a-2").Of("u", "r", 2).Obj(), // its DataVolume was collected
+			*unlabelled, *wrong, *negative,
+		},
+		Pods:      []corev1.Pod{*apitest.Pod("ns/importer-a-1").Of("u", "r", 1).Obj()},
+		Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/a-2-s").Of("u", "r", 2).Obj()},
+	})
+
+	require.ElementsMatch(t, []int32{0, 1, 2, 3}, keys(got))
+	assert.Equal(t, "a-1", got[1].DataVolume.Name)
+	assert.Equal(t, "a-1", got[1].Claim.Name)
+	assert.Len(t, got[1].OtherClaims, 2, "CDI's own are not what VMs are cloned from")
+	assert.Len(t, got[1].Pods, 1)
+	assert.Nil(t, got[2].DataVolume)
+	assert.Equal(t, "a-2", got[2].Claim.Name)
+	assert.Len(t, got[2].Snapshots, 1)
+	assert.Nil(t, got[3].Claim)
+	assert.NotNil(t, got[0].Claim, "what carries no number is nobody's attempt")
+}
+
+func keys[V any](m map[int32]V) []int32 {
+	list := make([]int32, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}

@@ -1,0 +1,147 @@
+package image_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestRevision(t *testing.T) {
+	base := func() *apitest.ImageBuilder { return apitest.Image("ns/a") }
+	for name, tt := range map[string]struct {
+		changed *apitest.ImageBuilder
+		want    bool
+	}{
+		"url":                       {base().WithURL("https://images.example.com/b.qcow2"), true},
+		"source type":               {base().WithSource(v1alpha1.SourceS3, "https://images.example.com/a.qcow2"), true},
+		"checksum":                  {base().WithChecksum("md5:00000000000000000000000000000000"), true},
+		"storage class":             {base().WithStorageClass("fast"), true},
+		"disk size":                 {base().WithDiskSize("2Gi"), true},
+		"the same size in Mi":       {base().WithDiskSize("1024Mi"), false},
+		"the same size in bytes":    {base().WithDiskSize("1073741824"), false},
+		"snapshot class":            {base().WithSnapshotClass("snap"), false},
+		"secret":                    {base().WithSecretRef("creds"), false},
+		"certificate authorities":   {base().WithCertConfigMap("cas"), false},
+		"priority":                  {base().WithPriority(5), false},
+		"fields that run together":  {base().WithChecksum("x").WithStorageClass(""), true},
+		"the other way round":       {base().WithURL("https://images.example.com/a.qcow2x"), true},
+		"annotation and generation": {base().WithRetry("1").WithGeneration(7), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := image.Revision(tt.changed.Obj().Spec)
+			assert.Equal(t, tt.want, got != image.Revision(base().Obj().Spec))
+			assert.NotEmpty(t, got)
+			assert.LessOrEqual(t, len(got), 16, "it is a label and a name")
+		})
+	}
+	assert.NotEqual(t,
+		image.Revision(base().WithChecksum("ab").WithStorageClass("c").Obj().Spec),
+		image.Revision(base().WithChecksum("a").WithStorageClass("bc").Obj().Spec))
+}
+
+func TestPreflightURL(t *testing.T) {
+	const url = "https://images.example.com/a.qcow2"
+	for name, tt := range map[string]struct {
+		img  *apitest.ImageBuilder
+		want string
+	}{
+		"http":                    {apitest.Image("ns/a").WithURL(url), url},
+		"with a Secret":           {apitest.Image("ns/a").WithURL(url).WithSecretRef("creds"), ""},
+		"with authorities":        {apitest.Image("ns/a").WithURL(url).WithCertConfigMap("cas"), ""},
+		"signed for GET":          {apitest.Image("ns/a").WithURL(url + "?X-Amz-Signature=00"), ""},
+		"with a password":         {apitest.Image("ns/a").WithURL("https://u:p@images.example.com/a.qcow2"), ""},
+		"without a host":          {apitest.Image("ns/a").WithURL("https:///a.qcow2"), ""},
+		"not a URL":               {apitest.Image("ns/a").WithURL("https://[::1/a"), ""},
+		"s3":                      {apitest.Image("ns/a").WithSource(v1alpha1.SourceS3, url), ""},
+		"registry":                {apitest.Image("ns/a").WithSource(v1alpha1.SourceRegistry, "docker://r.example.com/a"), ""},
+		"blank":                   {apitest.Image("ns/a").WithSource(v1alpha1.SourceBlank, ""), ""},
+		"a port and escaped text": {apitest.Image("ns/a").WithURL("http://h:8080/a%20b.qcow2"), "http://h:8080/a%20b.qcow2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := image.PreflightURL(tt.img.Obj().Spec)
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.want != "", ok)
+		})
+	}
+}
+
+func TestStandingOf(t *testing.T) {
+	at := metav1.NewTime(apitest.Epoch)
+	current := image.Revision(apitest.Image("ns/a").Obj().Spec)
+	// an image whose current revision waits for a reason
+	waiting := func(e v1alpha1.RevisionStatus, reason v1alpha1.Reason) *apitest.ImageBuilder {
+		e.Revision = current
+		return apitest.Image("ns/a").WithRevisions(e).WithCondition(v1alpha1.ConditionImported, metav1.ConditionFalse, reason)
+	}
+	fresh := v1alpha1.RevisionStatus{}
+	failed := v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed, NotBefore: &at}
+	phase := func(b *apitest.ImageBuilder, p v1alpha1.Phase) *apitest.ImageBuilder {
+		st := b.Obj().Status
+		st.Phase = p
+		return b.WithStatus(st)
+	}
+	for name, tt := range map[string]struct {
+		img  *apitest.ImageBuilder
+		want queue.Standing
+	}{
+		"never visited":              {apitest.Image("ns/a"), queue.Pending},
+		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), queue.Ready},
+		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), queue.Ready},
+		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), queue.Ready},
+		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), queue.Pending},
+		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), queue.Skipped},
+		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), queue.Skipped},
+		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), queue.Ready},
+		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), queue.Pending},
+		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), queue.Out},
+		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), queue.Out},
+		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), queue.Out},
+		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), queue.Out},
+		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), queue.Out},
+		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), queue.Out},
+		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), queue.Ready},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := tt.img.Obj()
+			img.Status.LastAttempt = 4
+			assert.Equal(t, tt.want, image.StandingOf(img))
+
+			got, may := image.CandidateOf(img)
+			assert.Equal(t, tt.want == queue.Ready, may)
+			if may {
+				assert.Equal(t, queue.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5}, got, "numbers go on through all revisions")
+			}
+		})
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	img := apitest.Image("ns/a").WithRevisions(
+		v1alpha1.RevisionStatus{Revision: "r", Attempt: 4, AttemptEnded: 3, Outcome: v1alpha1.OutcomeSucceeded},
+	).Obj()
+	for name, tt := range map[string]struct {
+		revision    string
+		attempt     int32
+		wantOutcome v1alpha1.Outcome
+		wantBegun   bool
+	}{
+		"an unknown revision":  {"q", 1, "", false},
+		"an attempt before":    {"r", 2, v1alpha1.OutcomeFailed, true},
+		"the one that ended":   {"r", 3, v1alpha1.OutcomeSucceeded, true},
+		"the one that runs":    {"r", 4, "", true},
+		"one not yet heard of": {"r", 5, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outcome, begun := image.OutcomeOf(img, apitest.Slot(img, tt.revision, tt.attempt).Started(apitest.Epoch.Add(time.Hour)).Obj())
+			assert.Equal(t, tt.wantOutcome, outcome)
+			assert.Equal(t, tt.wantBegun, begun)
+		})
+	}
+}

@@ -19,8 +19,8 @@ import (
 const (
 	// refused is what the agent recognises a refusal by.
 	refused = "ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: DataVolume is not in a slot of the SyncLedger"
-	// unknown is how the API server says that the ledger is not there.
-	unknown = "no params found for policy binding"
+	// unknown is how the API server says that it knows of no ledger.
+	unknown = "ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: failed to configure binding: no params found"
 
 	// policyDelay bounds how long the API server may take to know of a new
 	// policy, or of a parameter that has just been created.

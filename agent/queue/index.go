@@ -82,7 +82,8 @@ func (x *Index) Saw(key v1alpha1.OrderingKey) {
 }
 
 // NewKey gives the key of what has just arrived: behind everything that was
-// there before, whatever the clocks say.
+// there before, whatever the clocks say. With a zero time, it is that of a
+// return to the queue.
 func (x *Index) NewKey(created metav1.Time) v1alpha1.OrderingKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -105,56 +106,95 @@ func (x *Index) NewKeyByAge(created metav1.Time) v1alpha1.OrderingKey {
 	return v1alpha1.OrderingKey{Time: created, Sequence: x.lastSeq}
 }
 
-// Set puts an image where its standing says, and tells whether the first in
-// the queue may have changed by it.
-func (x *Index) Set(item Item) (headChanged bool) {
+// Change is what a change of one image did to the queue.
+type Change struct {
+	// Head: who is first may be another now.
+	Head bool
+	// Passed are the images whose place has fallen below another power of ten.
+	Passed []v1alpha1.ImageKey
+}
+
+// Set puts an image where its standing says.
+func (x *Index) Set(item Item) Change {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	old := x.items[item.Image.UID]
-	if old != nil && old.Standing == item.Standing && old.Key == item.Key &&
+	if old != nil && old.Standing == item.Standing && sameKey(old.Key, item.Key) &&
 		old.Priority == item.Priority && old.Revision == item.Revision {
-		return false
+		return Change{}
 	}
 	if old != nil && old.Standing == item.Standing && old.Revision == item.Revision {
 		item.Since = old.Since
 	}
-	headChanged = x.remove(item.Image.UID)
+	left := x.remove(item.Image.UID)
 	if item.Standing == Out {
-		return headChanged
+		return x.change(left)
 	}
 	it := &item
 	x.items[item.Image.UID] = it
-	if item.Standing == Ready || item.Standing == Pending {
-		i, _ := slices.BinarySearchFunc(x.order, it, x.compare)
-		x.order = slices.Insert(x.order, i, it)
-		headChanged = headChanged || i < headDepth
+	if item.Standing == Skipped {
+		return x.change(left)
 	}
-	return headChanged
+	i, _ := slices.BinarySearchFunc(x.order, it, x.compare)
+	x.order = slices.Insert(x.order, i, it)
+	return Change{Head: i < headDepth || (left >= 0 && left < headDepth)}
 }
 
 // headDepth is how far from the front a change can matter to an admission.
 const headDepth = v1alpha1.MaxSlots
 
-// Remove takes an image out, and tells whether the first in the queue may have
-// changed by it.
-func (x *Index) Remove(uid types.UID) (headChanged bool) {
+// Remove takes an image out.
+func (x *Index) Remove(uid types.UID) Change {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.remove(uid)
+	return x.change(x.remove(uid))
 }
 
-func (x *Index) remove(uid types.UID) bool {
+// remove returns the place that the image had; -1 for none.
+func (x *Index) remove(uid types.UID) int {
 	it := x.items[uid]
 	if it == nil {
-		return false
+		return -1
 	}
 	delete(x.items, uid)
 	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
 	if !found {
-		return false
+		return -1
 	}
 	x.order = slices.Delete(x.order, i, i+1)
-	return i < headDepth
+	return i
+}
+
+// change tells what follows when the image at a place has left: of those behind
+// it, the ones at 0, 9, 99 and so on have just come there.
+func (x *Index) change(left int) Change {
+	if left < 0 {
+		return Change{}
+	}
+	c := Change{Head: left < headDepth}
+	for top := 1; top <= len(x.order); top *= 10 {
+		if left < top {
+			c.Passed = append(c.Passed, x.order[top-1].Image)
+		}
+	}
+	return c
+}
+
+// Keys returns the images of some standings, of all where none is named.
+func (x *Index) Keys(standings ...Standing) []v1alpha1.ImageKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var keys []v1alpha1.ImageKey
+	for _, it := range x.items {
+		if len(standings) == 0 || slices.Contains(standings, it.Standing) {
+			keys = append(keys, it.Image)
+		}
+	}
+	return keys
+}
+
+func sameKey(a, b v1alpha1.OrderingKey) bool {
+	return a.Sequence == b.Sequence && a.Time.Time.Equal(b.Time.Time)
 }
 
 // Get returns the item of an image.
@@ -198,16 +238,6 @@ func (x *Index) Position(uid types.UID) (int32, bool) {
 	}
 	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
 	return int32(i), found
-}
-
-// At returns the image at a position of the queue.
-func (x *Index) At(i int) (v1alpha1.ImageKey, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if i < 0 || i >= len(x.order) {
-		return v1alpha1.ImageKey{}, false
-	}
-	return x.order[i].Image, true
 }
 
 // SetMaxPriority caps what a priority is worth and sorts anew where that

@@ -1,0 +1,219 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// gather collects from the cache what a decision rests on.
+func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (image.View, error) {
+	v := image.View{
+		Now:        time.Now(),
+		Image:      img,
+		Policy:     r.Policy(),
+		ArrivalKey: r.arrivals.key(img),
+		FreshKey:   r.Index.NewKey(metav1.Time{}),
+		Preflight:  r.answer(img),
+	}
+	if p, queued := r.Index.Position(img.UID); queued {
+		v.Position = &p
+	}
+	var err error
+	if v.Slots, err = r.slots(ctx, r.Client, img); err != nil {
+		return v, err
+	}
+	if v.Attempts, err = r.objects(ctx, r.Client, img, client.MatchingFields{image.UIDIndex: string(img.UID)}); err != nil {
+		return v, err
+	}
+	if v.Holders, err = r.holders(ctx, img, false); err != nil {
+		return v, err
+	}
+	v.Blocker, err = r.blocker(ctx, img)
+	return v, err
+}
+
+// gatherLive reads again, past the cache, what an irreversible decision rests
+// on: that the image still is as decided on, then everything else.
+func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, error) {
+	now := &v1alpha1.VMDiskImage{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.Image), now)
+	if apierrors.IsNotFound(err) || (err == nil && now.ResourceVersion != v.Image.ResourceVersion) {
+		return v, errChanged
+	}
+	if err != nil {
+		return v, fmt.Errorf("reading VMDiskImage %s/%s: %w", v.Image.Namespace, v.Image.Name, err)
+	}
+	if v.Holders, err = r.holders(ctx, v.Image, true); err != nil {
+		return v, err
+	}
+	if v.Attempts, err = r.objects(ctx, r.Live, v.Image, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
+		return v, err
+	}
+	// Last: a DataVolume is not there before its slot is, nor after it.
+	if v.Slots, err = r.slots(ctx, r.Live, v.Image); err != nil {
+		return v, err
+	}
+	v.Live = true
+	return v, nil
+}
+
+func (r *Reconciler) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]string, error) {
+	if r.Holders == nil {
+		return nil, nil
+	}
+	holders, err := r.Holders(ctx, img, live)
+	if err != nil {
+		return nil, fmt.Errorf("listing what holds VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
+	}
+	return holders, nil
+}
+
+func (r *Reconciler) slots(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage) ([]v1alpha1.Slot, error) {
+	ledger := &v1alpha1.SyncLedger{}
+	err := from.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}, ledger)
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if ledger.Status == nil {
+		return nil, nil
+	}
+	var slots []v1alpha1.Slot
+	for _, slot := range ledger.Status.Slots {
+		if slot.Image.UID == img.UID {
+			slots = append(slots, slot)
+		}
+	}
+	return slots, nil
+}
+
+// objects lists what exists of an image. Kinds that the cluster does not serve
+// have no objects.
+func (r *Reconciler) objects(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage, match client.ListOption) (map[int32]*image.Objects, error) {
+	var (
+		dvs       cdiv1.DataVolumeList
+		claims    corev1.PersistentVolumeClaimList
+		pods      corev1.PodList
+		snapshots snapshotv1.VolumeSnapshotList
+	)
+	for _, l := range []struct {
+		list client.ObjectList
+		kind *schema.GroupVersionKind
+	}{{&dvs, &image.DataVolumeKind}, {&claims, nil}, {&pods, nil}, {&snapshots, &image.VolumeSnapshotKind}} {
+		if l.kind != nil && !r.Kinds.Serves(*l.kind) {
+			continue
+		}
+		if err := from.List(ctx, l.list, client.InNamespace(img.Namespace), match); err != nil {
+			return nil, fmt.Errorf("listing what exists of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
+		}
+	}
+	return image.ByAttempt(image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}), nil
+}
+
+func (r *Reconciler) answer(img *v1alpha1.VMDiskImage) image.Preflight {
+	url, askable := image.PreflightURL(img.Spec)
+	if !askable {
+		return image.Preflight{Known: true}
+	}
+	return r.Preflight.Answer(img.UID, url, img.Status.LastAttempt+1)
+}
+
+// Annotations that make a StorageClass the default, KubeVirt's first: CDI asks
+// for them in this order (CDI 1.65).
+const (
+	defaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
+	defaultClass     = "storageclass.kubernetes.io/is-default-class"
+)
+
+// blocker looks for what the next attempt of an image needs and the cluster
+// lacks. An image that is ready for a slot has been looked at already.
+func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	if !r.Kinds.Serves(image.DataVolumeKind) {
+		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"}, nil
+	}
+	standing := image.StandingOf(img)
+	imported := standing == queue.Out
+	if !imported {
+		if b, err := r.storageClassBlocker(ctx, img.Spec.StorageClass); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if b, err := r.snapshotClassBlocker(ctx, img); b != nil || err != nil {
+		return b, err
+	}
+	if imported || standing == queue.Ready {
+		return nil, nil
+	}
+	for _, need := range []struct {
+		kind, name string
+		reason     v1alpha1.Reason
+	}{
+		{"Secret", img.Spec.SecretRef, v1alpha1.ReasonSecretMissing},
+		{"ConfigMap", img.Spec.CertConfigMap, v1alpha1.ReasonCertConfigMapMissing},
+	} {
+		if need.name == "" {
+			continue
+		}
+		obj := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: need.kind}}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: need.name}, obj)
+		if apierrors.IsNotFound(err) {
+			return &image.Blocker{Reason: need.reason, Message: fmt.Sprintf("%s %s/%s does not exist: create it, or correct the spec", need.kind, img.Namespace, need.name)}, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", need.kind, img.Namespace, need.name, img.Name, err)
+		}
+	}
+	return nil, nil
+}
+
+func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {
+	if class != "" {
+		err := r.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
+		if apierrors.IsNotFound(err) {
+			return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf("StorageClass %s does not exist: create it, or correct spec.storageClass", class)}, nil
+		}
+		return nil, err
+	}
+	var classes storagev1.StorageClassList
+	if err := r.List(ctx, &classes); err != nil {
+		return nil, fmt.Errorf("listing StorageClasses: %w", err)
+	}
+	for i := range classes.Items {
+		if a := classes.Items[i].Annotations; a[defaultVirtClass] == "true" || a[defaultClass] == "true" {
+			return nil, nil
+		}
+	}
+	return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "spec.storageClass is not set and no StorageClass is the default"}, nil
+}
+
+func (r *Reconciler) snapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	class := img.Spec.SnapshotClass
+	if class == "" {
+		return nil, nil
+	}
+	if !r.Kinds.Serves(image.VolumeSnapshotKind) {
+		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "the cluster does not serve VolumeSnapshots: install the snapshot controller and its CRDs, or remove spec.snapshotClass"}, nil
+	}
+	if img.Status.Phase == v1alpha1.PhaseSucceeded || image.StandingOf(img) == queue.Ready {
+		return nil, nil
+	}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})
+	if apierrors.IsNotFound(err) {
+		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: fmt.Sprintf("VolumeSnapshotClass %s does not exist: create it, or correct spec.snapshotClass", class)}, nil
+	}
+	return nil, err
+}

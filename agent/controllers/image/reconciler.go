@@ -1,0 +1,245 @@
+// Package image carries out what package agent/image decides for each
+// VMDiskImage.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/preflight"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages/status,verbs=update
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=get
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get
+
+// Holders lists who needs an image, as namespace/name. With live, it reads past
+// every cache.
+type Holders func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]string, error)
+
+// Reconciler looks after VMDiskImages.
+type Reconciler struct {
+	client.Client
+	// Live reads from the API server, past the cache.
+	Live      client.Reader
+	Events    events.EventRecorder
+	Index     *queue.Index
+	Kinds     *kinds.Served
+	Metrics   *metrics.Metrics
+	Preflight *preflight.Prober
+	// Policy in force; nil where there has never been a valid one.
+	Policy func() *policy.Policy
+	// PokeLedger has the ledger looked at.
+	PokeLedger func()
+	// Holders of images; nil where nothing can hold one.
+	Holders Holders
+	// Namespace of the agent, and of the SyncLedger.
+	Namespace string
+
+	arrivals arrivals
+	again    chan event.GenericEvent
+}
+
+// errChanged: the image is not any more as the cache showed it. The event of
+// that change brings it back.
+var errChanged = errors.New("the image has changed meanwhile")
+
+// Reconcile takes one image one step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	img := &v1alpha1.VMDiskImage{}
+	if err := r.Get(ctx, req.NamespacedName, img); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if img.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(img, v1alpha1.FinalizerImage) {
+		return ctrl.Result{}, nil
+	}
+	view, err := r.gather(ctx, img)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	d := image.Decide(view)
+	if d.NeedsLive {
+		view, err = r.gatherLive(ctx, view)
+		if errors.Is(err, errChanged) {
+			return ctrl.Result{RequeueAfter: changedDelay}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		d = image.Decide(view)
+	}
+	err = r.apply(ctx, img, d)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: changedDelay}, nil
+	}
+	return ctrl.Result{RequeueAfter: d.After}, err
+}
+
+// changedDelay is the wait after a write that met another one, should the event
+// of that one have come before.
+const changedDelay = 50 * time.Millisecond
+
+// apply carries out a decision. Children are deleted only once the status that
+// lets go of them is stored, against the resourceVersion it was decided on.
+func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	if d.RemoveFinalizer {
+		return r.setFinalizer(ctx, img, controllerutil.RemoveFinalizer)
+	}
+	if d.AddFinalizer {
+		if err := r.setFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
+			return err
+		}
+	}
+	if d.CreateSnapshot != nil {
+		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating VolumeSnapshot %s of VMDiskImage %s/%s: %w", d.CreateSnapshot.Name, img.Namespace, img.Name, err)
+		}
+	}
+	before := img.Status.DeepCopy()
+	if !equality.Semantic.DeepEqual(img.Status, d.Status) {
+		img.Status = d.Status
+		if err := r.Status().Update(ctx, img); err != nil {
+			return fmt.Errorf("storing status of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
+		}
+		r.tell(img, before, d)
+	}
+	if d.AskSource {
+		r.ask(ctx, img)
+	} else {
+		r.Preflight.Forget(img.UID)
+	}
+	for _, target := range d.Delete {
+		if err := r.deleteTarget(ctx, img, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) setFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, set func(client.Object, string) bool) error {
+	base := img.DeepCopy()
+	if !set(img, v1alpha1.FinalizerImage) {
+		return nil
+	}
+	status := img.Status.DeepCopy()
+	err := r.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("setting the finalizer of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err))
+	}
+	img.Status = *status
+	return nil
+}
+
+// ask asks the source of an image, in the background.
+func (r *Reconciler) ask(ctx context.Context, img *v1alpha1.VMDiskImage) {
+	key := image.KeyOf(img)
+	url, _ := image.PreflightURL(img.Spec)
+	r.Preflight.Ask(context.WithoutCancel(ctx), img.UID, url, img.Status.LastAttempt+1, func() { r.Refresh(key) })
+}
+
+func (r *Reconciler) deleteTarget(ctx context.Context, img *v1alpha1.VMDiskImage, t image.Target) error {
+	meta := metav1.ObjectMeta{Namespace: img.Namespace, Name: t.Name}
+	var obj client.Object
+	switch t.Kind {
+	case image.DataVolume:
+		obj = &cdiv1.DataVolume{ObjectMeta: meta}
+	case image.PersistentVolumeClaim:
+		obj = &corev1.PersistentVolumeClaim{ObjectMeta: meta}
+	case image.VolumeSnapshot:
+		obj = &snapshotv1.VolumeSnapshot{ObjectMeta: meta}
+	}
+	err := r.Delete(ctx, obj, client.Preconditions{UID: &t.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting %s %s of VMDiskImage %s/%s: %w", t.Kind, t.Name, img.Namespace, img.Name, err)
+	}
+	return nil
+}
+
+// tell counts and reports what a stored status says for the first time.
+func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
+	for _, ended := range d.Ended {
+		if ended.Outcome == v1alpha1.OutcomeSucceeded {
+			var took time.Duration
+			if !ended.Slot.StartedAt.IsZero() {
+				took = time.Since(ended.Slot.StartedAt.Time)
+			}
+			r.Metrics.Succeeded(ended.Bytes, took)
+			r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Imported", "Import", "attempt %d succeeded", ended.Slot.Attempt)
+			continue
+		}
+		r.Metrics.Failed(ended.Failure.Reason, ended.Bytes)
+		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(ended.Failure.Reason), "Import", "attempt %d failed: %s", ended.Slot.Attempt, ended.Failure.Message)
+	}
+	if resyncs(&img.Status) > resyncs(before) {
+		r.Metrics.Resync()
+		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStorageLost), "Resync", "storage of a finished image is gone: it is made again")
+	}
+	if before.Phase != img.Status.Phase && len(d.Ended) == 0 {
+		kind := corev1.EventTypeNormal
+		if img.Status.Phase == v1alpha1.PhaseFailed {
+			kind = corev1.EventTypeWarning
+		}
+		r.Events.Eventf(img, nil, kind, string(img.Status.Reason), "Reconcile", "%s: %s", img.Status.Phase, img.Status.Message)
+	}
+}
+
+func resyncs(st *v1alpha1.VMDiskImageStatus) (n int32) {
+	for i := range st.Revisions {
+		if st.Revisions[i].Revision == st.Revision {
+			n = st.Revisions[i].Resyncs
+		}
+	}
+	return n
+}
+
+// Refresh has one image looked at again.
+func (r *Reconciler) Refresh(key v1alpha1.ImageKey) {
+	r.again <- refresh(key)
+}
+
+func refresh(key v1alpha1.ImageKey) event.GenericEvent {
+	return event.GenericEvent{Object: &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: key.UID}}}
+}
+
+// RefreshQueued has all images looked at again that wait in the queue.
+func (r *Reconciler) RefreshQueued(ctx context.Context) {
+	keys := r.Index.Keys()
+	go func() {
+		for _, key := range keys {
+			select {
+			case <-ctx.Done():
+				return
+			default:
+				r.Refresh(key)
+			}
+		}
+	}()
+}
+
+func name(key v1alpha1.ImageKey) types.NamespacedName {
+	return types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
+}

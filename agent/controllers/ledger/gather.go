@@ -1,0 +1,258 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// findings are what a step is carried out with.
+type findings struct {
+	// images that were read live, by UID.
+	images map[types.UID]*v1alpha1.VMDiskImage
+	facts  map[string]queue.Facts
+	// remove are objects that no image of ours keeps; strays counts which of
+	// them were in no slot.
+	remove []client.Object
+	strays map[types.UID]bool
+	// wait is how long an image whose standing is open can hold up the queue.
+	wait time.Duration
+}
+
+// gather reads what a step rests on. The ledger has been read before, live, and
+// that order matters: see package queue.
+func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, budget int32) (queue.View, findings, error) {
+	v := queue.View{Now: time.Now(), Ledger: ledger.Status, Budget: budget, Facts: map[string]queue.Facts{}}
+	found := findings{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
+	if !r.Kinds.Serves(image.DataVolumeKind) {
+		v.Budget = 0
+		return v, found, nil
+	}
+	var slots []v1alpha1.Slot
+	if ledger.Status != nil {
+		slots = ledger.Status.Slots
+	}
+	listed := map[string]bool{}
+	for _, slot := range slots {
+		listed[queue.DataVolumeKey(slot)] = true
+		due, err := r.due(ctx, slot)
+		if err != nil {
+			return v, found, err
+		}
+		if due {
+			if err := r.look(ctx, slot, &found); err != nil {
+				return v, found, err
+			}
+		}
+	}
+	unlisted, err := r.findUnlisted(ctx, listed, &found)
+	if err != nil {
+		return v, found, err
+	}
+	v.Unlisted = unlisted
+	v.Candidates, err = r.findCandidates(ctx, slots, int(budget)-len(slots)+len(v.Facts), &found)
+	return v, found, err
+}
+
+// due tells, by the cache, whether a slot may have to be freed or rolled
+// forward. Only then is it looked at live.
+func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot) (bool, error) {
+	if slot.Ended {
+		return true, nil
+	}
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.Image.Name}, img)
+	if apierrors.IsNotFound(err) || (err == nil && img.UID != slot.Image.UID) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if outcome, _ := image.OutcomeOf(img, slot); outcome != "" {
+		return true, nil
+	}
+	if r.created[queue.DataVolumeKey(slot)] {
+		return false, nil
+	}
+	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+// look reads the facts of a slot live, the image before its storage.
+func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot, found *findings) error {
+	var f queue.Facts
+	img, err := r.liveImage(ctx, slot.Image)
+	if err != nil {
+		return err
+	}
+	if img == nil {
+		f.ImageGone = true
+	} else {
+		found.images[img.UID] = img
+		f.Outcome, f.Begun = image.OutcomeOf(img, slot)
+	}
+	lists, err := r.liveLists(ctx, slot)
+	if err != nil {
+		return err
+	}
+	if o := image.ByAttempt(lists)[slot.Attempt]; o != nil {
+		f.DataVolume = o.DataVolume != nil
+		f.Complete = o.Complete()
+		f.Remains = o.Importing()
+		if f.ImageGone {
+			found.removeAll(o)
+		}
+	}
+	found.facts[queue.DataVolumeKey(slot)] = f
+	return nil
+}
+
+// removeAll has what is left of an image that is gone removed. Its snapshots
+// are not touched: they hold no slot, and somebody forced the image away.
+func (f *findings) removeAll(o *image.Objects) {
+	switch {
+	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
+		f.remove = append(f.remove, o.DataVolume)
+	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
+		f.remove = append(f.remove, o.Claim)
+	}
+}
+
+// liveImage reads an image live; nil where it, by its UID, is gone.
+func (r *Reconciler) liveImage(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img)
+	if apierrors.IsNotFound(err) || (err == nil && img.UID != key.UID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading VMDiskImage %s/%s: %w", key.Namespace, key.Name, err)
+	}
+	return img, nil
+}
+
+// liveLists reads live what exists of a slot's attempt.
+func (r *Reconciler) liveLists(ctx context.Context, slot v1alpha1.Slot) (image.Lists, error) {
+	match := client.MatchingLabels{v1alpha1.LabelImageUID: string(slot.Image.UID), v1alpha1.LabelAttempt: strconv.Itoa(int(slot.Attempt))}
+	var (
+		dvs    cdiv1.DataVolumeList
+		claims corev1.PersistentVolumeClaimList
+		pods   corev1.PodList
+	)
+	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
+		if err := r.Live.List(ctx, list, client.InNamespace(slot.Image.Namespace), match); err != nil {
+			return image.Lists{}, fmt.Errorf("listing what exists of DataVolume %s: %w", queue.DataVolumeKey(slot), err)
+		}
+	}
+	return image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
+}
+
+// findUnlisted finds unfinished DataVolumes of ours that stand in no slot. The
+// ledger was read after they were seen, or it would list them: the slot is
+// always written first. So the cache may be late, but what it shows is checked
+// live.
+func (r *Reconciler) findUnlisted(ctx context.Context, listed map[string]bool, found *findings) ([]queue.Unlisted, error) {
+	var dvs cdiv1.DataVolumeList
+	if err := r.List(ctx, &dvs, client.MatchingFields{image.UnfinishedIndex: image.Unfinished}); err != nil {
+		return nil, fmt.Errorf("listing unfinished DataVolumes: %w", err)
+	}
+	var unlisted []queue.Unlisted
+	for i := range dvs.Items {
+		dv := &dvs.Items[i]
+		if listed[dv.Namespace+"/"+dv.Name] {
+			continue
+		}
+		u, there, err := r.lookUnlisted(ctx, dv, found)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			unlisted = append(unlisted, u)
+		}
+	}
+	return unlisted, nil
+}
+
+func (r *Reconciler) lookUnlisted(ctx context.Context, seen *cdiv1.DataVolume, found *findings) (queue.Unlisted, bool, error) {
+	attempt, _ := strconv.ParseInt(seen.Labels[v1alpha1.LabelAttempt], 10, 32)
+	u := queue.Unlisted{Slot: v1alpha1.Slot{
+		Image: v1alpha1.ImageKey{
+			Namespace: seen.Namespace, Name: seen.Annotations[v1alpha1.AnnotationImageName],
+			UID: types.UID(seen.Labels[v1alpha1.LabelImageUID]),
+		},
+		Revision: seen.Labels[v1alpha1.LabelRevision], Attempt: int32(attempt),
+		DataVolume: seen.Name, StartedAt: seen.CreationTimestamp,
+	}}
+	img, err := r.liveImage(ctx, u.Slot.Image)
+	if err != nil {
+		return u, false, err
+	}
+	if img != nil {
+		found.images[img.UID] = img
+		u.Wanted = attempt > 0 && seen.Name == queue.DataVolumeName(u.Slot.Image, u.Slot.Attempt) && image.MayRun(img, u.Slot)
+	}
+	dv := &cdiv1.DataVolume{}
+	err = r.Live.Get(ctx, client.ObjectKeyFromObject(seen), dv)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (dv.UID != seen.UID || dv.Status.Phase == cdiv1.Succeeded):
+		return u, false, nil
+	case err != nil:
+		return u, false, fmt.Errorf("reading DataVolume %s/%s: %w", seen.Namespace, seen.Name, err)
+	}
+	if dv.DeletionTimestamp == nil && !u.Wanted {
+		found.remove = append(found.remove, dv)
+		found.strays[dv.UID] = true
+	}
+	return u, true, nil
+}
+
+// findCandidates reads the head of the queue live. n is how many can be
+// admitted at the most.
+func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, n int, found *findings) ([]queue.Candidate, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	held := map[types.UID]bool{}
+	for _, slot := range slots {
+		held[slot.Image.UID] = true
+	}
+	head, wait := r.Index.Head(n+len(held), time.Now())
+	found.wait = wait
+	var candidates []queue.Candidate
+	for _, item := range head {
+		if len(candidates) == n {
+			break
+		}
+		if held[item.Image.UID] {
+			continue
+		}
+		img, err := r.liveImage(ctx, item.Image)
+		if err != nil {
+			return nil, err
+		}
+		if img == nil {
+			continue
+		}
+		c, may := image.CandidateOf(img)
+		if !may {
+			continue
+		}
+		found.images[img.UID] = img
+		candidates = append(candidates, c)
+	}
+	return candidates, nil
+}

@@ -1,0 +1,161 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Policy is the policy in force, for those who only follow it.
+type Policy struct{ current atomic.Pointer[policy.Policy] }
+
+// Current returns the policy in force, nil where there has never been a valid
+// one.
+func (p *Policy) Current() *policy.Policy { return p.current.Load() }
+
+// set tells whether images that wait see another policy now.
+func (p *Policy) set(next *policy.Policy) bool {
+	before := p.current.Swap(next)
+	paused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
+	return paused(before) != paused(next) || (before == nil) != (next == nil) ||
+		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight))
+}
+
+// Reasons of condition PolicyAccepted.
+const (
+	reasonAccepted = "Accepted"
+	reasonInvalid  = "Invalid"
+	reasonMissing  = "Missing"
+)
+
+// reading is what the policy ConfigMap said, and what is in force after it.
+type reading struct {
+	policy   *policy.Policy // nil: none was ever valid
+	accepted bool           // policy is what the ConfigMap says
+	reason   string
+	message  string
+	errs     []policy.KeyError
+	version  string
+	uid      types.UID
+}
+
+// readPolicy reads the ConfigMap. Where it is missing or wrong, the last good
+// policy, which is kept in the ledger, stays in force.
+func (r *Reconciler) readPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
+	var last *policy.Policy
+	if ledger.Status != nil && len(ledger.Status.Policy) > 0 {
+		if p, _, errs := policy.Parse(ledger.Status.Policy); len(errs) == 0 {
+			last = &p
+		}
+	}
+	cm := &corev1.ConfigMap{}
+	err := r.Get(ctx, r.PolicyKey, cm)
+	if apierrors.IsNotFound(err) {
+		p := reading{policy: last, reason: reasonMissing, message: fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)}
+		p.message += inForce(last)
+		return p, nil
+	}
+	if err != nil {
+		return reading{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.PolicyKey, err)
+	}
+	parsed, unknown, errs := policy.Parse(cm.Data)
+	if len(errs) > 0 {
+		texts := make([]string, len(errs))
+		for i, e := range errs {
+			texts[i] = e.Error()
+		}
+		message := fmt.Sprintf("ConfigMap %s is not used: %s.%s", r.PolicyKey, strings.Join(texts, "; "), inForce(last))
+		if acceptedReason(ledger) != reasonInvalid || acceptedMessage(ledger) != message {
+			r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", message)
+		}
+		return reading{policy: last, reason: reasonInvalid, message: message, errs: errs}, nil
+	}
+	message := "in force"
+	if len(unknown) > 0 {
+		sort.Strings(unknown)
+		message = fmt.Sprintf("in force; keys that this agent does not know are ignored: %s (it knows %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
+	}
+	return reading{policy: &parsed, accepted: true, reason: reasonAccepted, message: message, version: cm.ResourceVersion, uid: cm.UID}, nil
+}
+
+func inForce(last *policy.Policy) string {
+	if last == nil {
+		return " There was never a valid policy, so nothing is downloaded."
+	}
+	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
+}
+
+func (p reading) budget() int32 {
+	if p.policy == nil {
+		return 0
+	}
+	return p.policy.Concurrency
+}
+
+func (p reading) maxPriority() int32 {
+	if p.policy == nil {
+		return 0
+	}
+	return p.policy.MaxPriority
+}
+
+func (p reading) invalidKeys() []string {
+	keys := make([]string, len(p.errs))
+	for i, e := range p.errs {
+		keys[i] = e.Key
+	}
+	return keys
+}
+
+// describe writes the policy in force and the conditions into the ledger.
+func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
+	if p.accepted {
+		st.Policy = p.policy.Data()
+		st.PolicyVersion, st.PolicyUID = p.version, p.uid
+	}
+	set := func(t string, holds bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if holds {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: t, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
+	}
+	set(v1alpha1.ConditionPolicyAccepted, p.accepted, p.reason, p.message)
+	if over := len(st.Slots) - int(p.budget()); over > 0 {
+		set(v1alpha1.ConditionWithinBudget, false, "OverBudget", fmt.Sprintf("%d imports run and the policy allows %d: none is stopped, and none starts until it fits", len(st.Slots), p.budget()))
+	} else {
+		set(v1alpha1.ConditionWithinBudget, true, "WithinBudget", "no more imports run than the policy allows")
+	}
+}
+
+func acceptedReason(ledger *v1alpha1.SyncLedger) string {
+	if c := accepted(ledger); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func acceptedMessage(ledger *v1alpha1.SyncLedger) string {
+	if c := accepted(ledger); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+func accepted(ledger *v1alpha1.SyncLedger) *metav1.Condition {
+	if ledger.Status == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionPolicyAccepted)
+}

@@ -1,0 +1,246 @@
+// Package ledger runs the queue: it gives slots of the SyncLedger to the images
+// at its head, creates their DataVolumes, and frees slots again. What it writes
+// is worked out by package queue.
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages/status,verbs=update
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers/status,verbs=update
+// +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler keeps the SyncLedger.
+type Reconciler struct {
+	client.Client
+	// Live reads from the API server, past the cache.
+	Live    client.Reader
+	Events  events.EventRecorder
+	Index   *queue.Index
+	Kinds   *kinds.Served
+	Metrics *metrics.Metrics
+	Policy  *Policy
+	// RefreshQueued has all images that wait in the queue looked at again.
+	RefreshQueued func(context.Context)
+
+	// Namespace of the agent, and of the SyncLedger.
+	Namespace string
+	// PolicyKey is the policy ConfigMap.
+	PolicyKey types.NamespacedName
+
+	pokes chan event.GenericEvent
+	// created are the DataVolumes that this process has created for slots that
+	// are still taken. A cache that does not show one yet is no reason to look.
+	// Only Reconcile touches it, one at a time.
+	created map[string]bool
+}
+
+// Reconcile takes the ledger one step further.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	ledger, err := r.readLedger(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	policy, err := r.readPolicy(ctx, ledger)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	view, found, err := r.gather(ctx, ledger, policy.budget())
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	step := queue.Next(view)
+	if err := r.write(ctx, ledger, policy, step); err != nil {
+		if apierrors.IsConflict(err) {
+			return ctrl.Result{RequeueAfter: conflictDelay}, nil
+		}
+		return ctrl.Result{}, err
+	}
+	r.tell(ctx, policy, step)
+	return r.act(ctx, step, found)
+}
+
+// conflictDelay is the wait before a write that met another one is worked out
+// anew.
+const conflictDelay = 20 * time.Millisecond
+
+func (r *Reconciler) readLedger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
+	ledger := &v1alpha1.SyncLedger{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(ledger), ledger)
+	if apierrors.IsNotFound(err) {
+		if err := r.Create(ctx, ledger); err != nil {
+			return nil, fmt.Errorf("creating SyncLedger %s/%s: %w", r.Namespace, v1alpha1.LedgerName, err)
+		}
+		return ledger, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading SyncLedger %s/%s: %w", r.Namespace, v1alpha1.LedgerName, err)
+	}
+	return ledger, nil
+}
+
+// write stores a step, against the resourceVersion that it was worked out from.
+func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p reading, step queue.Step) error {
+	next := v1alpha1.SyncLedgerStatus{}
+	if ledger.Status != nil {
+		ledger.Status.DeepCopyInto(&next)
+	}
+	next.Budget, next.Slots = step.Budget, step.Slots
+	p.describe(&next, ledger.Generation)
+	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
+		return nil
+	}
+	ledger.Status = &next
+	if err := r.Status().Update(ctx, ledger); err != nil {
+		return fmt.Errorf("storing %d slots under a budget of %d in SyncLedger %s/%s: %w", len(step.Slots), step.Budget, r.Namespace, v1alpha1.LedgerName, err)
+	}
+	return nil
+}
+
+// tell lets everyone know what a stored step changed.
+func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
+	r.Metrics.Ledger(len(step.Slots), step.Budget)
+	r.Metrics.Policy(p.accepted, p.invalidKeys())
+	for _, slot := range step.Released {
+		delete(r.created, queue.DataVolumeKey(slot))
+	}
+	for _, slot := range step.Admitted {
+		if item, queued := r.Index.Get(slot.Image.UID); queued && slot.Attempt == 1 {
+			r.Metrics.Admitted(slot.StartedAt.Sub(item.Key.Time.Time))
+		}
+	}
+	r.Index.SetMaxPriority(p.maxPriority())
+	if r.Policy.set(p.policy) {
+		r.RefreshQueued(ctx)
+	}
+}
+
+// act carries out what the stored ledger asks for: DataVolumes are removed
+// first, for what has failed downloads again, then they are created in the
+// order of the queue.
+func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (ctrl.Result, error) {
+	if err := r.remove(ctx, found); err != nil {
+		return ctrl.Result{}, err
+	}
+	result := ctrl.Result{RequeueAfter: found.wait}
+	again := func(d time.Duration) {
+		if result.RequeueAfter == 0 || d < result.RequeueAfter {
+			result.RequeueAfter = d
+		}
+	}
+	admitted := map[string]bool{}
+	for _, slot := range step.Admitted {
+		admitted[queue.DataVolumeKey(slot)] = true
+	}
+	for _, slot := range step.Slots {
+		key := queue.DataVolumeKey(slot)
+		img := found.images[slot.Image.UID]
+		f, looked := found.facts[key]
+		if !admitted[key] && (!looked || !queue.ShouldCreate(slot, f)) {
+			continue
+		}
+		if img == nil || image.Revision(img.Spec) != slot.Revision {
+			continue // changed since: the image ends the attempt
+		}
+		retry, err := r.createDataVolume(ctx, img, slot)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if retry {
+			again(refusedDelay)
+		}
+	}
+	if len(step.Adopted) > 0 {
+		again(conflictDelay) // the budget is to be lowered
+	}
+	return result, nil
+}
+
+// refusedDelay is the wait before a DataVolume is created again that the
+// admission policy refused: its view of the ledger comes from a cache.
+const refusedDelay = 50 * time.Millisecond
+
+// createDataVolume creates a slot's DataVolume. It tells whether to try again.
+func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
+	dv := image.NewDataVolume(img, slot)
+	err = r.Create(ctx, dv)
+	switch {
+	case err == nil:
+		r.created[queue.DataVolumeKey(slot)] = true
+		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
+		return false, nil
+	case apierrors.IsAlreadyExists(err):
+		r.created[queue.DataVolumeKey(slot)] = true
+		return false, nil
+	case refusedAsUnlisted(err):
+		return true, nil
+	case refusedForGood(err):
+		return false, r.storeRefusal(ctx, slot, err)
+	default:
+		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", queue.DataVolumeKey(slot), slot.Image.Name, err)
+	}
+}
+
+// storeRefusal fails an attempt whose DataVolume the API server does not take.
+// The image is read again: only what is stored now may be built upon.
+func (r *Reconciler) storeRefusal(ctx context.Context, slot v1alpha1.Slot, refusal error) error {
+	img := &v1alpha1.VMDiskImage{}
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.Image.Name}
+	if err := r.Live.Get(ctx, key, img); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if img.UID != slot.Image.UID || !image.StoreRefusal(img, slot, refusalFailure(refusal), r.Policy.Current(), metav1.Now()) {
+		return nil
+	}
+	if err := r.Status().Update(ctx, img); err != nil {
+		return fmt.Errorf("storing that DataVolume %s was refused (%w), on VMDiskImage %s: %w", slot.DataVolume, refusal, key, err)
+	}
+	r.Metrics.Failed(refusalFailure(refusal).Reason, 0)
+	r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(refusalFailure(refusal).Reason), "Import", "attempt %d: %s", slot.Attempt, refusal.Error())
+	return nil
+}
+
+// remove deletes DataVolumes that nobody may keep: of images that are gone, and
+// those that stand in no slot and are not wanted.
+func (r *Reconciler) remove(ctx context.Context, found findings) error {
+	for _, obj := range found.remove {
+		err := r.Delete(ctx, obj, client.Preconditions{UID: uidOf(obj)})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+		}
+		if err == nil && found.strays[obj.GetUID()] {
+			r.Metrics.Stray()
+		}
+	}
+	return nil
+}
+
+func uidOf(obj client.Object) *types.UID {
+	uid := obj.GetUID()
+	return &uid
+}

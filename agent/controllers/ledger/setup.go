@@ -1,0 +1,76 @@
+package ledger
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Poke has the ledger looked at again. It never blocks: one poke that is not
+// taken yet stands for all.
+func (r *Reconciler) Poke() {
+	select {
+	case r.pokes <- event.GenericEvent{}:
+	default:
+	}
+}
+
+// Setup adds the controller to a manager. There is one request, for the one
+// ledger: whatever happens, the whole is looked at.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.pokes = make(chan event.GenericEvent, 1)
+	r.created = map[string]bool{}
+	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}}
+	ledger := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	gone := predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	comesAndGoes := predicate.Funcs{
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("ledger").
+		Watches(&v1alpha1.SyncLedger{}, ledger).
+		Watches(&corev1.ConfigMap{}, ledger).
+		WatchesRawSource(source.Channel(r.pokes, ledger)).
+		Build(r)
+	if err != nil {
+		return err
+	}
+	for _, obj := range []client.Object{&corev1.PersistentVolumeClaim{}, &corev1.Pod{}} {
+		if err := c.Watch(source.Kind(mgr.GetCache(), obj, ledger, gone)); err != nil {
+			return err
+		}
+	}
+	r.Kinds.WhenServed(image.DataVolumeKind, func(ctx context.Context) error {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, func(o client.Object) []string {
+			if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {
+				return nil
+			}
+			return []string{image.Unfinished}
+		}); err != nil {
+			return err
+		}
+		if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&cdiv1.DataVolume{}), ledger, comesAndGoes)); err != nil {
+			return err
+		}
+		r.Poke()
+		return nil
+	})
+	return nil
+}

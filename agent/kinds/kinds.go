@@ -1,0 +1,84 @@
+// Package kinds tells which kinds of other projects a cluster serves. CDI or
+// the snapshot controller may be installed after the agent: it runs on without
+// them and takes them up when they come.
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// interval of asking whether a kind is served by now.
+const interval = 10 * time.Second
+
+// Served keeps track of kinds that may come later. It is a Runnable of a
+// controller-runtime manager and runs where the controllers run.
+type Served struct {
+	mapper meta.RESTMapper
+
+	waiting map[schema.GroupVersionKind][]func(context.Context) error
+
+	mu     sync.Mutex
+	served map[schema.GroupVersionKind]bool
+}
+
+// New returns a Served that asks a mapper.
+func New(mapper meta.RESTMapper) *Served {
+	return &Served{
+		mapper:  mapper,
+		waiting: map[schema.GroupVersionKind][]func(context.Context) error{},
+		served:  map[schema.GroupVersionKind]bool{},
+	}
+}
+
+// Serves tells whether a kind has been found to be served, and what was to be
+// done then has been done.
+func (s *Served) Serves(gvk schema.GroupVersionKind) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.served[gvk]
+}
+
+// WhenServed has something done once, as soon as a kind is served. Call it
+// before Start.
+func (s *Served) WhenServed(gvk schema.GroupVersionKind, then func(context.Context) error) {
+	s.waiting[gvk] = append(s.waiting[gvk], then)
+}
+
+// NeedLeaderElection is true: what waits for kinds are controllers.
+func (s *Served) NeedLeaderElection() bool { return true }
+
+// Start asks until every kind is served or ctx ends. An error of what was to be
+// done then is returned.
+func (s *Served) Start(ctx context.Context) error {
+	var failed error
+	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		for gvk, then := range s.waiting {
+			if _, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+				if !meta.IsNoMatchError(err) {
+					log.FromContext(ctx).Error(err, "Asking whether the cluster serves a kind", "kind", gvk.GroupKind())
+				}
+				continue
+			}
+			for _, do := range then {
+				if failed = do(ctx); failed != nil {
+					failed = fmt.Errorf("taking up kind %s: %w", gvk.GroupKind(), failed)
+					return true, nil
+				}
+			}
+			delete(s.waiting, gvk)
+			s.mu.Lock()
+			s.served[gvk] = true
+			s.mu.Unlock()
+		}
+		return len(s.waiting) == 0, nil
+	})
+	return failed
+}

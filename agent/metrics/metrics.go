@@ -1,0 +1,129 @@
+// Package metrics holds what the agent counts, by Prometheus' rules for names:
+// seconds, bytes, _total.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const namespace = "ot_agent"
+
+// Metrics of an agent. Create them with New.
+type Metrics struct {
+	slots    prometheus.Gauge
+	budget   prometheus.Gauge
+	attempts *prometheus.CounterVec
+	bytes    prometheus.Counter
+	sync     prometheus.Histogram
+	waited   prometheus.Histogram
+	strays   prometheus.Counter
+	resyncs  prometheus.Counter
+	policy   *prometheus.GaugeVec
+	accepted prometheus.Gauge
+}
+
+// New registers the metrics. What can be counted by reason is there, at 0,
+// before it first happens.
+func New(r prometheus.Registerer, index *queue.Index) *Metrics {
+	m := &Metrics{
+		slots:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots", Help: "Slots of the SyncLedger that are taken."}),
+		budget: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_budget", Help: "Slots that the acknowledged policy allows."}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "attempts_total",
+			Help: "Attempts that ended, by result and, where they failed, reason."}, []string{"result", "reason"}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "transferred_bytes_total",
+			Help: "Bytes that attempts are taken to have downloaded, worked out from CDI's progress."}),
+		sync: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "sync_duration_seconds",
+			Help: "Time from slot to imported, of attempts that succeeded.", Buckets: prometheus.ExponentialBuckets(1, 2, 15)}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "queue_duration_seconds",
+			Help: "Time from arrival in the queue to the slot of the first attempt.", Buckets: prometheus.ExponentialBuckets(1, 2, 15)}),
+		strays: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "stray_data_volumes_total",
+			Help: "DataVolumes of the agent's that were in no slot and not finished, and were deleted."}),
+		resyncs: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "resyncs_total",
+			Help: "Finished images whose lost storage was synced again."}),
+		policy: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
+			Help: "1 for a key of the policy ConfigMap that cannot be used; the last valid policy is in force."}, []string{"key"}),
+		accepted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_accepted",
+			Help: "1 while the policy ConfigMap is in force as it is, 0 while an older policy or none is."}),
+	}
+	m.attempts.WithLabelValues("Succeeded", "")
+	for _, reason := range v1alpha1.FailureReasons() {
+		m.attempts.WithLabelValues("Failed", string(reason))
+	}
+	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.policy, m.accepted,
+		&queueCollector{index: index})
+	return m
+}
+
+// Ledger tells slots and budget.
+func (m *Metrics) Ledger(slots int, budget int32) {
+	m.slots.Set(float64(slots))
+	m.budget.Set(float64(budget))
+}
+
+// Policy tells whether the ConfigMap is in force and which of its keys cannot
+// be used.
+func (m *Metrics) Policy(accepted bool, invalid []string) {
+	m.accepted.Set(0)
+	if accepted {
+		m.accepted.Set(1)
+	}
+	m.policy.Reset()
+	for _, key := range invalid {
+		m.policy.WithLabelValues(key).Set(1)
+	}
+}
+
+// Succeeded counts an attempt that imported an image; took is 0 where it is not
+// known.
+func (m *Metrics) Succeeded(bytes int64, took time.Duration) {
+	m.attempts.WithLabelValues("Succeeded", "").Inc()
+	m.bytes.Add(float64(bytes))
+	if took > 0 {
+		m.sync.Observe(took.Seconds())
+	}
+}
+
+// Failed counts an attempt that failed.
+func (m *Metrics) Failed(reason v1alpha1.Reason, bytes int64) {
+	m.attempts.WithLabelValues("Failed", string(reason)).Inc()
+	m.bytes.Add(float64(bytes))
+}
+
+// Admitted counts an image that got the slot of its first attempt.
+func (m *Metrics) Admitted(waited time.Duration) { m.waited.Observe(max(0, waited.Seconds())) }
+
+// Stray counts a DataVolume that was in no slot.
+func (m *Metrics) Stray() { m.strays.Inc() }
+
+// Resync counts a finished image that is synced again.
+func (m *Metrics) Resync() { m.resyncs.Inc() }
+
+// queueCollector counts the queue when it is asked, not at every change of it.
+type queueCollector struct{ index *queue.Index }
+
+var (
+	queueImages = prometheus.NewDesc(namespace+"_queue_images", "Images in the queue: ready for a slot, pending a check, or skipped while they wait for something of their own.", []string{"standing"}, nil)
+	queueOldest = prometheus.NewDesc(namespace+"_queue_oldest_age_seconds", "How long ago the image arrived that has waited longest; 0 for an empty queue.", nil, nil)
+)
+
+func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- queueImages
+	ch <- queueOldest
+}
+
+func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.index.Stats()
+	for standing, n := range map[string]int{"ready": s.Ready, "pending": s.Pending, "skipped": s.Skipped} {
+		ch <- prometheus.MustNewConstMetric(queueImages, prometheus.GaugeValue, float64(n), standing)
+	}
+	age := 0.0
+	if !s.OldestSince.IsZero() {
+		age = max(0, time.Since(s.OldestSince).Seconds())
+	}
+	ch <- prometheus.MustNewConstMetric(queueOldest, prometheus.GaugeValue, age)
+}

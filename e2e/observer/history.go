@@ -1,0 +1,206 @@
+package observer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// History is what happened in a cluster, in order.
+type History struct {
+	events  []event
+	binding []uint64
+}
+
+// Creation is the creation of one DataVolume.
+type Creation struct {
+	Image      types.UID
+	Name       string // of the image
+	Attempt    int
+	DataVolume string
+	// Running tells how many attempts could download just after, itself
+	// included.
+	Running int
+	// Allowed is the policy's concurrency then; -1 where there was none.
+	Allowed int
+	// Created is the creation time of the DataVolume.
+	Created string
+}
+
+// running are the attempts that can download: by DataVolumes that have not
+// succeeded, and by importer Pods that have not ended.
+type running struct {
+	dataVolumes, pods map[string]string // object UID to attempt
+}
+
+func (r running) count() int {
+	attempts := map[string]bool{}
+	for _, a := range r.dataVolumes {
+		attempts[a] = true
+	}
+	for _, a := range r.pods {
+		attempts[a] = true
+	}
+	return len(attempts)
+}
+
+func attemptOf(o *unstructured.Unstructured) string {
+	return o.GetLabels()["pelotech.ot/image-uid"] + "/" + o.GetLabels()["pelotech.ot/attempt"]
+}
+
+// replay goes through the history. each is called after every event with what
+// can download then and what the policy allows.
+func (h History) replay(each func(e event, created bool, r running, allowed int)) {
+	r := running{map[string]string{}, map[string]string{}}
+	limit := limit{allowed: -1}
+	binding := slices.Clone(h.binding)
+	known := map[string]bool{}
+	for _, e := range h.events {
+		for len(binding) > 0 && binding[0] < e.version {
+			limit.bind()
+			binding = binding[1:]
+		}
+		uid, phase := string(e.object.GetUID()), phaseOf(e.object)
+		created := false
+		switch e.resource {
+		case dataVolumes:
+			created = !known[uid]
+			known[uid] = true
+			if e.kind == watch.Deleted || phase == "Succeeded" {
+				delete(r.dataVolumes, uid)
+			} else {
+				r.dataVolumes[uid] = attemptOf(e.object)
+			}
+		case importers:
+			if e.kind == watch.Deleted || phase == "Succeeded" || phase == "Failed" {
+				delete(r.pods, uid)
+			} else {
+				r.pods[uid] = attemptOf(e.object)
+			}
+		case policies:
+			limit.read(e)
+		}
+		each(e, created, r, limit.allowed)
+	}
+}
+
+func phaseOf(o *unstructured.Unstructured) string {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return phase
+}
+
+// limit is what the policy allows. A higher number counts from when it is
+// stored, a lower one from when it has been acknowledged.
+type limit struct{ allowed, stored int }
+
+func (l *limit) read(e event) {
+	text, _, _ := unstructured.NestedString(e.object.Object, "data", "concurrency")
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if e.kind == watch.Deleted || err != nil || n < 0 || n > 256 {
+		return // the last good one stays
+	}
+	l.stored = n
+	l.allowed = max(l.allowed, n)
+}
+
+func (l *limit) bind() { l.allowed = l.stored }
+
+// Starts lists the DataVolumes that were created, in order.
+func (h History) Starts() []Creation {
+	var starts []Creation
+	h.replay(func(e event, created bool, r running, allowed int) {
+		if !created {
+			return
+		}
+		attempt, _ := strconv.Atoi(e.object.GetLabels()["pelotech.ot/attempt"])
+		starts = append(starts, Creation{
+			Image:      types.UID(e.object.GetLabels()["pelotech.ot/image-uid"]),
+			Name:       e.object.GetAnnotations()["pelotech.ot/image-name"],
+			Attempt:    attempt,
+			DataVolume: e.object.GetNamespace() + "/" + e.object.GetName(),
+			Running:    r.count(), Allowed: allowed,
+			Created: e.object.GetCreationTimestamp().UTC().Format("15:04:05"),
+		})
+	})
+	return starts
+}
+
+// OverBudget lists what breaks S1: DataVolumes that were created while as many
+// attempts as the policy allows could download already.
+func (h History) OverBudget() []string {
+	var violations []string
+	for _, s := range h.Starts() {
+		if s.Running > s.Allowed {
+			violations = append(violations, fmt.Sprintf("%s created as number %d, %d allowed", s.DataVolume, s.Running, s.Allowed))
+		}
+	}
+	return violations
+}
+
+// MostRunning is the highest number of attempts that could download at a time.
+func (h History) MostRunning() int {
+	most := 0
+	h.replay(func(_ event, _ bool, r running, _ int) { most = max(most, r.count()) })
+	return most
+}
+
+// Reused lists what breaks S4's rule on names: DataVolumes that were created
+// more than once under one name.
+func (h History) Reused() []string {
+	times := map[string]int{}
+	var reused []string
+	for _, s := range h.Starts() {
+		times[s.DataVolume]++
+		if times[s.DataVolume] == 2 {
+			reused = append(reused, s.DataVolume)
+		}
+	}
+	return reused
+}
+
+// Attempts counts the DataVolumes that were created for an image.
+func (h History) Attempts(image types.UID) int {
+	n := 0
+	for _, s := range h.Starts() {
+		if s.Image == image {
+			n++
+		}
+	}
+	return n
+}
+
+// StartOrder lists the images whose first DataVolume was created, in the order
+// of that.
+func (h History) StartOrder() []types.UID {
+	var order []types.UID
+	for _, s := range h.Starts() {
+		if !slices.Contains(order, s.Image) {
+			order = append(order, s.Image)
+		}
+	}
+	return order
+}
+
+// ArrivalOrder lists the images in the order in which they were created.
+func (h History) ArrivalOrder() []types.UID {
+	var order []types.UID
+	seen := map[types.UID]bool{}
+	initial := make([]event, 0, len(h.events))
+	for _, e := range h.events {
+		if e.resource == images && !seen[e.object.GetUID()] {
+			seen[e.object.GetUID()] = true
+			initial = append(initial, e)
+		}
+	}
+	slices.SortStableFunc(initial, func(a, b event) int { return cmp.Compare(a.version, b.version) })
+	for _, e := range initial {
+		order = append(order, e.object.GetUID())
+	}
+	return order
+}

@@ -1,0 +1,193 @@
+// Package observer judges the agent from outside. It has watches of its own and
+// never reads a status that the agent writes: what counts is which DataVolumes
+// were created when, and which of them could still download.
+package observer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// resource is what the observer watches, and with which selector.
+type resource struct {
+	schema.GroupVersionResource
+	labels, fields string
+}
+
+var (
+	dataVolumes = resource{GroupVersionResource: schema.GroupVersionResource{Group: "cdi.kubevirt.io", Version: "v1beta1", Resource: "datavolumes"}, labels: "pelotech.ot/image-uid"}
+	importers   = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, labels: "cdi.kubevirt.io=importer,pelotech.ot/image-uid"}
+	images      = resource{GroupVersionResource: schema.GroupVersionResource{Group: "pelotech.ot", Version: "v1alpha1", Resource: "vmdiskimages"}}
+	policies    = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, fields: "metadata.name=sync-operator-policy"}
+
+	watched = []resource{dataVolumes, importers, images, policies}
+)
+
+// event is one change of one object. version orders the events of all
+// resources: it is the revision of the one etcd behind them.
+type event struct {
+	resource resource
+	kind     watch.EventType
+	version  uint64
+	object   *unstructured.Unstructured
+}
+
+// Observer collects what happens in a cluster from Start on.
+type Observer struct {
+	client dynamic.Interface
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu     sync.Mutex
+	events []event
+	// binding are versions from which a lowered policy counts.
+	binding []uint64
+}
+
+// Start observes a cluster until ctx ends or Stop is called. Its watches go on
+// where they were when the API server returns.
+func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	o := &Observer{client: client, cancel: cancel}
+	for _, r := range watched {
+		list, err := client.Resource(r.GroupVersionResource).List(ctx, r.options())
+		if err != nil {
+			o.Stop()
+			return nil, fmt.Errorf("observing %s: listing %s: %w", cfg.Host, r.Resource, err)
+		}
+		for i := range list.Items {
+			o.add(r, watch.Added, &list.Items[i])
+		}
+		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				options.LabelSelector, options.FieldSelector = r.labels, r.fields
+				return client.Resource(r.GroupVersionResource).Watch(ctx, options)
+			},
+		})
+		if err != nil {
+			o.Stop()
+			return nil, fmt.Errorf("observing %s: watching %s: %w", cfg.Host, r.Resource, err)
+		}
+		o.done.Add(1)
+		go func() {
+			defer o.done.Done()
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				if object, is := e.Object.(*unstructured.Unstructured); is {
+					o.add(r, e.Type, object)
+				}
+			}
+		}()
+	}
+	return o, nil
+}
+
+func (r resource) options() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: r.labels, FieldSelector: r.fields}
+}
+
+func (o *Observer) add(r resource, kind watch.EventType, object *unstructured.Unstructured) {
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, event{r, kind, version, object})
+}
+
+// Stop ends the observation.
+func (o *Observer) Stop() {
+	o.cancel()
+	o.done.Wait()
+}
+
+// Bind says that the policy as it is now has been acknowledged: a limit that
+// was lowered counts from here on. One that is raised counts at once.
+func (o *Observer) Bind(ctx context.Context) error {
+	list, err := o.client.Resource(policies.GroupVersionResource).List(ctx, policies.options())
+	if err != nil {
+		return fmt.Errorf("reading how far the cluster is: %w", err)
+	}
+	version, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading how far the cluster is: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.binding = append(o.binding, version)
+	return nil
+}
+
+// History waits until everything that has happened so far was seen, and returns
+// it in order.
+func (o *Observer) History(ctx context.Context) (History, error) {
+	for _, r := range watched {
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.options())
+			return err == nil && o.upTo(r, list), nil
+		})
+		if err != nil {
+			return History{}, fmt.Errorf("waiting until the observer has seen all %s: %w", r.Resource, err)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := History{events: slices.Clone(o.events), binding: slices.Clone(o.binding)}
+	slices.SortStableFunc(h.events, func(a, b event) int {
+		switch {
+		case a.version < b.version:
+			return -1
+		case a.version > b.version:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return h, nil
+}
+
+// upTo tells whether what was seen of a resource adds up to a list of it: then
+// the watch has caught up with that list.
+func (o *Observer) upTo(r resource, list *unstructured.UnstructuredList) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	there := map[string]string{}
+	for _, e := range o.events {
+		if e.resource != r {
+			continue
+		}
+		if e.kind == watch.Deleted {
+			delete(there, string(e.object.GetUID()))
+		} else {
+			there[string(e.object.GetUID())] = e.object.GetResourceVersion()
+		}
+	}
+	if len(there) != len(list.Items) {
+		return false
+	}
+	for i := range list.Items {
+		if there[string(list.Items[i].GetUID())] != list.Items[i].GetResourceVersion() {
+			return false
+		}
+	}
+	return true
+}

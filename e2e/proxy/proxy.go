@@ -1,0 +1,175 @@
+// Package proxy stands between an agent and its API server, so that a test can
+// stop the world at any write: hold it, lose it, or kill its writer just before
+// or just after it is stored.
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	"k8s.io/client-go/rest"
+)
+
+// Write is one request that changes something. Leases and Events are none: they
+// are renewed and repeated at will, and hold nothing that a promise rests on.
+type Write struct {
+	// N counts the writes through this proxy, from 1.
+	N      int
+	Method string
+	Path   string
+	Body   []byte
+	// Status is the answer's, 0 before there is one.
+	Status int
+}
+
+func (w Write) String() string { return fmt.Sprintf("write %d: %s %s", w.N, w.Method, w.Path) }
+
+// Hook is called with a write and may take its time. One that returns an error
+// has the write, or its answer, lost: the connection is cut.
+type Hook func(Write) error
+
+// Proxy forwards requests to one API server.
+type Proxy struct {
+	listener net.Listener
+	server   *http.Server
+
+	mu            sync.Mutex
+	writes        int
+	before, after Hook
+	log           []Write
+}
+
+// Start runs a proxy in front of an API server until Close.
+func Start(target *rest.Config) (*Proxy, error) {
+	transport, err := rest.TransportFor(&rest.Config{Host: target.Host, TLSClientConfig: rest.TLSClientConfig{CAData: target.CAData, CAFile: target.CAFile}})
+	if err != nil {
+		return nil, fmt.Errorf("reaching %s: %w", target.Host, err)
+	}
+	host, err := url.Parse(target.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's address %q: %w", target.Host, err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	p := &Proxy{listener: listener}
+	forward := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(host) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0), // clients that were killed
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	p.server = &http.Server{
+		Handler:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }),
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	go func() { _ = p.server.Serve(listener) }()
+	return p, nil
+}
+
+// Close ends the proxy and cuts all its connections.
+func (p *Proxy) Close() error { return p.server.Close() }
+
+// Through has a client go through the proxy. It keeps its token.
+func (p *Proxy) Through(cfg *rest.Config) {
+	cfg.Host = "http://" + p.listener.Addr().String()
+	cfg.TLSClientConfig = rest.TLSClientConfig{}
+}
+
+// Before has a hook called before each write is passed on; nil for none.
+func (p *Proxy) Before(h Hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = h
+}
+
+// After has a hook called when a write is stored and its answer has not been
+// passed on; nil for none.
+func (p *Proxy) After(h Hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = h
+}
+
+// Writes lists the writes so far.
+func (p *Proxy) Writes() []Write {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Write(nil), p.log...)
+}
+
+func changes(r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
+		return false
+	}
+	return !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events")
+}
+
+var errLost = errors.New("lost")
+
+func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !changes(r) {
+		forward.ServeHTTP(w, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	write, before, after := p.begin(r, body)
+	if before != nil && before(write) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	answer := &recorder{header: http.Header{}}
+	forward.ServeHTTP(answer, r)
+	write.Status = answer.status
+	p.finish(write)
+	if after != nil && after(write) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	for key, values := range answer.header {
+		w.Header()[key] = values
+	}
+	w.WriteHeader(answer.status)
+	_, _ = w.Write(answer.body.Bytes())
+}
+
+func (p *Proxy) begin(r *http.Request, body []byte) (Write, Hook, Hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes++
+	return Write{N: p.writes, Method: r.Method, Path: r.URL.Path, Body: body}, p.before, p.after
+}
+
+func (p *Proxy) finish(w Write) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.Body = nil
+	p.log = append(p.log, w)
+}
+
+// recorder holds an answer back until the hook has seen it.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+
+// Lose is what a hook returns to have a write or its answer lost.
+func Lose() error { return errLost }

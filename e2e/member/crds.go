@@ -1,0 +1,91 @@
+//go:build linux
+
+package member
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pelotech/ot-fleet/e2e/binaries"
+)
+
+const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+
+// definitions come from the sources that are pinned already: CDI's from its
+// controller, those of snapshots from the module with their Go types.
+func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	if !o.WithoutCDI {
+		text, err := exec.CommandContext(ctx, paths[binaries.CDI], "-print-crds").Output()
+		if err != nil {
+			return nil, fmt.Errorf("printing CDI's CRDs with %s: %w", paths[binaries.CDI], err)
+		}
+		crds, err := decode(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading CDI's CRDs: %w", err)
+		}
+		all = append(all, crds...)
+	}
+	if !o.WithoutSnapshots {
+		dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", snapshotModule).Output()
+		if err != nil {
+			return nil, fmt.Errorf("finding module %s: %w", snapshotModule, err)
+		}
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+		if err != nil || len(files) == 0 {
+			return nil, fmt.Errorf("finding the snapshot CRDs below %s (is the module downloaded?): %w", dir, errors.Join(err, os.ErrNotExist))
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("reading the snapshot CRDs: %w", err)
+			}
+			crds, err := decode(text)
+			if err != nil {
+				return nil, fmt.Errorf("reading the snapshot CRDs in %s: %w", file, err)
+			}
+			all = append(all, crds...)
+		}
+	}
+	return all, nil
+}
+
+func decode(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := decoder.Decode(crd); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if crd.Name != "" {
+			all = append(all, crd)
+		}
+	}
+}
+
+// install returns when the API server serves the definitions.
+func install(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
+	if len(crds) == 0 {
+		return nil
+	}
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
+		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
+	}
+	return nil
+}

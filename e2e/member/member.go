@@ -1,0 +1,219 @@
+//go:build linux
+
+// Package member starts whole member clusters: a real control plane with
+// scheduler, CDI, its CRDs and those of snapshots, the snapshot controller,
+// and simulated node and storage (see package simulator). A member is ready to
+// import when Start returns.
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/binaries"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+// Options choose what a member has.
+type Options struct {
+	Name string
+	// Scheme is what Client knows; core, CDI and snapshot kinds are added to it.
+	Scheme *runtime.Scheme
+	// WithoutCDI leaves out CDI's CRDs and controller.
+	WithoutCDI bool
+	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
+	WithoutSnapshots bool
+	// LogDir keeps the logs beyond Stop; by default they go with the member.
+	LogDir string
+	// APIServerArgs are added to the API server's own.
+	APIServerArgs []string
+}
+
+// Member is one running member cluster.
+type Member struct {
+	ControlPlane *controlplane.ControlPlane
+
+	options Options
+	client  client.Client
+	kubelet *simulator.Kubelet
+	storage *simulator.Storage
+
+	mu              sync.Mutex
+	cdi, snapshots  *process.Process
+	stopped         bool
+	cancelInterrupt func()
+}
+
+const stopTimeout = 15 * time.Second
+
+// Start runs a member and returns when it is ready to import.
+func Start(ctx context.Context, o Options) (_ *Member, err error) {
+	if o.Name == "" {
+		o.Name = "member"
+	}
+	if o.Scheme == nil {
+		o.Scheme = runtime.NewScheme()
+	}
+	if err := AddToScheme(o.Scheme); err != nil {
+		return nil, err
+	}
+	needed := []binaries.Name{binaries.KWOK}
+	if !o.WithoutCDI {
+		needed = append(needed, binaries.CDI)
+	}
+	if !o.WithoutSnapshots {
+		needed = append(needed, binaries.SnapshotController)
+	}
+	paths, err := binaries.Ensure(ctx, needed...)
+	if err != nil {
+		return nil, err
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Options{
+		Name: o.Name, ControllerManager: true, Scheduler: true, LogDir: o.LogDir, APIServerArgs: o.APIServerArgs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.LogDir == "" {
+		o.LogDir = plane.Dir()
+	}
+	m := &Member{ControlPlane: plane, options: o}
+	m.cancelInterrupt = process.AtInterrupt(func() { _ = m.Stop() })
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("starting member %s: %w", o.Name, err), m.Stop())
+		}
+	}()
+	if m.client, err = client.New(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
+		return nil, fmt.Errorf("making its client: %w", err)
+	}
+	return m, m.start(ctx, paths)
+}
+
+func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
+	crds, err := definitions(ctx, paths, m.options)
+	if err != nil {
+		return err
+	}
+	if err := install(m.ControlPlane.Config(), crds); err != nil {
+		return err
+	}
+	simulated := simulator.Options{
+		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
+		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
+	}
+	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {
+		return err
+	}
+	if m.storage, err = simulator.StartStorage(ctx, m.client, simulated); err != nil {
+		return err
+	}
+	if !m.options.WithoutSnapshots {
+		m.snapshots, err = process.Start(process.Options{
+			Path: paths[binaries.SnapshotController], LogFile: m.LogFile(binaries.SnapshotController), Env: []string{"GOMEMLIMIT=48MiB"},
+			Args: []string{"--kubeconfig=" + m.ControlPlane.Kubeconfig(), "--kube-api-qps=200", "--kube-api-burst=400"},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if m.options.WithoutCDI {
+		return nil
+	}
+	if err := m.prepareCDI(ctx); err != nil {
+		return err
+	}
+	if err := m.StartCDI(); err != nil {
+		return err
+	}
+	return m.waitForCDI(ctx)
+}
+
+// StartAll runs members beside each other; when one fails to start, the others
+// are stopped.
+func StartAll(ctx context.Context, options ...Options) ([]*Member, error) {
+	all := make([]*Member, len(options))
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, o := range options {
+		group.Go(func() (err error) {
+			all[i], err = Start(groupCtx, o)
+			return err
+		})
+	}
+	err := group.Wait()
+	if err == nil {
+		return all, nil
+	}
+	for _, m := range all {
+		if m != nil {
+			err = errors.Join(err, m.Stop())
+		}
+	}
+	return nil, err
+}
+
+// AddToScheme adds the kinds of a member: Kubernetes' own, CDI's and snapshots.
+func AddToScheme(scheme *runtime.Scheme) error {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("adding a member's kinds to the scheme: %w", err)
+		}
+	}
+	return nil
+}
+
+// Name is the one it was started with.
+func (m *Member) Name() string { return m.options.Name }
+
+// Client has all rights and no cache.
+func (m *Member) Client() client.Client { return m.client }
+
+// Kubelet is the simulated one.
+func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
+
+// LogFile is the log of one of its programs.
+func (m *Member) LogFile(name binaries.Name) string {
+	return filepath.Join(m.options.LogDir, fmt.Sprintf("%s-%s.log", m.options.Name, name))
+}
+
+// Stop ends everything, what uses the API server before the API server. A
+// second call does nothing.
+func (m *Member) Stop() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped {
+		return nil
+	}
+	m.stopped = true
+	m.cancelInterrupt()
+	var errs []error
+	for _, p := range []*process.Process{m.cdi, m.snapshots} {
+		if p != nil {
+			errs = append(errs, p.Stop(stopTimeout))
+		}
+	}
+	if m.kubelet != nil {
+		errs = append(errs, m.kubelet.Stop())
+	}
+	if m.storage != nil {
+		errs = append(errs, m.storage.Stop())
+	}
+	errs = append(errs, m.ControlPlane.Stop())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stopping member %s: %w", m.options.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package member_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+const (
+	namespace = "default"
+	patience  = 60 * time.Second
+	beat      = 50 * time.Millisecond
+)
+
+var one *member.Member
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	started := time.Now()
+	var err error
+	one, err = member.Start(context.Background(), member.Options{Name: "one", LogDir: os.Getenv("OT_FLEET_TEST_LOGS")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "a member in %s\n", time.Since(started).Round(100*time.Millisecond))
+	code := m.Run()
+	if err := one.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+func dataVolume(name, class, path string, labels map[string]string) *cdiv1.DataVolume {
+	source := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://127.0.0.1:1" + path}}
+	if path == "" {
+		source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+	}
+	return &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Labels: labels,
+			Annotations: map[string]string{"cdi.kubevirt.io/storage.bind.immediate.requested": "true"},
+		},
+		Spec: cdiv1.DataVolumeSpec{
+			Source: source,
+			Storage: &cdiv1.StorageSpec{
+				StorageClassName: ptr.To(class),
+				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		},
+	}
+}
+
+func create(t *testing.T, object client.Object) {
+	t.Helper()
+	require.NoError(t, one.Client().Create(t.Context(), object))
+}
+
+func condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {
+	for _, c := range dv.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return cdiv1.DataVolumeCondition{}
+}
+
+// eventually polls a DataVolume until the assertions on it hold.
+func eventually(t *testing.T, name string, check func(c *assert.CollectT, dv *cdiv1.DataVolume)) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		var dv cdiv1.DataVolume
+		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &dv))
+		check(c, &dv)
+	}, patience, beat)
+}
+
+func succeeds(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, name, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Equal(c, cdiv1.Succeeded, dv.Status.Phase, "conditions %v", dv.Status.Conditions)
+		var claim corev1.PersistentVolumeClaim
+		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), &claim))
+		require.Equal(c, corev1.ClaimBound, claim.Status.Phase)
+	})
+}
+
+func TestImportsSucceed(t *testing.T) {
+	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal, simulator.ClassWaitForFirstConsumer} {
+		for kind, path := range map[string]string{"http": "/ok/500ms/name.qcow2", "blank": ""} {
+			t.Run(kind+" on "+class, func(t *testing.T) {
+				t.Parallel()
+				name := kind + "-" + class
+				create(t, dataVolume(name, class, path, nil))
+				succeeds(t, name)
+				removeLeavesNothing(t, name)
+			})
+		}
+	}
+}
+
+func removeLeavesNothing(t *testing.T, name string) {
+	t.Helper()
+	ctx, c := t.Context(), one.Client()
+	var claim corev1.PersistentVolumeClaim
+	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim))
+	require.NoError(t, c.Delete(ctx, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
+	gone := map[string]client.Object{
+		name:                                  &corev1.PersistentVolumeClaim{},
+		"prime-" + string(claim.UID):          &corev1.PersistentVolumeClaim{},
+		"importer-" + name:                    &corev1.Pod{},
+		"importer-prime-" + string(claim.UID): &corev1.Pod{},
+	}
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		for object, kind := range gone {
+			err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: object}, kind)
+			require.True(check, apierrors.IsNotFound(err), "%T %s: %v", kind, object, err)
+		}
+		err := c.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &corev1.PersistentVolume{})
+		require.True(check, apierrors.IsNotFound(err), "volume %s: %v", claim.Spec.VolumeName, err)
+	}, patience, beat)
+}
+
+func TestFailuresShowAsRealOnesDo(t *testing.T) {
+	for path, message := range map[string]string{
+		"notfound":    "expected status code 200, got 404",
+		"forbidden":   "expected status code 200, got 403",
+		"servererror": "expected status code 200, got 500",
+		"cut":         "unexpected EOF",
+		"toosmall":    "DataVolume too small to contain image",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			create(t, dataVolume(path, simulator.ClassCSI, "/"+path+"/image.qcow2", nil))
+			eventually(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+				running := condition(dv, cdiv1.DataVolumeRunning)
+				require.Equal(c, corev1.ConditionFalse, running.Status)
+				reason := "Error"
+				if path == "cut" {
+					reason = "ImagePullFailed"
+				}
+				require.Equal(c, reason, running.Reason)
+				require.Contains(c, running.Message, message)
+				require.Equal(c, cdiv1.ImportInProgress, dv.Status.Phase)
+			})
+			eventually(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+				require.Positive(c, dv.Status.RestartCount)
+			})
+			removeFailed(t, path)
+		})
+	}
+}
+
+func TestChecksumMismatchIsFinal(t *testing.T) {
+	t.Parallel()
+	create(t, dataVolume("checksum", simulator.ClassCSI, "/checksum/image.qcow2", nil))
+	eventually(t, "checksum", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Equal(c, cdiv1.Failed, dv.Status.Phase)
+		require.Equal(c, "ChecksumError", condition(dv, cdiv1.DataVolumeRunning).Reason)
+	})
+}
+
+func removeFailed(t *testing.T, name string) {
+	t.Helper()
+	ctx, c := t.Context(), one.Client()
+	var claim corev1.PersistentVolumeClaim
+	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim))
+	require.NoError(t, c.Delete(ctx, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(&claim), &corev1.PersistentVolumeClaim{})
+		require.True(check, apierrors.IsNotFound(err), "claim: %v", err)
+		err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "importer-prime-" + string(claim.UID)}, &corev1.Pod{})
+		require.True(check, apierrors.IsNotFound(err), "pod: %v", err)
+		err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "prime-" + string(claim.UID)}, &corev1.PersistentVolumeClaim{})
+		require.True(check, apierrors.IsNotFound(err), "prime claim: %v", err)
+	}, patience, beat)
+}
+
+func TestFlakyImageRecovers(t *testing.T) {
+	t.Parallel()
+	create(t, dataVolume("flaky-1", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "1"}))
+	create(t, dataVolume("flaky-2", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "2"}))
+	succeeds(t, "flaky-2")
+	eventually(t, "flaky-1", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Contains(c, condition(dv, cdiv1.DataVolumeRunning).Message, "got 500")
+	})
+}
+
+func TestClassUnknownToCDI(t *testing.T) {
+	t.Parallel()
+	create(t, dataVolume("unknown", simulator.ClassUnknown, "/ok/image.qcow2", nil))
+	eventually(t, "unknown", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Equal(c, "ErrClaimNotValid", condition(dv, cdiv1.DataVolumeBound).Reason)
+		require.Empty(c, dv.Status.Phase)
+	})
+}
+
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	create(t, dataVolume("snapped", simulator.ClassCSI, "/ok/100ms/image.qcow2", nil))
+	succeeds(t, "snapped")
+	for _, class := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
+		create(t, &snapshotv1.VolumeSnapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: class},
+			Spec: snapshotv1.VolumeSnapshotSpec{
+				VolumeSnapshotClassName: ptr.To(class),
+				Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To("snapped")},
+			},
+		})
+	}
+	get := func(c *assert.CollectT, name string) (s snapshotv1.VolumeSnapshot) {
+		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &s))
+		return s
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := get(c, simulator.SnapshotClass)
+		require.NotNil(c, s.Status)
+		require.True(c, ptr.Deref(s.Status.ReadyToUse, false))
+		require.NotNil(c, s.Status.RestoreSize)
+		require.NotEmpty(c, ptr.Deref(s.Status.BoundVolumeSnapshotContentName, ""))
+	}, patience, beat)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := get(c, simulator.SnapshotClassNever)
+		require.NotNil(c, s.Status)
+		require.NotNil(c, s.Status.ReadyToUse)
+		require.False(c, *s.Status.ReadyToUse)
+	}, patience, beat)
+	for _, name := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
+		require.NoError(t, one.Client().Delete(t.Context(), &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		var snapshots snapshotv1.VolumeSnapshotList
+		require.NoError(c, one.Client().List(t.Context(), &snapshots))
+		require.Empty(c, snapshots.Items)
+		var contents snapshotv1.VolumeSnapshotContentList
+		require.NoError(c, one.Client().List(t.Context(), &contents))
+		require.Empty(c, contents.Items)
+	}, patience, beat)
+}

@@ -1,0 +1,163 @@
+//go:build linux
+
+package simulator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	storageProvisioner = "volume.kubernetes.io/storage-provisioner"
+	selectedNode       = "volume.kubernetes.io/selected-node"
+	provisionedBy      = "pv.kubernetes.io/provisioned-by"
+
+	// sourceRetry is how long a clone waits for a source that is not ready,
+	// as external-provisioner's first back-offs.
+	sourceRetry = time.Second
+)
+
+// provisioner does for the simulated classes what external-provisioner does:
+// it acts on claims that the volume controller has handed to it.
+type provisioner struct {
+	client client.Client
+	live   client.Reader
+}
+
+func (p *provisioner) setUp(mgr ctrl.Manager, snapshots bool) error {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("sim-provision").For(&corev1.PersistentVolumeClaim{}).
+		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			return p.provision(ctx, r, snapshots)
+		})); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-reclaim").For(&corev1.PersistentVolume{}).Complete(reconcile.Func(p.reclaim))
+}
+
+func (p *provisioner) provision(ctx context.Context, r reconcile.Request, snapshots bool) (reconcile.Result, error) {
+	var claim corev1.PersistentVolumeClaim
+	if err := p.client.Get(ctx, r.NamespacedName, &claim); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	driver := claim.Annotations[storageProvisioner]
+	if !isSimulated(driver) || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || claim.Spec.StorageClassName == nil {
+		return reconcile.Result{}, nil
+	}
+	var class storagev1.StorageClass
+	if err := p.client.Get(ctx, client.ObjectKey{Name: *claim.Spec.StorageClassName}, &class); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	if waits && claim.Annotations[selectedNode] == "" {
+		return reconcile.Result{}, nil
+	}
+	ours, ready, err := p.sourceReady(ctx, &claim, snapshots)
+	if err != nil || !ours {
+		return reconcile.Result{}, err
+	}
+	if !ready {
+		return reconcile.Result{RequeueAfter: sourceRetry}, nil
+	}
+	volume := volumeFor(&claim, &class)
+	if err := p.client.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{}, fmt.Errorf("provisioning a volume for claim %s: %w", r, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// sourceReady reports whether the claim is for a provisioner at all (one with
+// any other kind of source is for the populator of that kind), and whether
+// what it clones is there and fits.
+func (p *provisioner) sourceReady(ctx context.Context, claim *corev1.PersistentVolumeClaim, snapshots bool) (ours, ready bool, err error) {
+	source := claim.Spec.DataSourceRef
+	if source == nil {
+		return true, true, nil
+	}
+	group := ""
+	if source.APIGroup != nil {
+		group = *source.APIGroup
+	}
+	key := client.ObjectKey{Namespace: claim.Namespace, Name: source.Name}
+	wanted := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	switch {
+	case group == "" && source.Kind == "PersistentVolumeClaim":
+		var from corev1.PersistentVolumeClaim
+		if err := p.live.Get(ctx, key, &from); err != nil {
+			return true, false, client.IgnoreNotFound(err)
+		}
+		size := from.Status.Capacity[corev1.ResourceStorage]
+		return true, from.Status.Phase == corev1.ClaimBound && wanted.Cmp(size) >= 0, nil
+	case group == snapshotv1.GroupName && source.Kind == "VolumeSnapshot" && snapshots:
+		var from snapshotv1.VolumeSnapshot
+		if err := p.live.Get(ctx, key, &from); err != nil {
+			return true, false, client.IgnoreNotFound(err)
+		}
+		status := from.Status
+		ready := status != nil && status.ReadyToUse != nil && *status.ReadyToUse && status.RestoreSize != nil && wanted.Cmp(*status.RestoreSize) >= 0
+		return true, ready, nil
+	default:
+		return false, false, nil
+	}
+}
+
+// volumeFor names the volume after the claim's UID, so that provisioning twice
+// makes one volume.
+func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *corev1.PersistentVolume {
+	name := "pvc-" + string(claim.UID)
+	capacity := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: class.Provisioner}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: roundUp(capacity)},
+			AccessModes:      claim.Spec.AccessModes,
+			VolumeMode:       claim.Spec.VolumeMode,
+			StorageClassName: class.Name,
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+		},
+	}
+	if class.ReclaimPolicy != nil {
+		volume.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
+	}
+	if hasDriver(class.Name) {
+		volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: name}
+	} else {
+		volume.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/sim/" + name}
+	}
+	return volume
+}
+
+// roundUp gives whole MiB, as storage that allocates in extents does.
+func roundUp(size resource.Quantity) resource.Quantity {
+	const extent = 1 << 20
+	return *resource.NewQuantity((size.Value()+extent-1)/extent*extent, resource.BinarySI)
+}
+
+// reclaim deletes a volume whose claim is gone.
+func (p *provisioner) reclaim(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var volume corev1.PersistentVolume
+	if err := p.client.Get(ctx, r.NamespacedName, &volume); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !isSimulated(volume.Annotations[provisionedBy]) || volume.Status.Phase != corev1.VolumeReleased ||
+		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || volume.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	err := p.client.Delete(ctx, &volume, client.Preconditions{UID: &volume.UID, ResourceVersion: &volume.ResourceVersion})
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, fmt.Errorf("deleting released volume %s: %w", volume.Name, err)
+	}
+	return reconcile.Result{}, nil
+}

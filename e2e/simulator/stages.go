@@ -1,0 +1,297 @@
+//go:build linux
+
+package simulator
+
+import (
+	"fmt"
+	"strings"
+	"text/template"
+)
+
+// Attempt is the label from which /flaky/ images read the attempt's number.
+const AttemptLabel = "pelotech.ot/attempt"
+
+// failure is what the importer leaves behind: exit code and termination
+// message, worded as CDI 1.65's importer words them.
+type failure struct {
+	Behaviour string
+	Exit      int
+	Reason    string
+	Message   string
+}
+
+var failures = []failure{
+	{"notfound", 1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"},
+	{"forbidden", 1, "Error", "Unable to connect to http data source: expected status code 200, got 403. Status: 403 Forbidden"},
+	{"servererror", 1, "Error", "Unable to connect to http data source: expected status code 200, got 500. Status: 500 Internal Server Error"},
+	{"cut", 1, "Error", "Unable to process data: Unable to transfer source data to scratch space: failed to pull image: unexpected EOF"},
+	{"toosmall", 1, "Error", "Unable to process data: virtual image size 42949672960 is larger than the reported available storage 1073741824. A larger PVC is required"},
+	{"crashloop", 2, "Error", ""},
+	{"checksum", 0, "Completed", `{"message":"Unable to process data: checksum mismatch: expected sha256:` + strings.Repeat("0", 64) + `, calculated sha256:` + strings.Repeat("1", 64) + `"}`},
+}
+
+// segments is the beginning of each expression on an importer pod: the path of
+// the image's URL, split; empty for a blank image.
+const segments = `(([.spec.containers[0].env[]? | select(.name == "IMPORTER_ENDPOINT") | .value][0] // "") | split("/") | .[3:]) as $s` +
+	` | (.metadata.labels["` + AttemptLabel + `"] // "1" | tonumber) as $attempt`
+
+var behaviour = segments + ` | if $s[0] == "flaky" then (if $attempt <= ($s[1] | tonumber) then "servererror" else "ok" end)` +
+	` elif ([` + quotedBehaviours() + `] | index($s[0] // "")) then $s[0] else "ok" end`
+
+// duration takes the first segment after the behaviour that reads as one; a
+// /flaky/ image fails at once, whatever time its success takes.
+func duration(fallback string, failing bool) string {
+	flaky := ""
+	if failing {
+		flaky = `if $s[0] == "flaky" then "` + fallback + `" else `
+	}
+	expression := segments + ` | ` + flaky + `([$s[1:3][]? | select(test("^[0-9]+(ms|s|m)$"))][0] // "` + fallback + `")`
+	if failing {
+		expression += ` end`
+	} else {
+		expression = segments + ` | if ($s | length) == 0 then "0s" else (` + strings.TrimPrefix(expression, segments+` | `) + `) end`
+	}
+	return expression
+}
+
+func quotedBehaviours() string {
+	quoted := []string{`"hang"`}
+	for _, f := range failures {
+		quoted = append(quoted, `"`+f.Behaviour+`"`)
+	}
+	return strings.Join(quoted, ",")
+}
+
+// stages renders KWOK's configuration. Its stage for nodes never applies: it is
+// there because KWOK plays no pods of nodes that it has no stage for. Pods get an address of their own
+// member, on loopback: CDI asks the importer's metrics port for the progress.
+func stages(podIP string) (string, error) {
+	parsed, err := template.New("stages").Delims("<<", ">>").Parse(stagesTemplate)
+	if err != nil {
+		return "", fmt.Errorf("parsing the stages of the simulated kubelet: %w", err)
+	}
+	var text strings.Builder
+	err = parsed.Execute(&text, map[string]any{
+		"PodIP": podIP, "Failures": failures, "Behaviour": behaviour,
+		"Success": duration("1s", false), "Failing": duration("300ms", true),
+	})
+	if err != nil {
+		return "", fmt.Errorf("rendering the stages of the simulated kubelet: %w", err)
+	}
+	return text.String(), nil
+}
+
+const stagesTemplate = `
+<<- define "importer" >>
+    - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
+    - {key: '.metadata.labels["cdi.kubevirt.io"]', operator: In, values: [importer]}
+    - {key: '.status.phase', operator: In, values: [Running]}
+<<- end >>
+<<- define "stage" >>
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+<<- end >>
+<<- template "stage" >>
+metadata: {name: node-adopt}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+    - {key: '.status.phase', operator: In, values: [Never]}
+  next: {}
+<<- template "stage" >>
+metadata: {name: pod-delete}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: '.metadata.deletionTimestamp', operator: Exists}
+  next: {delete: true}
+<<- template "stage" >>
+metadata: {name: pod-run}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
+    - {key: '.status.phase', operator: In, values: [Pending]}
+    - {key: '.status.podIP', operator: DoesNotExist}
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        {{ $now := Now }}
+        conditions:
+        - {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        containerStatuses:
+        {{ range .spec.containers }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: true
+          started: true
+          restartCount: 0
+          state: {running: {startedAt: {{ $now | Quote }}}}
+        {{ end }}
+        hostIP: "127.0.0.1"
+        podIP: "<<.PodIP>>"
+        podIPs: [{ip: "<<.PodIP>>"}]
+        phase: Running
+        startTime: {{ $now | Quote }}
+<<- template "stage" >>
+metadata: {name: importer-succeed}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions: <<- template "importer" >>
+    - {key: '.status.containerStatuses[0].state.running', operator: Exists}
+    - key: '<<.Behaviour>>'
+      operator: In
+      values: [ok]
+  delay:
+    durationMilliseconds: 0
+    durationFrom:
+      expressionFrom: '<<.Success>>'
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        {{ $now := Now }}
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: false
+          started: false
+          restartCount: {{ .restartCount }}
+          state:
+            terminated:
+              exitCode: 0
+              reason: Completed
+              message: '{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}'
+              startedAt: {{ .state.running.startedAt | Quote }}
+              finishedAt: {{ $now | Quote }}
+        {{ end }}
+        conditions:
+        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        phase: Succeeded
+<<- range .Failures >>
+<<- template "stage" >>
+metadata: {name: importer-<<.Behaviour>>}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions: <<- template "importer" >>
+    - {key: '.status.containerStatuses[0].state.running', operator: Exists}
+    - key: '<<$.Behaviour>>'
+      operator: In
+      values: [<<.Behaviour>>]
+  delay:
+    durationMilliseconds: 300
+    durationFrom:
+      expressionFrom: '<<$.Failing>>'
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        {{ $now := Now }}
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: false
+          started: false
+          restartCount: {{ .restartCount }}
+          state:
+            terminated:
+              exitCode: <<.Exit>>
+              reason: <<.Reason>>
+              message: '<<.Message>>'
+              startedAt: {{ .state.running.startedAt | Quote }}
+              finishedAt: {{ $now | Quote }}
+        {{ end }}
+        conditions:
+        - {type: Ready, status: "False", reason: ContainersNotReady, lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "False", reason: ContainersNotReady, lastTransitionTime: {{ $now | Quote }}}
+        <<- if eq .Exit 0 >>
+        phase: Succeeded
+        <<- else >>
+        phase: {{ if eq .spec.restartPolicy "Never" }}Failed{{ else }}Running{{ end }}
+        <<- end >>
+<<- end >>
+<<- template "stage" >>
+metadata: {name: importer-back-off}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions: <<- template "importer" >>
+    - {key: '.status.containerStatuses[0].state.terminated', operator: Exists}
+    - {key: '.status.containerStatuses[0].restartCount > 0 | tostring', operator: In, values: ["true"]}
+  delay: {durationMilliseconds: 200}
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: false
+          started: false
+          restartCount: {{ .restartCount }}
+          state:
+            waiting: {reason: CrashLoopBackOff, message: back-off restarting failed container}
+          lastState:
+            {{ YAML .state 3 }}
+        {{ end }}
+<<- template "stage" >>
+metadata: {name: importer-restart}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions: <<- template "importer" >>
+    - key: '.status.containerStatuses[0] | (.state.waiting != null) or (.state.terminated != null and .restartCount == 0) | tostring'
+      operator: In
+      values: ["true"]
+  delay:
+    durationMilliseconds: 900
+    durationFrom:
+      expressionFrom: '.status.containerStatuses[0].restartCount as $n | if $n == 0 then "900ms" else ([12 * pow(2; $n - 1), 300] | min | floor | tostring) + "s" end'
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        {{ $now := Now }}
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: true
+          started: true
+          restartCount: {{ add .restartCount 1 }}
+          state: {running: {startedAt: {{ $now | Quote }}}}
+          lastState:
+            {{ if .state.terminated }}{{ YAML .state 3 }}{{ else }}{{ YAML .lastState 3 }}{{ end }}
+        {{ end }}
+        conditions:
+        - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
+`

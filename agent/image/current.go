@@ -105,6 +105,12 @@ func (s *step) mayResync(e *v1alpha1.RevisionStatus, what string) bool {
 // needed for it. One that does not become ready is given up and another is
 // made, as often as the policy retries.
 func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
+	snap := o.snapshot(e.VolumeSnapshot)
+	fits := snap != nil && classOf(snap) == s.Image.Spec.SnapshotClass
+	if fits && ready(snap) { // it needs its class no more
+		s.serve(e, o, snap)
+		return
+	}
 	if s.Blocker != nil && s.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
 		e.SnapshotSince = nil
 		s.wait = *s.Blocker
@@ -114,15 +120,14 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 		s.wait = Blocker{v1alpha1.ReasonSnapshotFailed, e.Failure.Message}
 		return
 	}
-	snap := o.snapshot(e.VolumeSnapshot)
 	served := s.Image.Status.Serving != nil && e.VolumeSnapshot != "" && s.Image.Status.Serving.VolumeSnapshot == e.VolumeSnapshot
 	switch {
-	case e.VolumeSnapshot == "", snap != nil && classOf(snap) != s.Image.Spec.SnapshotClass:
+	case e.VolumeSnapshot == "":
 		s.nextSnapshot(e, o)
-	case snap != nil && ready(snap):
-		s.serve(e, o, snap)
-		return
-	case snap == nil && served:
+	case snap != nil && !fits:
+		e.SnapshotAttempt = 0 // another class has its own tries
+		s.nextSnapshot(e, o)
+	case served && (snap == nil || snap.DeletionTimestamp != nil):
 		if !s.Live {
 			s.d.NeedsLive = true
 			return
@@ -132,6 +137,7 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 			return
 		}
 		e.Failure = nil
+		e.SnapshotAttempt = 0
 		s.nextSnapshot(e, o)
 	}
 	if e.SnapshotSince == nil {
@@ -207,10 +213,15 @@ func (s *step) serve(e *v1alpha1.RevisionStatus, o *Objects, snap *snapshotv1.Vo
 // await says what keeps the next attempt of the current revision from starting.
 func (s *step) await(e *v1alpha1.RevisionStatus) {
 	switch {
+	case failedForGood(e) && e.Failure == nil: // not written by an agent
+		s.wait = Blocker{v1alpha1.ReasonImportFailed, "failed, and its status does not say why" + advice(v1alpha1.ReasonImportFailed)}
+		return
 	case failedForGood(e):
 		s.wait = Blocker{e.Failure.Reason, e.Failure.Message + advice(e.Failure.Reason)}
 		return
-	case e.NotBefore != nil && s.Now.Before(e.NotBefore.Time):
+	// What was started over has no failure, and by a clock that is behind the one
+	// of that time its NotBefore is still to come.
+	case e.NotBefore != nil && e.Failure != nil && s.Now.Before(e.NotBefore.Time):
 		s.within(e.NotBefore.Sub(s.Now))
 		s.wait = Blocker{v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
 			e.AttemptEnded-e.AttemptsBefore, s.policy.RetryLimit+1, e.Failure.Reason, e.Failure.Message, e.NotBefore.UTC().Format(time.RFC3339))}
@@ -312,7 +323,14 @@ func (s *step) watchProgress(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, o *
 }
 
 func (s *step) importing(e *v1alpha1.RevisionStatus) string {
-	n := max(e.Attempt, e.AttemptEnded+1) - e.AttemptsBefore
+	attempt := e.Attempt
+	for i := range s.Slots {
+		if s.Slots[i].Revision == e.Revision {
+			attempt = max(attempt, s.Slots[i].Attempt)
+		}
+	}
+	// One that ran when a person started over is the first of those to come.
+	n := max(1, attempt-e.AttemptsBefore)
 	text := fmt.Sprintf("importing, attempt %d of %d", n, s.policy.RetryLimit+1)
 	if o := s.Attempts[e.Attempt]; e.Attempt > e.AttemptEnded && o != nil && o.DataVolume != nil &&
 		o.DataVolume.Status.Phase != cdiv1.ImportInProgress && o.DataVolume.Status.Phase != cdiv1.ImportScheduled {

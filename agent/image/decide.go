@@ -2,6 +2,8 @@ package image
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -161,14 +163,17 @@ func (s *step) arrive() {
 	}
 	retry := s.Image.Annotations[v1alpha1.AnnotationRetry]
 	if len(retry) > maxRetryToken {
-		retry = retry[:maxRetryToken]
+		// Half a rune would be stored as another, and ask again for ever.
+		retry = strings.ToValidUTF8(retry[:maxRetryToken], "")
 	}
 	asked := retry != s.st.ObservedRetry
 	retargeted := s.st.Revision != s.target
-	edited := s.st.ObservedGeneration != s.Image.Generation
+	// Being deleted raises the generation too, and is no edit.
+	edited := s.st.ObservedGeneration != s.Image.Generation && s.Image.DeletionTimestamp == nil
 	s.st.ObservedRetry = retry
 	s.st.Revision = s.target
 
+	s.putFirst()
 	e := find(s.st.Revisions, s.target)
 	if e == nil {
 		s.makeRoom()
@@ -208,15 +213,37 @@ func (s *step) startOver(e *v1alpha1.RevisionStatus, retargeted bool) {
 	e.NotBefore = &s.now
 }
 
-// makeRoom keeps the list of revisions short. What is served and what is still
-// being ended stays; of the rest the oldest goes, and sweep removes what it
-// left.
+// putFirst puts the current revision at the head of the list: of the others,
+// makeRoom drops the last first.
+func (s *step) putFirst() {
+	i := slices.IndexFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool { return e.Revision == s.target })
+	if i > 0 {
+		e := s.st.Revisions[i]
+		s.st.Revisions = slices.Insert(slices.Delete(s.st.Revisions, i, i+1), 0, e)
+	}
+}
+
+// makeRoom keeps the list of revisions short. What is served, what runs and
+// what is still being ended stays; of the rest the oldest goes, and sweep
+// removes what it left.
+//
+// What runs stays also where no slot of it is seen: the slots in the cache may
+// be late, and forgotten it would be begun a second time.
 func (s *step) makeRoom() {
 	const room = 2 // for the current one, and for one that follow finds a slot of
-	for i := len(s.st.Revisions) - 1; i >= 0 && len(s.st.Revisions) > v1alpha1.MaxRevisions-room; i-- {
-		e := s.st.Revisions[i]
-		if !s.serves(e.Revision) && !s.hasSlot(e.Revision) {
-			s.st.Revisions = append(s.st.Revisions[:i], s.st.Revisions[i+1:]...)
+	s.dropRevisions(v1alpha1.MaxRevisions-room, func(e v1alpha1.RevisionStatus) bool {
+		return !s.serves(e.Revision) && !s.hasSlot(e.Revision) && e.Attempt <= e.AttemptEnded
+	})
+	s.dropRevisions(v1alpha1.MaxRevisions-1, func(e v1alpha1.RevisionStatus) bool {
+		return !s.serves(e.Revision) && !s.hasSlot(e.Revision)
+	})
+}
+
+// dropRevisions drops of those that may go the last, down to a number.
+func (s *step) dropRevisions(most int, mayGo func(v1alpha1.RevisionStatus) bool) {
+	for i := len(s.st.Revisions) - 1; i >= 0 && len(s.st.Revisions) > most; i-- {
+		if mayGo(s.st.Revisions[i]) {
+			s.st.Revisions = slices.Delete(s.st.Revisions, i, i+1)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func waitingFor(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
 }
 
 func failedForGood(e *v1alpha1.RevisionStatus) bool {
-	return e.Outcome == v1alpha1.OutcomeFailed && e.NotBefore == nil
+	return e.Outcome == v1alpha1.OutcomeFailed && e.NotBefore == nil && e.Attempt <= e.AttemptEnded
 }
 
 // PreflightURL returns the URL that can be asked for the image without

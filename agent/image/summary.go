@@ -17,7 +17,8 @@ func (s *step) summarize() {
 	st.ObservedGeneration = s.Image.Generation
 	e := find(st.Revisions, s.target)
 	if e != nil {
-		st.Attempts = max(e.Attempt, e.AttemptEnded) - e.AttemptsBefore
+		// Those of other revisions stand between its own and the new round.
+		st.Attempts = max(0, max(e.Attempt, e.AttemptEnded)-e.AttemptsBefore)
 	}
 	s.tellPosition()
 	if s.wait.Reason == v1alpha1.ReasonWaitingForSlot {

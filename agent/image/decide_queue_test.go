@@ -1,0 +1,203 @@
+package image_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// unasked is a policy under which no source is asked before the import.
+func unasked() *apitest.PolicyBuilder {
+	return apitest.Policy().NoPreflight().RetryLimit(2).Backoff(time.Minute, time.Hour)
+}
+
+func TestDecideOnArrival(t *testing.T) {
+	w := newWorld(t, apitest.Image("ns/a").WithGeneration(3), unasked().Obj())
+	w.position = ptr.To[int32](7)
+
+	d := w.reconcile()
+
+	assert.True(t, d.AddFinalizer)
+	st := w.status()
+	assert.Equal(t, v1alpha1.PhaseQueued, st.Phase)
+	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, st.Reason)
+	assert.Equal(t, "waits for a slot; about 7 images go first", st.Message)
+	assert.EqualValues(t, 3, st.ObservedGeneration)
+	assert.Equal(t, "https://images.example.com/a.qcow2", w.current().Source)
+	assert.Equal(t, w.img.CreationTimestamp.Time, w.current().OrderingKey.Time.UTC(), "its place is that of its arrival")
+	assert.Equal(t, queue.Ready, image.StandingOf(w.img))
+	for condition, want := range map[string]metav1.ConditionStatus{
+		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue,
+		v1alpha1.ConditionStalled: metav1.ConditionFalse, v1alpha1.ConditionImported: metav1.ConditionFalse,
+		v1alpha1.ConditionSnapshotReady: metav1.ConditionFalse,
+	} {
+		assert.Equal(t, want, w.condition(condition).Status, condition)
+		assert.Equal(t, w.now.Truncate(time.Second), w.condition(condition).LastTransitionTime.UTC(), condition)
+	}
+
+	key := w.current().OrderingKey
+	w.later(time.Minute)
+	assert.False(t, w.reconcile().AddFinalizer)
+	assert.Equal(t, key, w.current().OrderingKey, "given once")
+}
+
+func TestDecideSaysWhyItWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy      *policy.Policy
+		blocker     *image.Blocker
+		want        v1alpha1.Reason
+		wantStalled bool
+		wantAfter   time.Duration
+	}{
+		"a slot":           {policy: ptr.To(unasked().Obj()), want: v1alpha1.ReasonWaitingForSlot},
+		"a budget":         {policy: ptr.To(unasked().Concurrency(0).Obj()), want: v1alpha1.ReasonPaused},
+		"any policy":       {want: v1alpha1.ReasonPolicyMissing, wantStalled: true},
+		"a StorageClass":   {policy: ptr.To(unasked().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "create it"}, want: v1alpha1.ReasonStorageClassMissing, wantStalled: true, wantAfter: time.Minute},
+		"a snapshot class": {policy: ptr.To(unasked().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "create it"}, want: v1alpha1.ReasonSnapshotClassMissing, wantStalled: true, wantAfter: time.Minute},
+		"a Secret":         {policy: ptr.To(unasked().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonSecretMissing, Message: "create it"}, want: v1alpha1.ReasonSecretMissing, wantStalled: true, wantAfter: time.Minute},
+		"a ConfigMap":      {policy: ptr.To(unasked().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonCertConfigMapMissing, Message: "create it"}, want: v1alpha1.ReasonCertConfigMapMissing, wantStalled: true, wantAfter: time.Minute},
+		"CDI":              {policy: ptr.To(unasked().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "install it"}, want: v1alpha1.ReasonCDIMissing, wantStalled: true, wantAfter: time.Minute},
+		"an answer":        {policy: ptr.To(apitest.Policy().Obj()), want: v1alpha1.ReasonChecking},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").WithFinalizer()
+			if tt.want != v1alpha1.ReasonChecking {
+				img.WithSource(v1alpha1.SourceS3, "s3://bucket/a") // cannot be asked
+			}
+			w := newWorld(t, img, policy.Default())
+			w.policy, w.blocker = tt.policy, tt.blocker
+			d := w.reconcile()
+			assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
+			assert.Equal(t, tt.want, w.status().Reason)
+			if tt.blocker != nil {
+				assert.Equal(t, tt.blocker.Message, w.status().Message)
+			}
+			assert.Equal(t, tt.wantStalled, w.condition(v1alpha1.ConditionStalled).Status == metav1.ConditionTrue)
+			assert.Equal(t, tt.wantAfter, d.After)
+			assert.Zero(t, w.status().LastAttempt, "waiting costs no attempt")
+
+			w.policy, w.blocker = ptr.To(unasked().Obj()), nil
+			w.reconcile()
+			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason, "and it goes on once the cause is gone")
+			assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+		})
+	}
+}
+
+func TestDecideAsksTheSource(t *testing.T) {
+	asked := func(t *testing.T) *world {
+		w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
+		d := w.reconcile()
+		require.True(t, d.AskSource)
+		require.Equal(t, queue.Pending, image.StandingOf(w.img), "it holds up those behind it meanwhile")
+		return w
+	}
+	t.Run("it has the image", func(t *testing.T) {
+		w := asked(t)
+		w.answer(image.Preflight{Size: 4711})
+		assert.False(t, w.reconcile().AskSource)
+		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+		assert.EqualValues(t, 4711, w.status().BytesTotal)
+
+		w.answers = map[string]image.Preflight{} // the agent was restarted
+		assert.False(t, w.reconcile().AskSource, "what may be admitted is not asked about again")
+		w.begun()
+		w.download("50.0%")
+		w.later(time.Minute)
+		w.reconcile()
+		assert.EqualValues(t, 2355, w.status().BytesDone, "progress is told of the size the source gave")
+	})
+	t.Run("it has none", func(t *testing.T) {
+		w := asked(t)
+		w.answer(image.Preflight{Refused: &v1alpha1.Failure{Reason: v1alpha1.ReasonNotFound, Message: "HEAD: 404 Not Found"}})
+		d := w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+		assert.Equal(t, v1alpha1.ReasonNotFound, w.status().Reason)
+		assert.Contains(t, w.status().Message, "Correct spec.url")
+		assert.EqualValues(t, 1, w.status().LastAttempt, "it counts as an attempt")
+		require.Len(t, d.Ended, 1)
+		assert.Zero(t, d.Ended[0].Bytes)
+		assert.Empty(t, w.ledger().Admitted, "and takes no slot")
+
+		w.setURL("https://images.example.com/b.qcow2")
+		assert.True(t, w.reconcile().AskSource)
+		w.answer(image.Preflight{})
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+	})
+	t.Run("it refuses access", func(t *testing.T) {
+		w := asked(t)
+		for attempt := range int32(4) {
+			w.answer(image.Preflight{Refused: &v1alpha1.Failure{Reason: v1alpha1.ReasonForbidden, Message: "HEAD: 403 Forbidden"}})
+			w.reconcile()
+			assert.Equal(t, attempt+1, w.status().Attempts)
+			if attempt < 3 {
+				require.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
+				w.later(time.Hour)
+				require.True(t, w.reconcile().AskSource, "each attempt is asked for")
+			}
+		}
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase, "after retryLimit + 1")
+		assert.Contains(t, w.status().Message, "spec.secretRef")
+	})
+	t.Run("it cannot be asked", func(t *testing.T) {
+		for name, img := range map[string]*apitest.ImageBuilder{
+			"s3":            apitest.Image("ns/a").WithSource(v1alpha1.SourceS3, "s3://b/a"),
+			"with a Secret": apitest.Image("ns/a").WithSecretRef("s"),
+			"blank":         apitest.Image("ns/a").WithSource(v1alpha1.SourceBlank, ""),
+		} {
+			w := newWorld(t, img.WithFinalizer(), apitest.Policy().Obj())
+			assert.False(t, w.reconcile().AskSource, name)
+			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason, name)
+		}
+	})
+}
+
+func TestDecideStoresThePositionByDecades(t *testing.T) {
+	w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), unasked().Obj())
+	for _, tt := range []struct{ position, want int32 }{
+		{5000, 5000}, {4999, 5000}, {1000, 5000}, {999, 999}, {998, 999}, {1500, 999}, {100, 999}, {42, 42}, {10, 42}, {9, 9}, {1, 9}, {0, 0},
+	} {
+		w.position = ptr.To(tt.position)
+		w.reconcile()
+		require.NotNil(t, w.status().QueuePosition)
+		assert.Equal(t, tt.want, *w.status().QueuePosition, "at %d", tt.position)
+	}
+	w.begun()
+	assert.Nil(t, w.status().QueuePosition, "it is not in the queue any more")
+
+	w.breakOff("unexpected EOF")
+	w.position = ptr.To[int32](3000)
+	w.reconcile()
+	assert.Nil(t, w.status().QueuePosition, "a backoff has no position")
+	w.settleStorage()
+	w.later(time.Hour)
+	w.reconcile()
+	assert.EqualValues(t, 3000, *w.status().QueuePosition, "back in the queue, it is told anew")
+}
+
+func TestDecideOnHolders(t *testing.T) {
+	w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), unasked().Obj())
+	w.reconcile()
+	since := w.status().References.UnreferencedSince
+	require.NotNil(t, since)
+	w.later(time.Minute)
+	w.reconcile()
+	assert.Equal(t, since, w.status().References.UnreferencedSince, "since it was first seen")
+
+	w.holders = []string{"ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6", "ns/7"}
+	w.reconcile()
+	assert.EqualValues(t, 7, w.status().References.Count)
+	assert.Len(t, w.status().References.Holders, 5)
+	assert.Nil(t, w.status().References.UnreferencedSince)
+}

@@ -1,0 +1,258 @@
+package image_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func snapshotted() *apitest.ImageBuilder { return apitest.Image("ns/a").WithSnapshotClass("snap") }
+
+func TestDecideSnapshotsWhatIsImported(t *testing.T) {
+	w := queued(t, snapshotted(), unasked())
+	w.begun()
+	w.complete()
+	d := w.reconcile()
+
+	require.NotNil(t, d.CreateSnapshot)
+	assert.Equal(t, v1alpha1.PhaseSyncing, w.status().Phase)
+	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+	assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionImported).Status)
+	assert.Nil(t, w.status().Serving, "it is not cloned from before it is ready")
+	assert.Len(t, w.ledger().Released, 1, "snapshotting holds no slot")
+	snap := w.snapshot()
+	assert.Equal(t, w.dataVolume().Name, *snap.Spec.Source.PersistentVolumeClaimName)
+	assert.Equal(t, "snap", *snap.Spec.VolumeSnapshotClassName)
+	assert.Empty(t, snap.OwnerReferences)
+	assert.Equal(t, string(w.img.UID), snap.Labels[v1alpha1.LabelImageUID])
+	assert.LessOrEqual(t, len(snap.Name), 63)
+
+	for name, tt := range map[string]*apitest.SnapshotBuilder{
+		"nobody looked":      apitest.Snapshot("ns/x"),
+		"not ready":          apitest.Snapshot("ns/x").ReadyToUse(false).Content("c"),
+		"ready, not bound":   apitest.Snapshot("ns/x").ReadyToUse(true),
+		"ready, bound to ''": apitest.Snapshot("ns/x").ReadyToUse(true).Content(""),
+		"not told":           apitest.Snapshot("ns/x").Content("c"),
+	} {
+		w.snapshot().Status = tt.Obj().Status
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, name)
+	}
+	w.snapshot().Status = apitest.Snapshot("ns/x").Error("driver is away").Obj().Status
+	w.reconcile()
+	assert.Contains(t, w.status().Message, "driver is away")
+
+	w.readySnapshot()
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	assert.Equal(t, snap.Name, w.status().Serving.VolumeSnapshot)
+	assert.Equal(t, "2Gi", w.status().Serving.RestoreSize.String())
+	assert.Zero(t, w.last.After)
+}
+
+func TestDecideGivesUpSnapshotsThatAreNeverReady(t *testing.T) {
+	w := queued(t, snapshotted(), unasked()) // retryLimit 2
+	w.imported()
+	var names []string
+	for range 3 {
+		require.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+		names = append(names, w.snapshot().Name)
+		w.later(15 * time.Minute)
+		w.reconcile()
+		w.collect()
+		w.reconcile()
+	}
+	assert.NotEqual(t, names[0], names[1])
+	assert.NotEqual(t, names[1], names[2])
+	assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+	assert.Equal(t, v1alpha1.ReasonSnapshotFailed, w.status().Reason)
+	assert.Contains(t, w.status().Message, "none of 3 VolumeSnapshots")
+	assert.Contains(t, w.status().Message, v1alpha1.AnnotationRetry)
+	assert.Empty(t, w.lists.Snapshots)
+	assert.Len(t, w.lists.Claims, 1, "the import is kept")
+	assert.Zero(t, w.last.After)
+
+	w.retry("1")
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+	w.readySnapshot()
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	assert.EqualValues(t, 1, w.status().LastAttempt, "nothing was downloaded again")
+}
+
+func TestDecideServesTheClaimOnceNoSnapshotIsWanted(t *testing.T) {
+	w := queued(t, snapshotted(), unasked())
+	w.imported()
+	w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "" })
+	d := w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	assert.Empty(t, w.status().Serving.VolumeSnapshot)
+	assert.Equal(t, []string{"VolumeSnapshot " + w.snapshot().Name}, deletes(d))
+}
+
+func TestDecideFollowsTheSnapshotClass(t *testing.T) {
+	w := queued(t, snapshotted(), unasked())
+	w.imported()
+	w.readySnapshot()
+	w.reconcile()
+	first := w.snapshot().Name
+	for _, class := range []string{"other", "third", "fourth", "fifth", "sixth"} {
+		w.later(time.Minute)
+		w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
+		w.reconcile()
+	}
+	assert.Equal(t, first, w.status().Serving.VolumeSnapshot, "the old one serves until the new one is ready")
+	w.collect()
+	require.Len(t, w.lists.Snapshots, 2)
+	w.later(15 * time.Minute)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "a new class has its own tries")
+	w.collect()
+	w.readySnapshot()
+	d := w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletes(d))
+	assert.EqualValues(t, 1, w.status().LastAttempt)
+}
+
+func TestDecideWithoutItsSnapshotClass(t *testing.T) {
+	missing := &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "VolumeSnapshotClass snap does not exist: create it"}
+	t.Run("a snapshot is to be made", func(t *testing.T) {
+		w := queued(t, snapshotted(), unasked())
+		w.begun()
+		w.complete()
+		w.blocker = missing
+		d := w.reconcile()
+		assert.Nil(t, d.CreateSnapshot)
+		assert.Equal(t, v1alpha1.ReasonSnapshotClassMissing, w.status().Reason)
+		w.later(time.Hour)
+		w.reconcile()
+		w.blocker = nil
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "the wait did not count")
+		w.later(14 * time.Minute)
+		w.reconcile()
+		assert.EqualValues(t, 1, w.current().SnapshotAttempt)
+	})
+	t.Run("a snapshot is there", func(t *testing.T) {
+		w := queued(t, snapshotted(), unasked())
+		w.imported()
+		w.readySnapshot()
+		w.reconcile()
+		w.blocker = missing
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "what is ready needs no class any more")
+	})
+}
+
+func TestDecideSyncsLostStorageAgain(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"the DataVolume and its claim": func(w *world) { w.lose(image.DataVolume, w.dataVolume().Name) },
+		"the claim":                    func(w *world) { w.lose(image.PersistentVolumeClaim, w.dataVolume().Name) },
+		"the volume": func(w *world) {
+			w.excuses++
+			w.lists.Claims[0].Status.Phase = corev1.ClaimLost
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := queued(t, apitest.Image("ns/a"), unasked().ResyncLimit(2))
+			w.imported()
+			for resync := int32(1); resync <= 2; resync++ {
+				place := w.current().OrderingKey
+				lose(w)
+				w.reconcile()
+				assert.True(t, w.live)
+				assert.Nil(t, w.status().Serving, "what is gone is not offered")
+				assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+				assert.Equal(t, v1alpha1.ReasonStorageLost, w.current().Failure.Reason)
+				assert.Less(t, place.Sequence, w.current().OrderingKey.Sequence, "through the queue")
+				assert.Zero(t, w.status().Attempts, "with all retries")
+				w.settleStorage()
+				w.imported()
+				require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			}
+			lose(w)
+			w.reconcile()
+			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+			assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
+			assert.Contains(t, w.status().Message, "Find what deletes it")
+			assert.Empty(t, w.ledger().Admitted)
+
+			w.retry("1")
+			w.reconcile()
+			w.settleStorage()
+			w.imported()
+			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+		})
+	}
+	t.Run("the limit is one of 24 hours", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked().ResyncLimit(1))
+		w.imported()
+		for range 5 {
+			w.lose(image.DataVolume, w.dataVolume().Name)
+			w.reconcile()
+			w.imported()
+			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			w.later(25 * time.Hour)
+		}
+	})
+	t.Run("not by a cache that is late", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.imported()
+		w.sync()
+		w.cache.lists = image.Lists{}
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	})
+}
+
+func TestDecideMakesALostSnapshotAgain(t *testing.T) {
+	ready := func(t *testing.T) *world {
+		w := queued(t, snapshotted(), unasked().ResyncLimit(2))
+		w.imported()
+		w.readySnapshot()
+		w.reconcile()
+		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+		return w
+	}
+	for name, lose := range map[string]func(*world){
+		"gone at once": func(w *world) { w.lose(image.VolumeSnapshot, w.snapshot().Name); w.reconcile() },
+		"seen to go": func(w *world) {
+			w.delete(image.Target{Kind: image.VolumeSnapshot, Name: w.snapshot().Name, UID: w.snapshot().UID})
+			w.reconcile()
+			w.collect()
+			w.reconcile()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ready(t)
+			for range 2 {
+				old := w.snapshot().Name
+				w.later(time.Minute)
+				lose(w)
+				assert.Nil(t, w.status().Serving)
+				assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+				assert.EqualValues(t, 1, w.status().LastAttempt, "nothing is downloaded")
+				assert.False(t, strings.EqualFold(old, w.snapshot().Name), "a name is not used twice")
+				w.readySnapshot()
+				w.reconcile()
+				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			}
+			w.later(time.Minute)
+			lose(w)
+			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+			assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package image_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// decideChecked decides, and holds the decision against what must be true of
+// every one.
+func decideChecked(t require.TestingT, v image.View) image.Decision {
+	before := asJSON(t, v.Image)
+	d := image.Decide(v)
+	require.Equal(t, before, asJSON(t, v.Image), "what a cache holds must not be changed")
+	require.Equal(t, asJSON(t, d), asJSON(t, image.Decide(v)), "the same View has the same Decision")
+	if d.NeedsLive {
+		require.Equal(t, image.Decision{NeedsLive: true}, d, "nothing else is decided")
+		return d
+	}
+	checkSweep(t, v, d)
+	checkAgain(t, v, d)
+	return d
+}
+
+// checkSweep: what VMs are cloned from stays, but for an image that nobody holds.
+func checkSweep(t require.TestingT, v image.View, d image.Decision) {
+	serving := d.Status.Serving
+	for _, target := range d.Delete {
+		require.NotEmpty(t, target.UID)
+		if serving == nil || (d.Status.Phase == v1alpha1.PhaseDeleting && v.Live) {
+			continue
+		}
+		require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
+		require.NotEqual(t, serving.VolumeSnapshot, target.Name, "%s is served", target.Kind)
+	}
+}
+
+// checkAgain decides on the outcome, with all else as it was.
+func checkAgain(t require.TestingT, v image.View, d image.Decision) {
+	if d.RemoveFinalizer || d.Status.Phase == v1alpha1.PhaseDeleting {
+		return // the mark calls for a View that was read after it
+	}
+	again := v
+	again.Image = v.Image.DeepCopy()
+	if d.AddFinalizer {
+		again.Image.Finalizers = append(again.Image.Finalizers, v1alpha1.FinalizerImage)
+	}
+	require.NoError(t, json.Unmarshal([]byte(asJSON(t, d.Status)), clear(&again.Image.Status)))
+	if d.Status.LastAttempt != v.Image.Status.LastAttempt {
+		again.Preflight = image.Preflight{} // the answer was for the attempt before
+	}
+	d2 := image.Decide(again)
+	if d2.NeedsLive {
+		return // it may ask; what it then finds is another View
+	}
+	require.Equal(t, asJSON(t, d.Status), asJSON(t, d2.Status), "decided again, with nothing else changed")
+	require.Equal(t, d.Delete, d2.Delete)
+	require.Equal(t, d.CreateSnapshot, d2.CreateSnapshot)
+	require.Equal(t, d.AskSource, d2.AskSource)
+	require.Empty(t, d2.Ended, "an outcome is told twice")
+}
+
+func clear(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
+	*st = v1alpha1.VMDiskImageStatus{}
+	return st
+}
+
+var closedSet = append([]v1alpha1.Reason{
+	v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonBackingOff,
+	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
+	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonImporting,
+	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
+	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced,
+}, v1alpha1.FailureReasons()...)
+
+// checkStored holds a status that is stored against the one before.
+func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.VMDiskImageStatus) {
+	old := &img.Status
+	require.Equal(t, img.Generation, next.ObservedGeneration)
+	require.Contains(t, closedSet, next.Reason)
+	require.NotEmpty(t, strings.TrimSpace(next.Message))
+	require.GreaterOrEqual(t, next.Attempts, int32(0))
+	require.LessOrEqual(t, next.BytesDone, max(next.BytesTotal, 0))
+
+	require.LessOrEqual(t, old.LastAttempt, next.LastAttempt, "attempts never decrease")
+	require.LessOrEqual(t, len(next.Revisions), v1alpha1.MaxRevisions)
+	require.NotEmpty(t, next.Revisions)
+	require.Equal(t, next.Revision, next.Revisions[0].Revision, "the current one first")
+	seen := map[string]bool{}
+	for _, e := range next.Revisions {
+		require.False(t, seen[e.Revision], "revision %s is listed twice", e.Revision)
+		seen[e.Revision] = true
+		require.LessOrEqual(t, e.AttemptEnded, e.Attempt)
+		require.LessOrEqual(t, e.Attempt, next.LastAttempt)
+		if i := slices.IndexFunc(old.Revisions, func(o v1alpha1.RevisionStatus) bool { return o.Revision == e.Revision }); i >= 0 {
+			require.LessOrEqual(t, old.Revisions[i].Attempt, e.Attempt)
+			require.LessOrEqual(t, old.Revisions[i].AttemptEnded, e.AttemptEnded)
+		}
+	}
+	if serving := next.Serving; serving != nil {
+		require.True(t, seen[serving.Revision], "what is served is listed")
+	}
+	checkConditions(t, img, next)
+}
+
+// checkConditions: every one is there from the first visit, with a reason and
+// words.
+func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1.VMDiskImageStatus) {
+	status := map[string]metav1.ConditionStatus{}
+	for _, c := range st.Conditions {
+		status[c.Type] = c.Status
+		require.Equal(t, img.Generation, c.ObservedGeneration, c.Type)
+		require.Contains(t, closedSet, v1alpha1.Reason(c.Reason), c.Type)
+		require.NotEmpty(t, c.Message, c.Type)
+		require.False(t, c.LastTransitionTime.IsZero(), c.Type)
+	}
+	require.Len(t, status, 5)
+	for _, want := range []string{
+		v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
+		v1alpha1.ConditionImported, v1alpha1.ConditionSnapshotReady,
+	} {
+		require.Contains(t, status, want)
+	}
+	require.False(t, status[v1alpha1.ConditionStalled] == metav1.ConditionTrue && status[v1alpha1.ConditionReconciling] == metav1.ConditionTrue,
+		"kstatus: either it gets on by itself or somebody must help")
+	if img.DeletionTimestamp == nil {
+		require.Equal(t, st.Phase == v1alpha1.PhaseSucceeded, status[v1alpha1.ConditionReady] == metav1.ConditionTrue)
+		require.Equal(t, st.Phase == v1alpha1.PhaseSucceeded, st.Reason == v1alpha1.ReasonReady)
+	}
+	if st.Phase == v1alpha1.PhaseSucceeded {
+		require.NotNil(t, st.Serving)
+		require.Equal(t, st.Revision, st.Serving.Revision)
+		require.Equal(t, metav1.ConditionTrue, status[v1alpha1.ConditionImported])
+	}
+}
+
+// checkRest holds an image for which nothing is under way any more against S5.
+func checkRest(t require.TestingT, st *v1alpha1.VMDiskImageStatus, after time.Duration) {
+	switch st.Phase {
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseTerminating:
+	default:
+		require.NotZero(t, after, "%s %s: waits for nothing: %s", st.Phase, st.Reason, st.Message)
+	}
+}
+
+func asJSON(t require.TestingT, v any) string {
+	data, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func sameJSON(a, b any) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}

@@ -1,0 +1,227 @@
+package queue_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var (
+	allSucceeded = wanted{"every image succeeds", func(w *world) bool {
+		for _, im := range w.images {
+			if im.begun > 0 && im.outcome != succeeded {
+				return false
+			}
+		}
+		return w.images[0].outcome == succeeded && w.listed == 0
+	}}
+	usedUp       = wanted{"an image fails for good", func(w *world) bool { return w.images[0].ended >= 2 && w.images[0].outcome == failed && w.listed == 0 }}
+	sideBySide   = wanted{"two imports run at once", func(w *world) bool { return count(w.transferring()) > 1 }}
+	overBudget   = wanted{"more run than the lowered budget allows", func(w *world) bool { return count(w.listed) > int(w.budget) }}
+	imageIsGone  = wanted{"an image is gone, and its slot free", func(w *world) bool { return w.images[0].life == gone && w.images[0].begun > 0 && w.listed == 0 }}
+	lostAndTaken = wanted{"a lost import is listed again", func(w *world) bool { return w.lostLedgers > 0 && w.transferring()&w.listed != 0 && w.debt == 0 }}
+	cacheIsOld   = wanted{"the policy's cache is old while an import runs", func(w *world) bool { return w.cached.listed != w.listed && w.transferring() != 0 }}
+)
+
+// TestProtocol explores everything that two agents at once can do with the
+// ledger, in scenarios that are each small and together hold every fault.
+func TestProtocol(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scenario
+		long bool
+	}{
+		"three attempts":                  {scenario: scenario{images: 1, attempts: 3, writers: 2, budgets: []uint8{1}, wants: []wanted{allSucceeded, usedUp}}},
+		"two images, two attempts":        {scenario: scenario{images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, wants: []wanted{allSucceeded, usedUp}}},
+		"three images":                    {scenario: scenario{images: 3, attempts: 1, writers: 2, budgets: []uint8{1}, wants: []wanted{allSucceeded}}},
+		"budget raised":                   {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2}, wants: []wanted{sideBySide}}},
+		"budget lowered":                  {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1}, wants: []wanted{sideBySide, overBudget}}},
+		"budget 1, 2, 1, 0":               {scenario: scenario{images: 2, attempts: 2, writers: 1, budgets: []uint8{1, 2, 1, 0}, wants: []wanted{sideBySide, overBudget}}},
+		"images deleted":                  {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, deletes: true, forces: true, wants: []wanted{imageIsGone}}},
+		"image deleted between attempts":  {scenario: scenario{images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, deletes: true, forces: true, wants: []wanted{imageIsGone, usedUp}}},
+		"long: budget 1, 2, 1":            {long: true, scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1}}},
+		"long: budget 2, 1, 0":            {long: true, scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1, 0}}},
+		"long: budget 1, 2, 1, 0":         {long: true, scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1, 0}, noProgress: true}},
+		"long: budget 2 and two attempts": {long: true, scenario: scenario{images: 2, attempts: 2, writers: 2, budgets: []uint8{2}, noProgress: true}},
+		"long: attempts and deletes":      {long: true, scenario: scenario{images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, deletes: true, forces: true, noProgress: true}},
+		"long: three images":              {long: true, scenario: scenario{images: 3, attempts: 2, writers: 2, budgets: []uint8{1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.long && os.Getenv("OT_FLEET_LONG") != "1" {
+				t.Skip("set OT_FLEET_LONG=1")
+			}
+			clean(t, &tt.scenario)
+		})
+	}
+}
+
+func clean(t *testing.T, s *scenario) {
+	t.Helper()
+	got := explore(t, s)
+	require.Empty(t, got.violation, shown(got.trace))
+	require.Empty(t, got.missed, "never met")
+}
+
+// TestStaleAdmissionCache shows the residual of S1: a writer that was paused past
+// its lease and an admission policy with an old ledger, both at once. Neither is
+// enough alone: TestProtocol has the former.
+func TestStaleAdmissionCache(t *testing.T) {
+	t.Run("alone", func(t *testing.T) {
+		clean(t, &scenario{images: 2, attempts: 2, writers: 1, budgets: []uint8{1, 2, 1, 0}, stale: true, wants: []wanted{cacheIsOld, sideBySide, overBudget}})
+	})
+	t.Run("alone, images deleted", func(t *testing.T) {
+		clean(t, &scenario{images: 2, attempts: 1, writers: 1, budgets: []uint8{1, 2}, stale: true, deletes: true, forces: true, wants: []wanted{cacheIsOld, imageIsGone}})
+	})
+	t.Run("with a paused writer", func(t *testing.T) {
+		got := explore(t, &scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, stale: true, finding: "S1"})
+		require.Contains(t, got.violation, "S1")
+		t.Log(shown(got.trace))
+	})
+}
+
+// TestDataVolumeDeletedByHand: a person's deletion costs at most one download
+// more of the same attempt, S1 holds. There is one exception, with a paused
+// writer besides: a DataVolume that is complete and still in its slot. Success
+// is read, the person deletes, the paused writer creates, the slot is freed.
+// What runs then is a stray and is deleted on sight. Were a slot marked as ended
+// after a success too, for one ledger write more of every import, it could not
+// happen.
+func TestDataVolumeDeletedByHand(t *testing.T) {
+	by := scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, handVolumes: 1}
+	t.Run("no writer is paused", func(t *testing.T) {
+		s := by
+		s.writers, s.handVolumes, s.attempts = 1, 2, 2
+		clean(t, &s)
+	})
+	t.Run("a finished one, and a paused writer", func(t *testing.T) {
+		s := by
+		s.finding = "S1"
+		got := explore(t, &s)
+		require.Contains(t, got.violation, "S1")
+		t.Log(shown(got.trace))
+	})
+	t.Run("all but that", func(t *testing.T) {
+		s := by
+		s.excuseLostFinished = true
+		clean(t, &s)
+	})
+	t.Run("with the stricter protocol", func(t *testing.T) {
+		s := by
+		s.bug = marksSuccessToo
+		clean(t, &s)
+	})
+}
+
+// TestLedgerLost: a person empties or deletes the ledger, or takes one slot from
+// it. What transferred then is excused until it is listed again, or is seen to
+// be over and deleted. Nothing new gets a slot before the unfinished DataVolumes
+// are counted; only one whose DataVolume is deleted already, and whose Pod
+// lingers, is not seen.
+func TestLedgerLost(t *testing.T) {
+	t.Run("two images", func(t *testing.T) {
+		clean(t, &scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, handLedgers: 1, wants: []wanted{lostAndTaken}})
+	})
+	t.Run("two attempts, lost twice", func(t *testing.T) {
+		clean(t, &scenario{images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, handLedgers: 2, wants: []wanted{lostAndTaken}})
+	})
+	t.Run("two run", func(t *testing.T) {
+		clean(t, &scenario{images: 2, attempts: 1, writers: 1, budgets: []uint8{2, 1}, handLedgers: 2, wants: []wanted{lostAndTaken, sideBySide, overBudget}})
+	})
+}
+
+// TestPlantedBugs takes away one guard after the other.
+func TestPlantedBugs(t *testing.T) {
+	one := scenario{images: 1, attempts: 2, writers: 2, budgets: []uint8{1}}
+	two := scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}}
+	with := func(s scenario, change func(*scenario)) scenario { change(&s); return s }
+	deletes := func(s *scenario) { s.deletes = true }
+	const progress = "a state from which no slot comes free"
+	for name, tt := range map[string]struct {
+		scenario
+		bug  bug
+		want string
+	}{
+		"the ledger is written without compare and swap":     {two, writesWithoutCAS, "S1"},
+		"candidates are taken from the cache":                {one, candidatesFromCache, "S4"},
+		"a slot is freed before the outcome is stored":       {one, freesBeforeOutcome, "S4"},
+		"a slot is freed when the DataVolume is gone":        {two, freesOnAbsence, "S1"},
+		"there is no admission policy":                       {two, noAdmissionPolicy, "S1"},
+		"the admission policy does not look at ended, S1":    {two, admissionIgnoresEnded, "S1"},
+		"the admission policy does not look at ended, S4":    {two, admissionIgnoresEnded, "S4"},
+		"a failed slot is freed without the mark, S1":        {two, freesWithoutEndedMark, "S1"},
+		"what is left is removed before the mark":            {one, removesBeforeEndedMark, "S4"},
+		"a deleted image is torn down beside the ledger":     {with(one, deletes), tearsDownBesideLedger, "S4"},
+		"an attempt is given up whose creation is under way": {with(one, deletes), givesUpUnseen, "S4"},
+		"attempts are incremented":                           {one, incrementsAttempts, "S4"},
+		"a lower budget is ignored": {with(two, func(s *scenario) { s.images, s.writers, s.budgets = 3, 1, []uint8{2, 1} }),
+			ignoresLowerBudget, "S1: a slot is taken beyond the budget"},
+		"an attempt that was begun is begun again":  {with(one, func(s *scenario) { s.handVolumes = 1 }), rollsForwardBegun, "S4"},
+		"DataVolumes are listed before the ledger":  {with(two, func(s *scenario) { s.handLedgers = 1 }), listsBeforeLedger, "S1"},
+		"a slot without its DataVolume is left":     {one, neverRollsForward, progress},
+		"an ended slot's DataVolume is not removed": {one, neverRemoves, progress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tt.scenario
+			s.bug, s.finding = tt.bug, tt.want
+			got := explore(t, &s)
+			require.Contains(t, got.violation, tt.want)
+			t.Logf("found in %d steps%s", len(got.trace), shown(got.trace))
+
+			s.bug = 0
+			clean(t, &s)
+		})
+	}
+}
+
+// TestLateCreationWithinItsSlot: an outcome that is stored for an attempt that
+// nobody has seen begin, and storage that is removed before the mark, cost
+// downloads (TestPlantedBugs), but no import beyond the slots.
+func TestLateCreationWithinItsSlot(t *testing.T) {
+	clean(t, &scenario{
+		images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, deletes: true,
+		bug: removesBeforeEndedMark | givesUpUnseen, finding: "S1", wants: []wanted{imageIsGone},
+	})
+}
+
+// TestFactsOfTheModel: the model's few kinds of knowledge stand for all facts
+// that there can be, to Next and to ShouldCreate alike.
+func TestFactsOfTheModel(t *testing.T) {
+	s := scenario{images: 1, attempts: 1}
+	for n := range 1 << 6 {
+		for _, outcome := range []v1alpha1.Outcome{"", v1alpha1.OutcomeSucceeded, v1alpha1.OutcomeFailed} {
+			slot, bit := s.slot(0), func(i int) bool { return n&(1<<i) != 0 }
+			slot.Ended = bit(0)
+			f := queue.Facts{ImageGone: bit(1), Begun: bit(2), DataVolume: bit(3), Complete: bit(4), Remains: bit(5), Outcome: outcome}
+			var kind uint8
+			switch {
+			case !f.ImageGone && outcome == "" && !f.Begun && !f.DataVolume:
+				kind = missing
+			case !f.ImageGone && outcome == "":
+				kind = idle
+			case !f.ImageGone && outcome == v1alpha1.OutcomeSucceeded && f.Complete:
+				kind = succeededAndThere
+			case f.Remains || !slot.Ended:
+				kind = overAndThere
+			default:
+				kind = overAndGone
+			}
+			next := func(f queue.Facts) (queue.Step, bool) {
+				return queue.Next(queue.View{
+					Budget: 1,
+					Ledger: &v1alpha1.SyncLedgerStatus{Budget: 1, Slots: []v1alpha1.Slot{slot}},
+					Facts:  map[string]queue.Facts{queue.DataVolumeKey(slot): f},
+				}), queue.ShouldCreate(slot, f)
+			}
+			wantStep, wantCreate := next(f)
+			gotStep, gotCreate := next(factsOf[kind])
+			what := fmt.Sprintf("ended %t, %+v", slot.Ended, f)
+			assert.Equal(t, wantStep, gotStep, what)
+			assert.Equal(t, wantCreate, gotCreate, what)
+		}
+	}
+}

@@ -38,6 +38,10 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are added to the API server's own.
 	APIServerArgs []string
+	// Prepare runs when the API server serves and before any controller starts.
+	// It is the place for CRDs: the garbage collector looks for kinds when it
+	// starts and then every 30 s only, and deletes nothing of owners it does not know.
+	Prepare func(context.Context, *rest.Config) error
 }
 
 // ControlPlane is one running control plane.
@@ -103,6 +107,11 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	}
 	if err := WriteKubeconfig(c.config, c.Kubeconfig()); err != nil {
 		return nil, err
+	}
+	if o.Prepare != nil {
+		if err := o.Prepare(ctx, c.Config()); err != nil {
+			return nil, err
+		}
 	}
 	return c, c.startControllers()
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,6 +41,8 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are added to the API server's own.
 	APIServerArgs []string
+	// Prepare runs before the controllers start: the place for further CRDs.
+	Prepare func(context.Context, *rest.Config) error
 }
 
 // Member is one running member cluster.
@@ -83,6 +86,16 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
 		Name: o.Name, ControllerManager: true, Scheduler: true, LogDir: o.LogDir, APIServerArgs: o.APIServerArgs,
+		Prepare: func(ctx context.Context, config *rest.Config) error {
+			crds, err := definitions(ctx, paths, o)
+			if err != nil {
+				return err
+			}
+			if err := install(config, crds); err != nil || o.Prepare == nil {
+				return err
+			}
+			return o.Prepare(ctx, config)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -104,13 +117,6 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 }
 
 func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
-	crds, err := definitions(ctx, paths, m.options)
-	if err != nil {
-		return err
-	}
-	if err := install(m.ControlPlane.Config(), crds); err != nil {
-		return err
-	}
 	simulated := simulator.Options{
 		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
 		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,

@@ -257,3 +257,56 @@ func TestSnapshots(t *testing.T) {
 		require.Empty(c, contents.Items)
 	}, patience, beat)
 }
+
+func importerPod(name, path string, policy corev1.RestartPolicy) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"cdi.kubevirt.io": "importer"}},
+		Spec: corev1.PodSpec{
+			RestartPolicy: policy,
+			Containers: []corev1.Container{{
+				Name: "importer", Image: "importer", Env: []corev1.EnvVar{{Name: "IMPORTER_ENDPOINT", Value: "http://127.0.0.1:1" + path}},
+			}},
+		},
+	}
+}
+
+func TestImporterPods(t *testing.T) {
+	t.Parallel()
+	for _, pod := range []*corev1.Pod{
+		importerPod("never", "/notfound/image", corev1.RestartPolicyNever),
+		importerPod("crashloop", "/crashloop/100ms/image", corev1.RestartPolicyOnFailure),
+		importerPod("hang", "/hang/image", corev1.RestartPolicyOnFailure),
+	} {
+		create(t, pod)
+	}
+	status := func(c *assert.CollectT, name string) corev1.PodStatus {
+		var pod corev1.Pod
+		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &pod))
+		require.Len(c, pod.Status.ContainerStatuses, 1)
+		return pod.Status
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := status(c, "never")
+		require.Equal(c, corev1.PodFailed, s.Phase)
+		require.Zero(c, s.ContainerStatuses[0].RestartCount)
+		require.NotNil(c, s.ContainerStatuses[0].State.Terminated)
+		require.EqualValues(c, 1, s.ContainerStatuses[0].State.Terminated.ExitCode)
+	}, patience, beat)
+	var first, second time.Time
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := status(c, "crashloop").ContainerStatuses[0]
+		require.NotNil(c, s.LastTerminationState.Terminated)
+		require.EqualValues(c, 2, s.LastTerminationState.Terminated.ExitCode)
+		if s.RestartCount == 1 && first.IsZero() {
+			first = time.Now()
+		}
+		require.EqualValues(c, 2, s.RestartCount)
+		second = time.Now()
+	}, patience, beat)
+	require.Greater(t, second.Sub(first), 8*time.Second, "the second restart comes after a back-off")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := status(c, "hang")
+		require.Equal(c, corev1.PodRunning, s.Phase)
+		require.Zero(c, s.ContainerStatuses[0].RestartCount)
+	}, patience, beat)
+}

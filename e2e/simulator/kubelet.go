@@ -48,7 +48,6 @@ func StartKubelet(ctx context.Context, c client.Client, o Options) (*Kubelet, er
 		Path:    paths[binaries.KWOK],
 		LogFile: filepath.Join(o.LogDir, o.Name+"-kwok.log"),
 		Env:     []string{"GOMEMLIMIT=64MiB"},
-		// KWOK would read and write its own configuration below the home directory.
 		Args: []string{
 			"--kubeconfig=" + o.Kubeconfig,
 			"--config=" + file,

@@ -8,7 +8,7 @@ import (
 	"text/template"
 )
 
-// Attempt is the label from which /flaky/ images read the attempt's number.
+// AttemptLabel is the label from which /flaky/ images read the attempt's number.
 const AttemptLabel = "pelotech.ot/attempt"
 
 // failure is what the importer leaves behind: exit code and termination

@@ -44,9 +44,11 @@ const interval = 20 * time.Millisecond
 type Scene struct {
 	*member.Member
 	// Source answers whether it has an image, by the first part of the path:
-	// /gone/ 404, /denied/ 403, /silent/ never; all else it has. The simulated
-	// importers go by the same path, see package simulator.
+	// /gone/ 404, /removed/ 410, /denied/ 403, /silent/ never; all else it has.
+	// The simulated importers go by the same path, see package simulator.
 	Source *httptest.Server
+	// Agent that runs; nil where none was asked for.
+	Agent *agent.Agent
 
 	mu    sync.Mutex
 	heads map[string]int
@@ -91,15 +93,37 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 		defer func() { _ = s.Stop() }()
 		*at = s
 		if withAgent {
-			a, err := agent.Start(context.Background(), s.ControlPlane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG")})
-			if err != nil {
+			if s.Agent, err = s.startAgent(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
-			defer a.Kill()
+			defer func() { s.Agent.Kill() }()
 		}
 		return m.Run()
 	}())
+}
+
+func (s *Scene) startAgent() (*agent.Agent, error) {
+	return agent.Start(context.Background(), s.ControlPlane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+}
+
+// WithoutAgent does something while no agent runs.
+func (s *Scene) WithoutAgent(t *testing.T, do func()) {
+	t.Helper()
+	require.NoError(t, s.Agent.Stop(Patience))
+	t.Cleanup(func() { // also where do gives up
+		select {
+		case <-s.Agent.Done():
+			var err error
+			s.Agent, err = s.startAgent()
+			require.NoError(t, err)
+		default:
+		}
+	})
+	do()
+	var err error
+	s.Agent, err = s.startAgent()
+	require.NoError(t, err)
 }
 
 func (s *Scene) serve(w http.ResponseWriter, r *http.Request) {
@@ -109,6 +133,8 @@ func (s *Scene) serve(w http.ResponseWriter, r *http.Request) {
 	switch strings.Split(r.URL.Path, "/")[1] {
 	case "gone":
 		w.WriteHeader(http.StatusNotFound)
+	case "removed":
+		w.WriteHeader(http.StatusGone)
 	case "denied":
 		w.WriteHeader(http.StatusForbidden)
 	case "silent":

@@ -10,6 +10,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +38,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=agent-namespace,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=events,verbs=create;patch
 
 // version is stamped by the linker.
 var version = "dev"
@@ -154,21 +156,23 @@ func newScheme() *runtime.Scheme {
 }
 
 // cacheOptions keep in memory what the agent needs and no more: of what CDI and
-// Kubernetes make, only what carries an image's UID.
+// Kubernetes make, only what carries an image's UID. That is the default, not an
+// option of each kind: an option is refused for a kind that is not served.
 func cacheOptions(o options) cache.Options {
 	ours := labels.NewSelector()
 	if has, err := labels.NewRequirement(v1alpha1.LabelImageUID, selection.Exists, nil); err == nil {
 		ours = ours.Add(*has)
 	}
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultLabelSelector: ours,
 		ByObject: map[client.Object]cache.ByObject{
-			&cdiv1.DataVolume{}:             {Label: ours},
-			&corev1.PersistentVolumeClaim{}: {Label: ours},
-			&corev1.Pod{}:                   {Label: ours, Transform: dropPodSpec},
-			&snapshotv1.VolumeSnapshot{}:    {Label: ours},
-			&v1alpha1.SyncLedger{}:          {Namespaces: map[string]cache.Config{o.namespace: {}}},
+			&v1alpha1.VMDiskImage{}:   {Label: labels.Everything()},
+			&v1alpha1.SyncLedger{}:    {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
+			&storagev1.StorageClass{}: {Label: labels.Everything()},
+			&corev1.Pod{}:             {Transform: dropPodSpec},
 			&corev1.ConfigMap{}: {
+				Label:      labels.Everything(),
 				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
 				Field:      fields.OneTermEqualSelector("metadata.name", o.policy.Name),
 			},

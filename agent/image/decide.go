@@ -297,14 +297,13 @@ func (s *step) follow() {
 			continue
 		}
 		slot := v1alpha1.Slot{Image: KeyOf(s.Image), Revision: e.Revision, Attempt: e.Attempt, DataVolume: e.DataVolume, StartedAt: orZero(e.StartedAt)}
-		switch o := s.Attempts[e.Attempt]; {
-		case o.Complete():
-			s.succeed(e, slot)
-		case !o.Importing():
+		if !s.Attempts[e.Attempt].Importing() {
 			s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its slot and its DataVolume are gone: the SyncLedger was changed by hand or restored"})
-		default:
-			// The ledger takes it up again, or removes it.
+			continue
 		}
+		// The ledger takes an unfinished DataVolume up again. It looks for nothing
+		// else, so what has become of the rest is told from here.
+		s.followSlot(e, slot)
 	}
 }
 
@@ -316,6 +315,9 @@ func (s *step) followSlot(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
 		return
 	case slot.Revision != s.target:
 		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "the source was changed while it was imported"})
+		return
+	case slot.Ended && !o.Complete():
+		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its outcome was stored and is gone again: the status was changed by hand or restored"})
 		return
 	case o == nil || o.DataVolume == nil:
 		switch {

@@ -24,7 +24,7 @@ func (s *step) summarize() {
 	if s.wait.Reason == v1alpha1.ReasonWaitingForSlot {
 		s.wait.Message = "waits for a slot"
 		if st.QueuePosition != nil {
-			s.wait.Message = fmt.Sprintf("waits for a slot; about %d images go first", *st.QueuePosition)
+			s.wait.Message = ahead(*st.QueuePosition)
 		}
 	}
 	if s.wait.Reason == "" { // torn down
@@ -92,6 +92,17 @@ func (s *step) tellPosition() {
 	case s.st.QueuePosition == nil || digits(*s.Position) < digits(*s.st.QueuePosition):
 		p := *s.Position
 		s.st.QueuePosition = &p
+	}
+}
+
+func ahead(n int32) string {
+	switch n {
+	case 0:
+		return "waits for a slot; it is next"
+	case 1:
+		return "waits for a slot; one image goes first"
+	default:
+		return fmt.Sprintf("waits for a slot; about %d images go first", n)
 	}
 }
 

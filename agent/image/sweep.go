@@ -33,6 +33,7 @@ func (s *step) sweep() {
 
 func (s *step) sweepAttempt(n int32, o *Objects) {
 	keepStorage, keepSnapshots := s.wanted(n)
+	keepStorage = keepStorage || s.mayBeCreated(n)
 	snapshots := 0
 	for i := range o.Snapshots {
 		snap := &o.Snapshots[i]
@@ -57,6 +58,18 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 	case o.Claim != nil && o.Claim.DeletionTimestamp == nil:
 		s.d.Delete = append(s.d.Delete, Target{PersistentVolumeClaim, o.Claim.Name, o.Claim.UID})
 	}
+}
+
+// mayBeCreated tells that an attempt stands in a slot that is not marked as
+// ended. What were removed of it now, a creation that was held up could bring
+// back; the mark comes as soon as the outcome is stored.
+func (s *step) mayBeCreated(n int32) bool {
+	for i := range s.Slots {
+		if s.Slots[i].Attempt == n && !s.Slots[i].Ended {
+			return true
+		}
+	}
+	return false
 }
 
 // wanted tells what of an attempt is to stay.

@@ -15,8 +15,8 @@
 //     one that is in no slot. A slot whose DataVolume is not there gets it
 //     created, unless the image says that the attempt was begun.
 //  3. The outcome is stored on the image, by attempt number.
-//  4. A success frees the slot once the import is seen to be complete. A failure
-//     marks it as ended, from where on the admission policy refuses the
-//     DataVolume; then everything of the attempt is removed; then, with nothing
-//     of it left, the slot is freed.
+//  4. The slot is marked as ended, from where on the admission policy refuses
+//     its DataVolume: a creation that was held up can no longer bring it back.
+//     After a failure, everything of the attempt is removed then. The slot is
+//     freed once a success is seen to be complete, or nothing is left.
 package queue

@@ -93,7 +93,7 @@ func Next(v View) Step {
 		f, looked := v.Facts[DataVolumeKey(slot)]
 		switch {
 		case !looked || !f.over():
-		case f.succeeded(), slot.Ended && !f.Remains:
+		case slot.Ended && (f.succeeded() || !f.Remains):
 			s.Released = append(s.Released, slot)
 			s.Changed = true
 			continue

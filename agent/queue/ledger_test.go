@@ -95,9 +95,13 @@ func TestNext(t *testing.T) {
 			queue.View{Budget: 1, Ledger: holding(1, a), Facts: about(a, queue.Facts{Begun: true, DataVolume: true, Complete: true, Remains: true})},
 			queue.Step{Budget: 1, Slots: slots(a)},
 		},
-		"a success is freed, and the next takes its slot in the same write": {
+		"a success is marked first": {
 			queue.View{Budget: 1, Ledger: holding(1, a), Facts: about(a, factSucceeded), Candidates: []queue.Candidate{candidate("b", 1)}},
-			queue.Step{Budget: 1, Slots: slots(b), Released: slots(a), Admitted: slots(b), Changed: true},
+			queue.Step{Budget: 1, Slots: slots(ended(a)), Changed: true},
+		},
+		"a marked success is freed, and the next takes its slot in the same write": {
+			queue.View{Budget: 1, Ledger: holding(1, ended(a)), Facts: about(a, factSucceeded), Candidates: []queue.Candidate{candidate("b", 1)}},
+			queue.Step{Budget: 1, Slots: slots(b), Released: slots(ended(a)), Admitted: slots(b), Changed: true},
 		},
 		"a success whose claim is not bound is not one": {
 			queue.View{Budget: 1, Ledger: holding(1, a), Facts: about(a, queue.Facts{Begun: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolume: true, Remains: true})},
@@ -132,8 +136,8 @@ func TestNext(t *testing.T) {
 			queue.Step{Budget: 1, Slots: slots(a, b), Changed: true},
 		},
 		"nor does one free slot below what runs": {
-			queue.View{Budget: 1, Ledger: holding(1, a, b), Facts: about(a, factSucceeded), Candidates: []queue.Candidate{candidate("c", 1)}},
-			queue.Step{Budget: 1, Slots: slots(b), Released: slots(a), Changed: true},
+			queue.View{Budget: 1, Ledger: holding(1, ended(a), b), Facts: about(a, factSucceeded), Candidates: []queue.Candidate{candidate("c", 1)}},
+			queue.Step{Budget: 1, Slots: slots(b), Released: slots(ended(a)), Changed: true},
 		},
 		"budget 0 pauses": {
 			queue.View{Budget: 0, Ledger: holding(1), Candidates: []queue.Candidate{candidate("a", 1)}},

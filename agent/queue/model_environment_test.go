@@ -147,9 +147,6 @@ func (s *scenario) storageMoves(w *world, emit emitter) {
 		if w.lostVolumes < s.handVolumes {
 			next := *w
 			next.lostVolumes++
-			if v.state == complete && has(w.listed, k) {
-				next.lostFinished |= 1 << k
-			}
 			next.volumes[k].state = left
 			emit(next, true, func() string { return "a person deletes DataVolume " + s.text(1<<k, 0) })
 		}

@@ -92,9 +92,6 @@ type world struct {
 	policy  uint8 // how many changes of the budget there were
 	// Faults by hand so far, and what runs unlisted because of one.
 	lostVolumes, lostLedgers, debt uint8
-	// lostFinished are the attempts whose DataVolume a person deleted when it was
-	// complete and still in a slot.
-	lostFinished uint8
 }
 
 // scenario bounds a world and says what can happen in it.
@@ -117,8 +114,6 @@ type scenario struct {
 	bug bug
 	// finding, where set, lets all violations pass but those that begin with it.
 	finding string
-	// excuseLostFinished: see TestDataVolumeDeletedByHand.
-	excuseLostFinished bool
 	// wants are states that must be met, or the scenario shows nothing.
 	wants []wanted
 	// noProgress leaves out the search for slots that are lost for ever.
@@ -151,9 +146,7 @@ const (
 	listsBeforeLedger
 	neverRollsForward
 	neverRemoves
-	// marksSuccessToo is none, but a stricter protocol: every slot is marked as
-	// ended before it is freed, also after a success.
-	marksSuccessToo
+	freesSuccessUnmarked
 )
 
 func (s *scenario) has(b bug) bool { return s.bug&b != 0 }
@@ -233,19 +226,12 @@ func (s *scenario) settle(w *world) {
 	}
 }
 
-func (s *scenario) excused(w *world) uint8 {
-	if s.excuseLostFinished {
-		return w.lostFinished
-	}
-	return 0
-}
-
 // violated checks what must hold in every state, S1 first.
 func (s *scenario) violated(w *world) string {
-	if w.transferring()&^(w.listed|w.debt|s.excused(w)) != 0 {
+	if w.transferring()&^(w.listed|w.debt) != 0 {
 		return "S1: an import runs that is in no slot"
 	}
-	if s.handLedgers == 0 && count(w.transferring()&^s.excused(w)) > count(w.listed) {
+	if s.handLedgers == 0 && count(w.transferring()) > count(w.listed) {
 		return "S1: more imports run than there are slots"
 	}
 	if w.ended&^w.listed != 0 {

@@ -85,8 +85,6 @@ func (s *scenario) readStorage(w *world, x *writer, name int) {
 		x.knewBegun &^= 1 << name
 	case half == imageNotBegun:
 		x.facts[name] = missing
-	case half == imageSucceeded && v.state == complete && s.has(marksSuccessToo) && !has(x.ended, name):
-		x.facts[name] = overAndThere
 	case half == imageSucceeded && v.state == complete:
 		x.facts[name] = succeededAndThere
 	case remains || !has(x.ended, name) && !s.has(freesWithoutEndedMark):
@@ -280,7 +278,7 @@ func (s *scenario) accepts(w *world, x *writer, n nextLedger) string {
 		if count(after) > int(x.most) {
 			return "S1: a slot is taken beyond the budget"
 		}
-		if count(after|w.unfinished()&^s.excused(w)) > int(x.most) {
+		if count(after|w.unfinished()) > int(x.most) {
 			return "S1: a slot is taken beyond the budget, with what runs unlisted"
 		}
 	}
@@ -373,7 +371,8 @@ func (s *scenario) next(x *writer) nextLedger {
 	for k, slot := range m.slots {
 		if has(x.listed, k) {
 			f := factsOf[x.facts[k]]
-			slot.Ended = has(x.ended, k) || s.has(freesWithoutEndedMark) && f.Outcome != ""
+			slot.Ended = has(x.ended, k) || s.has(freesWithoutEndedMark) && f.Outcome != "" ||
+				s.has(freesSuccessUnmarked) && f.Outcome == v1alpha1.OutcomeSucceeded
 			v.Ledger.Slots = append(v.Ledger.Slots, slot)
 			v.Facts[queue.DataVolumeKey(slot)] = f
 		}

@@ -80,14 +80,14 @@ const (
 )
 
 var fields = map[string]field{
-	"concurrency":          number(func(p *Policy) *int32 { return &p.Concurrency }, 0, v1alpha1.MaxSlots),
-	"retryLimit":           number(func(p *Policy) *int32 { return &p.RetryLimit }, 0, maxRetries),
+	"concurrency":          number(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
+	"retryLimit":           number(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
 	"retryBackoffDuration": duration(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
 	"maxRetryBackoff":      duration(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
 	"attemptTimeout":       duration(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
 	"stallTimeout":         duration(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
-	"maxPriority":          number(func(p *Policy) *int32 { return &p.MaxPriority }, 0, maxPriority),
-	"resyncLimit":          number(func(p *Policy) *int32 { return &p.ResyncLimit }, 0, maxRetries),
+	"maxPriority":          number(func(p *Policy) *int32 { return &p.MaxPriority }, maxPriority),
+	"resyncLimit":          number(func(p *Policy) *int32 { return &p.ResyncLimit }, maxRetries),
 	"preflight": {
 		read: func(p *Policy, s string) error {
 			v, err := strconv.ParseBool(s)
@@ -152,15 +152,15 @@ func (p Policy) Data() map[string]string {
 	return data
 }
 
-func number(of func(*Policy) *int32, least, most int32) field {
+func number(of func(*Policy) *int32, most int32) field {
 	return field{
 		read: func(p *Policy, s string) error {
 			v, err := strconv.ParseInt(s, 10, 64)
 			switch {
 			case err != nil:
-				return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
-			case v < int64(least):
-				return fmt.Errorf("%d is too small: the least is %d", v, least)
+				return fmt.Errorf("%q is not a whole number from 0 to %d", s, most)
+			case v < 0:
+				return fmt.Errorf("%d is too small: the least is 0", v)
 			case v > int64(most):
 				return fmt.Errorf("%d is too large: the most is %d", v, most)
 			}

@@ -31,10 +31,9 @@ type Slot struct {
 	DataVolume string `json:"dataVolume"`
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// ended: the attempt has failed or is given up, and its DataVolume is being
-	// removed. From here on the admission policy refuses to create it, so that a
-	// write that was held up cannot bring it back after the slot is given to
-	// another.
+	// ended: the attempt has an outcome. From here on the admission policy refuses
+	// to create its DataVolume, so that a write that was held up cannot bring it
+	// back after the slot is given to another.
 	// +optional
 	Ended bool `json:"ended,omitempty"`
 }

@@ -27,13 +27,13 @@ const (
 // until the new one is ready. A change of secretRef, certConfigMap,
 // snapshotClass or priority is none.
 //
-// +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && self.url != ”)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
-// +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || self.url == ”",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
+// +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && size(self.url) > 0)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'http' || !has(self.url) || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must start with http:// or https:// for sourceType http"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 's3' || !has(self.url) || self.url.startsWith('s3://') || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must start with s3://, https:// or http:// for sourceType s3"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'registry' || !has(self.url) || self.url.startsWith('docker://') || self.url.startsWith('oci-archive://')",message="url must start with docker:// or oci-archive:// for sourceType registry"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^[a-z0-9-]+://[^/?#]*@')",message="url must not carry a user name or password: put them into a Secret and name it in secretRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || self.url == ” || self.url.matches('^[a-z0-9-]+:///?[^/?#]+')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || size(self.url) == 0 || self.url.matches('^[a-z0-9-]+:///?[^/?#]+')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
 // +kubebuilder:validation:XValidation:rule="!has(self.checksum) || self.sourceType == 'http'",message="checksum works with sourceType http only (CDI 1.65 or later)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || (!has(self.secretRef) && !has(self.certConfigMap))",message="sourceType blank downloads nothing: remove secretRef and certConfigMap"
 type VMDiskImageSpec struct {

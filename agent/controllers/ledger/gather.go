@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,13 +27,20 @@ type findings struct {
 	// them were in no slot.
 	remove []client.Object
 	strays map[types.UID]bool
-	// wait is how long an image whose standing is open can hold up the queue.
+	// wait is when to look again for what no event tells of; 0 for never.
 	wait time.Duration
 }
 
+func (f *findings) within(d time.Duration) {
+	if f.wait == 0 || d < f.wait {
+		f.wait = d
+	}
+}
+
 // gather reads what a step rests on. The ledger has been read before, live, and
-// that order matters: see package queue.
-func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, budget int32) (queue.View, findings, error) {
+// that order matters: see package queue. unfinished are the DataVolumes that the
+// cache showed before.
+func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, budget int32, unfinished []cdiv1.DataVolume) (queue.View, findings, error) {
 	v := queue.View{Now: time.Now(), Ledger: ledger.Status, Budget: budget, Facts: map[string]queue.Facts{}}
 	found := findings{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
 	if !r.Kinds.Serves(image.DataVolumeKind) {
@@ -46,7 +54,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 	listed := map[string]bool{}
 	for _, slot := range slots {
 		listed[queue.DataVolumeKey(slot)] = true
-		due, err := r.due(ctx, slot)
+		due, err := r.due(ctx, slot, &found)
 		if err != nil {
 			return v, found, err
 		}
@@ -56,7 +64,15 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 			}
 		}
 	}
-	unlisted, err := r.findUnlisted(ctx, listed, &found)
+	if ledger.ResourceVersion != r.version {
+		// Somebody else has written the ledger, or this process has just begun:
+		// slots may be missing from it that the cache cannot tell of yet.
+		var err error
+		if unfinished, err = r.unfinishedNow(ctx); err != nil {
+			return v, found, err
+		}
+	}
+	unlisted, err := r.findUnlisted(ctx, unfinished, listed, &found)
 	if err != nil {
 		return v, found, err
 	}
@@ -67,7 +83,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 
 // due tells, by the cache, whether a slot may have to be freed or rolled
 // forward. Only then is it looked at live.
-func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot) (bool, error) {
+func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot, found *findings) (bool, error) {
 	if slot.Ended {
 		return true, nil
 	}
@@ -82,15 +98,27 @@ func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot) (bool, error) 
 	if outcome, _ := image.OutcomeOf(img, slot); outcome != "" {
 		return true, nil
 	}
-	if r.created[queue.DataVolumeKey(slot)] {
+	key := queue.DataVolumeKey(slot)
+	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
+	if err == nil {
+		delete(r.created, key)
 		return false, nil
 	}
-	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	if !apierrors.IsNotFound(err) {
+		return false, err
 	}
-	return false, err
+	if at, created := r.created[key]; created {
+		if left := cacheDelay - time.Since(at); left > 0 {
+			found.within(left)
+			return false, nil
+		}
+	}
+	return true, nil
 }
+
+// cacheDelay is how long the cache may take to show a DataVolume that was
+// created. After it, what the cache does not show is looked for live.
+const cacheDelay = 2 * time.Second
 
 // look reads the facts of a slot live, the image before its storage.
 func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot, found *findings) error {
@@ -161,18 +189,35 @@ func (r *Reconciler) liveLists(ctx context.Context, slot v1alpha1.Slot) (image.L
 	return image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
 }
 
-// findUnlisted finds unfinished DataVolumes of ours that stand in no slot. The
-// ledger was read after they were seen, or it would list them: the slot is
-// always written first. So the cache may be late, but what it shows is checked
-// live.
-func (r *Reconciler) findUnlisted(ctx context.Context, listed map[string]bool, found *findings) ([]queue.Unlisted, error) {
+// unfinishedCached lists the DataVolumes of ours that may still download, as the
+// cache shows them. It is read before the ledger: a slot is written before its
+// DataVolume is created, so the ledger that is read then lists them all.
+func (r *Reconciler) unfinishedCached(ctx context.Context) ([]cdiv1.DataVolume, error) {
+	if !r.Kinds.Serves(image.DataVolumeKind) {
+		return nil, nil
+	}
 	var dvs cdiv1.DataVolumeList
 	if err := r.List(ctx, &dvs, client.MatchingFields{image.UnfinishedIndex: image.Unfinished}); err != nil {
 		return nil, fmt.Errorf("listing unfinished DataVolumes: %w", err)
 	}
+	return dvs.Items, nil
+}
+
+// unfinishedNow lists the same, live.
+func (r *Reconciler) unfinishedNow(ctx context.Context) ([]cdiv1.DataVolume, error) {
+	var dvs cdiv1.DataVolumeList
+	if err := r.Live.List(ctx, &dvs, client.HasLabels{v1alpha1.LabelImageUID}); err != nil {
+		return nil, fmt.Errorf("listing DataVolumes: %w", err)
+	}
+	return slices.DeleteFunc(dvs.Items, func(dv cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Succeeded }), nil
+}
+
+// findUnlisted finds which of the unfinished DataVolumes stand in no slot. What
+// was seen of them may be old, so it is checked live.
+func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, listed map[string]bool, found *findings) ([]queue.Unlisted, error) {
 	var unlisted []queue.Unlisted
-	for i := range dvs.Items {
-		dv := &dvs.Items[i]
+	for i := range dvs {
+		dv := &dvs[i]
 		if listed[dv.Namespace+"/"+dv.Name] {
 			continue
 		}
@@ -231,7 +276,9 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, 
 		held[slot.Image.UID] = true
 	}
 	head, wait := r.Index.Head(n+len(held), time.Now())
-	found.wait = wait
+	if wait > 0 {
+		found.within(wait)
+	}
 	var candidates []queue.Candidate
 	for _, item := range head {
 		if len(candidates) == n {

@@ -54,14 +54,19 @@ type Reconciler struct {
 	PolicyKey types.NamespacedName
 
 	pokes chan event.GenericEvent
-	// created are the DataVolumes that this process has created for slots that
-	// are still taken. A cache that does not show one yet is no reason to look.
-	// Only Reconcile touches it, one at a time.
-	created map[string]bool
+	// created is when this process created a DataVolume that the cache has not
+	// shown yet, and version the ledger as it was last read or written here. Only
+	// Reconcile touches them, one at a time.
+	created map[string]time.Time
+	version string
 }
 
 // Reconcile takes the ledger one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	unfinished, err := r.unfinishedCached(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	ledger, err := r.readLedger(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -70,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	view, found, err := r.gather(ctx, ledger, policy.budget())
+	view, found, err := r.gather(ctx, ledger, policy.budget(), unfinished)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -113,12 +118,14 @@ func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p r
 	next.Budget, next.Slots = step.Budget, step.Slots
 	p.describe(&next, ledger.Generation)
 	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
+		r.version = ledger.ResourceVersion
 		return nil
 	}
 	ledger.Status = &next
 	if err := r.Status().Update(ctx, ledger); err != nil {
 		return fmt.Errorf("storing %d slots under a budget of %d in SyncLedger %s/%s: %w", len(step.Slots), step.Budget, r.Namespace, v1alpha1.LedgerName, err)
 	}
+	r.version = ledger.ResourceVersion
 	return nil
 }
 
@@ -191,11 +198,11 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	err = r.Create(ctx, dv)
 	switch {
 	case err == nil:
-		r.created[queue.DataVolumeKey(slot)] = true
+		r.created[queue.DataVolumeKey(slot)] = time.Now()
 		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
-		r.created[queue.DataVolumeKey(slot)] = true
+		r.created[queue.DataVolumeKey(slot)] = time.Now()
 		return false, nil
 	case refusedAsUnlisted(err):
 		return true, nil
@@ -226,8 +233,18 @@ func (r *Reconciler) storeRefusal(ctx context.Context, slot v1alpha1.Slot, refus
 }
 
 // remove deletes DataVolumes that nobody may keep: of images that are gone, and
-// those that stand in no slot and are not wanted.
+// those that stand in no slot and are not wanted. Whether they stand in none is
+// asked once more: another leader may have given one since.
 func (r *Reconciler) remove(ctx context.Context, found findings) error {
+	if len(found.strays) > 0 {
+		ledger, err := r.readLedger(ctx)
+		if err != nil {
+			return err
+		}
+		if ledger.ResourceVersion != r.version {
+			return nil // the event of that write brings us back
+		}
+	}
 	for _, obj := range found.remove {
 		err := r.Delete(ctx, obj, client.Preconditions{UID: uidOf(obj)})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {

@@ -4,18 +4,20 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// unlisted is how the agent's admission policy begins its refusal of a
-// DataVolume that it finds in no slot (charts/ot-agent).
-const unlisted = "DataVolume is not in a slot of the SyncLedger"
+// admissionPolicy is how the API server names the agent's admission policy when
+// it refuses a DataVolume that it finds in no slot (charts/ot-agent), or knows
+// of no ledger yet to look in.
+const admissionPolicy = "ValidatingAdmissionPolicy 'ot-agent-datavolumes'"
 
 // refusedAsUnlisted tells that the admission policy does not know of a slot
 // yet. That is never a failed attempt: its parameter comes from a cache.
 func refusedAsUnlisted(err error) bool {
-	return apierrors.ReasonForError(err) != "" && strings.Contains(err.Error(), unlisted)
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), admissionPolicy)
 }
 
 // refusedForGood tells a definite answer from one that trying again can change.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +32,7 @@ func (r *Reconciler) Poke() {
 // ledger: whatever happens, the whole is looked at.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.pokes = make(chan event.GenericEvent, 1)
-	r.created = map[string]bool{}
+	r.created = map[string]time.Time{}
 	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}}
 	ledger := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	gone := predicate.Funcs{

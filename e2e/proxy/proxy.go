@@ -46,6 +46,7 @@ type Proxy struct {
 	writes        int
 	before, after Hook
 	log           []Write
+	held          map[string]chan struct{} // closed when released, by resource
 }
 
 // Start runs a proxy in front of an API server until Close.
@@ -62,7 +63,7 @@ func Start(target *rest.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	p := &Proxy{listener: listener}
+	p := &Proxy{listener: listener, held: map[string]chan struct{}{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(host) },
 		Transport:     transport,
@@ -119,6 +120,10 @@ func changes(r *http.Request) bool {
 var errLost = errors.New("lost")
 
 func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
+	if resource := watched(r); resource != "" {
+		forward.ServeHTTP(gated{w, p, resource, r.Context().Done()}, r)
+		return
+	}
 	if !changes(r) {
 		forward.ServeHTTP(w, r)
 		return

@@ -1,0 +1,67 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+)
+
+// HoldWatches keeps what the API server tells its watchers of a resource, such
+// as "datavolumes", from reaching the agent: its cache stays as it is. Lists and
+// single reads are answered as ever.
+func (p *Proxy) HoldWatches(resources ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range resources {
+		if p.held[r] == nil {
+			p.held[r] = make(chan struct{})
+		}
+	}
+}
+
+// ReleaseWatches passes on, in order, what was held of all resources.
+func (p *Proxy) ReleaseWatches() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r, c := range p.held {
+		close(c)
+		delete(p.held, r)
+	}
+}
+
+// watched returns the resource that a request watches; empty for none.
+func watched(r *http.Request) string {
+	if v := r.URL.Query().Get("watch"); v != "true" && v != "1" {
+		return ""
+	}
+	return r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+}
+
+func (p *Proxy) gate(resource string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.held[resource]; c != nil {
+		return c
+	}
+	return nil
+}
+
+// gated passes an answer on while its resource is not held.
+type gated struct {
+	http.ResponseWriter
+	proxy    *Proxy
+	resource string
+	done     <-chan struct{}
+}
+
+func (g gated) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+
+func (g gated) Write(b []byte) (int, error) {
+	if open := g.proxy.gate(g.resource); open != nil {
+		select {
+		case <-open:
+		case <-g.done:
+			return 0, http.ErrAbortHandler
+		}
+	}
+	return g.ResponseWriter.Write(b)
+}

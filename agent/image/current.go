@@ -23,7 +23,7 @@ func (s *step) keep() {
 	e := find(s.st.Revisions, s.target)
 	running := e.Attempt > e.AttemptEnded
 	for i := range s.Slots {
-		running = running || (s.Slots[i].Revision == s.target && s.Slots[i].Attempt > e.AttemptEnded)
+		running = running || (s.Slots[i].Revision == s.target && s.open(s.Slots[i]))
 	}
 	switch {
 	case running:
@@ -325,7 +325,7 @@ func (s *step) watchProgress(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, o *
 func (s *step) importing(e *v1alpha1.RevisionStatus) string {
 	attempt := e.Attempt
 	for i := range s.Slots {
-		if s.Slots[i].Revision == e.Revision {
+		if s.Slots[i].Revision == e.Revision && s.open(s.Slots[i]) {
 			attempt = max(attempt, s.Slots[i].Attempt)
 		}
 	}

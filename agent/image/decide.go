@@ -276,6 +276,9 @@ func (s *step) leave() {
 // were begun and have lost theirs.
 func (s *step) follow() {
 	for _, slot := range s.Slots {
+		if !s.open(slot) {
+			continue
+		}
 		e := find(s.st.Revisions, slot.Revision)
 		if e == nil {
 			s.st.Revisions = append(s.st.Revisions, v1alpha1.RevisionStatus{
@@ -283,9 +286,7 @@ func (s *step) follow() {
 			})
 			e = &s.st.Revisions[len(s.st.Revisions)-1]
 		}
-		if e.AttemptEnded < slot.Attempt {
-			s.followSlot(e, slot)
-		}
+		s.followSlot(e, slot)
 	}
 	for i := range s.st.Revisions {
 		e := &s.st.Revisions[i]
@@ -305,6 +306,12 @@ func (s *step) follow() {
 		// else, so what has become of the rest is told from here.
 		s.followSlot(e, slot)
 	}
+}
+
+// open tells that the outcome of a slot's attempt is still to be stored.
+func (s *step) open(slot v1alpha1.Slot) bool {
+	outcome, _ := outcomeOf(s.st, slot)
+	return outcome == ""
 }
 
 func (s *step) followSlot(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {

@@ -61,7 +61,8 @@ func TestDecideFollowsAnImport(t *testing.T) {
 		assert.Equal(t, metav1.ConditionTrue, w.condition(condition).Status, condition)
 	}
 	assert.Empty(t, d.Delete)
-	assert.Len(t, w.ledger().Released, 1)
+	w.freeSlots()
+	assert.Empty(t, w.slots)
 	assert.Zero(t, w.reconcile().After, "nothing is waited for")
 }
 
@@ -97,7 +98,8 @@ func TestDecideRetriesAndGivesUp(t *testing.T) {
 		d := w.reconcile()
 		require.Len(t, d.Ended, 1)
 		assert.Equal(t, v1alpha1.ReasonImportFailed, d.Ended[0].Failure.Reason)
-		assert.Equal(t, []string{"DataVolume " + w.dataVolume().Name}, deletes(d), "what failed is not left to start over")
+		w.ledger()
+		assert.Equal(t, []string{"DataVolume " + w.dataVolume().Name}, deletes(w.reconcile()), "what failed is not left to start over")
 		assert.Equal(t, attempt, w.status().Attempts)
 		assert.Empty(t, w.status().Progress)
 		w.settleStorage()
@@ -286,5 +288,33 @@ func TestDecideOnALostSlot(t *testing.T) {
 		w.complete()
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	})
+}
+
+// The ledger takes up unfinished DataVolumes only. What else an attempt without
+// a slot may have left must not wait for it for ever.
+func TestDecideEndsAnAttemptThatTheLedgerWillNotTakeUp(t *testing.T) {
+	t.Run("its claim was lost when it was done", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.begun()
+		w.complete()
+		w.lose(image.PersistentVolumeClaim, w.dataVolume().Name)
+		w.slots = nil
+		w.reconcile()
+		require.NotZero(t, w.last.After)
+		w.later(w.last.After)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
+		assert.NotNil(t, w.dataVolume().DeletionTimestamp)
+	})
+	t.Run("its claim was left when its DataVolume was deleted", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.begun()
+		w.lists.Claims[0].OwnerReferences = nil
+		w.lose(image.DataVolume, w.dataVolume().Name)
+		w.slots = nil
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
+		assert.Len(t, deletes(w.last), 1, "CDI would start over from the claim alone")
 	})
 }

@@ -64,11 +64,11 @@ func TestDecideEndsASupersededImport(t *testing.T) {
 
 	require.Len(t, d.Ended, 1)
 	assert.Equal(t, v1alpha1.ReasonSuperseded, d.Ended[0].Failure.Reason)
-	assert.Equal(t, []string{"DataVolume " + superseded}, deletes(d))
+	assert.Empty(t, w.ledger().Admitted, "not before its slot is free")
+	assert.Equal(t, []string{"DataVolume " + superseded}, deletes(w.reconcile()))
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 	assert.Equal(t, &old, w.status().Serving, "the old one still serves")
 	assert.Zero(t, w.status().Attempts, "what was superseded counts against nobody")
-	assert.Empty(t, w.ledger().Admitted, "not before its slot is free")
 	w.settleStorage()
 	w.imported()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -267,4 +267,35 @@ func TestDecideStartsOver(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 	})
+}
+
+// A revision can be forgotten before the ledger has seen how its attempt ended.
+// If it is asked for again just then, its old slot is not one still to begin.
+func TestDecideDoesNotBeginTheAttemptOfAForgottenRevisionAgain(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a").WithURL(urlA), unasked())
+	w.begun()
+	w.cache.slots = nil // and stays late
+	w.setURL(urlB)
+	for range 3 {
+		w.syncImage()
+		w.reconcileCached(allWrites)
+		w.collect()
+		w.syncImage()
+		w.syncLists()
+	}
+	require.Len(t, w.status().Revisions, 1, "the first is forgotten")
+	w.setURL(urlA)
+	w.syncImage()
+	w.reconcileCached(allWrites)
+
+	w.rollForward()
+	assert.Empty(t, w.lists.DataVolumes)
+	assert.True(t, w.ledger().Slots[0].Ended)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+	w.ledger()
+	require.Len(t, w.slots, 1)
+	assert.EqualValues(t, 2, w.slots[0].Attempt)
+	w.imported()
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 }

@@ -39,17 +39,26 @@ func find(revisions []v1alpha1.RevisionStatus, revision string) *v1alpha1.Revisi
 
 // OutcomeOf returns the outcome that the image's status holds for a slot's
 // attempt, and whether it says that the attempt was begun.
+//
+// One that it has no record of although later ones were begun is over: its
+// revision was forgotten since, and may be back by now.
 func OutcomeOf(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
-	e := find(img.Status.Revisions, slot.Revision)
+	return outcomeOf(&img.Status, slot)
+}
+
+func outcomeOf(st *v1alpha1.VMDiskImageStatus, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
+	e := find(st.Revisions, slot.Revision)
 	switch {
-	case e == nil:
-		return "", false
-	case e.AttemptEnded == slot.Attempt:
+	case e != nil && e.AttemptEnded == slot.Attempt:
 		return e.Outcome, true
-	case e.AttemptEnded > slot.Attempt:
+	case e != nil && e.AttemptEnded > slot.Attempt:
+		return v1alpha1.OutcomeFailed, true
+	case e != nil && e.Attempt >= slot.Attempt:
+		return "", true
+	case slot.Attempt <= st.LastAttempt:
 		return v1alpha1.OutcomeFailed, true
 	default:
-		return "", e.Attempt >= slot.Attempt
+		return "", false
 	}
 }
 

@@ -123,8 +123,9 @@ func TestStandingOf(t *testing.T) {
 }
 
 func TestOutcomeOf(t *testing.T) {
-	img := apitest.Image("ns/a").WithRevisions(
+	img := apitest.Image("ns/a").WithStatus(v1alpha1.VMDiskImageStatus{LastAttempt: 5}).WithRevisions(
 		v1alpha1.RevisionStatus{Revision: "r", Attempt: 4, AttemptEnded: 3, Outcome: v1alpha1.OutcomeSucceeded},
+		v1alpha1.RevisionStatus{Revision: "back", AttemptsBefore: 5},
 	).Obj()
 	for name, tt := range map[string]struct {
 		revision    string
@@ -132,11 +133,13 @@ func TestOutcomeOf(t *testing.T) {
 		wantOutcome v1alpha1.Outcome
 		wantBegun   bool
 	}{
-		"an unknown revision":  {"q", 1, "", false},
+		"an unknown revision":  {"q", 6, "", false},
+		"a forgotten revision": {"q", 2, v1alpha1.OutcomeFailed, true},
+		"one that is back":     {"back", 2, v1alpha1.OutcomeFailed, true},
 		"an attempt before":    {"r", 2, v1alpha1.OutcomeFailed, true},
 		"the one that ended":   {"r", 3, v1alpha1.OutcomeSucceeded, true},
 		"the one that runs":    {"r", 4, "", true},
-		"one not yet heard of": {"r", 5, "", false},
+		"one not yet heard of": {"r", 6, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, begun := image.OutcomeOf(img, apitest.Slot(img, tt.revision, tt.attempt).Started(apitest.Epoch.Add(time.Hour)).Obj())

@@ -87,6 +87,13 @@ func (w *world) imported() {
 	w.begun()
 	w.complete()
 	w.reconcile()
+	w.freeSlots()
+}
+
+// freeSlots has the ledger mark the slots of what is over, and free those of
+// which nothing is to go any more.
+func (w *world) freeSlots() {
+	w.ledger()
 	w.ledger()
 }
 
@@ -98,12 +105,13 @@ func (w *world) failed(message string) {
 	w.settleStorage()
 }
 
-// settleStorage removes what is being deleted and frees its slots.
+// settleStorage marks slots, removes what is being deleted, and frees them.
 func (w *world) settleStorage() {
-	w.collect()
-	w.ledger()
-	w.reconcile()
-	w.collect()
+	for range 3 {
+		w.ledger()
+		w.reconcile()
+		w.collect()
+	}
 	w.ledger()
 	w.reconcile()
 }

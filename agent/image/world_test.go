@@ -37,7 +37,9 @@ type world struct {
 	// cache is what the agent sees unless it reads live.
 	cache state
 
-	policy   *policy.Policy
+	// policy in force, and the one that ends a disturbance of it.
+	policy, usual *policy.Policy
+
 	blocker  *image.Blocker
 	position *int32
 	answers  map[string]image.Preflight
@@ -344,7 +346,7 @@ func (w *world) count(round string, attempt int32) {
 		w.rounds[round] = map[int32]bool{}
 	}
 	w.rounds[round][attempt] = true
-	if w.policy != nil {
+	if w.policy != nil { // without one, the default decides
 		require.LessOrEqual(w.t, len(w.rounds[round]), int(w.policy.RetryLimit)+1, "too many attempts of %s", round)
 	}
 	require.LessOrEqual(w.t, len(w.rounds), 1+w.excuses, "started over without a reason: %v", w.rounds)

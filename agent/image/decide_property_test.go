@@ -1,0 +1,250 @@
+package image_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// TestDecideInAnyHistory has everybody do anything in any order, and looks after
+// every step: world and decideChecked hold what must always be true. Then
+// faults stop, and the image has to come to rest (S5).
+func TestDecideInAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := anyWorld(t)
+		everybody := w.everybody(t)
+		everybody[""] = func(*rapid.T) { w.checkSlots(t) }
+		t.Repeat(everybody)
+		w.comesToRest(t)
+	})
+}
+
+func anyWorld(t *rapid.T) *world {
+	img := apitest.Image("ns/a").WithURL(anyURL(t)).WithSnapshotClass(rapid.SampledFrom([]string{"", "snap"}).Draw(t, "snapshot class"))
+	p := apitest.Policy().
+		RetryLimit(rapid.Int32Range(0, 2).Draw(t, "retryLimit")).
+		ResyncLimit(rapid.Int32Range(0, 2).Draw(t, "resyncLimit")).
+		Backoff(time.Minute, 10*time.Minute).Timeouts(3*time.Hour, 15*time.Minute)
+	if rapid.Bool().Draw(t, "no preflight") {
+		p.NoPreflight()
+	}
+	w := newWorld(t, img, p.Obj())
+	w.usual = w.policy
+	if rapid.Bool().Draw(t, "there is no policy yet") {
+		w.policy = nil
+	}
+	return w
+}
+
+func anyURL(t *rapid.T) string {
+	return fmt.Sprintf("https://images.example.com/%d.qcow2", rapid.IntRange(0, 4).Draw(t, "url"))
+}
+
+// everybody lists what each of them may do next.
+func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
+	alive := func(do func()) func(*rapid.T) {
+		return func(*rapid.T) {
+			if w.img != nil {
+				do()
+			}
+		}
+	}
+	importing := func(do func()) func(*rapid.T) {
+		return func(*rapid.T) {
+			if dv := w.dataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
+				do()
+			}
+		}
+	}
+	return map[string]func(*rapid.T){
+		"the agent":             func(t *rapid.T) { w.reconcileCached(allWrites) },
+		"the agent, synced":     func(t *rapid.T) { w.reconcile() },
+		"the agent, and dies":   func(t *rapid.T) { w.reconcileCached(rapid.IntRange(0, 2).Draw(t, "writes")) },
+		"cached image":          func(t *rapid.T) { w.syncImage() },
+		"cached slots":          func(t *rapid.T) { w.syncSlots() },
+		"cached storage":        func(t *rapid.T) { w.syncLists() },
+		"cached holders":        func(t *rapid.T) { w.cache.holders = w.holders },
+		"the ledger":            func(t *rapid.T) { w.ledger() },
+		"roll forward":          func(t *rapid.T) { w.rollForward() },
+		"ledger and DataVolume": func(t *rapid.T) { w.ledger(); w.rollForward() },
+		"the ledger is emptied": func(t *rapid.T) { w.slots = nil },
+		"CDI downloads":         importing(func() { w.download(rapid.SampledFrom([]string{"N/A", "3.0%", "50.0%", "99.9%"}).Draw(t, "progress")) }),
+		"CDI completes":         importing(w.complete),
+		"CDI fails": importing(func() {
+			w.breakOff(rapid.SampledFrom([]string{"unexpected EOF", notFound}).Draw(t, "message"))
+		}),
+		"a good day": func(*rapid.T) {
+			for range 8 {
+				w.work("", true)
+			}
+		},
+		"a bad day": func(t *rapid.T) {
+			for range 8 {
+				if w.work("unexpected EOF", false); w.last.After > 0 {
+					w.later(w.last.After)
+				}
+			}
+		},
+		"storage is collected": func(t *rapid.T) { w.collect() },
+		"the snapshot is ready": func(t *rapid.T) {
+			if w.snapshot() != nil {
+				w.readySnapshot()
+			}
+		},
+		"somebody deletes storage": func(t *rapid.T) { w.loseAny(t) },
+		"somebody edits":           alive(func() { w.setURL(anyURL(t)) }),
+		"somebody edits a class": alive(func() {
+			class := rapid.SampledFrom([]string{"", "snap", "other"}).Draw(t, "class")
+			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
+		}),
+		"somebody starts it over": alive(func() { w.retry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
+		"somebody deletes it": func(t *rapid.T) {
+			if w.img != nil && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+				w.deleteImage()
+			}
+		},
+		"VMs come and go": func(t *rapid.T) {
+			w.holders = rapid.SliceOfN(rapid.SampledFrom([]string{"ns/1", "ns/2"}), 0, 2).Draw(t, "holders")
+		},
+		"the source answers": alive(func() {
+			var refused *v1alpha1.Failure
+			if reason := rapid.SampledFrom([]v1alpha1.Reason{"", "", v1alpha1.ReasonNotFound, v1alpha1.ReasonForbidden}).Draw(t, "refused"); reason != "" {
+				refused = &v1alpha1.Failure{Reason: reason, Message: "HEAD: no"}
+			}
+			w.answer(image.Preflight{Refused: refused})
+		}),
+		"something is missing": func(t *rapid.T) {
+			w.blocker = rapid.SampledFrom([]*image.Blocker{
+				nil, nil, {Reason: v1alpha1.ReasonSecretMissing, Message: "create it"}, {Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "create it"},
+			}).Draw(t, "blocker")
+		},
+		"the policy is changed": func(t *rapid.T) {
+			paused := *w.usual
+			paused.Concurrency = 0
+			w.policy = rapid.SampledFrom([]*policy.Policy{w.usual, w.usual, &paused}).Draw(t, "policy")
+		},
+		"time passes":           func(t *rapid.T) { w.later(time.Duration(rapid.IntRange(1, 1200).Draw(t, "seconds")) * time.Second) },
+		"the clock is set back": func(t *rapid.T) { w.later(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second) },
+		"the queue moves":       func(t *rapid.T) { w.position = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
+	}
+}
+
+// loseAny deletes one object by hand.
+func (w *world) loseAny(t *rapid.T) {
+	var targets []image.Target
+	for i := range w.lists.DataVolumes {
+		targets = append(targets, image.Target{Kind: image.DataVolume, Name: w.lists.DataVolumes[i].Name})
+	}
+	for i := range w.lists.Claims {
+		targets = append(targets, image.Target{Kind: image.PersistentVolumeClaim, Name: w.lists.Claims[i].Name})
+	}
+	for i := range w.lists.Snapshots {
+		targets = append(targets, image.Target{Kind: image.VolumeSnapshot, Name: w.lists.Snapshots[i].Name})
+	}
+	if len(targets) == 0 {
+		return
+	}
+	target := rapid.SampledFrom(targets).Draw(t, "target")
+	switch claim := w.claim(target.Name); rapid.SampledFrom([]string{"", "leaving its claim", "volume and all"}).Draw(t, "how") {
+	case "leaving its claim":
+		if claim != nil {
+			claim.OwnerReferences = nil
+		}
+	case "volume and all":
+		if claim != nil {
+			claim.Status.Phase = corev1.ClaimLost
+			w.excuses++
+			return
+		}
+	}
+	w.lose(target.Kind, target.Name)
+}
+
+// checkSlots: an image imports once at a time, and each attempt has a
+// DataVolume of its own.
+func (w *world) checkSlots(t require.TestingT) {
+	require.LessOrEqual(t, len(w.slots), int(v1alpha1.MaxRevisions))
+	names := map[string]bool{}
+	for i := range w.lists.DataVolumes {
+		require.False(t, names[w.lists.DataVolumes[i].Name])
+		names[w.lists.DataVolumes[i].Name] = true
+	}
+}
+
+// work has everybody do what is theirs, once. Imports end with a message, or
+// well for none.
+func (w *world) work(fails string, snapshots bool) {
+	if w.reconcile(); w.img == nil {
+		return
+	}
+	if w.last.AskSource {
+		w.answer(image.Preflight{})
+	}
+	w.ledger()
+	w.rollForward()
+	if dv := w.dataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
+		if fails == "" {
+			w.complete()
+		} else {
+			w.breakOff(fails)
+		}
+	}
+	if snapshots && w.snapshot() != nil {
+		w.readySnapshot()
+	}
+	w.collect()
+}
+
+// comesToRest stops all faults and has everybody do their work.
+func (w *world) comesToRest(t *rapid.T) {
+	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFound}).Draw(t, "in the end the source says")
+	snapshots := rapid.Bool().Draw(t, "in the end snapshots become ready")
+	w.blocker, w.policy = nil, w.usual
+	for range 200 {
+		before := asJSON(t, []any{w.img, w.slots, w.lists})
+		w.work(fails, snapshots)
+		if w.img == nil {
+			require.Empty(t, w.lists.DataVolumes)
+			require.Empty(t, w.slots)
+			return
+		}
+		if w.last.AskSource || asJSON(t, []any{w.img, w.slots, w.lists}) != before {
+			continue
+		}
+		if w.last.After == 0 {
+			w.checkAtRest(t)
+			return
+		}
+		w.later(w.last.After)
+	}
+	require.Fail(t, "does not come to rest", "%s %s: %s", w.status().Phase, w.status().Reason, w.status().Message)
+}
+
+func (w *world) checkAtRest(t require.TestingT) {
+	st := w.status()
+	switch st.Phase {
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
+	case v1alpha1.PhaseTerminating:
+		require.NotEmpty(t, w.holders)
+	default:
+		require.Fail(t, "rests unfinished", "%s %s: %s", st.Phase, st.Reason, st.Message)
+	}
+	require.Empty(t, w.slots, "a slot that nobody needs")
+	if st.Phase == v1alpha1.PhaseSucceeded {
+		require.Len(t, w.lists.Claims, 1, "nothing is left of what is not served")
+		require.LessOrEqual(t, len(w.lists.DataVolumes), 1)
+		require.LessOrEqual(t, len(w.lists.Snapshots), 1)
+		require.Len(t, st.Revisions, 1)
+	}
+}

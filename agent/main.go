@@ -48,6 +48,7 @@ type options struct {
 	policy        types.NamespacedName
 	metricsAddr   string
 	healthAddr    string
+	pprofAddr     string
 	leaderElect   bool
 	leaseDuration time.Duration
 	renewDeadline time.Duration
@@ -62,6 +63,7 @@ func main() {
 	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the policy ConfigMap.")
 	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics are served; 0 for nowhere.")
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one agent of several lead.")
 	flag.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long a leader that is silent keeps the others waiting.")
 	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on.")
@@ -97,6 +99,7 @@ func run(o options) error {
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 		Metrics:                       server.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:        o.healthAddr,
+		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "ot-agent",
 		LeaderElectionNamespace:       o.namespace,

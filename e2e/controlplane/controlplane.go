@@ -38,6 +38,10 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are added to the API server's own.
 	APIServerArgs []string
+	// APIServerMemory is the soft limit of the API server's memory, as of
+	// GOMEMLIMIT. The default fits many control planes onto one machine and is
+	// too little for tens of thousands of objects.
+	APIServerMemory string
 	// Prepare runs when the API server serves and before any controller starts.
 	// It is the place for CRDs: the garbage collector looks for kinds when it
 	// starts and then every 30 s only, and deletes nothing of owners it does not know.

@@ -4,6 +4,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,7 +27,7 @@ const (
 
 	// Above this the API server's collector works harder instead of growing:
 	// many control planes share a machine.
-	apiServerMemory = "GOMEMLIMIT=256MiB"
+	apiServerMemory = "256MiB"
 )
 
 // startEtcd goes to an early port conflict with another port. Whether etcd
@@ -123,7 +124,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (err error) {
 	c.apiserver, err = process.Start(process.Options{
 		Path:    c.paths[binaries.APIServer],
 		Args:    append(args, c.options.APIServerArgs...),
-		Env:     []string{apiServerMemory},
+		Env:     []string{"GOMEMLIMIT=" + cmp.Or(c.options.APIServerMemory, apiServerMemory)},
 		LogFile: c.LogFile(binaries.APIServer),
 	})
 	if err != nil {

@@ -37,10 +37,16 @@ type Options struct {
 	WithoutCDI bool
 	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
+	// Instant has simulator.Instant in place of CDI's controller, the node, the
+	// storage and all that serves them: CDI's CRDs are there and imports end when
+	// they are allowed to. There are no snapshots then.
+	Instant bool
 	// LogDir keeps the logs beyond Stop; by default they go with the member.
 	LogDir string
 	// APIServerArgs are added to the API server's own.
 	APIServerArgs []string
+	// APIServerMemory is the API server's soft limit, as of GOMEMLIMIT.
+	APIServerMemory string
 	// Prepare runs before the controllers start: the place for further CRDs.
 	Prepare func(context.Context, *rest.Config) error
 }
@@ -53,6 +59,7 @@ type Member struct {
 	client  client.Client
 	kubelet *simulator.Kubelet
 	storage *simulator.Storage
+	instant *simulator.Instant
 
 	mu              sync.Mutex
 	cdi, snapshots  *process.Process
@@ -73,7 +80,12 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if err := AddToScheme(o.Scheme); err != nil {
 		return nil, err
 	}
-	needed := []binaries.Name{binaries.KWOK}
+	var needed []binaries.Name
+	if o.Instant {
+		o.WithoutSnapshots = true
+	} else {
+		needed = append(needed, binaries.KWOK)
+	}
 	if !o.WithoutCDI {
 		needed = append(needed, binaries.CDI)
 	}
@@ -85,7 +97,8 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 		return nil, err
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
-		Name: o.Name, ControllerManager: true, Scheduler: true, LogDir: o.LogDir, APIServerArgs: o.APIServerArgs,
+		Name: o.Name, ControllerManager: !o.Instant, Scheduler: !o.Instant, LogDir: o.LogDir,
+		APIServerArgs: o.APIServerArgs, APIServerMemory: o.APIServerMemory,
 		Prepare: func(ctx context.Context, config *rest.Config) error {
 			crds, err := definitions(ctx, paths, o)
 			if err != nil {
@@ -120,6 +133,10 @@ func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
 	simulated := simulator.Options{
 		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
 		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
+	}
+	if m.options.Instant {
+		m.instant, err = simulator.StartInstant(ctx, simulated)
+		return err
 	}
 	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {
 		return err
@@ -190,6 +207,9 @@ func (m *Member) Client() client.Client { return m.client }
 // Kubelet is the simulated one.
 func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
 
+// Instant plays CDI where Options ask for it; else it is nil.
+func (m *Member) Instant() *simulator.Instant { return m.instant }
+
 // LogFile is the log of one of its programs.
 func (m *Member) LogFile(name binaries.Name) string {
 	return filepath.Join(m.options.LogDir, fmt.Sprintf("%s-%s.log", m.options.Name, name))
@@ -216,6 +236,9 @@ func (m *Member) Stop() error {
 	}
 	if m.storage != nil {
 		errs = append(errs, m.storage.Stop())
+	}
+	if m.instant != nil {
+		errs = append(errs, m.instant.Stop())
 	}
 	errs = append(errs, m.ControlPlane.Stop())
 	if err := errors.Join(errs...); err != nil {

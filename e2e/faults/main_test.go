@@ -1,0 +1,213 @@
+//go:build linux
+
+// Package faults runs the agent against bad input and against what people and
+// clusters do to it: real CDI, a real control plane, and an observer that never
+// reads the agent's status.
+package faults
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+var place *scene.Scene
+
+func TestMain(m *testing.M) { scene.Main(m, &place, member.Options{Name: "faults"}, true) }
+
+// home is a namespace whose images go when the test ends: one that hangs would
+// keep its slot from the tests to come.
+func home(t *testing.T) string {
+	t.Helper()
+	ns := place.Namespace(t)
+	t.Cleanup(func() {
+		ctx, c := context.Background(), place.Client()
+		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
+		var left v1alpha1.VMDiskImageList
+		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, scene.Patience, true, func(ctx context.Context) (bool, error) {
+			left = v1alpha1.VMDiskImageList{}
+			err := c.List(ctx, &left, client.InNamespace(ns))
+			return err == nil && len(left.Items) == 0, nil
+		}), "images that do not go: %+v", left.Items)
+	})
+	return ns
+}
+
+// policy is a quick one, with some of its keys changed.
+func policy(keysAndValues ...string) map[string]string {
+	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms"}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		data[keysAndValues[i]] = keysAndValues[i+1]
+	}
+	return data
+}
+
+func succeeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
+	t.Helper()
+	return place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+}
+
+func failed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason) *v1alpha1.VMDiskImage {
+	t.Helper()
+	return place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+		return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.Reason == reason
+	})
+}
+
+// importing waits until the importer of an image runs, and returns its
+// DataVolume.
+func importing(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
+	t.Helper()
+	var found *cdiv1.DataVolume
+	require.True(t, scene.Await(t, func() bool {
+		dvs := dataVolumesOf(t, img)
+		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || dvs[0].Status.Phase != cdiv1.ImportInProgress {
+			return false
+		}
+		got := &v1alpha1.VMDiskImage{}
+		found = &dvs[0]
+		return place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
+			got.Status.Revisions[0].DataVolume == found.Name && got.Status.Revisions[0].ImportPhase == string(cdiv1.ImportInProgress)
+	}), "image %s is not being imported", img.Name)
+	return found
+}
+
+func dataVolumesOf(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.DataVolume {
+	t.Helper()
+	var list cdiv1.DataVolumeList
+	require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	return list.Items
+}
+
+func snapshotsOf(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {
+	t.Helper()
+	var list snapshotv1.VolumeSnapshotList
+	require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	return list.Items
+}
+
+// stored lists everything in a namespace that images are made of, by kind and
+// name: CDI's own claims, Pods and what lies behind snapshots included.
+func stored(t *testing.T, ns string) []string {
+	t.Helper()
+	var (
+		names     []string
+		contents  snapshotv1.VolumeSnapshotContentList
+		volumes   corev1.PersistentVolumeList
+		inThere   = client.InNamespace(ns)
+		dvs       cdiv1.DataVolumeList
+		claims    corev1.PersistentVolumeClaimList
+		pods      corev1.PodList
+		snapshots snapshotv1.VolumeSnapshotList
+	)
+	for kind, list := range map[string]client.ObjectList{"DataVolume": &dvs, "PersistentVolumeClaim": &claims, "Pod": &pods, "VolumeSnapshot": &snapshots} {
+		require.NoError(t, place.Client().List(t.Context(), list, inThere))
+		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
+			names = append(names, kind+"/"+o.(client.Object).GetName())
+			return nil
+		}))
+	}
+	require.NoError(t, place.Client().List(t.Context(), &contents))
+	for i := range contents.Items {
+		if contents.Items[i].Spec.VolumeSnapshotRef.Namespace == ns {
+			names = append(names, "VolumeSnapshotContent/"+contents.Items[i].Name)
+		}
+	}
+	require.NoError(t, place.Client().List(t.Context(), &volumes))
+	for i := range volumes.Items {
+		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil && ref.Namespace == ns {
+			names = append(names, "PersistentVolume/"+volumes.Items[i].Name)
+		}
+	}
+	return names
+}
+
+// wantNothingStored waits until nothing is left in a namespace.
+func wantNothingStored(t *testing.T, ns string) {
+	t.Helper()
+	var left []string
+	require.True(t, scene.Await(t, func() bool { left = stored(t, ns); return len(left) == 0 }), "still there: %v", left)
+}
+
+// slotsOf are the slots that an image, by its UID, has.
+func slotsOf(t *testing.T, uid types.UID) []v1alpha1.Slot {
+	t.Helper()
+	var slots []v1alpha1.Slot
+	for _, s := range place.Ledger(t).Status.Slots {
+		if s.Image.UID == uid {
+			slots = append(slots, s)
+		}
+	}
+	return slots
+}
+
+// ledgerCondition waits until the ledger says something, and returns how.
+func ledgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+	t.Helper()
+	var c *metav1.Condition
+	require.True(t, scene.Await(t, func() bool {
+		c = meta.FindStatusCondition(place.Ledger(t).Status.Conditions, kind)
+		return c != nil && c.Status == status && c.Reason == reason
+	}), "condition %s is %+v, want %s %s", kind, c, status, reason)
+	return c
+}
+
+// wantEvent waits for an event about an object.
+func wantEvent(t *testing.T, about client.Object, reason, says string) {
+	t.Helper()
+	var notes []string
+	require.True(t, scene.Await(t, func() bool {
+		notes = nil
+		var list eventsv1.EventList
+		require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(about.GetNamespace())))
+		for i := range list.Items {
+			e := &list.Items[i]
+			if e.Regarding.UID != about.GetUID() {
+				continue
+			}
+			notes = append(notes, e.Reason+": "+e.Note)
+			if e.Reason == reason && strings.Contains(e.Note, says) {
+				return true
+			}
+		}
+		return false
+	}), "no event %s with %q about %s: %q", reason, says, about.GetName(), notes)
+}
+
+// observed judges a test as a whole: S1 in all that happened, and that no name
+// of a DataVolume was used twice.
+func observed(t *testing.T) func() observer.History {
+	t.Helper()
+	o := place.Observe(t)
+	return func() observer.History {
+		t.Helper()
+		h := scene.History(t, o)
+		assert.Empty(t, h.OverBudget())
+		assert.Empty(t, h.Reused())
+		return h
+	}
+}
+
+func ledgerKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}
+}

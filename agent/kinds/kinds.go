@@ -26,6 +26,7 @@ type Served struct {
 	waiting map[schema.GroupVersionKind][]func(context.Context) error
 
 	mu     sync.Mutex
+	asked  bool
 	served map[schema.GroupVersionKind]bool
 }
 
@@ -46,6 +47,14 @@ func (s *Served) Serves(gvk schema.GroupVersionKind) bool {
 	return s.served[gvk]
 }
 
+// Known tells that the cluster has been asked about every kind. Before, that a
+// kind is not known to be served says nothing about what exists of it.
+func (s *Served) Known() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 // WhenServed has something done once, as soon as a kind is served. Call it
 // before Start.
 func (s *Served) WhenServed(gvk schema.GroupVersionKind, then func(context.Context) error) {
@@ -60,9 +69,11 @@ func (s *Served) NeedLeaderElection() bool { return true }
 func (s *Served) Start(ctx context.Context) error {
 	var failed error
 	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		answered := true
 		for gvk, then := range s.waiting {
 			if _, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 				if !meta.IsNoMatchError(err) {
+					answered = false
 					log.FromContext(ctx).Error(err, "Asking whether the cluster serves a kind", "kind", gvk.GroupKind())
 				}
 				continue
@@ -78,6 +89,9 @@ func (s *Served) Start(ctx context.Context) error {
 			s.served[gvk] = true
 			s.mu.Unlock()
 		}
+		s.mu.Lock()
+		s.asked = s.asked || answered
+		s.mu.Unlock()
 		return len(s.waiting) == 0, nil
 	})
 	return failed

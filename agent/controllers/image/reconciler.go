@@ -70,6 +70,9 @@ var errChanged = errors.New("the image has changed meanwhile")
 
 // Reconcile takes one image one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.Kinds.Known() {
+		return ctrl.Result{RequeueAfter: changedDelay}, nil
+	}
 	img := &v1alpha1.VMDiskImage{}
 	if err := r.Get(ctx, req.NamespacedName, img); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -225,9 +228,10 @@ func refresh(key v1alpha1.ImageKey) event.GenericEvent {
 	return event.GenericEvent{Object: &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: key.UID}}}
 }
 
-// RefreshQueued has all images looked at again that wait in the queue.
-func (r *Reconciler) RefreshQueued(ctx context.Context) {
-	keys := r.Index.Keys()
+// RefreshQueued has all images looked at again that wait in the queue, and some
+// others.
+func (r *Reconciler) RefreshQueued(ctx context.Context, others ...v1alpha1.ImageKey) {
+	keys := append(r.Index.Keys(), others...)
 	go func() {
 		for _, key := range keys {
 			select {

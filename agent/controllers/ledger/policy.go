@@ -24,7 +24,7 @@ type Policy struct{ current atomic.Pointer[policy.Policy] }
 // one.
 func (p *Policy) Current() *policy.Policy { return p.current.Load() }
 
-// set tells whether images that wait see another policy now.
+// set tells whether images see another policy now that they may act upon.
 func (p *Policy) set(next *policy.Policy) bool {
 	before := p.current.Swap(next)
 	paused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }

@@ -45,8 +45,9 @@ type Reconciler struct {
 	Kinds   *kinds.Served
 	Metrics *metrics.Metrics
 	Policy  *Policy
-	// RefreshQueued has all images that wait in the queue looked at again.
-	RefreshQueued func(context.Context)
+	// RefreshQueued has all images that wait in the queue looked at again, and
+	// some others.
+	RefreshQueued func(ctx context.Context, others ...v1alpha1.ImageKey)
 
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
@@ -63,6 +64,9 @@ type Reconciler struct {
 
 // Reconcile takes the ledger one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.Kinds.Known() {
+		return ctrl.Result{RequeueAfter: refusedDelay}, nil
+	}
 	unfinished, err := r.unfinishedCached(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -143,7 +147,11 @@ func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 	}
 	r.Index.SetMaxPriority(p.maxPriority())
 	if r.Policy.set(p.policy) {
-		r.RefreshQueued(ctx)
+		holders := make([]v1alpha1.ImageKey, len(step.Slots))
+		for i, slot := range step.Slots {
+			holders[i] = slot.Image
+		}
+		r.RefreshQueued(ctx, holders...)
 	}
 }
 

@@ -39,7 +39,7 @@ type running struct {
 	dataVolumes, pods map[string]string // object UID to attempt
 }
 
-func (r running) count() int {
+func (r running) attempts() map[string]bool {
 	attempts := map[string]bool{}
 	for _, a := range r.dataVolumes {
 		attempts[a] = true
@@ -47,8 +47,10 @@ func (r running) count() int {
 	for _, a := range r.pods {
 		attempts[a] = true
 	}
-	return len(attempts)
+	return attempts
 }
+
+func (r running) count() int { return len(r.attempts()) }
 
 func attemptOf(o *unstructured.Unstructured) string {
 	return o.GetLabels()["pelotech.ot/image-uid"] + "/" + o.GetLabels()["pelotech.ot/attempt"]

@@ -38,12 +38,14 @@ var (
 )
 
 // event is one change of one object. version orders the events of all
-// resources: it is the revision of the one etcd behind them.
+// resources: it is the revision of the one etcd behind them. seen is when the
+// watch told of it.
 type event struct {
 	resource resource
 	kind     watch.EventType
 	version  uint64
 	object   *unstructured.Unstructured
+	seen     time.Time
 }
 
 // Observer collects what happens in a cluster from Start on.
@@ -111,7 +113,7 @@ func (o *Observer) add(r resource, kind watch.EventType, object *unstructured.Un
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events = append(o.events, event{r, kind, version, object})
+	o.events = append(o.events, event{r, kind, version, object, time.Now()})
 }
 
 // Stop ends the observation.

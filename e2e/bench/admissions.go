@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pelotech/ot-fleet/e2e/member"
+)
+
+const admitted = 400
+
+// admissions measures how fast slots are handed on, where imports take no time:
+// with the agent's own limit on requests per second, and with none to speak of.
+func admissions(ctx context.Context) ([]figure, []string, error) {
+	var figures []figure
+	var notes []string
+	for _, o := range []struct {
+		budget int
+		qps    string
+		name   string
+	}{{4, "", "4 slots"}, {64, "", "64 slots"}, {4, "5000", "4 slots, --kube-api-qps=5000"}, {64, "5000", "64 slots, --kube-api-qps=5000"}} {
+		rate, asked, err := admissionRate(ctx, o.budget, o.qps)
+		if err != nil {
+			return nil, nil, err
+		}
+		serial := 0.0
+		for _, what := range ledgerRequests {
+			for _, r := range asked.of(what) {
+				serial += r.end.Sub(r.start).Seconds() / admitted
+			}
+		}
+		figures = append(figures, told("admissions per second, "+o.name, fmt.Sprintf("%.1f", rate)))
+		notes = append(notes, fmt.Sprintf("admissions, %s: %.2f requests per image; of %.1f ms per admission the API server took %.1f ms for the ledger's controller, one request after another",
+			o.name, float64(len(asked))/admitted, 1000/rate, 1000*serial))
+		notes = append(notes, indent(asked.breakdown(admitted))...)
+	}
+	return figures, notes, nil
+}
+
+// ledgerRequests are those of the ledger's controller, which is one worker. The
+// lists and reads of the image's controller are few where nothing fails.
+var ledgerRequests = []string{
+	"get syncledgers", "update syncledgers/status", "get vmdiskimages", "create datavolumes",
+	"list datavolumes", "list persistentvolumeclaims", "list pods", "get datavolumes", "get persistentvolumeclaims",
+}
+
+// admissionRate processes blank images and tells how many DataVolumes were
+// created per second.
+func admissionRate(ctx context.Context, budget int, qps string) (rate float64, asked requests, err error) {
+	var args []string
+	if qps != "" {
+		args = append(args, "--kube-api-qps="+qps)
+	}
+	s, err := newStage(ctx, member.Options{Name: "admissions", Instant: true}, budget, args...)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := s.enqueue(ctx, budget+admitted, admitted, s.blankImage); err != nil {
+		return 0, nil, err
+	}
+	if _, asked, err = s.spent(ctx, admitted, func() error { return s.process(ctx, admitted) }); err != nil {
+		return 0, nil, err
+	}
+	created := asked.of("create datavolumes")
+	if len(created) < admitted {
+		return 0, nil, fmt.Errorf("%d DataVolumes were created for %d images", len(created), admitted)
+	}
+	first, last := created[0].end, created[len(created)-1].end
+	return float64(len(created)-1) / last.Sub(first).Seconds(), asked, nil
+}

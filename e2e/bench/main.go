@@ -1,0 +1,86 @@
+//go:build linux
+
+// Command bench measures the agent and says where a figure is not as wanted.
+// Figures are ratios within one run: machines differ, and other work on them
+// comes and goes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// bench is one of the things that are measured. It returns its figures, and what
+// explains them.
+type bench struct {
+	name, what string
+	run        func(context.Context) ([]figure, []string, error)
+}
+
+func main() {
+	only := flag.String("only", "", "Measure one thing only: makespan, scaling or admissions.")
+	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
+	flag.Parse()
+	benches := []bench{
+		{"makespan", "40 images of 2 s, 4 at a time", makespan},
+		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figure, []string, error) { return scaling(ctx, *queued) }},
+		{"admissions", "how many imports can begin in a second", admissions},
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctrl.SetLogger(logr.Discard())
+	missed, err := run(ctx, benches, *only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if missed > 0 {
+		fmt.Fprintf(os.Stderr, "bench: %d figures are not as wanted\n", missed)
+		os.Exit(1)
+	}
+}
+
+var errUnknown = errors.New("there is no such figure")
+
+func run(ctx context.Context, benches []bench, only string) (missed int, err error) {
+	var figures []figure
+	var notes []string
+	loads := []string{load()}
+	for _, b := range benches {
+		if only != "" && b.name != only {
+			continue
+		}
+		start := time.Now()
+		fmt.Fprintf(os.Stderr, "measuring %s: %s …", b.name, b.what)
+		some, explained, err := b.run(ctx)
+		if err != nil {
+			fmt.Fprintln(os.Stderr)
+			return 0, fmt.Errorf("measuring %s: %w", b.name, err)
+		}
+		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(start).Seconds())
+		figures, notes = append(figures, some...), append(append(notes, ""), explained...)
+		loads = append(loads, load())
+	}
+	if figures == nil {
+		return 0, fmt.Errorf("%w: %s", errUnknown, only)
+	}
+	fmt.Print(table(figures))
+	fmt.Println(strings.Join(notes, "\n"))
+	fmt.Printf("\nLoad of the machine before, between and after: %s\n", strings.Join(loads, ", "))
+	for _, f := range figures {
+		if f.missed {
+			missed++
+		}
+	}
+	return missed, nil
+}

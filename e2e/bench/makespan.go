@@ -1,0 +1,194 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+)
+
+// batch is a queue of images that all take the same time.
+type batch struct {
+	images, budget int
+	takes          time.Duration
+}
+
+// played is what came of a batch, by an observer that reads no status of the
+// agent's.
+type played struct {
+	alone   time.Duration // what one import takes with nothing beside it
+	total   time.Duration // from the creation of the first image to the end of the last import
+	spans   []observer.Span
+	history observer.History
+	asked   requests
+	created []types.UID
+}
+
+// play runs a batch with real CDI on a simulated node.
+func (b batch) play(ctx context.Context) (p played, err error) {
+	s, err := newStage(ctx, member.Options{Name: "makespan", WithoutSnapshots: true}, b.budget)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if p.alone, err = b.playAlone(ctx, s); err != nil {
+		return p, err
+	}
+	o, err := observer.Start(ctx, s.ControlPlane.Config())
+	if err != nil {
+		return p, err
+	}
+	defer o.Stop()
+	before, err := s.imported(ctx)
+	if err != nil {
+		return p, err
+	}
+	offset, start := s.audit.size(), time.Now()
+	for range b.images {
+		img := s.httpImage(b.path())
+		if err := s.Client().Create(ctx, img); err != nil {
+			return p, fmt.Errorf("creating an image: %w", err)
+		}
+		p.created = append(p.created, img.UID)
+	}
+	if err := s.awaitImported(ctx, before+b.images); err != nil {
+		return p, err
+	}
+	if p.history, err = o.History(ctx); err != nil {
+		return p, err
+	}
+	p.spans = slices.DeleteFunc(p.history.Spans(), func(sp observer.Span) bool { return !slices.Contains(p.created, sp.Image) })
+	if len(p.spans) != b.images {
+		return p, fmt.Errorf("%d imports were seen of %d images", len(p.spans), b.images)
+	}
+	p.total = p.ends()[b.images-1].Sub(start)
+	p.asked, err = s.audit.since(offset)
+	return p, err
+}
+
+func (b batch) path() string { return fmt.Sprintf("/ok/%s/", b.takes) }
+
+// playAlone imports images one by one. The first warms everything up.
+func (b batch) playAlone(ctx context.Context, s *stage) (time.Duration, error) {
+	o, err := observer.Start(ctx, s.ControlPlane.Config())
+	if err != nil {
+		return 0, err
+	}
+	defer o.Stop()
+	for n := range 4 {
+		if err := s.Client().Create(ctx, s.httpImage(b.path())); err != nil {
+			return 0, fmt.Errorf("creating an image: %w", err)
+		}
+		if err := s.awaitImported(ctx, n+1); err != nil {
+			return 0, err
+		}
+		if err := s.settle(ctx); err != nil {
+			return 0, err
+		}
+	}
+	h, err := o.History(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var took []time.Duration
+	for _, span := range h.Spans()[1:] {
+		took = append(took, span.Ended.Sub(span.Begun))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+func (s *stage) imported(ctx context.Context) (int, error) {
+	n, err := metric(ctx, s.agent, `ot_agent_attempts_total{reason="",result="Succeeded"}`)
+	return int(n), err
+}
+
+func (s *stage) awaitImported(ctx context.Context, n int) error {
+	return s.await(ctx, fmt.Sprintf("%d images are imported", n), func(ctx context.Context) (bool, error) {
+		done, err := s.imported(ctx)
+		return done >= n, err
+	})
+}
+
+// ends are when imports ended, in order.
+func (p played) ends() []time.Time {
+	ends := make([]time.Time, len(p.spans))
+	for i, span := range p.spans {
+		ends[i] = span.Ended
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	return ends
+}
+
+// busy is the time that slots were in use, all together.
+func (p played) busy() (sum time.Duration) {
+	for _, span := range p.spans {
+		sum += span.Ended.Sub(span.Begun)
+	}
+	return sum
+}
+
+// idle lists for how long slots lay idle while images waited: the nth slot that
+// became free was taken by the nth image of those that had found none.
+func (p played) idle(budget int) []time.Duration {
+	var idle []time.Duration
+	for i, end := range p.ends()[:len(p.spans)-budget] {
+		idle = append(idle, p.spans[budget+i].Begun.Sub(end))
+	}
+	return idle
+}
+
+func (p played) inOrder() bool {
+	return slices.EqualFunc(p.spans, p.created, func(s observer.Span, uid types.UID) bool { return s.Image == uid })
+}
+
+const mostMakespan = 1.05
+
+func makespan(ctx context.Context) ([]figure, []string, error) {
+	b := batch{images: 40, budget: 4, takes: 2 * time.Second}
+	p, err := b.play(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	rounds := float64(b.images) / float64(b.budget)
+	beside := p.busy() / time.Duration(b.images)
+	nominal := rounds * b.takes.Seconds()
+	ideal := rounds * beside.Seconds()
+	var idle, worst time.Duration
+	for _, d := range p.idle(b.budget) {
+		idle, worst = idle+d, max(worst, d)
+	}
+	handovers := len(p.idle(b.budget))
+	added := (p.busy() + idle).Seconds() / p.busy().Seconds()
+	figures := []figure{
+		atMost("makespan / ideal of this run", p.total.Seconds()/ideal, mostMakespan,
+			fmt.Sprintf("%.3f (%.1f s / %.1f s)", p.total.Seconds()/ideal, p.total.Seconds(), ideal)),
+		atMost("slot time with the agent's hand-overs / without", added, mostMakespan,
+			fmt.Sprintf("%.3f (%.0f ms per hand-over, %.0f at most)", added, idle.Seconds()*1000/float64(handovers), worst.Seconds()*1000)),
+		told("makespan / nominal", fmt.Sprintf("%.2f (%.1f s / %.0f s)", p.total.Seconds()/nominal, p.total.Seconds(), nominal)),
+		told("one import, 4 at a time / alone", fmt.Sprintf("%.2f (%.2f s / %.2f s)", beside.Seconds()/p.alone.Seconds(), beside.Seconds(), p.alone.Seconds())),
+		judged("imports at a time", fmt.Sprint(p.history.MostRunning()), fmt.Sprintf("at most %d", b.budget), p.history.MostRunning() <= b.budget),
+		judged("start order = creation order", yesNo(p.inOrder()), "yes", p.inOrder()),
+	}
+	notes := []string{
+		fmt.Sprintf("makespan: real CDI. An import of nominally %s takes %.2f s from DataVolume to Succeeded, 4 at a time, CDI, scheduler and simulated node included;", b.takes, beside.Seconds()),
+		fmt.Sprintf("ideal = %d/%d × that. A hand-over is from an import's end to the creation of the next DataVolume, %d of them.", b.images, b.budget, handovers),
+		"Requests of the agent per image, by the API server's time:",
+	}
+	return figures, append(notes, indent(p.asked.breakdown(b.images))...), nil
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

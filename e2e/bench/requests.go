@@ -1,0 +1,166 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/process"
+)
+
+// audit is what the API server itself writes down of the agent's requests. A
+// proxy would count the same, and cost what is to be measured.
+type audit struct {
+	dir    string
+	remove func() error
+}
+
+// auditPolicy leaves Leases out: they are renewed by the clock, not per image.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- {level: None, resources: [{group: coordination.k8s.io}]}
+- {level: None, verbs: [watch]}
+- {level: None, nonResourceURLs: ["*"]}
+- {level: Metadata, users: ["system:serviceaccount:` + agent.Namespace + `:ot-agent"], omitManagedFields: true}
+`
+
+func newAudit() (*audit, error) {
+	dir, remove, err := process.TempDir("ot-fleet-audit-")
+	if err != nil {
+		return nil, err
+	}
+	a := &audit{dir, remove}
+	if err := os.WriteFile(a.policy(), []byte(auditPolicy), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the audit policy: %w", err)
+	}
+	return a, nil
+}
+
+func (a *audit) policy() string { return filepath.Join(a.dir, "policy.yaml") }
+func (a *audit) log() string    { return filepath.Join(a.dir, "audit.log") }
+
+func (a *audit) apiServerArgs() []string {
+	return []string{"--audit-policy-file=" + a.policy(), "--audit-log-path=" + a.log(), "--audit-log-maxsize=4096"}
+}
+
+// size grows with every request.
+func (a *audit) size() int64 {
+	info, err := os.Stat(a.log())
+	if err != nil {
+		return 0 // nothing was asked yet
+	}
+	return info.Size()
+}
+
+// request is one that the agent made.
+type request struct {
+	what  string // verb and resource
+	start time.Time
+	end   time.Time
+	code  int
+}
+
+// since reads the requests that were written down after the log had a size.
+func (a *audit) since(offset int64) (requests, error) {
+	text, err := os.ReadFile(a.log())
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	var all requests
+	for line := range bytes.Lines(text[offset:]) {
+		var e struct {
+			Verb                     string
+			RequestReceivedTimestamp time.Time
+			StageTimestamp           time.Time
+			ObjectRef                struct{ Resource, Subresource string }
+			ResponseStatus           struct{ Code int }
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		what := e.Verb + " " + e.ObjectRef.Resource
+		if e.ObjectRef.Subresource != "" {
+			what += "/" + e.ObjectRef.Subresource
+		}
+		all = append(all, request{what, e.RequestReceivedTimestamp, e.StageTimestamp, e.ResponseStatus.Code})
+	}
+	return all, nil
+}
+
+type requests []request
+
+func (r request) writes() bool {
+	return !strings.HasPrefix(r.what, "get ") && !strings.HasPrefix(r.what, "list ")
+}
+
+// writes counts what changes something; Events are counted too.
+func (rs requests) writes() int {
+	n := 0
+	for _, r := range rs {
+		if r.writes() {
+			n++
+		}
+	}
+	return n
+}
+
+// of lists those of one kind, in order of their end.
+func (rs requests) of(what string) requests {
+	var some requests
+	for _, r := range rs {
+		if r.what == what {
+			some = append(some, r)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b request) int { return a.end.Compare(b.end) })
+	return some
+}
+
+// breakdown tells how many of each kind there were per image, and how long the
+// API server took for one.
+func (rs requests) breakdown(images int) []string {
+	kinds := map[string][]request{}
+	for _, r := range rs {
+		kinds[r.what] = append(kinds[r.what], r)
+	}
+	type row struct {
+		text string
+		spent,
+		most time.Duration
+	}
+	rows := make([]row, 0, len(kinds))
+	for what, some := range kinds {
+		var spent, most time.Duration
+		failed := 0
+		for _, r := range some {
+			took := r.end.Sub(r.start)
+			spent, most = spent+took, max(most, took)
+			if r.code >= 400 {
+				failed++
+			}
+		}
+		text := fmt.Sprintf("%5.2f × %-34s %6.1f ms each, %4.0f at most", float64(len(some))/float64(images), what,
+			spent.Seconds()*1000/float64(len(some)), most.Seconds()*1000)
+		if failed > 0 {
+			text += fmt.Sprintf(", %d refused", failed)
+		}
+		rows = append(rows, row{text, spent, most})
+	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(b.spent, a.spent) })
+	texts := make([]string, len(rows))
+	for i, r := range rows {
+		texts[i] = r.text
+	}
+	return texts
+}

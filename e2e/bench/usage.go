@@ -1,0 +1,94 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/e2e/agent"
+)
+
+// clockTick is the unit of CPU time in /proc: Linux gives 100 to user space on
+// all its platforms that Go runs on.
+const clockTick = time.Second / 100
+
+// cpuTime is what a process has used so far, by the kernel's account.
+func cpuTime(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+	}
+	// The name in brackets may hold anything; user and system time are fields 14
+	// and 15, counted from 1.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	const user, system = 14 - 3, 15 - 3
+	if len(fields) <= system {
+		return 0, fmt.Errorf("reading the agent's CPU time: /proc/%d/stat is %q", pid, stat)
+	}
+	u, err := strconv.ParseInt(fields[user], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+	}
+	s, err := strconv.ParseInt(fields[system], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+	}
+	return time.Duration(u+s) * clockTick, nil
+}
+
+// memory of an agent, in bytes.
+type memory struct{ heap, resident float64 }
+
+// memoryOf collects the agent's garbage first: what is left is what it keeps.
+func memoryOf(ctx context.Context, a *agent.Agent, pprof string) (memory, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return memory{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return memory{}, fmt.Errorf("having the agent collect its garbage: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	var m memory
+	if m.heap, err = metric(ctx, a, "go_memstats_heap_alloc_bytes"); err != nil {
+		return m, err
+	}
+	m.resident, err = metric(ctx, a, "process_resident_memory_bytes")
+	return m, err
+}
+
+// metric reads one of the agent's metrics, with its labels where it has any.
+func metric(ctx context.Context, a *agent.Agent, name string) (float64, error) {
+	text, err := a.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if value, is := strings.CutPrefix(lines.Text(), name+" "); is {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, fmt.Errorf("the agent has no metric %s", name)
+}
+
+// load is the machine's load average over the last minute.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}

@@ -1,0 +1,35 @@
+package observer
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Span is the time over which one attempt could download: from when its
+// DataVolume was seen to be created until it, and its importer Pods, were seen
+// to have ended. Ended is zero for one that still can.
+type Span struct {
+	Image        types.UID
+	Begun, Ended time.Time
+}
+
+// Spans lists when attempts could download, in the order of their beginning.
+func (h History) Spans() []Span {
+	var spans []Span
+	open := map[string]int{} // by attempt
+	h.replay(func(e event, created bool, r running, _ int) {
+		if created {
+			open[attemptOf(e.object)] = len(spans)
+			spans = append(spans, Span{Image: types.UID(e.object.GetLabels()["pelotech.ot/image-uid"]), Begun: e.seen})
+		}
+		runs := r.attempts()
+		for attempt, i := range open {
+			if !runs[attempt] {
+				spans[i].Ended = e.seen
+				delete(open, attempt)
+			}
+		}
+	})
+	return spans
+}

@@ -46,6 +46,7 @@ type Proxy struct {
 	writes        int
 	before, after Hook
 	log           []Write
+	token         string
 	held          map[string]chan struct{} // closed when released, by resource
 }
 
@@ -65,7 +66,12 @@ func Start(target *rest.Config) (*Proxy, error) {
 	}
 	p := &Proxy{listener: listener, held: map[string]chan struct{}{}}
 	forward := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(host) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(host)
+			if r.Out.Header.Get("Authorization") == "" {
+				r.Out.Header.Set("Authorization", "Bearer "+p.bearer())
+			}
+		},
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0), // clients that were killed
@@ -82,10 +88,20 @@ func Start(target *rest.Config) (*Proxy, error) {
 // Close ends the proxy and cuts all its connections.
 func (p *Proxy) Close() error { return p.server.Close() }
 
-// Through has a client go through the proxy. It keeps its token.
+// Through has a client go through the proxy, which from then on adds that
+// client's token: from a kubeconfig, none is sent without TLS.
 func (p *Proxy) Through(cfg *rest.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.token = cfg.BearerToken
 	cfg.Host = "http://" + p.listener.Addr().String()
 	cfg.TLSClientConfig = rest.TLSClientConfig{}
+}
+
+func (p *Proxy) bearer() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.token
 }
 
 // Before has a hook called before each write is passed on; nil for none.

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
+	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/preflight"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// requestTimeout ends a request that is never answered: no controller is to hang
+// with a hanging API server.
+const requestTimeout = 30 * time.Second
+
+// setup makes the manager with everything the agent consists of. holders tells
+// who needs an image; nil where nothing can.
+func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.Holders) (ctrl.Manager, error) {
+	bounded := rest.CopyConfig(cfg)
+	bounded.Timeout = requestTimeout
+	mgr, err := ctrl.NewManager(bounded, ctrl.Options{
+		Scheme: newScheme(),
+		Cache:  cacheOptions(o),
+		// The timeout of a client ends its watches too. Those end by themselves: a
+		// connection that is dead does not answer HTTP/2's pings.
+		NewCache: func(_ *rest.Config, options cache.Options) (cache.Cache, error) {
+			options.HTTPClient = nil
+			return cache.New(cfg, options)
+		},
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+		Metrics:                       server.Options{BindAddress: o.metricsAddr},
+		HealthProbeBindAddress:        o.healthAddr,
+		PprofBindAddress:              o.pprofAddr,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "ot-agent",
+		LeaderElectionNamespace:       o.namespace,
+		LeaseDuration:                 &o.leaseDuration,
+		RenewDeadline:                 &o.renewDeadline,
+		RetryPeriod:                   &o.retryPeriod,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+
+	index := queue.NewIndex()
+	counted := metrics.New(ctrlmetrics.Registry, index)
+	served := kinds.New(mgr.GetRESTMapper())
+	inForce := &ledgercontroller.Policy{}
+	images := &imagecontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
+		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(),
+		Policy: inForce.Current, Holders: holders, Namespace: o.namespace,
+	}
+	ledger := &ledgercontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
+		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
+		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
+	}
+	images.PokeLedger = ledger.Poke
+	if err := ledger.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("the ledger's controller: %w", err)
+	}
+	if err := images.Setup(ctx, mgr); err != nil {
+		return nil, fmt.Errorf("the images' controller: %w", err)
+	}
+	return mgr, mgr.Add(served)
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two packages register one kind: a fault of the build
+		}
+	}
+	return s
+}
+
+// cacheOptions keep in memory what the agent needs and no more: of what CDI and
+// Kubernetes make, only what carries an image's UID. That is the default, not an
+// option of each kind: an option is refused for a kind that is not served.
+func cacheOptions(o options) cache.Options {
+	ours := labels.NewSelector()
+	if has, err := labels.NewRequirement(v1alpha1.LabelImageUID, selection.Exists, nil); err == nil {
+		ours = ours.Add(*has)
+	}
+	return cache.Options{
+		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultLabelSelector: ours,
+		ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.VMDiskImage{}:   {Label: labels.Everything()},
+			&v1alpha1.SyncLedger{}:    {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
+			&storagev1.StorageClass{}: {Label: labels.Everything()},
+			&corev1.Pod{}:             {Transform: dropPodSpec},
+			&corev1.ConfigMap{}: {
+				Label:      labels.Everything(),
+				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", o.policy.Name),
+			},
+		},
+	}
+}
+
+func dropPodSpec(obj any) (any, error) {
+	if pod, is := obj.(*corev1.Pod); is {
+		pod.ManagedFields = nil
+		pod.Spec = corev1.PodSpec{}
+	}
+	return obj, nil
+}

@@ -130,6 +130,7 @@ func Decide(v View) Decision {
 	s.arrive()
 	s.leave()
 	s.follow()
+	s.forgetBytes()
 	if s.st.Phase != v1alpha1.PhaseDeleting {
 		s.keep()
 	}
@@ -308,6 +309,15 @@ func (s *step) follow() {
 	}
 }
 
+// forgetBytes drops what was told of another source, once what ended of it has
+// been counted.
+func (s *step) forgetBytes() {
+	e := find(s.st.Revisions, s.target)
+	if s.Image.Status.Revision != s.target && e.Outcome != v1alpha1.OutcomeSucceeded {
+		s.st.Progress, s.st.BytesDone, s.st.BytesTotal = "", 0, 0
+	}
+}
+
 // open tells that the outcome of a slot's attempt is still to be stored.
 func (s *step) open(slot v1alpha1.Slot) bool {
 	outcome, _ := outcomeOf(s.st, slot)
@@ -363,6 +373,7 @@ func (s *step) begin(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, dv *cdiv1.D
 		e.ProgressedAt = &s.now
 		e.ImportPhase = string(dv.Status.Phase)
 		s.st.Progress = string(dv.Status.Progress)
+		s.st.BytesDone = 0
 		s.st.QueuePosition = nil
 	}
 	s.st.LastAttempt = max(s.st.LastAttempt, slot.Attempt)

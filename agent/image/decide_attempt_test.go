@@ -318,3 +318,53 @@ func TestDecideEndsAnAttemptThatTheLedgerWillNotTakeUp(t *testing.T) {
 		assert.Len(t, deletes(w.last), 1, "CDI would start over from the claim alone")
 	})
 }
+
+func TestDecideCountsTheBytesOfTheAttemptThatRuns(t *testing.T) {
+	t.Run("of another source", func(t *testing.T) {
+		w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
+		w.reconcile()
+		w.answer(image.Preflight{Size: 4711})
+		w.reconcile()
+		w.imported()
+		require.EqualValues(t, 4711, w.status().BytesDone)
+
+		w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SourceType, s.URL = v1alpha1.SourceS3, "s3://b/a" })
+		w.reconcile()
+		w.begun()
+		w.download("50.0%")
+		w.reconcile()
+		assert.EqualValues(t, 1<<30, w.status().BytesTotal, "the size of the old one says nothing of it")
+		assert.EqualValues(t, 1<<29, w.status().BytesDone)
+	})
+	t.Run("of storage that was lost", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.imported()
+		w.lose(image.DataVolume, w.dataVolume().Name)
+		w.reconcile()
+		w.ledger()
+		w.rollForward()
+		w.reconcile()
+		w.breakOff("unexpected EOF")
+		d := w.reconcile()
+		require.Len(t, d.Ended, 1)
+		assert.Zero(t, d.Ended[0].Bytes, "what an earlier attempt downloaded is not counted again")
+	})
+}
+
+// A status that was restored from a backup knows nothing of an attempt whose
+// slot is marked: its DataVolume is refused from there on, so it cannot run.
+func TestDecideEndsAnAttemptWhoseOutcomeWasTakenBack(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), unasked())
+	backup := w.img.Status.DeepCopy()
+	w.begun()
+	w.breakOff("unexpected EOF")
+	w.reconcile()
+	w.ledger()
+	require.True(t, w.slots[0].Ended)
+	w.img.Status = *backup
+	w.touch()
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
+	w.settleStorage()
+	assert.Empty(t, w.slots)
+}

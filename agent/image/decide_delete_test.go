@@ -167,3 +167,18 @@ func TestDecideDoesNotStartOverBecauseItIsDeleted(t *testing.T) {
 	assert.Empty(t, w.ledger().Admitted)
 	assert.Equal(t, string(v1alpha1.ReasonNotFound), w.condition(v1alpha1.ConditionImported).Reason)
 }
+
+// Its slot names a DataVolume that may still be created by a write that was
+// held up: the image stays until the ledger has freed it.
+func TestDecideIsNotLetGoBeforeItsSlotIsFree(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), unasked())
+	w.ledger()
+	w.deleteImage()
+	for range 3 {
+		w.reconcile()
+		require.NotNil(t, w.img)
+	}
+	w.freeSlots()
+	w.reconcile()
+	assert.Nil(t, w.img)
+}

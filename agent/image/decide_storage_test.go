@@ -207,6 +207,25 @@ func TestDecideSyncsLostStorageAgain(t *testing.T) {
 			w.later(25 * time.Hour)
 		}
 	})
+	t.Run("not by a cache that is late before it serves", func(t *testing.T) {
+		w := queued(t, snapshotted(), unasked())
+		w.imported()
+		w.sync()
+		w.cache.lists = image.Lists{}
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+	})
+	t.Run("nor one that serves beside a new revision", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.imported()
+		w.setURL(urlB)
+		w.sync()
+		w.cache.lists = image.Lists{}
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		assert.NotNil(t, w.status().Serving)
+	})
 	t.Run("not by a cache that is late", func(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), unasked())
 		w.imported()

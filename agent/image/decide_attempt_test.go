@@ -361,10 +361,23 @@ func TestDecideEndsAnAttemptWhoseOutcomeWasTakenBack(t *testing.T) {
 	w.reconcile()
 	w.ledger()
 	require.True(t, w.slots[0].Ended)
+	w.reconcile()
+	w.collect()
 	w.img.Status = *backup
 	w.touch()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 	w.settleStorage()
 	assert.Empty(t, w.slots)
+}
+
+// The DataVolume can be seen before its slot is, by caches of their own.
+func TestDecideLeavesADataVolumeThatItDoesNotKnowOf(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), unasked())
+	w.sync()
+	w.ledger()
+	w.rollForward()
+	w.syncLists()
+	w.reconcileCached(allWrites)
+	assert.Empty(t, w.last.Delete)
 }

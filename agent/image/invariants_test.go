@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,15 +137,6 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 		require.NotNil(t, st.Serving)
 		require.Equal(t, st.Revision, st.Serving.Revision)
 		require.Equal(t, metav1.ConditionTrue, status[v1alpha1.ConditionImported])
-	}
-}
-
-// checkRest holds an image for which nothing is under way any more against S5.
-func checkRest(t require.TestingT, st *v1alpha1.VMDiskImageStatus, after time.Duration) {
-	switch st.Phase {
-	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseTerminating:
-	default:
-		require.NotZero(t, after, "%s %s: waits for nothing: %s", st.Phase, st.Reason, st.Message)
 	}
 }
 

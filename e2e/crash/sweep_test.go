@@ -1,0 +1,220 @@
+//go:build linux
+
+package crash
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// position is when an agent is killed, seen from a write of its own.
+type position string
+
+const (
+	before position = "before"
+	after  position = "after"
+)
+
+// point is a write and a position: a moment in which an agent can die.
+type point struct {
+	step step
+	at   position
+}
+
+// sweep kills the agents of one story after another, at every point of it once.
+type sweep struct {
+	namer namer
+
+	mu sync.Mutex
+	// seen are the steps that any agent has taken or tried to take.
+	seen map[step]bool
+	// killed are the points at which an agent was killed.
+	killed map[point]bool
+	// mayKill tells whether the current run is to end at a point.
+	mayKill func(point) bool
+	writes  int
+	deaths  int
+	agent   *mortal
+	// names of the writes under way, given before they are stored.
+	names map[write][]step
+}
+
+// write is one of an agent's, by its number.
+type write struct {
+	by *mortal
+	n  int
+}
+
+// TestKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
+// again and again, with the agent killed whenever it comes to a point at which
+// none was killed yet. The next agent goes on. That ends: each death is at
+// another point. What a death has made impossible in one telling, say because
+// an import was done meanwhile, the next one comes to.
+func TestKilledAtEveryWrite(t *testing.T) {
+	place.StorePolicy(t, map[string]string{"concurrency": "2", "retryLimit": "2", "retryBackoffDuration": "1s"})
+	s := &sweep{seen: map[step]bool{}, killed: map[point]bool{}, names: map[write][]step{}}
+
+	began := time.Now()
+	s.mayKill = func(point) bool { return false }
+	s.tell(t)
+	story := slices.Sorted(maps.Keys(s.seen))
+	undisturbed := s.writes
+	t.Logf("undisturbed: %d writes, %d steps, %.1f s", undisturbed, len(story), time.Since(began).Seconds())
+	wantEveryKind(t, story)
+
+	for _, run := range s.runs() {
+		s.mayKill = run
+		began, deaths := time.Now(), s.deaths
+		s.tell(t)
+		t.Logf("told again: %d deaths, %.1f s; still alive at %v", s.deaths-deaths, time.Since(began).Seconds(), s.left(story))
+		if t.Failed() || len(s.left(story)) == 0 {
+			break
+		}
+	}
+	assert.Empty(t, s.left(story), "no agent was killed at these points")
+	t.Logf("COVERED: %d steps of the story × 2 positions, all of them; %d points in all with those that only a crash leads to; %d kinds of writes; %d deaths",
+		len(story), len(s.killed), len(kinds(story)), s.deaths)
+}
+
+// runs are the tellings. In the default run deaths are many in each; in the long
+// one there is first a telling for every single point, with one death.
+func (s *sweep) runs() []func(point) bool {
+	var runs []func(point) bool
+	if long() {
+		for _, st := range slices.Sorted(maps.Keys(s.seen)) {
+			for _, at := range []position{before, after} {
+				runs = append(runs, func(p point) bool { return p == point{st, at} })
+			}
+		}
+	}
+	for range 4 {
+		runs = append(runs,
+			func(p point) bool { return p.at == before },
+			func(p point) bool { return p.at == after })
+	}
+	return runs
+}
+
+func (s *sweep) left(of []step) []point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var left []point
+	for _, st := range of {
+		for _, at := range []position{before, after} {
+			if !s.killed[point{st, at}] {
+				left = append(left, point{st, at})
+			}
+		}
+	}
+	return left
+}
+
+// hook kills the agent at points that none was killed at.
+func (s *sweep) hook(at position) func(*mortal, proxy.Write) error {
+	return func(m *mortal, w proxy.Write) error {
+		if at == after {
+			s.namer.stored(w)
+		}
+		if !s.dies(m, at, w) {
+			return nil
+		}
+		m.Kill()
+		<-m.Done()
+		return proxy.Lose()
+	}
+}
+
+func (s *sweep) dies(m *mortal, at position, w proxy.Write) bool {
+	if at == after && w.Status >= 300 {
+		return false // nothing was stored
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at == before {
+		s.writes++
+		s.names[write{m, w.N}] = s.namer.of(w)
+	}
+	steps := s.names[write{m, w.N}]
+	due := false
+	for _, st := range steps {
+		s.seen[st] = true
+		p := point{st, at}
+		due = due || !s.killed[p] && s.mayKill(p)
+	}
+	if !due {
+		return false
+	}
+	for _, st := range steps {
+		s.killed[point{st, at}] = true
+	}
+	s.deaths++
+	return true
+}
+
+// keepAlive starts the next agent where the last one has died.
+func (s *sweep) keepAlive(t *testing.T) {
+	t.Helper()
+	if s.agent != nil && !s.agent.gone() {
+		return
+	}
+	require.NoError(t, s.bury(t.Context()))
+	m, err := run(t.Context(), hooks{s.hook(before), s.hook(after)}, agent.Options{LeaseDuration: leaseDuration})
+	require.NoError(t, err)
+	s.agent = m
+}
+
+func (s *sweep) bury(ctx context.Context) error {
+	if s.agent != nil {
+		s.agent.end()
+	}
+	s.agent = nil
+	return bury(ctx)
+}
+
+// await waits for something that needs an agent.
+func (s *sweep) await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	require.True(t, scene.Await(t, func() bool { s.keepAlive(t); return holds() }), "still waiting for: %s", what)
+}
+
+func kinds(steps []step) []string {
+	seen := map[string]bool{}
+	for _, st := range steps {
+		seen[st.kind()] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// wantEveryKind wants a story with every kind of write that the agent makes.
+func wantEveryKind(t *testing.T, story []step) {
+	t.Helper()
+	want := []string{
+		"add finalizer", "admit", "create datavolumes", "create syncledgers", "create volumesnapshots",
+		"delete datavolumes", "delete persistentvolumeclaims", "delete volumesnapshots", "free", "mark as ended",
+		"remove finalizer", "store Deleting status", "store Queued status", "store Succeeded status",
+		"store Syncing status", "store policy",
+	}
+	got := kinds(story)
+	require.Equal(t, want, got, "the kinds of writes of the story, which are to be all of the agent's; its steps:\n%s", strings.Join(texts(story), "\n"))
+}
+
+func texts(steps []step) []string {
+	var all []string
+	for _, st := range steps {
+		all = append(all, fmt.Sprint(st))
+	}
+	return all
+}

@@ -7,6 +7,8 @@ package faults
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +35,9 @@ import (
 
 var place *scene.Scene
 
-func TestMain(m *testing.M) { scene.Main(m, &place, member.Options{Name: "faults"}, true) }
+func TestMain(m *testing.M) {
+	scene.Main(m, &place, member.Options{Name: "faults", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+}
 
 // home is a namespace whose images go when the test ends: one that hangs would
 // keep its slot from the tests to come.
@@ -42,6 +46,9 @@ func home(t *testing.T) string {
 	ns := place.Namespace(t)
 	t.Cleanup(func() {
 		ctx, c := context.Background(), place.Client()
+		if t.Failed() {
+			t.Log(describe(ctx, ns))
+		}
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
 		var left v1alpha1.VMDiskImageList
 		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, scene.Patience, true, func(ctx context.Context) (bool, error) {
@@ -51,6 +58,29 @@ func home(t *testing.T) string {
 		}), "images that do not go: %+v", left.Items)
 	})
 	return ns
+}
+
+// describe tells how far the imports of a namespace have come.
+func describe(ctx context.Context, ns string) string {
+	var text strings.Builder
+	var dvs cdiv1.DataVolumeList
+	var claims corev1.PersistentVolumeClaimList
+	var pods corev1.PodList
+	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
+		_ = place.Client().List(ctx, list, client.InNamespace(ns))
+	}
+	for i := range dvs.Items {
+		fmt.Fprintf(&text, "DataVolume %s %+v\n", dvs.Items[i].Name, dvs.Items[i].Status)
+	}
+	for i := range claims.Items {
+		c := &claims.Items[i]
+		fmt.Fprintf(&text, "PersistentVolumeClaim %s %s %v on %q\n", c.Name, c.Status.Phase, c.Annotations, c.Spec.VolumeName)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		fmt.Fprintf(&text, "Pod %s on %q %s %+v\n", p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses)
+	}
+	return text.String()
 }
 
 // policy is a quick one, with some of its keys changed.

@@ -1,0 +1,149 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+func dataVolume(name string) *cdiv1.DataVolume {
+	return &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// makeForNow creates cluster-wide objects that go when the test ends.
+func makeForNow(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	place.Create(t, objects...)
+	t.Cleanup(func() {
+		for _, o := range objects {
+			assert.NoError(t, client.IgnoreNotFound(place.Client().Delete(context.Background(), o)))
+		}
+	})
+}
+
+func snapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
+	return &snapshotv1.VolumeSnapshotClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Driver:     simulator.ClassCSI + ".pelotech.ot", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+	}
+}
+
+// TestWaitsForWhatTheClusterLacks wants those that lack something to say so, to
+// hold up nobody, and to go on by themselves.
+func TestWaitsForWhatTheClusterLacks(t *testing.T) {
+	place.SetPolicy(t, policy("concurrency", "1"))
+	history := observed(t)
+	ns := home(t)
+	storage := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "later-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
+	class := snapshotClass("later-" + ns)
+	// CDI does not know the driver's access modes; it takes them from here.
+	profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: storage.Name}, Spec: cdiv1.StorageProfileSpec{
+		ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}},
+	}}
+
+	lacks := map[v1alpha1.Reason]*v1alpha1.VMDiskImage{}
+	for _, tt := range []struct {
+		name   string
+		reason v1alpha1.Reason
+		change func(*v1alpha1.VMDiskImageSpec)
+	}{
+		{"storage", v1alpha1.ReasonStorageClassMissing, func(s *v1alpha1.VMDiskImageSpec) { s.StorageClass = storage.Name }},
+		{"snapshots", v1alpha1.ReasonSnapshotClassMissing, func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class.Name }},
+		{"secret", v1alpha1.ReasonSecretMissing, func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "later" }},
+		{"certs", v1alpha1.ReasonCertConfigMapMissing, func(s *v1alpha1.VMDiskImageSpec) { s.CertConfigMap = "later" }},
+	} {
+		img := place.Image(ns, tt.name, "/ok/200ms/a")
+		tt.change(&img.Spec)
+		place.Create(t, img)
+		lacks[tt.reason] = img
+	}
+	passes := place.Image(ns, "passes", "/ok/200ms/a")
+	place.Create(t, passes)
+	succeeded(t, passes)
+	for reason, img := range lacks {
+		got := place.Eventually(t, img, scene.Because(reason))
+		assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
+		assert.Contains(t, got.Status.Message, "later")
+	}
+	h := history()
+	assert.Len(t, h.StartOrder(), 1, "none of them takes a slot")
+
+	// Storage classes are watched; for the rest the agent looks once a minute.
+	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
+	place.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
+	makeForNow(t, profile, class, storage)
+	for _, img := range lacks {
+		succeeded(t, img)
+	}
+	h = history()
+	for reason, img := range lacks {
+		assert.Equal(t, 1, h.Attempts(img.UID), "%s", reason)
+	}
+}
+
+func TestNoDefaultStorageClass(t *testing.T) {
+	const isDefault = "storageclass.kubernetes.io/is-default-class"
+	place.SetPolicy(t, policy())
+	history := observed(t)
+	setDefault := func(value string) error {
+		class := &storagev1.StorageClass{}
+		if err := place.Client().Get(context.Background(), client.ObjectKey{Name: simulator.ClassCSI}, class); err != nil {
+			return err
+		}
+		class.Annotations[isDefault] = value
+		return place.Client().Update(context.Background(), class)
+	}
+	require.NoError(t, setDefault("false"))
+	t.Cleanup(func() { assert.NoError(t, setDefault("true")) })
+
+	img := place.Image(home(t), "image", "/ok/200ms/a")
+	img.Spec.StorageClass = ""
+	place.Create(t, img)
+	got := place.Eventually(t, img, scene.Because(v1alpha1.ReasonStorageClassMissing))
+	assert.Contains(t, got.Status.Message, "no StorageClass is the default")
+	require.NoError(t, setDefault("true"))
+	succeeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestClassThatCDIDoesNotKnow wants what CDI waits for told while it waits, and
+// an end of it.
+func TestClassThatCDIDoesNotKnow(t *testing.T) {
+	place.SetPolicy(t, policy("retryLimit", "0", "stallTimeout", "4s"))
+	history := observed(t)
+	img := place.Image(home(t), "image", "/ok/200ms/a")
+	img.Spec.StorageClass = simulator.ClassUnknown
+	place.Create(t, img)
+	place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+		return img.Status.Phase == v1alpha1.PhaseSyncing && strings.Contains(img.Status.Message, "accessModes")
+	})
+	got := failed(t, img, v1alpha1.ReasonStalled)
+	assert.Contains(t, got.Status.Message, "StorageProfile")
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+func TestWaitForFirstConsumer(t *testing.T) {
+	place.SetPolicy(t, policy())
+	history := observed(t)
+	img := place.Snapshotted(home(t), "image", "/ok/200ms/a")
+	img.Spec.StorageClass = simulator.ClassWaitForFirstConsumer
+	img.Spec.SnapshotClass = ""
+	place.Create(t, img)
+	succeeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}

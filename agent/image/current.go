@@ -117,7 +117,7 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 		return
 	}
 	if snapshotFailed(e) {
-		s.wait = Blocker{v1alpha1.ReasonSnapshotFailed, e.Failure.Message}
+		s.wait = Blocker{e.Failure.Reason, e.Failure.Message + advice(e.Failure.Reason)}
 		return
 	}
 	served := s.Image.Status.Serving != nil && e.VolumeSnapshot != "" && s.Image.Status.Serving.VolumeSnapshot == e.VolumeSnapshot
@@ -133,7 +133,8 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 			return
 		}
 		if !s.mayResync(e, "its VolumeSnapshot "+e.VolumeSnapshot+" is gone") {
-			e.Outcome = v1alpha1.OutcomeFailed
+			e.VolumeSnapshot, e.SnapshotAttempt = "", 0
+			s.wait = Blocker{e.Failure.Reason, e.Failure.Message + advice(e.Failure.Reason)}
 			return
 		}
 		e.Failure = nil
@@ -148,11 +149,11 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 		if e.SnapshotAttempt > s.policy.RetryLimit {
 			e.Failure = &v1alpha1.Failure{
 				Reason: v1alpha1.ReasonSnapshotFailed, Time: s.now,
-				Message: fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver, then change annotation %s",
-					e.SnapshotAttempt, s.policy.StallTimeout, snapshotError(snap), v1alpha1.AnnotationRetry),
+				Message: fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",
+					e.SnapshotAttempt, s.policy.StallTimeout, snapshotError(snap)),
 			}
 			e.VolumeSnapshot, e.SnapshotAttempt = "", 0
-			s.wait = Blocker{v1alpha1.ReasonSnapshotFailed, e.Failure.Message}
+			s.wait = Blocker{e.Failure.Reason, e.Failure.Message + advice(e.Failure.Reason)}
 			return
 		}
 		s.nextSnapshot(e, o)
@@ -384,6 +385,8 @@ func snapshotError(snap *snapshotv1.VolumeSnapshot) string {
 	return ": " + cut(*snap.Status.Error.Message)
 }
 
+// snapshotFailed tells that a revision is imported and no further snapshot of it
+// is tried.
 func snapshotFailed(e *v1alpha1.RevisionStatus) bool {
-	return e.Outcome == v1alpha1.OutcomeSucceeded && e.Failure != nil && e.Failure.Reason == v1alpha1.ReasonSnapshotFailed
+	return e.Outcome == v1alpha1.OutcomeSucceeded && e.Failure != nil
 }

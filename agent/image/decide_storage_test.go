@@ -273,6 +273,14 @@ func TestDecideMakesALostSnapshotAgain(t *testing.T) {
 			lose(w)
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
+
+			w.later(time.Minute)
+			w.retry("1")
+			w.reconcile()
+			w.readySnapshot()
+			w.reconcile()
+			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			assert.EqualValues(t, 1, w.status().LastAttempt, "the import was kept")
 		})
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -137,4 +139,24 @@ func cut(text string) string {
 		return string(r[:maxMessage]) + "…"
 	}
 	return text
+}
+
+// StoreRefusal writes into an image's status that the API server refused the
+// DataVolume of a slot. It tells whether there was anything to write: an
+// outcome that is stored already is not changed.
+func StoreRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, f v1alpha1.Failure, p *policy.Policy, now metav1.Time) bool {
+	if outcome, begun := OutcomeOf(img, slot); outcome != "" || begun {
+		return false
+	}
+	e := find(img.Status.Revisions, slot.Revision)
+	if e == nil {
+		return false
+	}
+	if p == nil {
+		d := policy.Default()
+		p = &d
+	}
+	f.Message = cut(f.Message)
+	Fail(&img.Status, img.UID, e, slot.Attempt, f, *p, now)
+	return true
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -119,4 +121,36 @@ func TestFailureMessagesFitTheStatus(t *testing.T) {
 			assert.Equal(t, strings.ToValidUTF8(got.Message, ""), got.Message)
 		})
 	}
+}
+
+func TestStoreRefusal(t *testing.T) {
+	refused := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: strings.Repeat("no ", 1000)}
+	now := metav1.NewTime(apitest.Epoch)
+	for name, tt := range map[string]struct {
+		revision v1alpha1.RevisionStatus
+		want     bool
+	}{
+		"to begin":         {v1alpha1.RevisionStatus{Revision: "r"}, true},
+		"begun meanwhile":  {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1}, false},
+		"ended meanwhile":  {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, false},
+		"another revision": {v1alpha1.RevisionStatus{Revision: "q"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").WithRevisions(tt.revision).Obj()
+			before := img.DeepCopy()
+			got := image.StoreRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, ptr.To(unasked().Obj()), now)
+			assert.Equal(t, tt.want, got)
+			if !got {
+				assert.Equal(t, before, img)
+				return
+			}
+			e := img.Status.Revisions[0]
+			assert.EqualValues(t, 1, e.AttemptEnded)
+			assert.EqualValues(t, 1, img.Status.LastAttempt)
+			assert.NotNil(t, e.NotBefore, "it is tried again")
+			assert.LessOrEqual(t, len([]rune(e.Failure.Message)), 1024)
+		})
+	}
+	img := apitest.Image("ns/a").WithRevisions(v1alpha1.RevisionStatus{Revision: "r"}).Obj()
+	assert.True(t, image.StoreRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default where no policy is known")
 }

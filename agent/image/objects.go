@@ -11,6 +11,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// Kinds of other projects that images are made of.
+var (
+	DataVolumeKind     = cdiv1.SchemeGroupVersion.WithKind("DataVolume")
+	VolumeSnapshotKind = snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshot")
+)
+
+// UIDIndex is the field index of what belongs to an image; its values are the
+// image's UID.
+const UIDIndex = "image-uid"
+
+// UnfinishedIndex is the field index of DataVolumes that may still download;
+// its one value is Unfinished.
+const (
+	UnfinishedIndex = "unfinished"
+	Unfinished      = "true"
+)
+
 // Objects are what exists of one attempt.
 type Objects struct {
 	DataVolume *cdiv1.DataVolume

@@ -62,6 +62,14 @@ func outcomeOf(st *v1alpha1.VMDiskImageStatus, slot v1alpha1.Slot) (outcome v1al
 	}
 }
 
+// MayRun tells, by the image as stored, whether an attempt that stands in no
+// slot is one that the ledger has lost: it has no outcome, and it is not one of
+// a revision that has been forgotten.
+func MayRun(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) bool {
+	outcome, begun := OutcomeOf(img, slot)
+	return outcome == "" && (begun || slot.Attempt > img.Status.LastAttempt)
+}
+
 // StandingOf tells how an image takes part in the queue, by its status.
 func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 	st := &img.Status

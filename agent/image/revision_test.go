@@ -148,3 +148,24 @@ func TestOutcomeOf(t *testing.T) {
 		})
 	}
 }
+
+func TestMayRun(t *testing.T) {
+	img := apitest.Image("ns/a").WithStatus(v1alpha1.VMDiskImageStatus{LastAttempt: 4}).WithRevisions(
+		v1alpha1.RevisionStatus{Revision: "r", Attempt: 4, AttemptEnded: 3, Outcome: v1alpha1.OutcomeFailed},
+	).Obj()
+	for name, tt := range map[string]struct {
+		revision string
+		attempt  int32
+		want     bool
+	}{
+		"ended":                            {"r", 3, false},
+		"begun":                            {"r", 4, true},
+		"not begun":                        {"r", 5, true},
+		"one of a forgotten revision":      {"q", 2, false},
+		"one of a revision not stored yet": {"q", 5, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, image.MayRun(img, apitest.Slot(img, tt.revision, tt.attempt).Obj()))
+		})
+	}
+}

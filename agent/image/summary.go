@@ -35,10 +35,10 @@ func (s *step) summarize() {
 	switch {
 	case s.wait.Reason == v1alpha1.ReasonReady:
 		phase = v1alpha1.PhaseSucceeded
-	case s.wait.Reason == v1alpha1.ReasonImporting || s.wait.Reason == v1alpha1.ReasonSnapshotting:
-		phase = v1alpha1.PhaseSyncing
 	case e != nil && (failedForGood(e) || snapshotFailed(e)):
 		phase = v1alpha1.PhaseFailed
+	case s.wait.Reason == v1alpha1.ReasonImporting, e != nil && e.Outcome == v1alpha1.OutcomeSucceeded:
+		phase = v1alpha1.PhaseSyncing // an import runs, or its snapshot is still to come
 	}
 	shown := s.wait
 	switch {

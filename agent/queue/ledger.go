@@ -36,6 +36,10 @@ func (f Facts) succeeded() bool {
 	return f.Outcome == v1alpha1.OutcomeSucceeded && !f.ImageGone && f.Complete
 }
 
+// Free tells whether the attempt's slot, once it is marked as ended, can be given
+// to another.
+func (f Facts) Free() bool { return f.over() && (f.succeeded() || !f.Remains) }
+
 // Candidate is an image that may import next, by a live read made after the
 // ledger was read.
 type Candidate struct {
@@ -93,7 +97,7 @@ func Next(v View) Step {
 		f, looked := v.Facts[DataVolumeKey(slot)]
 		switch {
 		case !looked || !f.over():
-		case slot.Ended && (f.succeeded() || !f.Remains):
+		case slot.Ended && f.Free():
 			s.Released = append(s.Released, slot)
 			s.Changed = true
 			continue

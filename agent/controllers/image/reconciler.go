@@ -61,6 +61,7 @@ type Reconciler struct {
 	Namespace string
 
 	arrivals arrivals
+	own      writes
 	again    chan event.GenericEvent
 }
 
@@ -78,6 +79,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if img.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(img, v1alpha1.FinalizerImage) {
+		return ctrl.Result{}, nil
+	}
+	if !r.own.shows(img) {
 		return ctrl.Result{}, nil
 	}
 	view, err := r.gather(ctx, img)
@@ -128,6 +132,7 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		if err := r.Status().Update(ctx, img); err != nil {
 			return fmt.Errorf("storing status of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
 		}
+		r.own.wrote(img)
 		r.tell(img, before, d)
 	}
 	if d.AskSource {

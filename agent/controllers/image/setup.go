@@ -137,6 +137,7 @@ func (r *Reconciler) handler() handler.EventHandler {
 func (r *Reconciler) forget(img *v1alpha1.VMDiskImage) {
 	r.follow(r.Index.Remove(img.UID))
 	r.arrivals.forget(img.UID)
+	r.own.forget(img.UID)
 	r.Preflight.Forget(img.UID)
 	r.PokeLedger()
 }

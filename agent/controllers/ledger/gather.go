@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,17 +53,23 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 		slots = ledger.Status.Slots
 	}
 	listed := map[string]bool{}
+	var due []v1alpha1.Slot
+	freeable := 0
 	for _, slot := range slots {
 		listed[queue.DataVolumeKey(slot)] = true
-		due, err := r.due(ctx, slot, &found)
+		look, err := r.due(ctx, slot, &found)
 		if err != nil {
 			return v, found, err
 		}
-		if due {
-			if err := r.look(ctx, slot, &found); err != nil {
-				return v, found, err
-			}
+		if look {
+			due = append(due, slot)
 		}
+		if slot.Ended {
+			freeable++ // others are marked first
+		}
+	}
+	if err := r.lookAtAll(ctx, due, &found); err != nil {
+		return v, found, err
 	}
 	if ledger.ResourceVersion != r.version {
 		// Somebody else has written the ledger, or this process has just begun:
@@ -77,7 +84,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 		return v, found, err
 	}
 	v.Unlisted = unlisted
-	v.Candidates, err = r.findCandidates(ctx, slots, int(budget)-len(slots)+len(v.Facts), &found)
+	v.Candidates, err = r.findCandidates(ctx, slots, int(budget)-len(slots)+freeable, &found)
 	return v, found, err
 }
 
@@ -120,33 +127,95 @@ func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot, found *finding
 // created. After it, what the cache does not show is looked for live.
 const cacheDelay = 2 * time.Second
 
-// look reads the facts of a slot live, the image before its storage.
-func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot, found *findings) error {
-	var f queue.Facts
-	img, err := r.liveImage(ctx, slot.Image)
-	if err != nil {
+// reads is how many slots, or candidates, are read at a time: one after another,
+// a large budget would wait for the API server most of its time.
+const reads = 8
+
+// lookAtAll reads the facts of slots live.
+func (r *Reconciler) lookAtAll(ctx context.Context, slots []v1alpha1.Slot, found *findings) error {
+	seen := make([]sighting, len(slots))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(reads)
+	for i := range slots {
+		group.Go(func() (err error) {
+			seen[i], err = r.look(ctx, slots[i])
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	if img == nil {
-		f.ImageGone = true
-	} else {
-		found.images[img.UID] = img
-		f.Outcome, f.Begun = image.OutcomeOf(img, slot)
-	}
-	lists, err := r.liveLists(ctx, slot)
-	if err != nil {
-		return err
-	}
-	if o := image.ByAttempt(lists)[slot.Attempt]; o != nil {
-		f.DataVolume = o.DataVolume != nil
-		f.Complete = o.Complete()
-		f.Remains = o.Importing()
-		if f.ImageGone {
-			found.removeAll(o)
+	for i, s := range seen {
+		found.facts[queue.DataVolumeKey(slots[i])] = s.facts
+		if s.image != nil {
+			found.images[s.image.UID] = s.image
+		} else if s.objects != nil {
+			found.removeAll(s.objects)
 		}
 	}
-	found.facts[queue.DataVolumeKey(slot)] = f
 	return nil
+}
+
+// sighting is what a live look at a slot showed; image and objects are nil where
+// there are none.
+type sighting struct {
+	facts   queue.Facts
+	image   *v1alpha1.VMDiskImage
+	objects *image.Objects
+}
+
+// look reads the facts of a slot live, the image before its storage.
+func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, error) {
+	var s sighting
+	var err error
+	if s.image, err = r.liveImage(ctx, slot.Image); err != nil {
+		return s, err
+	}
+	if s.image == nil {
+		s.facts.ImageGone = true
+	} else {
+		s.facts.Outcome, s.facts.Begun = image.OutcomeOf(s.image, slot)
+	}
+	if s.facts.Outcome == v1alpha1.OutcomeSucceeded {
+		if s.objects, err = r.liveImport(ctx, slot); err != nil {
+			return s, err
+		}
+	}
+	if !s.objects.Complete() {
+		lists, err := r.liveLists(ctx, slot)
+		if err != nil {
+			return s, err
+		}
+		s.objects = image.ByAttempt(lists)[slot.Attempt]
+	}
+	if s.objects != nil {
+		s.facts.DataVolume = s.objects.DataVolume != nil
+		s.facts.Complete = s.objects.Complete()
+		s.facts.Remains = s.objects.Importing()
+	}
+	return s, nil
+}
+
+// liveImport reads live what a successful attempt has left, by the names that
+// are given once: two reads, where lists of all that can be there would each
+// wait until the API server's cache has caught up. What else there is does not
+// matter to a success that is complete.
+func (r *Reconciler) liveImport(ctx context.Context, slot v1alpha1.Slot) (*image.Objects, error) {
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
+	dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
+	var lists image.Lists
+	for _, obj := range []client.Object{dv, claim} {
+		if err := r.Live.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading %T %s: %w", obj, key, err)
+		}
+	}
+	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		lists.DataVolumes = []cdiv1.DataVolume{*dv}
+	}
+	if claim.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		lists.Claims = []corev1.PersistentVolumeClaim{*claim}
+	}
+	return image.ByAttempt(lists)[slot.Attempt], nil
 }
 
 // removeAll has what is left of an image that is gone removed. Its snapshots
@@ -279,27 +348,38 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, 
 	if wait > 0 {
 		found.within(wait)
 	}
+	head = slices.DeleteFunc(head, func(item queue.Item) bool { return held[item.Image.UID] })
 	var candidates []queue.Candidate
-	for _, item := range head {
-		if len(candidates) == n {
-			break
-		}
-		if held[item.Image.UID] {
-			continue
-		}
-		img, err := r.liveImage(ctx, item.Image)
+	for len(candidates) < n && len(head) > 0 {
+		next := head[:min(n-len(candidates), len(head))]
+		head = head[len(next):]
+		images, err := r.liveImages(ctx, next)
 		if err != nil {
 			return nil, err
 		}
-		if img == nil {
-			continue
+		for _, img := range images {
+			if img == nil {
+				continue
+			}
+			if c, may := image.CandidateOf(img); may {
+				found.images[img.UID] = img
+				candidates = append(candidates, c)
+			}
 		}
-		c, may := image.CandidateOf(img)
-		if !may {
-			continue
-		}
-		found.images[img.UID] = img
-		candidates = append(candidates, c)
 	}
 	return candidates, nil
+}
+
+// liveImages reads images live, in their order; nil for each that is gone.
+func (r *Reconciler) liveImages(ctx context.Context, items []queue.Item) ([]*v1alpha1.VMDiskImage, error) {
+	images := make([]*v1alpha1.VMDiskImage, len(items))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(reads)
+	for i := range items {
+		group.Go(func() (err error) {
+			images[i], err = r.liveImage(ctx, items[i].Image)
+			return err
+		})
+	}
+	return images, group.Wait()
 }

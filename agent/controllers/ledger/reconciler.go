@@ -6,6 +6,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,19 +80,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	view, found, err := r.gather(ctx, ledger, policy.budget(), unfinished)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	step := queue.Next(view)
-	if err := r.write(ctx, ledger, policy, step); err != nil {
-		if apierrors.IsConflict(err) {
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	for {
+		view, found, err := r.gather(ctx, ledger, policy.budget(), unfinished)
+		if err != nil {
+			return ctrl.Result{}, err
 		}
-		return ctrl.Result{}, err
+		step := queue.Next(view)
+		if err := r.write(ctx, ledger, policy, step); err != nil {
+			if apierrors.IsConflict(err) {
+				return ctrl.Result{RequeueAfter: conflictDelay}, nil
+			}
+			return ctrl.Result{}, err
+		}
+		r.tell(ctx, policy, step)
+		result, err := r.act(ctx, step, found)
+		if err != nil || !freesMore(view) {
+			return result, err
+		}
+		// The answer to the write is the ledger as a live read would show it, and
+		// the facts are read anew: waiting for the event of the write would only
+		// leave the slot idle.
 	}
-	r.tell(ctx, policy, step)
-	return r.act(ctx, step, found)
+}
+
+// freesMore tells whether a slot that has just been marked as ended can be freed
+// by a further step.
+func freesMore(v queue.View) bool {
+	return v.Ledger != nil && slices.ContainsFunc(v.Ledger.Slots, func(slot v1alpha1.Slot) bool {
+		return !slot.Ended && v.Facts[queue.DataVolumeKey(slot)].Free()
+	})
 }
 
 // conflictDelay is the wait before a write that met another one is worked out
@@ -188,6 +205,7 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 		}
 		if retry {
 			again(refusedDelay)
+			break // those behind it are not to start before it
 		}
 	}
 	if len(step.Adopted) > 0 {

@@ -1,0 +1,45 @@
+package image
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// writes remember what this process has stored and the cache does not show yet.
+// A decision on an image as it was before could only be refused: its write
+// would carry an old resourceVersion.
+type writes struct {
+	mu     sync.Mutex
+	stored map[types.UID]uint64
+}
+
+// wrote notes the resourceVersion that a write was answered with.
+func (w *writes) wrote(img *v1alpha1.VMDiskImage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stored == nil {
+		w.stored = map[types.UID]uint64{}
+	}
+	w.stored[img.UID] = version(img.ResourceVersion)
+}
+
+// shows tells whether an image, as the cache has it, is at least as new as what
+// was stored. Where it is not, the event of that write brings it back.
+func (w *writes) shows(img *v1alpha1.VMDiskImage) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if version(img.ResourceVersion) < w.stored[img.UID] {
+		return false
+	}
+	delete(w.stored, img.UID)
+	return true
+}
+
+func (w *writes) forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.stored, uid)
+}

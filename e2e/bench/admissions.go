@@ -62,7 +62,7 @@ func admissionRate(ctx context.Context, budget int, qps string) (rate float64, a
 	if err := s.enqueue(ctx, budget+admitted, admitted, s.blankImage); err != nil {
 		return 0, nil, err
 	}
-	if _, asked, err = s.spent(ctx, admitted, func() error { return s.process(ctx, admitted) }); err != nil {
+	if _, asked, err = s.spent(admitted, func() error { return s.process(ctx, admitted) }); err != nil {
 		return 0, nil, err
 	}
 	created := asked.of("create datavolumes")

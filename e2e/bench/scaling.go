@@ -30,7 +30,7 @@ func (c cost) plus(d cost) cost { return cost{c.cpu + d.cpu, c.writes + d.writes
 // queueCost is what images cost behind a queue of one length.
 type queueCost struct {
 	arrival, processing cost
-	memory              memory
+	queued              memory // of each that has arrived
 	requests            requests // of processing
 }
 
@@ -60,20 +60,26 @@ func (s *stage) queuedImage() *v1alpha1.VMDiskImage { return s.httpImage("/image
 // behind has images arrive and then processes some, until those that are to wait
 // all the time are left.
 func (sc scale) behind(ctx context.Context, s *stage, arriving, queued int) (c queueCost, err error) {
-	if c.arrival, _, err = s.spent(ctx, arriving, func() error {
+	before, err := memoryOf(ctx, s.agent, s.pprof)
+	if err != nil {
+		return c, err
+	}
+	if c.arrival, _, err = s.spent(arriving, func() error {
 		return s.enqueue(ctx, arriving, queued+sc.processed, s.queuedImage)
 	}); err != nil {
 		return c, err
 	}
-	if c.memory, err = memoryOf(ctx, s.agent, s.pprof); err != nil {
+	after, err := memoryOf(ctx, s.agent, s.pprof)
+	if err != nil {
 		return c, err
 	}
-	c.processing, c.requests, err = s.spent(ctx, sc.processed, func() error { return s.process(ctx, sc.processed) })
+	c.queued = after.since(before, arriving)
+	c.processing, c.requests, err = s.spent(sc.processed, func() error { return s.process(ctx, sc.processed) })
 	return c, err
 }
 
 // spent is what something costs the agent per image.
-func (s *stage) spent(_ context.Context, images int, do func() error) (cost, requests, error) {
+func (s *stage) spent(images int, do func() error) (cost, requests, error) {
 	offset := s.audit.size()
 	before, err := cpuTime(s.agent.Pid())
 	if err != nil {
@@ -117,11 +123,9 @@ func scaling(ctx context.Context, queued int) ([]figure, []string, error) {
 	figures := ratio("arrival", func(c queueCost) cost { return c.arrival })
 	figures = append(figures, ratio("slot to ready", func(c queueCost) cost { return c.processing })...)
 	figures = append(figures, ratio("both", func(c queueCost) cost { return c.arrival.plus(c.processing) })...)
-	more := float64(sc.long - sc.short)
-	heap, resident := (long.memory.heap-short.memory.heap)/more, (long.memory.resident-short.memory.resident)/more
 	figures = append(figures,
-		atMost("memory per queued image, Go heap after GC", heap, mostBytesInQueue, fmt.Sprintf("%.1f KiB", heap/1024)),
-		told("memory per queued image, resident", fmt.Sprintf("%.1f KiB", resident/1024)))
+		atMost("memory per queued image, Go heap after GC", long.queued.heap, mostBytesInQueue, fmt.Sprintf("%.1f KiB", long.queued.heap/1024)),
+		told("memory per queued image, resident", fmt.Sprintf("%.1f KiB", long.queued.resident/1024)))
 	notes := []string{fmt.Sprintf("scaling: instant CDI (simulator.Instant), HTTP images with preflight, %d processed, %d slots; Events count as writes, Leases do not.", sc.processed, sc.budget)}
 	for _, q := range []struct {
 		n int

@@ -48,6 +48,11 @@ func cpuTime(pid int) (time.Duration, error) {
 // memory of an agent, in bytes.
 type memory struct{ heap, resident float64 }
 
+// since is what has come to it since before, for each of a number of images.
+func (m memory) since(before memory, images int) memory {
+	return memory{(m.heap - before.heap) / float64(images), (m.resident - before.resident) / float64(images)}
+}
+
 // memoryOf collects the agent's garbage first: what is left is what it keeps.
 func memoryOf(ctx context.Context, a *agent.Agent, pprof string) (memory, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)

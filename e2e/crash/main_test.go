@@ -90,3 +90,13 @@ func children(t *testing.T, namespace string) []client.Object {
 	}
 	return all
 }
+
+func claimOf(o client.Object) (*corev1.PersistentVolumeClaim, bool) {
+	claim, is := o.(*corev1.PersistentVolumeClaim)
+	return claim, is
+}
+
+func isDataVolume(o client.Object) bool {
+	_, is := o.(*cdiv1.DataVolume)
+	return is
+}

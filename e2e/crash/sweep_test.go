@@ -187,7 +187,11 @@ func (s *sweep) bury(ctx context.Context) error {
 // await waits for something that needs an agent.
 func (s *sweep) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
+	began, deaths := time.Now(), s.deaths
 	require.True(t, scene.Await(t, func() bool { s.keepAlive(t); return holds() }), "still waiting for: %s", what)
+	if took := time.Since(began); took > 5*time.Second && s.deaths == deaths {
+		t.Logf("waited %.1f s for %s, with no death meanwhile", took.Seconds(), what)
+	}
 }
 
 func kinds(steps []step) []string {

@@ -44,6 +44,16 @@ func (s *step) checkServing() {
 	}
 	o := s.Attempts[serving.Attempt]
 	there := o != nil && o.Claim != nil && !lost(o.Claim)
+	// CDI makes a claim again that has gone, and downloads into it: what an older
+	// revision has left must not live on for the sake of its snapshot.
+	if e := find(s.st.Revisions, serving.Revision); !there && e != nil && e.Revision != s.target && e.AttemptEnded == serving.Attempt && e.Outcome == v1alpha1.OutcomeSucceeded {
+		if !s.Live {
+			s.d.NeedsLive = true
+			return
+		}
+		e.Outcome, e.NotBefore = v1alpha1.OutcomeFailed, nil
+		e.Failure = &v1alpha1.Failure{Reason: v1alpha1.ReasonStorageLost, Message: "the storage of its DataVolume " + e.DataVolume + " is gone", Time: s.now}
+	}
 	if serving.VolumeSnapshot != "" {
 		snap := o.snapshot(serving.VolumeSnapshot)
 		there = snap != nil && ready(snap)
@@ -113,6 +123,7 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 	}
 	if s.Blocker != nil && s.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
 		e.SnapshotSince = nil
+		s.within(blockerInterval)
 		s.wait = *s.Blocker
 		return
 	}
@@ -226,6 +237,11 @@ func (s *step) await(e *v1alpha1.RevisionStatus) {
 		s.within(e.NotBefore.Sub(s.Now))
 		s.wait = Blocker{v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
 			e.AttemptEnded-e.AttemptsBefore, s.policy.RetryLimit+1, e.Failure.Reason, e.Failure.Message, e.NotBefore.UTC().Format(time.RFC3339))}
+		return
+	// CDI makes a lost claim again for its DataVolume and downloads into it. No
+	// slot stands for that, so it has to be over before one is given.
+	case e.AttemptEnded > 0 && !s.hasSlot(e.Revision) && s.Attempts[e.AttemptEnded].Importing():
+		s.wait = Blocker{v1alpha1.ReasonStorageLost, fmt.Sprintf("what is left of attempt %d is removed before the next one", e.AttemptEnded)}
 		return
 	case s.Blocker != nil:
 		s.within(blockerInterval)

@@ -174,7 +174,11 @@ func TestDecideSyncsLostStorageAgain(t *testing.T) {
 				w.reconcile()
 				assert.True(t, w.live)
 				assert.Nil(t, w.status().Serving, "what is gone is not offered")
-				assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+				if name == "the DataVolume and its claim" {
+					assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+				} else {
+					assert.Equal(t, v1alpha1.ReasonStorageLost, w.status().Reason, "CDI may fill its claim again: no slot before that is over")
+				}
 				assert.Equal(t, v1alpha1.ReasonStorageLost, w.current().Failure.Reason)
 				assert.Less(t, place.Sequence, w.current().OrderingKey.Sequence, "through the queue")
 				assert.Zero(t, w.status().Attempts, "with all retries")

@@ -36,9 +36,21 @@ func checkSweep(t require.TestingT, v image.View, d image.Decision) {
 		if serving == nil || (d.Status.Phase == v1alpha1.PhaseDeleting && v.Live) {
 			continue
 		}
-		require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
+		// A snapshot serves on when the storage that it was made of is lost.
+		if e := entry(d.Status, serving.Revision); serving.VolumeSnapshot == "" || (e.AttemptEnded == serving.Attempt && e.Outcome == v1alpha1.OutcomeSucceeded) {
+			require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
+		}
 		require.NotEqual(t, serving.VolumeSnapshot, target.Name, "%s is served", target.Kind)
 	}
+}
+
+func entry(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.RevisionStatus {
+	for _, e := range st.Revisions {
+		if e.Revision == revision {
+			return e
+		}
+	}
+	return v1alpha1.RevisionStatus{}
 }
 
 // checkAgain decides on the outcome, with all else as it was.

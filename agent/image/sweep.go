@@ -78,7 +78,8 @@ func (s *step) wanted(n int32) (storage bool, snapshots []string) {
 		return false, nil
 	}
 	if serving := s.st.Serving; serving != nil && serving.Attempt == n {
-		storage = true
+		e := find(s.st.Revisions, serving.Revision)
+		storage = e == nil || e.AttemptEnded < n || (e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded)
 		snapshots = append(snapshots, serving.VolumeSnapshot)
 	}
 	known := n <= s.st.LastAttempt

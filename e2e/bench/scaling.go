@@ -30,7 +30,7 @@ func (c cost) plus(d cost) cost { return cost{c.cpu + d.cpu, c.writes + d.writes
 // queueCost is what images cost behind a queue of one length.
 type queueCost struct {
 	arrival, processing cost
-	queued              memory // of each that has arrived
+	queued              memory   // of each that has arrived
 	requests            requests // of processing
 }
 

@@ -197,18 +197,25 @@ func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, er
 }
 
 // liveImport reads live what a successful attempt has left, by the names that
-// are given once: two reads, where lists of all that can be there would each
-// wait until the API server's cache has caught up. What else there is does not
-// matter to a success that is complete.
+// are given once: two reads beside each other, where lists of all that can be
+// there would each wait until the API server's cache has caught up. What else
+// there is does not matter to a success that is complete.
 func (r *Reconciler) liveImport(ctx context.Context, slot v1alpha1.Slot) (*image.Objects, error) {
 	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
 	dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
-	var lists image.Lists
+	group, ctx := errgroup.WithContext(ctx)
 	for _, obj := range []client.Object{dv, claim} {
-		if err := r.Live.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading %T %s: %w", obj, key, err)
-		}
+		group.Go(func() error {
+			if err := r.Live.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("reading %T %s: %w", obj, key, err)
+			}
+			return nil
+		})
 	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var lists image.Lists
 	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
 		lists.DataVolumes = []cdiv1.DataVolume{*dv}
 	}

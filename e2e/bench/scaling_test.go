@@ -1,0 +1,26 @@
+//go:build linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// Writes are what a long queue could multiply, and what can be counted on a busy
+// machine; of CPU time and memory only `make bench` tells.
+func TestWritesPerImageDoNotGrowWithTheQueue(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	sc := scale{short: 20, long: 220, processed: 20, budget: 4}
+	short, long, err := sc.measure(t.Context())
+	require.NoError(t, err)
+	a, b := short.arrival.plus(short.processing).writes, long.arrival.plus(long.processing).writes
+	t.Logf("writes per image: %.2f behind %d, %.2f behind %d", a, sc.short, b, sc.long)
+	assert.LessOrEqual(t, b/a, mostGrowth, "behind %d images:\n%v\nbehind %d:\n%v",
+		sc.short, short.requests.breakdown(sc.processed), sc.long, long.requests.breakdown(sc.processed))
+	assert.Less(t, b, 20.0, "writes per image, Events included")
+}

@@ -80,7 +80,8 @@ func TestStorageOfAFinishedImageLost(t *testing.T) {
 			lose(got.Status.Serving)
 			got = failed(t, img, v1alpha1.ReasonResyncLimit)
 			assert.Contains(t, got.Status.Message, "synced again 1 times in 24 hours, the policy's resyncLimit")
-			assert.Nil(t, got.Status.Serving, "it serves from nothing")
+			require.NotNil(t, got.Status.Serving, "its snapshot is there, and VMs can be cloned from it")
+			assert.Len(t, snapshotsOf(t, img), 1)
 			assert.Equal(t, 2, history().Attempts(img.UID))
 
 			place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
@@ -142,25 +143,5 @@ func TestSnapshotNeverReady(t *testing.T) {
 	place.Change(t, img, func() { img.Spec.SnapshotClass = simulator.SnapshotClass })
 	got = succeeded(t, img)
 	assert.Equal(t, claim.Name, got.Status.Serving.PersistentVolumeClaim)
-	assert.Equal(t, 1, history().Attempts(img.UID))
-}
-
-// TestSnapshotClassMissingAfterTheImport wants it found once it is there, with
-// no slot held and nothing downloaded again.
-func TestSnapshotClassMissingAfterTheImport(t *testing.T) {
-	place.SetPolicy(t, policy())
-	history := observed(t)
-	img := place.Image(home(t), "image", "/ok/200ms/a")
-	place.Create(t, img)
-	succeeded(t, img)
-	class := snapshotClass("later-" + img.Namespace)
-	place.Change(t, img, func() { img.Spec.SnapshotClass = class.Name })
-	got := place.Eventually(t, img, scene.Because(v1alpha1.ReasonSnapshotClassMissing))
-	assert.Contains(t, got.Status.Message, class.Name)
-	makeForNow(t, class)
-	got = place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
-		return img.Status.Phase == v1alpha1.PhaseSucceeded && img.Status.Serving != nil && img.Status.Serving.VolumeSnapshot != ""
-	})
-	assert.EqualValues(t, 1, got.Status.Serving.Attempt)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,8 +55,19 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	class := snapshotClass("later-" + ns)
 	// CDI does not know the driver's access modes; it takes them from here.
 	profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: storage.Name}, Spec: cdiv1.StorageProfileSpec{
-		ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}},
+		ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem)}},
 	}}
+
+	// The class of one goes while it is imported: it has left the queue then.
+	gone := snapshotClass("gone-" + ns)
+	require.NoError(t, place.Client().Create(t.Context(), gone.DeepCopy()))
+	imported := place.Image(ns, "imported", "/ok/1s/a")
+	imported.Spec.SnapshotClass = gone.Name
+	place.Create(t, imported)
+	importing(t, imported)
+	require.NoError(t, place.Client().Delete(t.Context(), gone))
+	got := place.Eventually(t, imported, scene.Because(v1alpha1.ReasonSnapshotClassMissing))
+	assert.Contains(t, got.Status.Message, gone.Name)
 
 	lacks := map[v1alpha1.Reason]*v1alpha1.VMDiskImage{}
 	for _, tt := range []struct {
@@ -76,21 +89,23 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	place.Create(t, passes)
 	succeeded(t, passes)
 	for reason, img := range lacks {
-		got := place.Eventually(t, img, scene.Because(reason))
+		got = place.Eventually(t, img, scene.Because(reason))
 		assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 		assert.Contains(t, got.Status.Message, "later")
 	}
 	h := history()
-	assert.Len(t, h.StartOrder(), 1, "none of them takes a slot")
+	assert.Equal(t, []types.UID{imported.UID, passes.UID}, h.StartOrder(), "none of them takes a slot")
 
 	// Storage classes are watched; for the rest the agent looks once a minute.
 	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 	place.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
-	makeForNow(t, profile, class, storage)
+	makeForNow(t, profile, class, storage, snapshotClass(gone.Name))
 	for _, img := range lacks {
 		succeeded(t, img)
 	}
+	assert.NotEmpty(t, succeeded(t, imported).Status.Serving.VolumeSnapshot)
 	h = history()
+	assert.Equal(t, 1, h.Attempts(imported.UID))
 	for reason, img := range lacks {
 		assert.Equal(t, 1, h.Attempts(img.UID), "%s", reason)
 	}

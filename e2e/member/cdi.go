@@ -49,6 +49,39 @@ func (m *Member) prepareCDI(ctx context.Context) error {
 	return nil
 }
 
+// InstallCDI installs CDI in a member that was started without it, and returns
+// when it is ready.
+func (m *Member) InstallCDI(ctx context.Context) error {
+	if err := m.installKinds(ctx, Options{WithoutSnapshots: true}, binaries.CDI); err != nil {
+		return err
+	}
+	if err := m.prepareCDI(ctx); err != nil {
+		return err
+	}
+	if err := m.StartCDI(); err != nil {
+		return err
+	}
+	return m.waitForCDI(ctx)
+}
+
+// InstallSnapshotKinds installs the CRDs of snapshots in a member that was
+// started without them. Nobody acts on them.
+func (m *Member) InstallSnapshotKinds(ctx context.Context) error {
+	return m.installKinds(ctx, Options{WithoutCDI: true})
+}
+
+func (m *Member) installKinds(ctx context.Context, o Options, needed ...binaries.Name) error {
+	paths, err := binaries.Ensure(ctx, needed...)
+	if err != nil {
+		return err
+	}
+	crds, err := definitions(ctx, paths, o)
+	if err != nil {
+		return err
+	}
+	return install(m.ControlPlane.Config(), crds)
+}
+
 // StartCDI starts CDI's controller where it does not run.
 func (m *Member) StartCDI() error {
 	m.mu.Lock()

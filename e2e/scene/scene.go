@@ -93,7 +93,7 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 		defer func() { _ = s.Stop() }()
 		*at = s
 		if withAgent {
-			if s.Agent, err = s.startAgent(); err != nil {
+			if err := s.StartAgent(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
@@ -103,8 +103,10 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 	}())
 }
 
-func (s *Scene) startAgent() (*agent.Agent, error) {
-	return agent.Start(context.Background(), s.ControlPlane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+// StartAgent starts the scene's agent.
+func (s *Scene) StartAgent() (err error) {
+	s.Agent, err = agent.Start(context.Background(), s.ControlPlane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+	return err
 }
 
 // WithoutAgent does something while no agent runs.
@@ -114,16 +116,12 @@ func (s *Scene) WithoutAgent(t *testing.T, do func()) {
 	t.Cleanup(func() { // also where do gives up
 		select {
 		case <-s.Agent.Done():
-			var err error
-			s.Agent, err = s.startAgent()
-			require.NoError(t, err)
+			require.NoError(t, s.StartAgent())
 		default:
 		}
 	})
 	do()
-	var err error
-	s.Agent, err = s.startAgent()
-	require.NoError(t, err)
+	require.NoError(t, s.StartAgent())
 }
 
 func (s *Scene) serve(w http.ResponseWriter, r *http.Request) {

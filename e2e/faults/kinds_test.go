@@ -1,0 +1,62 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// TestClusterWithoutCDI has CDI, and then the snapshots' kinds, installed under
+// an agent that runs already.
+func TestClusterWithoutCDI(t *testing.T) {
+	s, err := scene.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true, WithoutSnapshots: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
+	require.NoError(t, s.StartAgent())
+	t.Cleanup(s.Agent.Kill)
+	s.SetPolicy(t, policy())
+
+	ns := s.Namespace(t)
+	img, snapshotted := s.Image(ns, "image", "/ok/200ms/a"), s.Snapshotted(ns, "snapshotted", "/ok/200ms/b")
+	s.Create(t, img, snapshotted)
+	got := s.Eventually(t, img, scene.Because(v1alpha1.ReasonCDIMissing))
+	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
+	assert.Contains(t, got.Status.Message, "install CDI")
+	dropped := s.Image(ns, "dropped", "/ok/200ms/c")
+	s.Create(t, dropped)
+	s.Eventually(t, dropped, scene.Because(v1alpha1.ReasonCDIMissing))
+	require.NoError(t, s.Client().Delete(t.Context(), dropped))
+	s.Gone(t, dropped)
+
+	require.NoError(t, s.InstallCDI(t.Context()))
+	o := s.Observe(t)
+	got = s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+	assert.Empty(t, got.Status.Serving.VolumeSnapshot)
+	got = s.Eventually(t, snapshotted, scene.Because(v1alpha1.ReasonSnapshotClassMissing))
+	assert.Contains(t, got.Status.Message, "does not serve VolumeSnapshots")
+	h := scene.History(t, o)
+	assert.Empty(t, h.OverBudget())
+
+	require.NoError(t, s.InstallSnapshotKinds(t.Context()))
+	class := snapshotClass("sim-snapclass")
+	s.Create(t, class)
+	// Nobody makes the snapshot here. That the agent asks for it is what counts.
+	s.Eventually(t, snapshotted, scene.Because(v1alpha1.ReasonSnapshotting))
+	require.True(t, scene.Await(t, func() bool {
+		var list snapshotv1.VolumeSnapshotList
+		return s.Client().List(t.Context(), &list, client.InNamespace(ns)) == nil && len(list.Items) == 1
+	}))
+	require.NoError(t, s.Client().Delete(t.Context(), img))
+	s.Gone(t, img)
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+// unguarded takes one of the chart's admission policies out of force.
+func unguarded(t *testing.T, name string) {
+	t.Helper()
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	again := binding.DeepCopy()
+	again.ResourceVersion, again.UID = "", ""
+	require.NoError(t, place.Client().Delete(t.Context(), binding))
+	t.Cleanup(func() { assert.NoError(t, place.Client().Create(context.Background(), again)) })
+}
+
+// crowd has as many images run as the policy allows, and as many again wait.
+func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
+	t.Helper()
+	ns := home(t)
+	var images []*v1alpha1.VMDiskImage
+	for i := range 2 * n {
+		img := place.Image(ns, fmt.Sprintf("image-%d", i), "/ok/3s/a")
+		img.Spec.StorageClass = class
+		images = append(images, img)
+		place.Create(t, img)
+	}
+	for _, img := range images[:n] {
+		importing(t, img)
+	}
+	return images
+}
+
+func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {
+	place.SetPolicy(t, policy("concurrency", "1"))
+	img := place.Image(home(t), "image", "/hang/a")
+	place.Create(t, img)
+	importing(t, img)
+	err := place.Client().Delete(t.Context(), place.Ledger(t))
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.ErrorContains(t, err, "lists 1 running imports")
+}
+
+// TestLedgerLost wants the imports that run found again, none of them twice, and
+// nothing started beside them meanwhile.
+func TestLedgerLost(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		class string
+		lose  func(t *testing.T)
+	}{
+		{"deleted", simulator.ClassCSI, func(t *testing.T) {
+			unguarded(t, "ot-agent-ledger")
+			old := place.Ledger(t)
+			require.True(t, scene.Await(t, func() bool { return place.Client().Delete(t.Context(), old) == nil }))
+			require.True(t, scene.Await(t, func() bool { l := place.Ledger(t); return l.UID != "" && l.UID != old.UID }))
+		}},
+		{"deleted while no agent runs", simulator.ClassCSI, func(t *testing.T) {
+			unguarded(t, "ot-agent-ledger")
+			place.WithoutAgent(t, func() {
+				require.True(t, scene.Await(t, func() bool { return place.Client().Delete(t.Context(), place.Ledger(t)) == nil }))
+			})
+		}},
+		{"emptied", simulator.ClassCSI, empty},
+		{"emptied, with local storage", simulator.ClassLocal, empty},
+		{"emptied while no agent runs", simulator.ClassCSI, func(t *testing.T) {
+			place.WithoutAgent(t, func() { empty(t) })
+		}},
+		{"emptied of one", simulator.ClassCSI, func(t *testing.T) {
+			changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = st.Slots[:1] })
+		}},
+		{"its status removed", simulator.ClassCSI, func(t *testing.T) {
+			changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { *st = v1alpha1.SyncLedgerStatus{Budget: 0} })
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const n = 3
+			place.SetPolicy(t, policy("concurrency", fmt.Sprint(n)))
+			history := observed(t)
+			images := crowd(t, n, tt.class)
+			tt.lose(t)
+			require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == n }))
+			for _, img := range images {
+				succeeded(t, img)
+			}
+			require.True(t, scene.Await(t, func() bool {
+				l := place.Ledger(t)
+				return len(l.Status.Slots) == 0 && l.Status.Budget == n
+			}))
+			h := history()
+			for i, img := range images {
+				assert.Equal(t, 1, h.Attempts(img.UID), "image %d is downloaded once", i)
+			}
+			assert.LessOrEqual(t, h.MostRunning(), n)
+		})
+	}
+}
+
+func empty(t *testing.T) {
+	t.Helper()
+	changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = nil })
+}
+
+func changeLedger(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
+	t.Helper()
+	require.True(t, scene.Await(t, func() bool {
+		l := place.Ledger(t)
+		change(l.Status)
+		return place.Client().Status().Update(t.Context(), l) == nil
+	}))
+}
+
+// TestStrayDataVolume wants what carries our label and stands in no slot removed
+// and counted, and others left alone.
+func TestStrayDataVolume(t *testing.T) {
+	place.SetPolicy(t, policy())
+	ns := home(t)
+	img := place.Image(ns, "image", "/ok/100ms/a")
+	place.Create(t, img)
+	succeeded(t, img)
+	before := metric(t, "ot_agent_stray_data_volumes_total")
+	importer := func(name string, labels map[string]string) *cdiv1.DataVolume {
+		url := place.Source.URL + "/hang/a"
+		class := simulator.ClassCSI
+		return &cdiv1.DataVolume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels},
+			Spec: cdiv1.DataVolumeSpec{
+				Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: url}},
+				Storage: &cdiv1.StorageSpec{StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
+			},
+		}
+	}
+	others := importer("theirs", nil)
+	place.Create(t, others)
+	unguarded(t, "ot-agent-datavolumes")
+	labelled := []map[string]string{
+		{v1alpha1.LabelImageUID: "nobody"},
+		{v1alpha1.LabelImageUID: "nobody", v1alpha1.LabelAttempt: "many"},
+		{v1alpha1.LabelImageUID: string(img.UID), v1alpha1.LabelAttempt: "7", v1alpha1.LabelRevision: "x"},
+	}
+	for i, labels := range labelled {
+		stray := importer(fmt.Sprintf("stray-%d", i), labels)
+		require.True(t, scene.Await(t, func() bool { return place.Client().Create(t.Context(), stray) == nil }))
+		place.Gone(t, stray.DeepCopy())
+	}
+	wantMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
+	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(others), others))
+	assert.Nil(t, others.DeletionTimestamp)
+	succeeded(t, img)
+}

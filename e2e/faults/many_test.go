@@ -1,0 +1,78 @@
+//go:build linux
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+// TestManyAtOnce has hundreds of images arrive at once. OT_FLEET_MANY changes
+// how many.
+func TestManyAtOnce(t *testing.T) {
+	const budget = 50
+	n := 500
+	if text := os.Getenv("OT_FLEET_MANY"); text != "" {
+		var err error
+		n, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	place.SetPolicy(t, policy("concurrency", strconv.Itoa(budget)))
+	o := place.Observe(t)
+	ns := home(t)
+	began := time.Now()
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error {
+			img := place.Image(ns, fmt.Sprintf("image-%03d", i), "")
+			img.Spec.SourceType, img.Spec.URL, img.Spec.StorageClass = v1alpha1.SourceBlank, "", simulator.ClassLocal
+			return place.Client().Create(t.Context(), img)
+		})
+	}
+	require.NoError(t, group.Wait())
+	created := time.Since(began)
+
+	var list v1alpha1.VMDiskImageList
+	phases := map[v1alpha1.Phase]int{}
+	require.True(t, scene.Await(t, func() bool {
+		list = v1alpha1.VMDiskImageList{}
+		phases = map[v1alpha1.Phase]int{}
+		require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(ns)))
+		for i := range list.Items {
+			phases[list.Items[i].Status.Phase]++
+		}
+		return phases[v1alpha1.PhaseSucceeded] == n
+	}), "%v", phases)
+	t.Logf("%d images created in %s, succeeded %s after the first", n, created.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+
+	h := scene.History(t, o)
+	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.Reused())
+	starts := h.Starts()
+	require.Len(t, starts, n, "one download each")
+	mine := map[types.UID]bool{}
+	for i := range list.Items {
+		mine[list.Items[i].UID] = true
+	}
+	var arrived []types.UID
+	for _, uid := range h.ArrivalOrder() {
+		if mine[uid] {
+			arrived = append(arrived, uid)
+		}
+	}
+	assert.Equal(t, arrived, h.StartOrder(), "first in, first out")
+}

@@ -1,0 +1,155 @@
+//go:build linux
+
+package faults
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// limit gives a namespace a quota. There is no quota controller here: the API
+// server itself counts on from what the status says.
+func limit(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
+	t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	place.Create(t, quota)
+	quota.Status.Hard = hard
+	quota.Status.Used = corev1.ResourceList{}
+	for name := range hard {
+		quota.Status.Used[name] = resource.MustParse("0")
+	}
+	require.NoError(t, place.Client().Status().Update(t.Context(), quota))
+	require.True(t, scene.Await(t, func() bool { // the API server's own view of quotas is a cache
+		probe := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: probe.ObjectMeta, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}
+		return place.Client().Create(t.Context(), probe, client.DryRunAll) != nil || place.Client().Create(t.Context(), claim, client.DryRunAll) != nil
+	}), "the quota is not enforced")
+	return quota
+}
+
+func TestQuotaExceeded(t *testing.T) {
+	for _, name := range []corev1.ResourceName{"persistentvolumeclaims", "requests.storage", "count/datavolumes.cdi.kubevirt.io"} {
+		t.Run(string(name), func(t *testing.T) {
+			place.SetPolicy(t, policy("concurrency", "1"))
+			history := observed(t)
+			ns := home(t)
+			quota := limit(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
+			img := place.Image(ns, "image", "/ok/200ms/a")
+			place.Create(t, img)
+			got := failed(t, img, v1alpha1.ReasonQuotaExceeded)
+			assert.Contains(t, got.Status.Message, "exceeded quota: quota")
+			wantNothingStored(t, ns)
+
+			next := place.Image(home(t), "next", "/ok/0s/a")
+			place.Create(t, next)
+			succeeded(t, next)
+			require.NoError(t, place.Client().Delete(t.Context(), quota))
+			place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			succeeded(t, img)
+			assert.LessOrEqual(t, history().Attempts(img.UID), 3)
+		})
+	}
+}
+
+// TestRefusedByAnotherPolicy wants a farm's own rules told, and no slot kept by
+// what they refuse.
+func TestRefusedByAnotherPolicy(t *testing.T) {
+	place.SetPolicy(t, policy("concurrency", "1"))
+	history := observed(t)
+	ns := home(t)
+	fail := admissionv1.Fail
+	rule := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-imports-" + ns},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail,
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{"cdi.kubevirt.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"datavolumes"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "no imports on Sundays"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: rule.Name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: rule.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}}},
+		},
+	}
+	makeForNow(t, rule, binding)
+	probe := dataVolume("probe")
+	probe.Namespace = ns
+	enforced := func() bool { return place.Client().Create(t.Context(), probe.DeepCopy(), client.DryRunAll) != nil }
+	require.True(t, scene.Await(t, enforced))
+
+	img := place.Image(ns, "image", "/ok/200ms/a")
+	place.Create(t, img)
+	got := failed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	assert.Contains(t, got.Status.Message, "no imports on Sundays")
+	assert.EqualValues(t, 2, got.Status.Attempts)
+	next := place.Image(home(t), "next", "/ok/0s/a")
+	place.Create(t, next)
+	succeeded(t, next)
+	assert.Zero(t, history().Attempts(img.UID))
+
+	require.NoError(t, place.Client().Delete(t.Context(), binding))
+	require.True(t, scene.Await(t, func() bool { return !enforced() }))
+	place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	succeeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestPreflight wants a wrong URL to cost neither slot nor egress, and a source
+// that does not answer to hold nobody up for long.
+func TestPreflight(t *testing.T) {
+	t.Run("a definite answer", func(t *testing.T) {
+		place.SetPolicy(t, policy())
+		history := observed(t)
+		ns := home(t)
+		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
+			img := place.Image(ns, path, "/"+path+"/"+ns)
+			place.Create(t, img)
+			got := failed(t, img, reason)
+			assert.Contains(t, got.Status.Message, "nothing was downloaded")
+			assert.Positive(t, place.Heads("/"+path+"/"+ns))
+		}
+		assert.Empty(t, history().Starts())
+	})
+	t.Run("a source that does not answer", func(t *testing.T) {
+		place.SetPolicy(t, policy("concurrency", "1"))
+		history := observed(t)
+		ns := home(t)
+		silent, next := place.Image(ns, "silent", "/silent/a"), place.Image(ns, "next", "/ok/0s/a")
+		place.Create(t, silent, next)
+		place.Eventually(t, silent, scene.Because(v1alpha1.ReasonChecking))
+		succeeded(t, next)
+		got := succeeded(t, silent)
+		assert.Less(t, got.Status.Revisions[0].ImportedAt.Sub(got.CreationTimestamp.Time).Seconds(), 20.0)
+		h := history()
+		assert.Equal(t, 1, h.Attempts(silent.UID), "it is left to CDI")
+	})
+	t.Run("switched off", func(t *testing.T) {
+		place.SetPolicy(t, policy("preflight", "false"))
+		history := observed(t)
+		ns := home(t)
+		img := place.Image(ns, "image", "/gone/"+ns)
+		place.Create(t, img)
+		succeeded(t, img) // by the importer's word: it knows no /gone/
+		assert.Zero(t, place.Heads("/gone/"+ns))
+		assert.Equal(t, 1, history().Attempts(img.UID))
+	})
+}

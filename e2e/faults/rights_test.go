@@ -1,0 +1,81 @@
+//go:build linux
+
+package faults
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/agent"
+)
+
+// TestRights holds what the agent's ServiceAccount may do, as the API server
+// answers it, against what it must and must not.
+func TestRights(t *testing.T) {
+	cfg, err := place.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-agent")
+	require.NoError(t, err)
+	c, err := client.New(cfg, client.Options{Scheme: place.Client().Scheme()})
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		why                                           string
+		may                                           bool
+		group, resource, subresource, namespace, name string
+		verbs                                         []string
+	}{
+		{"it follows images", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"get", "list", "watch", "patch"}},
+		{"it makes imports", true, "cdi.kubevirt.io", "datavolumes", "", "anywhere", "", []string{"get", "list", "watch", "create", "delete"}},
+		{"it keeps the ledger", true, "pelotech.ot", "syncledgers", "status", agent.Namespace, "", []string{"update"}},
+
+		{"images are people's", false, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"create", "update", "delete", "deletecollection"}},
+		{"the ledger outlives it", false, "pelotech.ot", "syncledgers", "", agent.Namespace, "default", []string{"update", "patch", "delete", "deletecollection"}},
+		{"one ledger", false, "pelotech.ot", "syncledgers", "", "anywhere", "", []string{"get", "list", "watch", "create", "update", "delete"}},
+		{"one ledger", false, "pelotech.ot", "syncledgers", "status", "anywhere", "", []string{"update", "patch"}},
+		{"the policy is people's", false, "", "configmaps", "", agent.PolicyNamespace, agent.PolicyName, []string{"create", "update", "patch", "delete"}},
+		{"nobody's secrets in bulk", false, "", "secrets", "", "anywhere", "", []string{"list", "watch", "create", "update", "patch", "delete"}},
+		{"nobody's settings in bulk", false, "", "configmaps", "", "anywhere", "", []string{"list", "watch", "create", "update", "patch", "delete"}},
+		{"Pods are CDI's", false, "", "pods", "", "anywhere", "", []string{"create", "update", "patch", "delete", "deletecollection"}},
+		{"Pods are CDI's", false, "", "pods", "exec", "anywhere", "", []string{"create", "get"}},
+		{"Pods are CDI's", false, "", "pods", "log", "anywhere", "", []string{"get"}},
+		{"claims are CDI's", false, "", "persistentvolumeclaims", "", "anywhere", "", []string{"create", "update", "patch", "deletecollection"}},
+		{"imports are never changed", false, "cdi.kubevirt.io", "datavolumes", "", "anywhere", "", []string{"update", "patch", "deletecollection"}},
+		{"it clones nothing", false, "cdi.kubevirt.io", "datavolumes", "source", "anywhere", "", []string{"create"}},
+		{"CDI's settings", false, "cdi.kubevirt.io", "storageprofiles", "", "", "", []string{"get", "list", "update", "patch"}},
+		{"snapshots are never changed", false, "snapshot.storage.k8s.io", "volumesnapshots", "", "anywhere", "", []string{"update", "patch", "deletecollection"}},
+		{"classes are the administrator's", false, "storage.k8s.io", "storageclasses", "", "", "", []string{"create", "update", "patch", "delete"}},
+		{"volumes are the cluster's", false, "", "persistentvolumes", "", "", "", []string{"get", "list", "delete"}},
+		{"admission is the administrator's", false, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", "", "", "", []string{"get", "create", "update", "patch", "delete"}},
+		{"no way up", false, "rbac.authorization.k8s.io", "clusterroles", "", "", "", []string{"create", "update", "patch", "bind", "escalate"}},
+		{"no way up", false, "", "serviceaccounts", "token", "anywhere", "", []string{"create"}},
+		{"no way up", false, "", "users", "", "", "", []string{"impersonate"}},
+		{"leases of others", false, "coordination.k8s.io", "leases", "", "kube-system", "", []string{"get", "create", "update", "delete"}},
+		{"nodes", false, "", "nodes", "", "", "", []string{"get", "list"}},
+	} {
+		for _, verb := range tt.verbs {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: tt.namespace, Verb: verb, Group: tt.group, Resource: tt.resource, Subresource: tt.subresource, Name: tt.name,
+			}}}
+			require.NoError(t, c.Create(t.Context(), review))
+			assert.Equal(t, tt.may, review.Status.Allowed, "%s: %s %s/%s %s in %q", tt.why, verb, tt.group, tt.resource, tt.subresource, tt.namespace)
+		}
+	}
+}
+
+// TestRightsAreNamed wants no wildcard among them.
+func TestRightsAreNamed(t *testing.T) {
+	cfg, err := place.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-agent")
+	require.NoError(t, err)
+	c, err := client.New(cfg, client.Options{Scheme: place.Client().Scheme()})
+	require.NoError(t, err)
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: agent.Namespace}}
+	require.NoError(t, c.Create(t.Context(), review))
+	require.NotEmpty(t, review.Status.ResourceRules)
+	for _, rule := range review.Status.ResourceRules {
+		assert.NotContains(t, rule.Verbs, "*")
+		assert.NotContains(t, rule.Resources, "*")
+		assert.NotContains(t, rule.APIGroups, "*")
+	}
+}

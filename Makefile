@@ -33,6 +33,7 @@ test: ## Run all tests (needs Go, make and git only)
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m
 test-long: export OT_FLEET_LONG = 1
+test-long: TEST_FLAGS += -count=1
 test-long: test ## Run all tests, the long sweeps included
 
 .PHONY: bench

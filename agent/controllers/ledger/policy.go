@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,28 @@ import (
 )
 
 // Policy is the policy in force, for those who only follow it.
-type Policy struct{ current atomic.Pointer[policy.Policy] }
+type Policy struct {
+	current atomic.Pointer[policy.Policy]
+	once    sync.Once
+	read    chan struct{}
+}
+
+// NewPolicy returns one that has not been read yet.
+func NewPolicy() *Policy { return &Policy{read: make(chan struct{})} }
+
+// Read is closed once the policy has been read for the first time. A new leader
+// that judged an attempt before that would go by the defaults: another backoff
+// and, worse, more retries than the policy allows.
+func (p *Policy) Read() <-chan struct{} { return p.read }
+
+// begin takes what was read first into force. What is read later is in force
+// only once the ledger is written under it.
+func (p *Policy) begin(first *policy.Policy) {
+	p.once.Do(func() {
+		p.current.Store(first)
+		close(p.read)
+	})
+}
 
 // Current returns the policy in force, nil where there has never been a valid
 // one.
@@ -53,6 +75,14 @@ type reading struct {
 // readPolicy reads the ConfigMap. Where it is missing or wrong, the last good
 // policy, which is kept in the ledger, stays in force.
 func (r *Reconciler) readPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
+	p, err := r.askPolicy(ctx, ledger)
+	if err == nil {
+		r.Policy.begin(p.policy)
+	}
+	return p, err
+}
+
+func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
 	var last *policy.Policy
 	if ledger.Status != nil && len(ledger.Status.Policy) > 0 {
 		if p, _, errs := policy.Parse(ledger.Status.Policy); len(errs) == 0 {

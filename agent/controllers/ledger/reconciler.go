@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -228,8 +229,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
-		r.created[queue.DataVolumeKey(slot)] = time.Now()
-		return false, nil
+		return r.checkExisting(ctx, slot)
 	case refusedAsUnlisted(err):
 		return true, nil
 	case refusedForGood(err):
@@ -237,6 +237,26 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	default:
 		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", queue.DataVolumeKey(slot), slot.Image.Name, err)
 	}
+}
+
+// checkExisting looks at the DataVolume that has the name of a slot's already: it
+// was created by an earlier leader, or by a write whose answer was lost. One
+// that somebody else has made fails the attempt, or it would hold its slot for
+// ever.
+func (r *Reconciler) checkExisting(ctx context.Context, slot v1alpha1.Slot) (retry bool, err error) {
+	dv := &cdiv1.DataVolume{}
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
+	if err := r.Live.Get(ctx, key, dv); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("reading DataVolume %s: %w", key, err)
+	}
+	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		r.created[queue.DataVolumeKey(slot)] = time.Now()
+		return false, nil
+	}
+	return false, r.storeRefusal(ctx, slot, fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key))
 }
 
 // storeRefusal fails an attempt whose DataVolume the API server does not take.

@@ -27,7 +27,7 @@ func refusedForGood(err error) bool {
 }
 
 func refusalFailure(err error) v1alpha1.Failure {
-	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "the API server refused its DataVolume: " + err.Error()}
+	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
 	if strings.Contains(err.Error(), "exceeded quota: ") {
 		f.Reason = v1alpha1.ReasonQuotaExceeded
 	}

@@ -39,14 +39,26 @@ func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 	ns := home(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
-		img := place.Image(ns, fmt.Sprintf("image-%d", i), "/ok/3s/a")
+		path := "/ok/6s/a"
+		if i >= n {
+			path = "/ok/200ms/a"
+		}
+		img := place.Image(ns, fmt.Sprintf("image-%d", i), path)
 		img.Spec.StorageClass = class
 		images = append(images, img)
 		place.Create(t, img)
 	}
-	for _, img := range images[:n] {
-		importing(t, img)
-	}
+	require.True(t, scene.Await(t, func() bool {
+		var dvs cdiv1.DataVolumeList
+		require.NoError(t, place.Client().List(t.Context(), &dvs, client.InNamespace(ns)))
+		running := 0
+		for i := range dvs.Items {
+			if dvs.Items[i].Status.Phase == cdiv1.ImportInProgress {
+				running++
+			}
+		}
+		return running == n
+	}))
 	return images
 }
 
@@ -93,7 +105,7 @@ func TestLedgerLost(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			const n = 3
+			const n = 2
 			place.SetPolicy(t, policy("concurrency", fmt.Sprint(n)))
 			history := observed(t)
 			images := crowd(t, n, tt.class)

@@ -53,11 +53,6 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	ns := home(t)
 	storage := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "later-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
 	class := snapshotClass("later-" + ns)
-	// CDI does not know the driver's access modes; it takes them from here.
-	profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: storage.Name}, Spec: cdiv1.StorageProfileSpec{
-		ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem)}},
-	}}
-
 	// The class of one goes while it is imported: it has left the queue then.
 	gone := snapshotClass("gone-" + ns)
 	require.NoError(t, place.Client().Create(t.Context(), gone.DeepCopy()))
@@ -99,7 +94,18 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	// Storage classes are watched; for the rest the agent looks once a minute.
 	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 	place.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
-	makeForNow(t, profile, class, storage, snapshotClass(gone.Name))
+	makeForNow(t, class, storage, snapshotClass(gone.Name))
+	// CDI makes the profile of a class, and does not know the access modes of ours.
+	profile := &cdiv1.StorageProfile{}
+	require.True(t, scene.Await(t, func() bool {
+		if place.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
+			return false
+		}
+		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
+		}}
+		return place.Client().Update(t.Context(), profile) == nil
+	}))
 	for _, img := range lacks {
 		succeeded(t, img)
 	}

@@ -103,9 +103,11 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 	}())
 }
 
-// StartAgent starts the scene's agent.
+// StartAgent starts the scene's agent. Its lease is as long as in a real
+// cluster: on a busy machine a shorter one is lost now and then, and nobody
+// would start the agent again.
 func (s *Scene) StartAgent() (err error) {
-	s.Agent, err = agent.Start(context.Background(), s.ControlPlane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+	s.Agent, err = agent.Start(context.Background(), s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
 	return err
 }
 

@@ -78,7 +78,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(),
-		Policy: inForce.Current, Holders: holders, Namespace: o.namespace,
+		Policy: inForce.Current, PolicyKnown: inForce.Known, Holders: holders, Namespace: o.namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),

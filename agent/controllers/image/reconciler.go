@@ -53,6 +53,8 @@ type Reconciler struct {
 	Preflight *preflight.Prober
 	// Policy in force; nil where there has never been a valid one.
 	Policy func() *policy.Policy
+	// PolicyKnown tells whether Policy has been read: nothing is decided before.
+	PolicyKnown func() bool
 	// PokeLedger has the ledger looked at.
 	PokeLedger func()
 	// Holders of images; nil where nothing can hold one.
@@ -71,7 +73,7 @@ var errChanged = errors.New("the image has changed meanwhile")
 
 // Reconcile takes one image one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !r.Kinds.Known() {
+	if !r.Kinds.Known() || !r.PolicyKnown() {
 		return ctrl.Result{RequeueAfter: changedDelay}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}

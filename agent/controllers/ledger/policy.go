@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,25 +20,21 @@ import (
 // Policy is the policy in force, for those who only follow it.
 type Policy struct {
 	current atomic.Pointer[policy.Policy]
-	once    sync.Once
-	read    chan struct{}
+	known   atomic.Bool
 }
 
-// NewPolicy returns one that has not been read yet.
-func NewPolicy() *Policy { return &Policy{read: make(chan struct{})} }
+// Known tells whether the policy has been read. A new leader that judged an
+// attempt before would go by the defaults: another backoff and, worse, more
+// retries than the policy allows.
+func (p *Policy) Known() bool { return p.known.Load() }
 
-// Read is closed once the policy has been read for the first time. A new leader
-// that judged an attempt before that would go by the defaults: another backoff
-// and, worse, more retries than the policy allows.
-func (p *Policy) Read() <-chan struct{} { return p.read }
-
-// begin takes what was read first into force. What is read later is in force
+// begin takes what is read first into force. What is read later is in force
 // only once the ledger is written under it.
 func (p *Policy) begin(first *policy.Policy) {
-	p.once.Do(func() {
+	if !p.known.Load() {
 		p.current.Store(first)
-		close(p.read)
-	})
+		p.known.Store(true)
+	}
 }
 
 // Current returns the policy in force, nil where there has never been a valid

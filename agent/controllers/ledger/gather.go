@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,6 +239,10 @@ func (f *findings) removeAll(o *image.Objects) {
 
 // liveImage reads an image live; nil where it, by its UID, is gone.
 func (r *Reconciler) liveImage(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
+	// A DataVolume that is none of ours may name anything, or nothing.
+	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
+		return nil, nil
+	}
 	img := &v1alpha1.VMDiskImage{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img)
 	if apierrors.IsNotFound(err) || (err == nil && img.UID != key.UID) {

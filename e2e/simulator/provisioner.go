@@ -5,6 +5,7 @@ package simulator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -131,7 +132,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	if class.ReclaimPolicy != nil {
 		volume.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
-	if hasDriver(class.Name) {
+	if slices.ContainsFunc(classes, func(c string) bool { return provisionerOf(c) == class.Provisioner && hasDriver(c) }) {
 		volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: name}
 	} else {
 		volume.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/sim/" + name}

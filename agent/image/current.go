@@ -155,6 +155,10 @@ func (s *step) keepSnapshot(e *v1alpha1.RevisionStatus, o *Objects) {
 	if e.SnapshotSince == nil {
 		e.SnapshotSince = &s.now
 	}
+	if snap = o.snapshot(e.VolumeSnapshot); snap != nil && ready(snap) {
+		s.serve(e, o, snap) // of an agent that died before it could store the name
+		return
+	}
 	left := s.policy.StallTimeout - max(0, s.Now.Sub(e.SnapshotSince.Time))
 	if left <= 0 {
 		if e.SnapshotAttempt > s.policy.RetryLimit {

@@ -96,7 +96,8 @@ func on(method, resource string, status bool) func(proxy.Write) bool {
 }
 
 func admits(w proxy.Write) bool {
-	return on(http.MethodPut, "syncledgers", true)(w) && len(slotsOf(w.Body)) > 0
+	resource, _, status := parse(w.Path)
+	return resource == "syncledgers" && status && len(slotsOf(w.Body)) > 0
 }
 
 func storesOutcome(o v1alpha1.Outcome) func(proxy.Write) bool {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -70,36 +71,83 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &Observer{client: client, cancel: cancel}
 	for _, r := range watched {
-		list, err := client.Resource(r.GroupVersionResource).List(ctx, r.options())
+		version, err := o.list(ctx, r)
 		if err != nil {
 			o.Stop()
-			return nil, fmt.Errorf("observing %s: listing %s: %w", cfg.Host, r.Resource, err)
-		}
-		for i := range list.Items {
-			o.add(r, watch.Added, &list.Items[i])
-		}
-		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				options.LabelSelector, options.FieldSelector = r.labels, r.fields
-				return client.Resource(r.GroupVersionResource).Watch(ctx, options)
-			},
-		})
-		if err != nil {
-			o.Stop()
-			return nil, fmt.Errorf("observing %s: watching %s: %w", cfg.Host, r.Resource, err)
+			return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 		}
 		o.done.Add(1)
 		go func() {
 			defer o.done.Done()
-			defer w.Stop()
-			for e := range w.ResultChan() {
-				if object, is := e.Object.(*unstructured.Unstructured); is {
-					o.add(r, e.Type, object)
-				}
-			}
+			o.follow(ctx, r, version)
 		}()
 	}
 	return o, nil
+}
+
+// list takes in what there is of a resource, and returns from where to watch.
+func (o *Observer) list(ctx context.Context, r resource) (string, error) {
+	list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.options())
+	if err != nil {
+		return "", fmt.Errorf("listing %s: %w", r.Resource, err)
+	}
+	gone := o.there(r)
+	for i := range list.Items {
+		item := &list.Items[i]
+		if known := gone[item.GetUID()]; known == nil {
+			o.add(r, watch.Added, item)
+		} else if known.GetResourceVersion() != item.GetResourceVersion() {
+			o.add(r, watch.Modified, item)
+		}
+		delete(gone, item.GetUID())
+	}
+	for _, object := range gone {
+		object.SetResourceVersion(list.GetResourceVersion())
+		o.add(r, watch.Deleted, object)
+	}
+	return list.GetResourceVersion(), nil
+}
+
+// follow watches a resource until ctx ends. An API server that has been started
+// again does not remember what a watch left off at: then it goes on from a list.
+func (o *Observer) follow(ctx context.Context, r resource, version string) {
+	for ctx.Err() == nil {
+		w, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				options.LabelSelector, options.FieldSelector = r.labels, r.fields
+				return o.client.Resource(r.GroupVersionResource).Watch(ctx, options)
+			},
+		})
+		if err == nil {
+			for e := range w.ResultChan() {
+				if object, is := e.Object.(*unstructured.Unstructured); is && e.Type != watch.Error {
+					o.add(r, e.Type, object)
+				}
+			}
+			w.Stop()
+		}
+		_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			version, err = o.list(ctx, r)
+			return err == nil, nil
+		})
+	}
+}
+
+// there returns what is known to exist of a resource.
+func (o *Observer) there(r resource) map[types.UID]*unstructured.Unstructured {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	there := map[types.UID]*unstructured.Unstructured{}
+	for _, e := range o.events {
+		switch {
+		case e.resource != r:
+		case e.kind == watch.Deleted:
+			delete(there, e.object.GetUID())
+		default:
+			there[e.object.GetUID()] = e.object.DeepCopy()
+		}
+	}
+	return there
 }
 
 func (r resource) options() metav1.ListOptions {
@@ -170,24 +218,13 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 // upTo tells whether what was seen of a resource adds up to a list of it: then
 // the watch has caught up with that list.
 func (o *Observer) upTo(r resource, list *unstructured.UnstructuredList) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	there := map[string]string{}
-	for _, e := range o.events {
-		if e.resource != r {
-			continue
-		}
-		if e.kind == watch.Deleted {
-			delete(there, string(e.object.GetUID()))
-		} else {
-			there[string(e.object.GetUID())] = e.object.GetResourceVersion()
-		}
-	}
+	there := o.there(r)
 	if len(there) != len(list.Items) {
 		return false
 	}
 	for i := range list.Items {
-		if there[string(list.Items[i].GetUID())] != list.Items[i].GetResourceVersion() {
+		seen := there[list.Items[i].GetUID()]
+		if seen == nil || seen.GetResourceVersion() != list.Items[i].GetResourceVersion() {
 			return false
 		}
 	}

@@ -1,0 +1,46 @@
+//go:build linux
+
+package crash
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// A leader that is asked to end gives its Lease up; one that is killed keeps the
+// others waiting until it has expired.
+func TestTermHandsOverSoonerThanKill(t *testing.T) {
+	place.StorePolicy(t, policyOf("1"))
+	handOver := func(how syscall.Signal) time.Duration {
+		require.NoError(t, bury(t.Context()))
+		start := func() *mortal {
+			m, err := run(t.Context(), hooks{}, agent.Options{LeaseDuration: 8 * time.Second})
+			require.NoError(t, err)
+			t.Cleanup(m.end)
+			return m
+		}
+		leads := start()
+		require.True(t, scene.Await(t, func() bool { return leader(t) != "" }))
+		standby := start()
+		_, err := standby.Metrics(t.Context())
+		require.NoError(t, err)
+		was := leader(t)
+		began := time.Now()
+		require.NoError(t, leads.Signal(how))
+		require.True(t, scene.Await(t, func() bool { l := leader(t); return l != "" && l != was }), "nobody took over after %s", how)
+		took := time.Since(began)
+		require.True(t, scene.Await(t, leads.gone), "the agent has not ended after %s", how)
+		standby.end()
+		return took
+	}
+	killed, asked := handOver(syscall.SIGKILL), handOver(syscall.SIGTERM)
+	t.Logf("taken over %.2f s after SIGTERM, %.2f s after SIGKILL", asked.Seconds(), killed.Seconds())
+	assert.Less(t, asked, killed/2)
+}

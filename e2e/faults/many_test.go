@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -16,12 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/member"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
 // TestManyAtOnce has hundreds of images arrive at once. OT_FLEET_MANY changes
-// how many.
+// how many. CDI is played here: the real one, at about one import a second on a
+// small machine, is what such a test would measure.
 func TestManyAtOnce(t *testing.T) {
 	const budget = 50
 	n := 500
@@ -30,17 +33,22 @@ func TestManyAtOnce(t *testing.T) {
 		n, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	place.SetPolicy(t, policy("concurrency", strconv.Itoa(budget)))
-	o := place.Observe(t)
-	ns := home(t)
+	s, err := scene.Start(context.Background(), member.Options{Name: "many", Instant: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
+	require.NoError(t, s.StartAgent())
+	t.Cleanup(s.Agent.Kill)
+	s.SetPolicy(t, policy("concurrency", strconv.Itoa(budget)))
+	o := s.Observe(t)
+	ns := s.Namespace(t)
 	began := time.Now()
 	var group errgroup.Group
 	group.SetLimit(16)
 	for i := range n {
 		group.Go(func() error {
-			img := place.Image(ns, fmt.Sprintf("image-%03d", i), "")
+			img := s.Image(ns, fmt.Sprintf("image-%03d", i), "")
 			img.Spec.SourceType, img.Spec.URL, img.Spec.StorageClass = v1alpha1.SourceBlank, "", simulator.ClassLocal
-			return place.Client().Create(t.Context(), img)
+			return s.Client().Create(t.Context(), img)
 		})
 	}
 	require.NoError(t, group.Wait())
@@ -51,7 +59,7 @@ func TestManyAtOnce(t *testing.T) {
 	require.True(t, scene.Await(t, func() bool {
 		list = v1alpha1.VMDiskImageList{}
 		phases = map[v1alpha1.Phase]int{}
-		require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(ns)))
+		require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(ns)))
 		for i := range list.Items {
 			phases[list.Items[i].Status.Phase]++
 		}

@@ -62,6 +62,9 @@ func (o *Objects) Complete() bool {
 	return o.DataVolume.DeletionTimestamp == nil && o.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
+// SnapshotReady tells whether disks can be cloned from a snapshot.
+func SnapshotReady(snap *snapshotv1.VolumeSnapshot) bool { return ready(snap) }
+
 func (o *Objects) snapshot(name string) *snapshotv1.VolumeSnapshot {
 	if o == nil || name == "" {
 		return nil

@@ -53,7 +53,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	r.Kinds.WhenServed(image.DataVolumeKind, r.takeUp(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
 	r.Kinds.WhenServed(image.VolumeSnapshotKind, r.takeUp(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
-	return nil
+	return r.removeLateSnapshots(mgr)
 }
 
 // takeUp watches a kind once it is served, and has all images looked at again

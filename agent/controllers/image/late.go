@@ -1,0 +1,66 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// removeLateSnapshots has VolumeSnapshots removed whose creation reached the API
+// server when their image was gone: it was held up, and its sender had lost the
+// Lease meanwhile. No image looks after them.
+func (r *Reconciler) removeLateSnapshots(mgr manager.Manager) error {
+	c, err := controller.New("late-snapshots", mgr, controller.Options{Reconciler: reconcile.Func(r.removeIfLate)})
+	if err != nil {
+		return err
+	}
+	r.Kinds.WhenServed(image.VolumeSnapshotKind, func(context.Context) error {
+		return c.Watch(source.Kind(mgr.GetCache(), client.Object(&snapshotv1.VolumeSnapshot{}), &handler.EnqueueRequestForObject{}))
+	})
+	return nil
+}
+
+// removeIfLate removes only what can be of no use to anybody: the image is gone,
+// and so is the claim that was to be copied before it was. The finished snapshot
+// of an image that somebody has forced away is left to them.
+func (r *Reconciler) removeIfLate(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	snap := &snapshotv1.VolumeSnapshot{}
+	if err := r.Get(ctx, req.NamespacedName, snap); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	uid := types.UID(snap.Labels[v1alpha1.LabelImageUID])
+	if _, known := r.arrivals.name(uid); known || image.SnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
+		return ctrl.Result{}, nil
+	}
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: snap.Namespace, Name: snap.Annotations[v1alpha1.AnnotationImageName]}, img)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the image of VolumeSnapshot %s: %w", req, err)
+	}
+	if err == nil && img.UID == uid {
+		return ctrl.Result{}, nil
+	}
+	claim := types.NamespacedName{Namespace: snap.Namespace, Name: *snap.Spec.Source.PersistentVolumeClaimName}
+	if err := r.Live.Get(ctx, claim, &corev1.PersistentVolumeClaim{}); !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, err
+	}
+	err = r.Delete(ctx, snap, client.Preconditions{UID: &snap.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return ctrl.Result{}, fmt.Errorf("deleting VolumeSnapshot %s, whose image is gone: %w", req, err)
+	}
+	return ctrl.Result{}, nil
+}

@@ -33,15 +33,15 @@ func admissions(ctx context.Context) ([]figure, []string, error) {
 			}
 		}
 		figures = append(figures, told("admissions per second, "+o.name, fmt.Sprintf("%.1f", rate)))
-		notes = append(notes, fmt.Sprintf("admissions, %s: %.2f requests per image; of %.1f ms per admission the API server took %.1f ms for the ledger's controller, one request after another",
+		notes = append(notes, fmt.Sprintf("admissions, %s: %.2f requests per image; an admission every %.1f ms, for which the API server worked %.1f ms on requests that come from the ledger's controller alone, those beside each other summed up",
 			o.name, float64(len(asked))/admitted, 1000/rate, 1000*serial))
 		notes = append(notes, indent(asked.breakdown(admitted))...)
 	}
 	return figures, notes, nil
 }
 
-// ledgerRequests are those of the ledger's controller, which is one worker. The
-// lists and reads of the image's controller are few where nothing fails.
+// ledgerRequests are those of the ledger's controller, which is one worker. Those
+// of the same kind that the image's controller makes are few where nothing fails.
 var ledgerRequests = []string{
 	"get syncledgers", "update syncledgers/status", "get vmdiskimages", "create datavolumes",
 	"list datavolumes", "list persistentvolumeclaims", "list pods", "get datavolumes", "get persistentvolumeclaims",

@@ -189,10 +189,13 @@ func makespan(ctx context.Context) ([]figure, []string, error) {
 	if swapped := p.outOfOrder(); len(swapped) > 0 {
 		figures[len(figures)-1] = judged("start order = creation order", strings.Join(swapped, ", "), "yes", false)
 	}
-	notes := []string{
+	var notes []string
+	for _, beyond := range p.history.Beyond(b.budget) {
+		notes = append(notes, "beyond the budget: "+beyond)
+	}
+	notes = append(notes,
 		fmt.Sprintf("makespan: real CDI. An import of nominally %s takes %.2f s from DataVolume to Succeeded, 4 at a time, CDI, scheduler and simulated node included;", b.takes, beside.Seconds()),
 		fmt.Sprintf("ideal = %d/%d × that. A hand-over is from an import's end to the creation of the next DataVolume, %d of them.", b.images, b.budget, handovers),
-		"Requests of the agent per image, by the API server's time:",
-	}
+		"Requests of the agent per image, by the API server's time:")
 	return figures, append(notes, indent(p.asked.breakdown(b.images))...), nil
 }

@@ -15,7 +15,7 @@ import (
 // machine; of CPU time and memory only `make bench` tells.
 func TestWritesPerImageDoNotGrowWithTheQueue(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	sc := scale{short: 20, long: 220, processed: 20, budget: 4}
+	sc := scale{short: 20, long: 120, processed: 20, budget: 4}
 	short, long, err := sc.measure(t.Context())
 	require.NoError(t, err)
 	a, b := short.arrival.plus(short.processing).writes, long.arrival.plus(long.processing).writes

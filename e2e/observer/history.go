@@ -152,6 +152,21 @@ func (h History) MostRunning() int {
 	return most
 }
 
+// Beyond lists the events by which more attempts than n could download: not only
+// a DataVolume that is created, also one that starts anew, or a further Pod.
+func (h History) Beyond(n int) []string {
+	var events []string
+	before := 0
+	h.replay(func(e event, created bool, r running, _ int) {
+		if now := r.count(); now > n && now > before {
+			events = append(events, fmt.Sprintf("%s %s %s/%s (created anew: %t), phase %q, at %s: %d", e.kind, e.resource.Resource,
+				e.object.GetNamespace(), e.object.GetName(), created, phaseOf(e.object), e.seen.Format("15:04:05.000"), now))
+		}
+		before = r.count()
+	})
+	return events
+}
+
 // Reused lists what breaks S4's rule on names: DataVolumes that were created
 // more than once under one name.
 func (h History) Reused() []string {

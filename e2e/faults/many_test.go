@@ -38,6 +38,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 	require.NoError(t, s.StartAgent())
 	t.Cleanup(s.Agent.Kill)
+	s.Instant().Allow(n)
 	s.SetPolicy(t, policy("concurrency", strconv.Itoa(budget)))
 	o := s.Observe(t)
 	ns := s.Namespace(t)

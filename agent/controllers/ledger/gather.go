@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -69,8 +70,21 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 			freeable++ // others are marked first
 		}
 	}
-	if err := r.lookAtAll(ctx, due, &found); err != nil {
+	// The head of the queue is read beside the slots: neither rests on the other.
+	group, reading := errgroup.WithContext(ctx)
+	var next candidates
+	group.Go(func() (err error) {
+		next, err = r.findCandidates(reading, slots, int(budget)-len(slots)+freeable)
+		return err
+	})
+	group.Go(func() error { return r.lookAtAll(reading, due, &found) })
+	if err := group.Wait(); err != nil {
 		return v, found, err
+	}
+	v.Candidates = next.list
+	maps.Copy(found.images, next.images)
+	if next.wait > 0 {
+		found.within(next.wait)
 	}
 	if ledger.ResourceVersion != r.version {
 		// Somebody else has written the ledger, or this process has just begun:
@@ -85,7 +99,6 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 		return v, found, err
 	}
 	v.Unlisted = unlisted
-	v.Candidates, err = r.findCandidates(ctx, slots, int(budget)-len(slots)+freeable, &found)
 	return v, found, err
 }
 
@@ -176,6 +189,9 @@ func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, er
 		s.facts.ImageGone = true
 	} else {
 		s.facts.Outcome, s.facts.Begun = image.OutcomeOf(s.image, slot)
+	}
+	if s.facts.Outcome == v1alpha1.OutcomeSucceeded && !slot.Ended {
+		return s, nil // it is marked first: what is there matters after that
 	}
 	if s.facts.Outcome == v1alpha1.OutcomeSucceeded {
 		if s.objects, err = r.liveImport(ctx, slot); err != nil {
@@ -346,40 +362,46 @@ func (r *Reconciler) lookUnlisted(ctx context.Context, seen *cdiv1.DataVolume, f
 	return u, true, nil
 }
 
+// candidates are the head of the queue, read live; wait is how long one whose
+// standing is open can hold up those behind it.
+type candidates struct {
+	list   []queue.Candidate
+	images map[types.UID]*v1alpha1.VMDiskImage
+	wait   time.Duration
+}
+
 // findCandidates reads the head of the queue live. n is how many can be
 // admitted at the most.
-func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, n int, found *findings) ([]queue.Candidate, error) {
+func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, n int) (candidates, error) {
+	c := candidates{images: map[types.UID]*v1alpha1.VMDiskImage{}}
 	if n <= 0 {
-		return nil, nil
+		return c, nil
 	}
 	held := map[types.UID]bool{}
 	for _, slot := range slots {
 		held[slot.Image.UID] = true
 	}
 	head, wait := r.Index.Head(n+len(held), time.Now())
-	if wait > 0 {
-		found.within(wait)
-	}
+	c.wait = wait
 	head = slices.DeleteFunc(head, func(item queue.Item) bool { return held[item.Image.UID] })
-	var candidates []queue.Candidate
-	for len(candidates) < n && len(head) > 0 {
-		next := head[:min(n-len(candidates), len(head))]
+	for len(c.list) < n && len(head) > 0 {
+		next := head[:min(n-len(c.list), len(head))]
 		head = head[len(next):]
 		images, err := r.liveImages(ctx, next)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		for _, img := range images {
 			if img == nil {
 				continue
 			}
-			if c, may := image.CandidateOf(img); may {
-				found.images[img.UID] = img
-				candidates = append(candidates, c)
+			if candidate, may := image.CandidateOf(img); may {
+				c.images[img.UID] = img
+				c.list = append(c.list, candidate)
 			}
 		}
 	}
-	return candidates, nil
+	return c, nil
 }
 
 // liveImages reads images live, in their order; nil for each that is gone.

@@ -101,6 +101,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		// The answer to the write is the ledger as a live read would show it, and
 		// the facts are read anew: waiting for the event of the write would only
 		// leave the slot idle.
+		unfinished = slices.DeleteFunc(unfinished, func(dv cdiv1.DataVolume) bool {
+			return slices.ContainsFunc(step.Released, func(slot v1alpha1.Slot) bool {
+				return queue.DataVolumeKey(slot) == dv.Namespace+"/"+dv.Name
+			})
+		})
 	}
 }
 

@@ -48,17 +48,7 @@ func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 		images = append(images, img)
 		place.Create(t, img)
 	}
-	require.True(t, scene.Await(t, func() bool {
-		var dvs cdiv1.DataVolumeList
-		require.NoError(t, place.Client().List(t.Context(), &dvs, client.InNamespace(ns)))
-		running := 0
-		for i := range dvs.Items {
-			if dvs.Items[i].Status.Phase == cdiv1.ImportInProgress {
-				running++
-			}
-		}
-		return running == n
-	}))
+	require.True(t, scene.Await(t, func() bool { return runningImporters(t, ns) == n }))
 	return images
 }
 

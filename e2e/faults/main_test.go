@@ -104,22 +104,41 @@ func failed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason) *v1
 	})
 }
 
-// importing waits until the importer of an image runs, and returns its
-// DataVolume.
+// importing waits until an importer of an image runs, and the agent knows of
+// the attempt; it returns its DataVolume. The Pod says so, not the DataVolume:
+// CDI may tell of nothing before the import moves, and one that hangs does not.
 func importing(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	t.Helper()
 	var found *cdiv1.DataVolume
 	require.True(t, scene.Await(t, func() bool {
 		dvs := dataVolumesOf(t, img)
-		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || dvs[0].Status.Phase != cdiv1.ImportInProgress {
+		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || runningImporters(t, img.Namespace, v1alpha1.LabelImageUID, string(img.UID), v1alpha1.LabelAttempt, dvs[0].Labels[v1alpha1.LabelAttempt]) == 0 {
 			return false
 		}
 		got := &v1alpha1.VMDiskImage{}
 		found = &dvs[0]
 		return place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
-			got.Status.Revisions[0].DataVolume == found.Name && got.Status.Revisions[0].ImportPhase == string(cdiv1.ImportInProgress)
+			got.Status.Revisions[0].DataVolume == found.Name
 	}), "image %s is not being imported", img.Name)
 	return found
+}
+
+// runningImporters counts the importer Pods of a namespace that run.
+func runningImporters(t *testing.T, ns string, labelsAndValues ...string) int {
+	t.Helper()
+	match := client.MatchingLabels{"cdi.kubevirt.io": "importer"}
+	for i := 0; i < len(labelsAndValues); i += 2 {
+		match[labelsAndValues[i]] = labelsAndValues[i+1]
+	}
+	var pods corev1.PodList
+	require.NoError(t, place.Client().List(t.Context(), &pods, client.InNamespace(ns), match))
+	running := 0
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil && pods.Items[i].Status.Phase == corev1.PodRunning {
+			running++
+		}
+	}
+	return running
 }
 
 func dataVolumesOf(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.DataVolume {

@@ -41,6 +41,8 @@ type Options struct {
 	// storage and all that serves them: CDI's CRDs are there and imports end when
 	// they are allowed to. There are no snapshots then.
 	Instant bool
+	// InstantTakes is how long an import takes then.
+	InstantTakes time.Duration
 	// LogDir keeps the logs beyond Stop; by default they go with the member.
 	LogDir string
 	// APIServerArgs are added to the API server's own.
@@ -135,7 +137,7 @@ func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
 		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
 	}
 	if m.options.Instant {
-		m.instant, err = simulator.StartInstant(ctx, simulated)
+		m.instant, err = simulator.StartInstant(ctx, simulated, m.options.InstantTakes)
 		return err
 	}
 	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,29 +21,37 @@ import (
 
 // Instant stands in for CDI, the node and the storage at once, where only what
 // the agent costs is of interest: it gives a DataVolume its claim, Bound, and
-// has it Succeeded, in three writes and no time. It knows no failures and
-// deletes nothing. Imports end in the order of their creation, and only as many
-// as were allowed to.
+// has it Succeeded, in three writes and no time, or a set one. It knows no
+// failures and deletes nothing. Imports end in the order of their creation, and
+// only as many as were allowed to.
 type Instant struct {
 	client client.Client
+	takes  time.Duration
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
 	changed  *sync.Cond
-	waiting  []*cdiv1.DataVolume
+	waiting  []begun
 	allowed  int
 	finished int
 	stopped  bool
 	err      error
 }
 
+// begun is an import, and when it was first seen.
+type begun struct {
+	*cdiv1.DataVolume
+	at time.Time
+}
+
 // instantWorkers end imports at a time: they are not to be what is measured.
 const instantWorkers = 16
 
 // StartInstant serves all DataVolumes of a cluster that runs no CDI, and makes
-// the storage classes. Nothing ends before Allow.
-func StartInstant(ctx context.Context, o Options) (*Instant, error) {
+// the storage classes. Nothing ends before Allow, nor before it was there for as
+// long as imports take.
+func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant, error) {
 	c, err := client.NewWithWatch(o.Config, client.Options{Scheme: o.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
@@ -64,10 +73,10 @@ func StartInstant(ctx context.Context, o Options) (*Instant, error) {
 		cancel()
 		return nil, fmt.Errorf("setting up the instant CDI of %s: watching DataVolumes: %w", o.Name, err)
 	}
-	i := &Instant{client: c, cancel: cancel}
+	i := &Instant{client: c, takes: takes, cancel: cancel}
 	i.changed = sync.NewCond(&i.mu)
 	for n := range list.Items {
-		i.waiting = append(i.waiting, &list.Items[n])
+		i.waiting = append(i.waiting, begun{&list.Items[n], time.Now()})
 	}
 	i.done.Add(1 + instantWorkers)
 	go func() {
@@ -75,14 +84,15 @@ func StartInstant(ctx context.Context, o Options) (*Instant, error) {
 		defer w.Stop()
 		for e := range w.ResultChan() {
 			if dv, is := e.Object.(*cdiv1.DataVolume); is && e.Type == watch.Added {
-				i.change(func() { i.waiting = append(i.waiting, dv) })
+				at := time.Now()
+				i.change(func() { i.waiting = append(i.waiting, begun{dv, at}) })
 			}
 		}
 	}()
 	for range instantWorkers {
 		go func() {
 			defer i.done.Done()
-			for dv := i.next(); dv != nil; dv = i.next() {
+			for dv, more := i.next(); more; dv, more = i.next() {
 				err := i.finish(running, dv)
 				i.change(func() {
 					i.finished++
@@ -122,27 +132,32 @@ func (i *Instant) Stop() error {
 	return nil
 }
 
-// next waits for one that may end; nil when there will be none.
-func (i *Instant) next() *cdiv1.DataVolume {
+// next waits for one that may end; false when there will be none.
+func (i *Instant) next() (begun, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for !i.stopped && (i.allowed == 0 || len(i.waiting) == 0) {
 		i.changed.Wait()
 	}
 	if i.stopped {
-		return nil
+		return begun{}, false
 	}
 	dv := i.waiting[0]
 	i.waiting = i.waiting[1:]
 	i.allowed--
-	return dv
+	return dv, true
 }
 
-func (i *Instant) finish(ctx context.Context, dv *cdiv1.DataVolume) error {
+func (i *Instant) finish(ctx context.Context, dv begun) error {
+	select {
+	case <-time.After(time.Until(dv.at.Add(i.takes))):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: dv.Namespace, Name: dv.Name, Labels: dv.Labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(dv.DataVolume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -161,7 +176,7 @@ func (i *Instant) finish(ctx context.Context, dv *cdiv1.DataVolume) error {
 		return fmt.Errorf("binding claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
-	if err := i.client.Status().Update(ctx, dv); err != nil && !apierrors.IsNotFound(err) {
+	if err := i.client.Status().Update(ctx, dv.DataVolume); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("ending DataVolume %s/%s: %w", dv.Namespace, dv.Name, err)
 	}
 	return nil

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/member"
 	"github.com/pelotech/ot-fleet/e2e/observer"
 	"github.com/pelotech/ot-fleet/e2e/scene"
@@ -255,8 +254,4 @@ func observed(t *testing.T) func() observer.History {
 		assert.Empty(t, h.Reused())
 		return h
 	}
-}
-
-func ledgerKey() client.ObjectKey {
-	return client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}
 }

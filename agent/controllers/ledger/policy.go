@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -86,6 +87,9 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger)
 	}
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
+	if err == nil && older(cm, ledger) {
+		err = r.Live.Get(ctx, r.PolicyKey, cm)
+	}
 	if apierrors.IsNotFound(err) {
 		p := reading{policy: last, reason: reasonMissing, message: fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)}
 		p.message += inForce(last)
@@ -112,6 +116,17 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger)
 		message = fmt.Sprintf("in force; keys that this agent does not know are ignored: %s (it knows %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
 	}
 	return reading{policy: &parsed, accepted: true, reason: reasonAccepted, message: message, version: cm.ResourceVersion, uid: cm.UID}, nil
+}
+
+// older tells that the cache shows a policy from before the one that the ledger
+// was written under, by another leader: going by it would raise a budget again
+// that was lowered. A live read tells what holds.
+func older(cm *corev1.ConfigMap, ledger *v1alpha1.SyncLedger) bool {
+	if ledger.Status == nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, ledger.Status.PolicyVersion)
+	return err == nil && order < 0
 }
 
 func inForce(last *policy.Policy) string {

@@ -52,42 +52,59 @@ func TestDataVolumeKeepsBeingDeleted(t *testing.T) {
 // TestStorageOfAFinishedImageLost wants it synced again, through the queue, as
 // often as the policy allows in a day, and then a person asked.
 func TestStorageOfAFinishedImageLost(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		lose func(claim string) client.Object
-	}{
-		{"DataVolume", func(name string) client.Object { return dataVolume(name) }},
-		{"PersistentVolumeClaim", func(name string) client.Object {
-			return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			place.SetPolicy(t, policy("concurrency", "1", "resyncLimit", "1"))
+	place.SetPolicy(t, policy("concurrency", "1", "resyncLimit", "1"))
+	history := observed(t)
+	ns := home(t)
+	img := place.Snapshotted(ns, "image", "/ok/200ms/a")
+	place.Create(t, img)
+	lose := func(serving *v1alpha1.Serving) {
+		dv := dataVolume(serving.PersistentVolumeClaim)
+		dv.Namespace = ns
+		require.NoError(t, place.Client().Delete(t.Context(), dv))
+	}
+	lose(succeeded(t, img).Status.Serving)
+	got := place.Eventually(t, img, servesAttempt(2))
+	wantEvent(t, img, string(v1alpha1.ReasonStorageLost), "storage of a finished image is gone")
+
+	lose(got.Status.Serving)
+	got = failed(t, img, v1alpha1.ReasonResyncLimit)
+	assert.Contains(t, got.Status.Message, "synced again 1 times in 24 hours, the policy's resyncLimit")
+	require.NotNil(t, got.Status.Serving, "its snapshot is there, and VMs can be cloned from it")
+	assert.Len(t, snapshotsOf(t, img), 1)
+	assert.Equal(t, 2, history().Attempts(img.UID))
+
+	place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	place.Eventually(t, img, servesAttempt(3))
+	assert.Equal(t, 3, history().Attempts(img.UID))
+	require.True(t, scene.Await(t, func() bool { return len(dataVolumesOf(t, img)) == 1 && len(snapshotsOf(t, img)) == 1 }), "what is left of those before")
+}
+
+// TestClaimOfAFinishedImageDeleted races with CDI, which makes the claim again
+// for its DataVolume and downloads into it. Either that is done before the agent
+// sees the loss, or it is removed and an attempt of its own is made: never both.
+func TestClaimOfAFinishedImageDeleted(t *testing.T) {
+	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
+		t.Run(class, func(t *testing.T) {
+			place.SetPolicy(t, policy("concurrency", "1"))
 			history := observed(t)
-			ns := home(t)
-			img := place.Snapshotted(ns, "image", "/ok/200ms/a")
+			img := place.Image(home(t), "image", "/ok/1s/a")
+			img.Spec.StorageClass = class
 			place.Create(t, img)
-			lose := func(serving *v1alpha1.Serving) {
-				obj := tt.lose(serving.PersistentVolumeClaim)
-				obj.SetNamespace(ns)
-				require.NoError(t, place.Client().Delete(t.Context(), obj))
-			}
-			lose(succeeded(t, img).Status.Serving)
-			got := place.Eventually(t, img, servesAttempt(2))
-			wantEvent(t, img, string(v1alpha1.ReasonStorageLost), "storage of a finished image is gone")
-			assert.Equal(t, v1alpha1.PhaseSucceeded, got.Status.Phase)
-
-			lose(got.Status.Serving)
-			got = failed(t, img, v1alpha1.ReasonResyncLimit)
-			assert.Contains(t, got.Status.Message, "synced again 1 times in 24 hours, the policy's resyncLimit")
-			require.NotNil(t, got.Status.Serving, "its snapshot is there, and VMs can be cloned from it")
-			assert.Len(t, snapshotsOf(t, img), 1)
-			assert.Equal(t, 2, history().Attempts(img.UID))
-
-			place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-			place.Eventually(t, img, servesAttempt(3))
-			assert.Equal(t, 3, history().Attempts(img.UID))
-			require.True(t, scene.Await(t, func() bool { return len(dataVolumesOf(t, img)) == 1 && len(snapshotsOf(t, img)) == 1 }), "what is left of those before")
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: succeeded(t, img).Status.Serving.PersistentVolumeClaim}}
+			require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
+			require.NoError(t, place.Client().Delete(t.Context(), claim))
+			place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+				if img.Status.Phase != v1alpha1.PhaseSucceeded || img.Status.Serving == nil {
+					return false
+				}
+				now := &corev1.PersistentVolumeClaim{}
+				key := client.ObjectKey{Namespace: img.Namespace, Name: img.Status.Serving.PersistentVolumeClaim}
+				return place.Client().Get(t.Context(), key, now) == nil && now.UID != claim.UID && now.Status.Phase == corev1.ClaimBound
+			})
+			require.True(t, scene.Await(t, func() bool { return len(dataVolumesOf(t, img)) == 1 && len(slotsOf(t, img.UID)) == 0 }))
+			h := history()
+			assert.LessOrEqual(t, h.Attempts(img.UID), 2)
+			assert.Equal(t, 1, h.MostRunning())
 		})
 	}
 }

@@ -22,15 +22,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// TestManyAtOnce has hundreds of images arrive at once, 500 with OT_FLEET_LONG.
+// TestManyAtOnce has 500 images arrive at once.
 // CDI is played here: the real one, at about one import a second on a
 // small machine, is what such a test would measure.
 func TestManyAtOnce(t *testing.T) {
 	const budget = 50
-	n := 200
-	if os.Getenv("OT_FLEET_LONG") != "" {
-		n = 500
-	}
+	const n = 500
 	s, err := scene.Start(context.Background(), member.Options{Name: "many", Instant: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })

@@ -1,0 +1,105 @@
+package preflight_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/preflight"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ask asks and waits for the answer.
+func ask(t *testing.T, p *preflight.Prober, uid types.UID, url string) image.Preflight {
+	t.Helper()
+	answered := make(chan struct{})
+	p.Ask(t.Context(), uid, url, 1, func() { close(answered) })
+	<-answered
+	return p.Answer(uid, url, 1)
+}
+
+func TestAsk(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodHead {
+			t.Errorf("%s downloads", r.Method)
+		}
+		switch strings.TrimPrefix(r.URL.Path, "/") {
+		case "there":
+			w.Header().Set("Content-Length", "4711")
+		case "missing":
+			w.WriteHeader(http.StatusNotFound)
+		case "gone":
+			w.WriteHeader(http.StatusGone)
+		case "forbidden":
+			w.WriteHeader(http.StatusForbidden)
+		case "unauthorized":
+			w.WriteHeader(http.StatusUnauthorized)
+		case "broken":
+			w.WriteHeader(http.StatusInternalServerError)
+		case "no-head":
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		case "moved":
+			http.Redirect(w, r, "/missing", http.StatusFound)
+		case "silent":
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(s.Close)
+	for path, want := range map[string]struct {
+		refused v1alpha1.Reason
+		size    int64
+	}{
+		"there":        {size: 4711},
+		"missing":      {refused: v1alpha1.ReasonNotFound},
+		"gone":         {refused: v1alpha1.ReasonNotFound},
+		"forbidden":    {refused: v1alpha1.ReasonForbidden},
+		"unauthorized": {}, // the importer may be let in where the agent is not
+		"broken":       {},
+		"no-head":      {},
+		"moved":        {}, // the target may want another request
+		"silent":       {},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			got := ask(t, preflight.New(), "uid", s.URL+"/"+path)
+			assert.True(t, got.Known, "an answer, whatever it is, ends the wait")
+			assert.Equal(t, want.size, got.Size)
+			if want.refused == "" {
+				assert.Nil(t, got.Refused)
+				return
+			}
+			require.NotNil(t, got.Refused)
+			assert.Equal(t, want.refused, got.Refused.Reason)
+			assert.Contains(t, got.Refused.Message, s.URL+"/"+path)
+		})
+	}
+}
+
+func TestAskNotTheMetadataService(t *testing.T) {
+	got := ask(t, preflight.New(), "uid", "http://169.254.169.254/latest/meta-data")
+	assert.True(t, got.Known)
+	assert.Nil(t, got.Refused)
+}
+
+func TestAskOnce(t *testing.T) {
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(s.Close)
+	p := preflight.New()
+	require.True(t, ask(t, p, "uid", s.URL).Known)
+	p.Ask(t.Context(), "uid", s.URL, 1, func() { t.Error("asked again for the same attempt") })
+	assert.EqualValues(t, 1, asked.Load())
+
+	assert.False(t, p.Answer("uid", s.URL, 2).Known, "another attempt is another question")
+	assert.False(t, p.Answer("uid", s.URL+"/other", 1).Known, "another source is another question")
+	assert.False(t, p.Answer("other", s.URL, 1).Known)
+	p.Forget("uid")
+	assert.False(t, p.Answer("uid", s.URL, 1).Known)
+}

@@ -31,7 +31,7 @@ func TestDecideOnArrival(t *testing.T) {
 	st := w.status()
 	assert.Equal(t, v1alpha1.PhaseQueued, st.Phase)
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, st.Reason)
-	assert.Equal(t, "waits for a slot; about 7 images go first", st.Message)
+	assert.Equal(t, "waits for a slot; at most 7 images go first", st.Message)
 	assert.EqualValues(t, 3, st.ObservedGeneration)
 	assert.Equal(t, "https://images.example.com/a.qcow2", w.current().Source)
 	assert.Equal(t, w.img.CreationTimestamp.Time, w.current().OrderingKey.Time.UTC(), "its place is that of its arrival")

@@ -102,7 +102,7 @@ func ahead(n int32) string {
 	case 1:
 		return "waits for a slot; one image goes first"
 	default:
-		return fmt.Sprintf("waits for a slot; about %d images go first", n)
+		return fmt.Sprintf("waits for a slot; at most %d images go first", n)
 	}
 }
 

@@ -293,7 +293,7 @@ type VMDiskImageStatus struct {
 	// spec.diskSize.
 	// +optional
 	BytesTotal int64 `json:"bytesTotal,omitempty"`
-	// queuePosition is about how many images will go first, 0 for the head. It
+	// queuePosition is at most how many images will go first, 0 for the head. It
 	// is written anew only when it falls below another power of ten.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`

@@ -72,7 +72,7 @@ func (h History) replay(each func(e event, created bool, r running, allowed int)
 		created := false
 		switch e.resource {
 		case dataVolumes:
-			created = !known[uid]
+			created = !known[uid] && !e.before
 			known[uid] = true
 			if e.kind == watch.Deleted || phase == "Succeeded" {
 				delete(r.dataVolumes, uid)
@@ -113,7 +113,8 @@ func (l *limit) read(e event) {
 
 func (l *limit) bind() { l.allowed = l.stored }
 
-// Starts lists the DataVolumes that were created, in order.
+// Starts lists the DataVolumes that were created since the observation began, in
+// order.
 func (h History) Starts() []Creation {
 	var starts []Creation
 	h.replay(func(e event, created bool, r running, allowed int) {
@@ -204,7 +205,7 @@ func (h History) StartOrder() []types.UID {
 	return order
 }
 
-// ArrivalOrder lists the images in the order in which they were created.
+// ArrivalOrder lists the images that were created since, in order.
 func (h History) ArrivalOrder() []types.UID {
 	var order []types.UID
 	seen := map[types.UID]bool{}
@@ -212,7 +213,9 @@ func (h History) ArrivalOrder() []types.UID {
 	for _, e := range h.events {
 		if e.resource == images && !seen[e.object.GetUID()] {
 			seen[e.object.GetUID()] = true
-			initial = append(initial, e)
+			if !e.before {
+				initial = append(initial, e)
+			}
 		}
 	}
 	slices.SortStableFunc(initial, func(a, b event) int { return cmp.Compare(a.version, b.version) })

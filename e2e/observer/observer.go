@@ -47,6 +47,8 @@ type event struct {
 	version  uint64
 	object   *unstructured.Unstructured
 	seen     time.Time
+	// before: the object was there when the observation began.
+	before bool
 }
 
 // Observer collects what happens in a cluster from Start on.
@@ -70,16 +72,21 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	o := &Observer{client: client, cancel: cancel}
+	versions := map[resource]string{}
 	for _, r := range watched {
-		version, err := o.list(ctx, r)
-		if err != nil {
+		if versions[r], err = o.list(ctx, r); err != nil {
 			o.Stop()
 			return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 		}
+	}
+	for i := range o.events {
+		o.events[i].before = true
+	}
+	for _, r := range watched {
 		o.done.Add(1)
 		go func() {
 			defer o.done.Done()
-			o.follow(ctx, r, version)
+			o.follow(ctx, r, versions[r])
 		}()
 	}
 	return o, nil
@@ -161,7 +168,7 @@ func (o *Observer) add(r resource, kind watch.EventType, object *unstructured.Un
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events = append(o.events, event{r, kind, version, object, time.Now()})
+	o.events = append(o.events, event{resource: r, kind: kind, version: version, object: object, seen: time.Now()})
 }
 
 // Stop ends the observation.

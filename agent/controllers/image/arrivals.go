@@ -61,10 +61,21 @@ func (a *arrivals) begin(ctx context.Context) {
 func byAge(a, b v1alpha1.VMDiskImage) int {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(unseen(a), unseen(b)),
 		cmp.Compare(version(a.ResourceVersion), version(b.ResourceVersion)),
 		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Name, b.Name),
 	)
+}
+
+// unseen is 0 for an image that an agent has seen before it went: it came before
+// those of the same second that none has, though its finalizer has given it a
+// later resourceVersion.
+func unseen(img v1alpha1.VMDiskImage) int {
+	if slices.Contains(img.Finalizers, v1alpha1.FinalizerImage) {
+		return 0
+	}
+	return 1
 }
 
 func version(resourceVersion string) uint64 {

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -123,24 +122,7 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 // StartAll runs control planes beside each other; when one fails to start, the
 // others are stopped.
 func StartAll(ctx context.Context, options ...Options) ([]*ControlPlane, error) {
-	all := make([]*ControlPlane, len(options))
-	group, groupCtx := errgroup.WithContext(ctx)
-	for i, o := range options {
-		group.Go(func() (err error) {
-			all[i], err = Start(groupCtx, o)
-			return err
-		})
-	}
-	err := group.Wait()
-	if err == nil {
-		return all, nil
-	}
-	for _, c := range all {
-		if c != nil {
-			err = errors.Join(err, c.Stop())
-		}
-	}
-	return nil, err
+	return process.StartAll(ctx, Start, options)
 }
 
 // Name is the one it was started with.

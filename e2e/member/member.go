@@ -15,7 +15,6 @@ import (
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -170,24 +169,7 @@ func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
 // StartAll runs members beside each other; when one fails to start, the others
 // are stopped.
 func StartAll(ctx context.Context, options ...Options) ([]*Member, error) {
-	all := make([]*Member, len(options))
-	group, groupCtx := errgroup.WithContext(ctx)
-	for i, o := range options {
-		group.Go(func() (err error) {
-			all[i], err = Start(groupCtx, o)
-			return err
-		})
-	}
-	err := group.Wait()
-	if err == nil {
-		return all, nil
-	}
-	for _, m := range all {
-		if m != nil {
-			err = errors.Join(err, m.Stop())
-		}
-	}
-	return nil, err
+	return process.StartAll(ctx, Start, options)
 }
 
 // AddToScheme adds the kinds of a member: Kubernetes' own, CDI's and snapshots.

@@ -26,6 +26,10 @@ func (s *step) keep() {
 		running = running || (s.Slots[i].Revision == s.target && s.open(s.Slots[i]))
 	}
 	switch {
+	case running && s.justAdmitted(e):
+		s.Position = s.st.QueuePosition
+		s.wait = Blocker{Reason: v1alpha1.ReasonWaitingForSlot}
+		s.within(admissionDelay)
 	case running:
 		s.wait = Blocker{v1alpha1.ReasonImporting, s.importing(e)}
 	case e.Outcome == v1alpha1.OutcomeSucceeded:
@@ -34,6 +38,26 @@ func (s *step) keep() {
 	if !running && e.Outcome != v1alpha1.OutcomeSucceeded {
 		s.await(e)
 	}
+}
+
+// admissionDelay is how long a slot may stand without its DataVolume before the
+// status tells of it. StartedAt has full seconds.
+const admissionDelay = 3 * time.Second
+
+// justAdmitted tells that a slot was given and its DataVolume is about to be
+// created: a status for that moment would cost each import a write, at the very
+// time at which the next ones are admitted.
+func (s *step) justAdmitted(e *v1alpha1.RevisionStatus) bool {
+	if waitingFor(s.st) != v1alpha1.ReasonWaitingForSlot {
+		return false
+	}
+	for i := range s.Slots {
+		slot := &s.Slots[i]
+		if slot.Revision == s.target && e.Attempt < slot.Attempt && s.Now.Sub(slot.StartedAt.Time) < admissionDelay {
+			return true
+		}
+	}
+	return false
 }
 
 // checkServing stops serving from what is no longer there.

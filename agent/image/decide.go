@@ -88,6 +88,9 @@ type Decision struct {
 	// NeedsLive: decide again with a live View. Nothing else is decided.
 	NeedsLive bool
 
+	// AskSource: the source is to be asked for the image.
+	AskSource bool
+	// AddFinalizer: nothing further is carried out before it is there.
 	AddFinalizer   bool
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus
@@ -95,8 +98,6 @@ type Decision struct {
 	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
 	RemoveFinalizer bool
 
-	// AskSource: the source is to be asked for the image.
-	AskSource bool
 	// After is when to look again for what no event tells of; 0 for never.
 	After time.Duration
 

@@ -29,6 +29,11 @@ func TestDecideFollowsAnImport(t *testing.T) {
 	w := queued(t, apitest.Image("ns/a"), unasked())
 
 	require.Len(t, w.ledger().Admitted, 1)
+	before := asJSON(t, w.status())
+	after := w.reconcile().After
+	assert.Equal(t, before, asJSON(t, w.status()), "its DataVolume is about to be created")
+	require.NotZero(t, after)
+	w.later(after)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSyncing, w.status().Phase)
 	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
@@ -244,7 +249,7 @@ func TestDecideOnALostDataVolume(t *testing.T) {
 		w.rollForward()
 		w.lose(image.DataVolume, w.dataVolume().Name)
 		w.reconcile()
-		assert.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+		assert.Zero(t, w.current().AttemptEnded)
 		w.rollForward()
 		assert.Len(t, w.lists.DataVolumes, 1, "rolled forward")
 	})

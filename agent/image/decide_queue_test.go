@@ -25,9 +25,10 @@ func TestDecideOnArrival(t *testing.T) {
 	w := newWorld(t, apitest.Image("ns/a").WithGeneration(3), unasked().Obj())
 	w.position = ptr.To[int32](7)
 
-	d := w.reconcile()
+	require.True(t, w.reconcile().AddFinalizer)
+	assert.Empty(t, w.status().Phase, "that comes first, and alone")
 
-	assert.True(t, d.AddFinalizer)
+	w.reconcile()
 	st := w.status()
 	assert.Equal(t, v1alpha1.PhaseQueued, st.Phase)
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, st.Reason)

@@ -192,7 +192,7 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 		}
 		w.img.Finalizers = append(w.img.Finalizers, v1alpha1.FinalizerImage)
 		w.touch()
-		v.Image.ResourceVersion = w.img.ResourceVersion
+		return // the event of it brings the image back
 	}
 	if d.CreateSnapshot != nil {
 		if die() {

@@ -28,11 +28,12 @@ type bench struct {
 }
 
 func main() {
-	only := flag.String("only", "", "Measure one thing only: makespan, scaling or admissions.")
+	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling or admissions.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	flag.Parse()
 	benches := []bench{
-		{"makespan", "40 images of 2 s, 4 at a time", makespan},
+		{"makespan", "40 images of 2 s, 4 at a time, CDI played", makespan},
+		{"makespan-cdi", "the same with real CDI", makespanCDI},
 		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figure, []string, error) { return scaling(ctx, *queued) }},
 		{"admissions", "how many imports can begin in a second", admissions},
 	}

@@ -31,6 +31,9 @@ const (
 	// patience bounds each wait: a busy machine is no failure.
 	patience = 20 * time.Minute
 	tick     = 50 * time.Millisecond
+	// scrape is how often the agent is asked while what it does is measured: 20
+	// times a second would cost it as much as the imports do.
+	scrape = time.Second
 	// quiet is how long the agent asks the API server for nothing before
 	// everything is taken to have settled.
 	quiet = 1500 * time.Millisecond
@@ -122,7 +125,11 @@ func (s *stage) stop() error {
 }
 
 func (s *stage) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, tick, patience, true, func(ctx context.Context) (bool, error) {
+	return s.awaitEvery(ctx, tick, what, holds)
+}
+
+func (s *stage) awaitEvery(ctx context.Context, interval time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		if s.agent != nil {
 			select {
 			case <-s.agent.Done():

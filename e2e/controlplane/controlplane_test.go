@@ -172,7 +172,9 @@ func TestNothingOutlivesItsParent(t *testing.T) {
 				_, err := os.Stat(dir)
 				return os.IsNotExist(err)
 			}, 20*time.Second, 20*time.Millisecond, "directory %s is still there", dir)
-			require.Empty(t, processesOf(t, dir), "they name the directory in their arguments")
+			// The last to go is the one that removes the directory.
+			require.Eventually(t, func() bool { return len(processesOf(t, dir)) == 0 }, 20*time.Second, 20*time.Millisecond,
+				"processes that name the directory in their arguments")
 			_, err = net.DialTimeout("tcp", address.Host, time.Second)
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		})

@@ -148,12 +148,9 @@ func (i *Instant) next() (begun, bool) {
 	return dv, true
 }
 
+// finish gives a DataVolume its claim at once, as CDI does, and ends it when it
+// has been there for as long as imports take.
 func (i *Instant) finish(ctx context.Context, dv begun) error {
-	select {
-	case <-time.After(time.Until(dv.at.Add(i.takes))):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: dv.Namespace, Name: dv.Name, Labels: dv.Labels,
@@ -174,6 +171,11 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	claim.Status.Capacity = claim.Spec.Resources.Requests
 	if err := i.client.Status().Update(ctx, claim); err != nil {
 		return fmt.Errorf("binding claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	select {
+	case <-time.After(time.Until(dv.at.Add(i.takes))):
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
 	if err := i.client.Status().Update(ctx, dv.DataVolume); err != nil && !apierrors.IsNotFound(err) {

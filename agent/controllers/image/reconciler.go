@@ -118,10 +118,17 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if d.RemoveFinalizer {
 		return r.setFinalizer(ctx, img, controllerutil.RemoveFinalizer)
 	}
+	if d.AskSource { // it answers while the rest is stored
+		r.ask(ctx, img, d.Status.LastAttempt+1)
+	}
 	if d.AddFinalizer {
+		// The event of this write brings the image back for its first status, and
+		// by then a source that is near has answered: one status the less.
 		if err := r.setFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
+		r.own.wrote(img)
+		return nil
 	}
 	if d.CreateSnapshot != nil {
 		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -137,9 +144,7 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		r.own.wrote(img)
 		r.tell(img, before, d)
 	}
-	if d.AskSource {
-		r.ask(ctx, img)
-	} else {
+	if !d.AskSource {
 		r.Preflight.Forget(img.UID)
 	}
 	for _, target := range d.Delete {
@@ -155,20 +160,17 @@ func (r *Reconciler) setFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage
 	if !set(img, v1alpha1.FinalizerImage) {
 		return nil
 	}
-	status := img.Status.DeepCopy()
-	err := r.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
+	if err := r.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("setting the finalizer of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err))
 	}
-	img.Status = *status
 	return nil
 }
 
-// ask asks the source of an image, in the background.
-func (r *Reconciler) ask(ctx context.Context, img *v1alpha1.VMDiskImage) {
+// ask asks the source of an image before an attempt, in the background.
+func (r *Reconciler) ask(ctx context.Context, img *v1alpha1.VMDiskImage, attempt int32) {
 	key := image.KeyOf(img)
 	url, _ := image.PreflightURL(img.Spec)
-	r.Preflight.Ask(context.WithoutCancel(ctx), img.UID, url, img.Status.LastAttempt+1, func() { r.Refresh(key) })
+	r.Preflight.Ask(context.WithoutCancel(ctx), img.UID, url, attempt, func() { r.Refresh(key) })
 }
 
 func (r *Reconciler) deleteTarget(ctx context.Context, img *v1alpha1.VMDiskImage, t image.Target) error {
@@ -208,7 +210,8 @@ func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImag
 		r.Metrics.Resync()
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStorageLost), "Resync", "storage of a finished image is gone: it is made again")
 	}
-	if before.Phase != img.Status.Phase && len(d.Ended) == 0 {
+	// That an import has begun was told with its slot.
+	if before.Phase != img.Status.Phase && len(d.Ended) == 0 && img.Status.Reason != v1alpha1.ReasonImporting {
 		kind := corev1.EventTypeNormal
 		if img.Status.Phase == v1alpha1.PhaseFailed {
 			kind = corev1.EventTypeWarning

@@ -101,8 +101,8 @@ type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // looked at, in the order in which the events come: that is the order of
 // arrival.
 func (r *Reconciler) handler() handler.EventHandler {
-	seen := func(img *v1alpha1.VMDiskImage) {
-		r.follow(r.Index.Set(queue.Item{
+	seen := func(img *v1alpha1.VMDiskImage, q requests) {
+		r.follow(q, r.Index.Set(queue.Item{
 			Image: image.KeyOf(img), Revision: image.Revision(img.Spec), Key: r.arrivals.key(img),
 			Priority: img.Spec.Priority, Standing: image.StandingOf(img), Since: time.Now(),
 		}))
@@ -113,29 +113,29 @@ func (r *Reconciler) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requests) {
 			r.arrivals.begin(ctx)
-			seen(e.Object.(*v1alpha1.VMDiskImage))
+			seen(e.Object.(*v1alpha1.VMDiskImage), q)
 			enqueue(e.Object, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requests) {
 			r.arrivals.begin(ctx)
 			before, after := e.ObjectOld.(*v1alpha1.VMDiskImage), e.ObjectNew.(*v1alpha1.VMDiskImage)
 			if before.UID != after.UID {
-				r.forget(before)
+				r.forget(before, q)
 			}
-			seen(after)
+			seen(after, q)
 			if ended(before) != ended(after) {
 				r.PokeLedger()
 			}
 			enqueue(e.ObjectNew, q)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) {
-			r.forget(e.Object.(*v1alpha1.VMDiskImage))
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q requests) {
+			r.forget(e.Object.(*v1alpha1.VMDiskImage), q)
 		},
 	}
 }
 
-func (r *Reconciler) forget(img *v1alpha1.VMDiskImage) {
-	r.follow(r.Index.Remove(img.UID))
+func (r *Reconciler) forget(img *v1alpha1.VMDiskImage, q requests) {
+	r.follow(q, r.Index.Remove(img.UID))
 	r.arrivals.forget(img.UID)
 	r.own.forget(img.UID)
 	r.Preflight.Forget(img.UID)
@@ -143,17 +143,18 @@ func (r *Reconciler) forget(img *v1alpha1.VMDiskImage) {
 }
 
 // follow passes on what a change of the queue means for others.
-func (r *Reconciler) follow(c queue.Change) {
+func (r *Reconciler) follow(q requests, c queue.Change) {
 	if c.Head {
 		r.PokeLedger()
 	}
 	for _, key := range c.Passed {
-		select {
-		case r.again <- refresh(key):
-		default: // a position is told again when it falls further
-		}
+		q.AddAfter(reconcile.Request{NamespacedName: name(key)}, positionDelay)
 	}
 }
+
+// positionDelay lets the images that get a slot go first: a place in the queue
+// is only told, and those at its head may be out of it by then.
+const positionDelay = 300 * time.Millisecond
 
 // ended sums up which outcomes an image holds.
 func ended(img *v1alpha1.VMDiskImage) (sum string) {

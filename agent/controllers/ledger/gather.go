@@ -86,7 +86,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 	if next.wait > 0 {
 		found.within(next.wait)
 	}
-	if ledger.ResourceVersion != r.version {
+	if !r.knows(ledger.ResourceVersion) {
 		// Somebody else has written the ledger, or this process has just begun:
 		// slots may be missing from it that the cache cannot tell of yet.
 		var err error
@@ -181,8 +181,19 @@ type sighting struct {
 // look reads the facts of a slot live, the image before its storage.
 func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, error) {
 	var s sighting
-	var err error
-	if s.image, err = r.liveImage(ctx, slot.Image); err != nil {
+	var imported *image.Objects
+	group, reading := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		s.image, err = r.liveImage(reading, slot.Image)
+		return err
+	})
+	if slot.Ended { // its outcome was stored before: no order is left to be kept
+		group.Go(func() (err error) {
+			imported, err = r.liveImport(reading, slot)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return s, err
 	}
 	if s.image == nil {
@@ -194,9 +205,7 @@ func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, er
 		return s, nil // it is marked first: what is there matters after that
 	}
 	if s.facts.Outcome == v1alpha1.OutcomeSucceeded {
-		if s.objects, err = r.liveImport(ctx, slot); err != nil {
-			return s, err
-		}
+		s.objects = imported
 	}
 	if !s.objects.Complete() {
 		lists, err := r.liveLists(ctx, slot)

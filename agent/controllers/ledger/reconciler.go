@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/events"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,10 +60,10 @@ type Reconciler struct {
 
 	pokes chan event.GenericEvent
 	// created is when this process created a DataVolume that the cache has not
-	// shown yet, and version the ledger as it was last read or written here. Only
-	// Reconcile touches them, one at a time.
+	// shown yet. Only Reconcile touches it, one at a time.
 	created map[string]time.Time
-	version string
+	// last is the ledger as it was last read or written here.
+	last atomic.Pointer[v1alpha1.SyncLedger]
 }
 
 // Reconcile takes the ledger one step further.
@@ -73,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	ledger, err := r.readLedger(ctx)
+	ledger, err := r.knownLedger(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -88,6 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		step := queue.Next(view)
 		if err := r.write(ctx, ledger, policy, step); err != nil {
+			r.last.Store(nil)
 			if apierrors.IsConflict(err) {
 				return ctrl.Result{RequeueAfter: conflictDelay}, nil
 			}
@@ -121,6 +124,29 @@ func freesMore(v queue.View) bool {
 // anew.
 const conflictDelay = 20 * time.Millisecond
 
+// knownLedger is the ledger as this process has last read or written it, unless
+// the cache shows a newer one. What was read earlier is as good as what is read
+// now: the facts are read after it, and a write that is worked out from an old
+// one is refused.
+func (r *Reconciler) knownLedger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
+	if last := r.last.Load(); last != nil {
+		cached := &v1alpha1.SyncLedger{}
+		if err := r.Get(ctx, client.ObjectKeyFromObject(last), cached); err == nil && cached.UID == last.UID {
+			if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, last.ResourceVersion); err == nil && order <= 0 {
+				return last.DeepCopy(), nil
+			}
+		}
+	}
+	return r.readLedger(ctx)
+}
+
+// knows tells whether a version of the ledger is the one that was last read or
+// written here.
+func (r *Reconciler) knows(version string) bool {
+	last := r.last.Load()
+	return last != nil && last.ResourceVersion == version
+}
+
 func (r *Reconciler) readLedger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
 	ledger := &v1alpha1.SyncLedger{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(ledger), ledger)
@@ -145,14 +171,14 @@ func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p r
 	next.Budget, next.Slots = step.Budget, step.Slots
 	p.describe(&next, ledger.Generation)
 	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
-		r.version = ledger.ResourceVersion
+		r.last.Store(ledger.DeepCopy())
 		return nil
 	}
 	ledger.Status = &next
 	if err := r.Status().Update(ctx, ledger); err != nil {
 		return fmt.Errorf("storing %d slots under a budget of %d in SyncLedger %s/%s: %w", len(step.Slots), step.Budget, r.Namespace, v1alpha1.LedgerName, err)
 	}
-	r.version = ledger.ResourceVersion
+	r.last.Store(ledger.DeepCopy())
 	return nil
 }
 
@@ -222,7 +248,7 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 
 // refusedDelay is the wait before a DataVolume is created again that the
 // admission policy refused: its view of the ledger comes from a cache.
-const refusedDelay = 50 * time.Millisecond
+const refusedDelay = 15 * time.Millisecond
 
 // createDataVolume creates a slot's DataVolume. It tells whether to try again.
 func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
@@ -292,7 +318,7 @@ func (r *Reconciler) remove(ctx context.Context, found findings) error {
 		if err != nil {
 			return err
 		}
-		if ledger.ResourceVersion != r.version {
+		if !r.knows(ledger.ResourceVersion) {
 			return nil // the event of that write brings us back
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -44,9 +45,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
+	// What this process has written itself it has acted upon already.
+	others := predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return !r.knows(e.ObjectNew.GetResourceVersion()) },
+	}
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("ledger").
-		Watches(&v1alpha1.SyncLedger{}, ledger).
+		Watches(&v1alpha1.SyncLedger{}, ledger, builder.WithPredicates(others)).
 		Watches(&corev1.ConfigMap{}, ledger).
 		WatchesRawSource(source.Channel(r.pokes, ledger)).
 		Build(r)

@@ -8,6 +8,9 @@ HELM           := $$(go run ./e2e/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 KUBE_VERSION := 1.36.0
+# Kinds that the hub alone serves, and those that hub and agent meet in.
+HUB_CRDS     := pelotech.ot_memberclusters.yaml
+MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
 GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**'
 
@@ -51,9 +54,13 @@ binaries: ## Build the local control planes' binaries ahead of their first use
 .PHONY: generate
 generate: ## Write deepcopy code, CRDs and RBAC from the Go sources
 	$(CONTROLLER_GEN) object paths=./api/...
-	rm -f charts/ot-agent/files/crds/*.yaml
+	rm -rf charts/*/files/crds charts/*/files/mailbox
+	mkdir -p charts/ot-agent/files/crds charts/ot-hub/files/crds charts/ot-agent/files/mailbox charts/ot-hub/files/mailbox
 	$(CONTROLLER_GEN) crd paths=./api/v1alpha1 output:crd:artifacts:config=charts/ot-agent/files/crds
+	cd charts/ot-agent/files/crds && mv $(HUB_CRDS) ../../../ot-hub/files/crds/ && mv $(MAILBOX_CRDS) ../mailbox/
+	cp charts/ot-agent/files/mailbox/*.yaml charts/ot-hub/files/mailbox/
 	$(CONTROLLER_GEN) rbac:roleName=ot-agent paths=./agent/... output:rbac:artifacts:config=charts/ot-agent/files/rbac
+	$(CONTROLLER_GEN) rbac:roleName=ot-hub paths=./hub/... output:rbac:artifacts:config=charts/ot-hub/files/rbac
 
 .PHONY: lint
 lint: ## Check the Go code and its import rules

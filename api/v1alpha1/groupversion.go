@@ -19,6 +19,10 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VMDiskImage{}, &VMDiskImageList{},
 		&SyncLedger{}, &SyncLedgerList{},
+		&ClusterPlan{}, &ClusterPlanList{},
+		&TransferGrant{}, &TransferGrantList{},
+		&ClusterReport{}, &ClusterReportList{},
+		&MemberCluster{}, &MemberClusterList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -65,6 +65,18 @@ type SyncLedgerStatus struct {
 	// policyUID is the UID of the ConfigMap that policy came from.
 	// +optional
 	PolicyUID types.UID `json:"policyUID,omitempty"`
+	// plan is the newest ClusterPlan that was acknowledged: one that is older is
+	// refused.
+	// +optional
+	Plan *PlanVersion `json:"plan,omitempty"`
+	// planPolicy is what that plan said about the policy.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	PlanPolicy map[string]string `json:"planPolicy,omitempty"`
+	// planPolicySource is that plan's policySource.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	PlanPolicySource string `json:"planPolicySource,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

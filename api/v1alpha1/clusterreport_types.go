@@ -1,0 +1,241 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Bounds of a report.
+const (
+	// MaxReportPages is how many pages a report can have.
+	MaxReportPages = 256
+	// MaxReportedImages is how many images a page can have.
+	MaxReportedImages = 128
+)
+
+// PlanItemState is what the agent did about a planned image.
+//
+// +kubebuilder:validation:Enum=Applied;NotOurs;Rejected;Waiting
+type PlanItemState string
+
+// States of a planned image.
+const (
+	// PlanItemApplied: the VMDiskImage is as the plan says.
+	PlanItemApplied PlanItemState = "Applied"
+	// PlanItemNotOurs: somebody else has made a VMDiskImage of that name; it is
+	// left alone.
+	PlanItemNotOurs PlanItemState = "NotOurs"
+	// PlanItemRejected: the member's API server refuses it as the plan says it.
+	PlanItemRejected PlanItemState = "Rejected"
+	// PlanItemWaiting: not done yet; the message says what for.
+	PlanItemWaiting PlanItemState = "Waiting"
+)
+
+// PlanItemReport is what became of a planned image.
+type PlanItemReport struct {
+	// +required
+	State PlanItemState `json:"state"`
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ReportedImage is one VMDiskImage of a member, or a planned one that is not
+// there.
+type ReportedImage struct {
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+	// uid of the VMDiskImage; empty where there is none.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// source is what the image is downloaded from: sourceType, url and checksum in
+	// one text. Two images of one source are the same image under two names.
+	// +kubebuilder:validation:MaxLength=2560
+	// +optional
+	Source string `json:"source,omitempty"`
+	// revision that the spec asks for.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// servingRevision is the one that VMs are cloned from; empty for none.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	ServingRevision string `json:"servingRevision,omitempty"`
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// +optional
+	Reason Reason `json:"reason,omitempty"`
+	// message as in the image's status, cut to fit.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+	// references is how many VirtualMachines need the image.
+	// +optional
+	References int32 `json:"references"`
+	// unreferencedSince is when that was last seen to become 0, by the member's
+	// clock.
+	// +optional
+	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
+	// bytes that the image's storage takes, as provisioned: spec.diskSize for each
+	// revision that is imported.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+	// downloadBytes is the size of the download, as far as it is known.
+	// +optional
+	DownloadBytes int64 `json:"downloadBytes,omitempty"`
+	// attempts that were begun for the current revision.
+	// +optional
+	Attempts int32 `json:"attempts,omitempty"`
+	// syncedAt is when the current revision was imported, by the member's clock.
+	// +optional
+	SyncedAt *metav1.Time `json:"syncedAt,omitempty"`
+	// plan is what became of the plan's wish for it; empty for images that the
+	// plan does not name.
+	// +optional
+	Plan *PlanItemReport `json:"plan,omitempty"`
+}
+
+// ReportPage holds the images of a member whose key falls into it.
+type ReportPage struct {
+	// +kubebuilder:validation:MaxItems=128
+	// +listType=atomic
+	// +optional
+	Images []ReportedImage `json:"images,omitempty"`
+}
+
+// PageRef names a page as it was when the root was written.
+type PageRef struct {
+	// name of the ClusterReport.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name"`
+	// sequence of the page.
+	// +required
+	Sequence int64 `json:"sequence"`
+	// images on it.
+	// +optional
+	Images int32 `json:"images"`
+}
+
+// ReportRoot is a member in short, and the list of its pages.
+type ReportRoot struct {
+	// observedAt is when the agent last looked, by the member's clock. It moves
+	// with every heartbeat.
+	// +required
+	ObservedAt metav1.Time `json:"observedAt"`
+	// heartbeatSeconds is how often observedAt moves at least.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	HeartbeatSeconds int32 `json:"heartbeatSeconds"`
+	// bootID of the agent process that wrote this.
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	BootID string `json:"bootID"`
+	// agentVersion is the version of that process.
+	// +kubebuilder:validation:MaxLength=128
+	// +required
+	AgentVersion string `json:"agentVersion"`
+
+	// plan under which the member's ledger was last written: it is acknowledged.
+	// +optional
+	Plan *PlanVersion `json:"plan,omitempty"`
+	// planPolicy is what that plan said about the policy, so that a hub that was
+	// restored from a backup does not undo what it has forgotten.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	PlanPolicy map[string]string `json:"planPolicy,omitempty"`
+	// planPolicySource is that plan's policySource.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	PlanPolicySource string `json:"planPolicySource,omitempty"`
+	// policy that is in force in the member, every key.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Policy map[string]string `json:"policy,omitempty"`
+
+	// budget and slots are those of the member's SyncLedger; noLedger says that
+	// there is none yet.
+	// +optional
+	Budget int32 `json:"budget"`
+	// +optional
+	Slots int32 `json:"slots"`
+	// +optional
+	NoLedger bool `json:"noLedger,omitempty"`
+	// phases counts the member's images per phase.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	Phases map[Phase]int32 `json:"phases,omitempty"`
+	// images is how many there are.
+	// +optional
+	Images int32 `json:"images"`
+	// omittedImages is how many the pages have no room for.
+	// +optional
+	OmittedImages int32 `json:"omittedImages,omitempty"`
+	// references is how many VirtualMachines need an image, over all images.
+	// +optional
+	References int32 `json:"references"`
+	// oldestQueuedSince is when the image that waits longest was created.
+	// +optional
+	OldestQueuedSince *metav1.Time `json:"oldestQueuedSince,omitempty"`
+
+	// conditions of the member's SyncLedger, and of what the agent made of the plan.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// pages that the report consists of.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Pages []PageRef `json:"pages,omitempty"`
+}
+
+// ClusterReport is what a member tells the hub: a root named default, and pages
+// that it lists. They carry full state. A page is written before the root that
+// lists it; what the root does not list is of no account.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=report,categories=ot
+// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default is the root, all others are pages"
+// +kubebuilder:validation:XValidation:rule="has(self.root) != has(self.page)",message="a ClusterReport is either the root or a page"
+// +kubebuilder:printcolumn:name="Sequence",type=integer,JSONPath=`.sequence`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.root.agentVersion`
+// +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.root.budget`
+// +kubebuilder:printcolumn:name="Slots",type=integer,JSONPath=`.root.slots`
+// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.root.images`
+// +kubebuilder:printcolumn:name="Observed",type=date,JSONPath=`.root.observedAt`
+type ClusterReport struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// clusterUID is the UID of the member's kube-system namespace.
+	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="clusterUID must be the UID of the cluster's kube-system namespace"
+	// +required
+	ClusterUID types.UID `json:"clusterUID"`
+	// sequence is higher in every later write of this object. It is at least the
+	// member's clock in milliseconds, so that an agent whose cluster was restored
+	// from a backup goes on above what it had written before.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	Sequence int64 `json:"sequence"`
+	// +optional
+	Root *ReportRoot `json:"root,omitempty"`
+	// +optional
+	Page *ReportPage `json:"page,omitempty"`
+}
+
+// ClusterReportList is a list of ClusterReports.
+//
+// +kubebuilder:object:root=true
+type ClusterReportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterReport `json:"items"`
+}

@@ -1,0 +1,75 @@
+package v1alpha1
+
+// Labels, annotations and finalizers of the fleet.
+const (
+	// LabelPlanned stands on a VMDiskImage that was made because a ClusterPlan
+	// asked for it. Only such images does the plan change.
+	LabelPlanned = "pelotech.ot/planned"
+	// LabelMember on a Secret in the hub's namespace: its key kubeconfig reaches
+	// the member of that name, and the hub makes the MemberCluster.
+	LabelMember = "pelotech.ot/member"
+	// LabelPolicyPreview on a ConfigMap beside the fleet's policy: the hub answers
+	// in AnnotationPreview what it would change, and applies nothing.
+	LabelPolicyPreview = "pelotech.ot/policy-preview"
+
+	// AnnotationAcceptCluster of a MemberCluster accepts the cluster of that UID
+	// under this name, in place of the one that was known.
+	AnnotationAcceptCluster = "pelotech.ot/accept-cluster"
+	// AnnotationPreview is the hub's answer to a preview of a policy.
+	AnnotationPreview = "pelotech.ot/preview"
+
+	// FinalizerMember keeps a MemberCluster until the hub has let go of it.
+	FinalizerMember = "pelotech.ot/member"
+)
+
+// Conditions of a MemberCluster, beside Ready.
+const (
+	// ConditionReachable: the hub talks to the member's API server.
+	ConditionReachable = "Reachable"
+	// ConditionAgentHealthy: the agent's reports keep coming.
+	ConditionAgentHealthy = "AgentHealthy"
+	// ConditionIdentityConfirmed: it is the cluster that it was.
+	ConditionIdentityConfirmed = "IdentityConfirmed"
+	// ConditionPolicyAcknowledged: the member's ledger was written under the
+	// newest plan.
+	ConditionPolicyAcknowledged = "PolicyAcknowledged"
+	// ConditionReportComplete: all pages of the report are there, and of one state.
+	ConditionReportComplete = "ReportComplete"
+)
+
+// Conditions of a ReportRoot, beside those of the SyncLedger.
+const (
+	// ConditionPlanAccepted: the agent goes by the ClusterPlan that is there.
+	ConditionPlanAccepted = "PlanAccepted"
+)
+
+// Reasons in the conditions of a MemberCluster and a ReportRoot: a closed set.
+const (
+	ReasonConnected        = "Connected"
+	ReasonNeverConnected   = "NeverConnected"
+	ReasonCredentials      = "CredentialsMissing"
+	ReasonUnauthorized     = "Unauthorized"
+	ReasonCertificate      = "CertificateNotTrusted"
+	ReasonUnreachable      = "Unreachable"
+	ReasonReporting        = "Reporting"
+	ReasonNeverReported    = "NeverReported"
+	ReasonSilent           = "Silent"
+	ReasonSameCluster      = "SameCluster"
+	ReasonAnotherCluster   = "AnotherCluster"
+	ReasonAcknowledged     = "Acknowledged"
+	ReasonNotAcknowledged  = "NotAcknowledged"
+	ReasonPolicyHeld       = "PolicyHeld"
+	ReasonNoPolicy         = "NoPolicy"
+	ReasonPolicyRefused    = "PolicyRefused"
+	ReasonWithinBudget     = "WithinBudget"
+	ReasonOverBudget       = "OverBudget"
+	ReasonComplete         = "Complete"
+	ReasonPagesMissing     = "PagesMissing"
+	ReasonPagesOmitted     = "PagesOmitted"
+	ReasonUnknown          = "Unknown"
+	ReasonPlanInForce      = "PlanInForce"
+	ReasonNoPlan           = "NoPlan"
+	ReasonPlanOlder        = "PlanOlder"
+	ReasonPlanForAnother   = "PlanForAnotherCluster"
+	ReasonPlanPolicyFaulty = "PlanPolicyInvalid"
+)

@@ -135,6 +135,29 @@ func TestAPIServerGoneAndBack(t *testing.T) {
 	require.NoError(t, err, "the same client reaches it on the same port, etcd kept the data")
 }
 
+func TestRestoreGoesBack(t *testing.T) {
+	ctx, plane := t.Context(), planes[1]
+	maps := clients(t, plane.Config()).CoreV1().ConfigMaps("default")
+	create := func(name string) {
+		t.Helper()
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	create("before")
+	backup, err := plane.Backup(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, backup.Remove()) }()
+	_, err = maps.Get(ctx, "before", metav1.GetOptions{})
+	require.NoError(t, err, "a backup changes nothing")
+	create("after")
+
+	require.NoError(t, backup.Restore(ctx))
+	_, err = maps.Get(ctx, "before", metav1.GetOptions{})
+	require.NoError(t, err)
+	_, err = maps.Get(ctx, "after", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "got %v", err)
+}
+
 func TestPausedAPIServerAnswersNothing(t *testing.T) {
 	ctx, plane := t.Context(), planes[2]
 	config := plane.Config()

@@ -42,7 +42,7 @@ func (c *ControlPlane) startEtcd() error {
 		Path:    c.paths[binaries.Etcd],
 		LogFile: c.LogFile(binaries.Etcd),
 		Args: []string{
-			"--data-dir=" + filepath.Join(c.dir, "etcd"),
+			"--data-dir=" + c.data(),
 			"--listen-client-urls=" + c.etcdURL,
 			"--advertise-client-urls=" + c.etcdURL,
 			"--listen-peer-urls=http://127.0.0.1:0",
@@ -53,6 +53,9 @@ func (c *ControlPlane) startEtcd() error {
 	})
 	return err
 }
+
+// data is etcd's directory.
+func (c *ControlPlane) data() string { return filepath.Join(c.dir, "etcd") }
 
 // startFirstAPIServer settles the ports: between finding a free one and binding
 // it, another process may take it, so etcd and API server try again with others.

@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if !r.own.shows(img) {
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: cacheDelay}, nil
 	}
 	view, err := r.gather(ctx, img)
 	if err != nil {

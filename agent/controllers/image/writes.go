@@ -2,6 +2,7 @@ package image
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,17 +14,26 @@ import (
 // would carry an old resourceVersion.
 type writes struct {
 	mu     sync.Mutex
-	stored map[types.UID]uint64
+	stored map[types.UID]write
 }
+
+type write struct {
+	version uint64
+	at      time.Time
+}
+
+// cacheDelay is how long the cache may take to show a write. One that it shows
+// not even then is no more: the cluster was restored from a backup.
+const cacheDelay = 10 * time.Second
 
 // wrote notes the resourceVersion that a write was answered with.
 func (w *writes) wrote(img *v1alpha1.VMDiskImage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stored == nil {
-		w.stored = map[types.UID]uint64{}
+		w.stored = map[types.UID]write{}
 	}
-	w.stored[img.UID] = version(img.ResourceVersion)
+	w.stored[img.UID] = write{version(img.ResourceVersion), time.Now()}
 }
 
 // shows tells whether an image, as the cache has it, is at least as new as what
@@ -31,7 +41,7 @@ func (w *writes) wrote(img *v1alpha1.VMDiskImage) {
 func (w *writes) shows(img *v1alpha1.VMDiskImage) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if version(img.ResourceVersion) < w.stored[img.UID] {
+	if last := w.stored[img.UID]; version(img.ResourceVersion) < last.version && time.Since(last.at) < cacheDelay {
 		return false
 	}
 	delete(w.stored, img.UID)

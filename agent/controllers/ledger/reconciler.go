@@ -262,6 +262,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	case apierrors.IsAlreadyExists(err):
 		return r.checkExisting(ctx, slot)
 	case refusedAsUnlisted(err):
+		r.last.Store(nil) // or the ledger is another than this process knows
 		return true, nil
 	case refusedForGood(err):
 		return false, r.storeRefusal(ctx, slot, err)

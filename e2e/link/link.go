@@ -1,0 +1,89 @@
+// Package link is the network between a hub and one member, with the faults
+// that networks have. It carries bytes, so that what speaks TLS through it still
+// speaks with the API server itself.
+package link
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+	"k8s.io/client-go/rest"
+)
+
+// Link leads to one API server.
+type Link struct {
+	mu     sync.Mutex
+	proxy  *toxiproxy.Proxy
+	target string
+}
+
+// Start leads to an API server until Close.
+func Start(to *rest.Config) (*Link, error) {
+	target, err := url.Parse(to.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's address %q: %w", to.Host, err)
+	}
+	l := &Link{target: target.Host}
+	l.proxy = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), l.target, "127.0.0.1:0", l.target)
+	if err := l.proxy.Start(); err != nil {
+		return nil, fmt.Errorf("leading to %s: %w", l.target, err)
+	}
+	return l, nil
+}
+
+// Through has a client take this way.
+func (l *Link) Through(cfg *rest.Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cfg.Host = "https://" + l.proxy.Listen
+}
+
+// Cut ends all connections and refuses new ones.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.proxy.Stop()
+}
+
+// Hang takes connections and carries nothing over them.
+func (l *Link) Hang() error {
+	return l.add(`{"name": "fault", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
+}
+
+// Slow has every answer take longer.
+func (l *Link) Slow(by time.Duration) error {
+	return l.add(fmt.Sprintf(`{"name": "fault", "type": "latency", "stream": "downstream", "attributes": {"latency": %d}}`, by.Milliseconds()))
+}
+
+func (l *Link) add(toxic string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		return fmt.Errorf("disturbing the link to %s: %w", l.target, err)
+	}
+	return nil
+}
+
+// Mend ends every fault.
+func (l *Link) Mend(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.proxy.Toxics.ResetToxics(ctx)
+	if l.proxy.Enabled {
+		return nil
+	}
+	// On the address that clients know.
+	if err := l.proxy.Start(); err != nil {
+		return fmt.Errorf("leading to %s again: %w", l.target, err)
+	}
+	return nil
+}
+
+// Close ends the link.
+func (l *Link) Close() { l.Cut() }

@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// PlanView is all that a member's next plan rests on.
+type PlanView struct {
+	// ClusterUID of the member as the hub knows it; see the function ClusterUID.
+	ClusterUID types.UID
+	// Current is the plan on the hub, nil for none. What NextPlan says may be
+	// written only where Current still stands: against its resourceVersion, or by
+	// a creation.
+	Current *v1alpha1.ClusterPlanSpec
+	// Report of the member, nil for none, and the clusterUID of that report.
+	Report           *v1alpha1.ReportRoot
+	ReportClusterUID types.UID
+	// Desired is the policy that the fleet's ConfigMap asks for, and Source where
+	// it comes from: see Policy.For. Nil says that there is no valid one, not that
+	// it is not known yet.
+	Desired map[string]string
+	Source  string
+	// Images that the member is to have.
+	Images []v1alpha1.PlannedImage
+}
+
+// anyPolicy as heldPolicy stands for the first policy that the ConfigMap will
+// ask for: there was none when the hub found the member ahead.
+const anyPolicy = "any"
+
+// NextPlan returns the plan that a member is to have next, and whether it is to
+// be written. Where it is not, next is the current plan, or empty where there is
+// none.
+//
+// The version only rises, above the current one and above what the member
+// acknowledged. A member that acknowledged what this hub did not plan shows that
+// the hub is not what it was: restored from a backup, or set up anew. Its
+// ConfigMap is then as old as the rest of it, and the member's policy is the
+// newer one: the plan goes on in a new epoch with the member's policy, and the
+// ConfigMap's is held back until it asks for something else. held tells that.
+//
+// A member that is behind, or that acknowledged nothing, needs no new plan: the
+// relay brings it the current one. Without a report no plan is made, for it
+// might be older than the member's.
+func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
+	if v.Current != nil {
+		next = *v.Current
+	}
+	if v.Report == nil || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
+		return next, false, next.HeldPolicy != ""
+	}
+
+	ahead := isAhead(v.Report.Plan, v.Current)
+	policy, source, holds := v.policy(ahead)
+	if v.Current == nil && !ahead && len(policy) == 0 && len(v.Images) == 0 {
+		return next, false, false
+	}
+
+	next.ClusterUID = v.ClusterUID
+	next.Policy, next.PolicySource, next.HeldPolicy = policy, source, holds
+	next.Images = sortedImages(v.Images)
+	next.Hash = PlanHash(next.ClusterUID, next.Policy, next.Images)
+	switch {
+	case ahead:
+		next.Epoch, next.Sequence = v.Report.Plan.Epoch+1, 1
+	case v.Current == nil:
+		next.Epoch, next.Sequence = 1, 1
+	// The content itself is looked at, too: somebody may have edited the plan.
+	case next.Hash != v.Current.Hash || next.Hash != contentHash(v.Current):
+		next.Sequence++
+	default:
+		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
+		return next, write, next.HeldPolicy != ""
+	}
+	return next, true, next.HeldPolicy != ""
+}
+
+// isAhead tells whether a member acknowledged a plan that this hub does not
+// know to have made.
+func isAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
+	switch {
+	case acknowledged == nil:
+		return false
+	case current == nil:
+		return true
+	}
+	order := acknowledged.Compare(current.PlanVersion)
+	return order > 0 || order == 0 && acknowledged.Hash != "" && acknowledged.Hash != current.Hash
+}
+
+// policy returns what the plan is to carry, where that is from, and the hash of
+// what it holds back for it.
+func (v *PlanView) policy(ahead bool) (data map[string]string, source, holds string) {
+	data, source = v.Desired, v.Source
+	switch {
+	case ahead && len(v.Report.PlanPolicy) > 0:
+		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, anyPolicy
+	case ahead || v.Current == nil:
+		return data, source, ""
+	case v.Desired == nil: // what holds goes on
+		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
+	case v.Current.HeldPolicy == anyPolicy, v.Current.HeldPolicy == PolicyHash(v.Desired):
+		data, source, holds = v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
+	default:
+		return data, source, ""
+	}
+	switch {
+	case v.Desired == nil:
+		return data, source, holds
+	case maps.Equal(data, v.Desired):
+		return v.Desired, v.Source, ""
+	default:
+		return data, source, PolicyHash(v.Desired)
+	}
+}
+
+func sortedImages(images []v1alpha1.PlannedImage) []v1alpha1.PlannedImage {
+	sorted := slices.Clone(images)
+	slices.SortFunc(sorted, func(a, b v1alpha1.PlannedImage) int {
+		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return sorted
+}
+
+func contentHash(p *v1alpha1.ClusterPlanSpec) string {
+	return PlanHash(p.ClusterUID, p.Policy, p.Images)
+}
+
+// PlanHash is the hash of a plan's content: what the member does differently
+// when it changes. The order of the images is of no account.
+func PlanHash(clusterUID types.UID, policy map[string]string, images []v1alpha1.PlannedImage) string {
+	return hash(struct {
+		ClusterUID types.UID               `json:"clusterUID"`
+		Policy     map[string]string       `json:"policy,omitempty"`
+		Images     []v1alpha1.PlannedImage `json:"images,omitempty"`
+	}{clusterUID, policy, sortedImages(images)})
+}
+
+// PolicyHash is the hash of a policy.
+func PolicyHash(data map[string]string) string { return hash(data) }
+
+// hash rests on JSON of maps being sorted by key.
+func hash(content any) string {
+	text, err := json.Marshal(content)
+	if err != nil {
+		panic(err) // plain types of our own
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,229 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+// Keys of the fleet's policy ConfigMap, beside those of a cluster's.
+const (
+	// KeyOverrides holds a YAML list of overrides.
+	KeyOverrides = "overrides"
+	// KeyFleetConcurrency is reserved.
+	KeyFleetConcurrency = "fleetConcurrency"
+)
+
+// SourceDefault is the source of a policy that no override has a part in.
+const SourceDefault = "fleet default"
+
+// maxSource is what ClusterPlan.spec.policySource has room for.
+const maxSource = 512
+
+// Member is what a policy looks at in a MemberCluster.
+type Member struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Policy is the policy of a fleet: defaults, and overrides for some members.
+//
+// Each key of a member's policy comes from the last of these that sets it:
+//
+//  1. the defaults of package policy,
+//  2. the keys at the top of the ConfigMap,
+//  3. the overrides whose selector matches the member's labels, in the order of
+//     the list,
+//  4. the overrides that name the member, in the order of the list.
+//
+// So an override by name wins over one by selector wherever it stands.
+type Policy struct {
+	base      map[string]string
+	overrides []override
+}
+
+// override sets some keys for some members: for one, or for those that a
+// selector matches.
+type override struct {
+	cluster  string
+	selector labels.Selector
+	source   string
+	data     map[string]string
+}
+
+func (o *override) matches(m Member) bool {
+	if o.cluster != "" {
+		return o.cluster == m.Name
+	}
+	return o.selector.Matches(labels.Set(m.Labels))
+}
+
+// ParsePolicy reads the data of the fleet's policy ConfigMap: the keys of
+// package policy, which are the defaults of all members, and overrides:
+//
+//	concurrency: "3"
+//	overrides: |
+//	  - selector: {matchLabels: {edge: "true"}}
+//	    concurrency: 1
+//	  - cluster: frankfurt
+//	    concurrency: 8
+//	    attemptTimeout: 2h
+//
+// Every error is returned, by key, those of overrides with their path, as in
+// "overrides[1].concurrency". With any of them there is no Policy: half of one
+// is nobody's intention. Keys at the top that nobody knows are returned and are
+// no error: they can be for a later version.
+func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []policy.KeyError) {
+	base := map[string]string{}
+	for key, text := range data {
+		if key != KeyOverrides && key != KeyFleetConcurrency {
+			base[key] = text
+		}
+	}
+	_, unknown, errs = policy.Parse(base)
+	for _, key := range unknown {
+		delete(base, key)
+	}
+	if _, set := data[KeyFleetConcurrency]; set {
+		errs = append(errs, policy.KeyError{Key: KeyFleetConcurrency, Message: notServed})
+	}
+	p = &Policy{base: base}
+	var more []policy.KeyError
+	p.overrides, more = parseOverrides(data[KeyOverrides])
+	errs = append(errs, more...)
+	if len(errs) == 0 {
+		// Each override must do by itself; what several make of one member together
+		// shows in For only.
+		for i, o := range p.overrides {
+			_, _, bad := policy.Parse(merged(base, o.data))
+			for _, e := range bad {
+				errs = append(errs, policy.KeyError{Key: fmt.Sprintf("%s[%d].%s", KeyOverrides, i, e.Key), Message: e.Message})
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return nil, unknown, errs
+	}
+	return p, unknown, nil
+}
+
+const notServed = "not served by this version: remove it"
+
+// For returns the policy of a member, every key, and where it comes from: the
+// overrides that decide at least one key of it, or SourceDefault.
+//
+// With errors there is no policy for this member: each override does by itself,
+// and together they contradict each other.
+func (p *Policy) For(member string, labels map[string]string) (data map[string]string, source string, errs []policy.KeyError) {
+	set, source := p.set(Member{member, labels})
+	effective, _, errs := policy.Parse(set)
+	if len(errs) > 0 {
+		return nil, source, errs
+	}
+	return effective.Data(), source, nil
+}
+
+// set returns the keys that are set for a member, and who set them.
+func (p *Policy) set(m Member) (data map[string]string, source string) {
+	data = merged(p.base, nil)
+	by := map[string]string{} // source of each key that an override has set
+	var applying []string
+	for _, named := range []bool{false, true} {
+		for i := range p.overrides {
+			o := &p.overrides[i]
+			if (o.cluster != "") != named || !o.matches(m) {
+				continue
+			}
+			for key, text := range o.data {
+				data[key], by[key] = text, o.source
+			}
+			if !slices.Contains(applying, o.source) {
+				applying = append(applying, o.source)
+			}
+		}
+	}
+	deciding := map[string]bool{}
+	for _, s := range by {
+		deciding[s] = true
+	}
+	return data, joinSources(slices.DeleteFunc(applying, func(s string) bool { return !deciding[s] }))
+}
+
+// joinSources names as many as there is room for.
+func joinSources(sources []string) string {
+	if len(sources) == 0 {
+		return SourceDefault
+	}
+	joined := strings.Join(sources, ", ")
+	for n := len(sources) - 1; len(joined) > maxSource && n > 0; n-- {
+		joined = fmt.Sprintf("%s and %d more", strings.Join(sources[:n], ", "), len(sources)-n)
+	}
+	return cut(joined, maxSource)
+}
+
+// Check returns the errors of the members whose overrides contradict each
+// other. A ConfigMap is to be taken only without any.
+func (p *Policy) Check(members []Member) []policy.KeyError {
+	var errs []policy.KeyError
+	for _, m := range members {
+		_, source, bad := p.For(m.Name, m.Labels)
+		for _, e := range bad {
+			errs = append(errs, policy.KeyError{Key: "member " + m.Name + ": " + e.Key, Message: e.Message + " (" + source + ")"})
+		}
+	}
+	slices.SortFunc(errs, func(a, b policy.KeyError) int { return strings.Compare(a.Key, b.Key) })
+	return errs
+}
+
+// maxErrors is how many errors a text for people names.
+const maxErrors = 5
+
+// ErrorText joins errors to one line of bounded length.
+func ErrorText(errs []policy.KeyError) string {
+	var parts []string
+	for i, e := range errs {
+		if i == maxErrors {
+			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
+			break
+		}
+		parts = append(parts, cut(e.Error(), 200))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// unmatched returns the overrides that no member of the fleet is subject to, by
+// their source.
+func (p *Policy) unmatched(members []Member) []string {
+	var sources []string
+	for i := range p.overrides {
+		o := &p.overrides[i]
+		if !slices.ContainsFunc(members, o.matches) && !slices.Contains(sources, o.source) {
+			sources = append(sources, o.source)
+		}
+	}
+	return sources
+}
+
+func merged(base, over map[string]string) map[string]string {
+	data := make(map[string]string, len(base)+len(over))
+	for key, text := range base {
+		data[key] = text
+	}
+	for key, text := range over {
+		data[key] = text
+	}
+	return data
+}
+
+// cut shortens a text to a number of bytes, between two characters.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const mark = "…"
+	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -60,13 +61,13 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	}
 
 	ahead := isAhead(v.Report.Plan, v.Current)
-	policy, source, holds := v.policy(ahead)
-	if v.Current == nil && !ahead && len(policy) == 0 && len(v.Images) == 0 {
+	data, source, holds := v.policy(ahead)
+	if v.Current == nil && !ahead && len(data) == 0 && len(v.Images) == 0 {
 		return next, false, false
 	}
 
 	next.ClusterUID = v.ClusterUID
-	next.Policy, next.PolicySource, next.HeldPolicy = policy, source, holds
+	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
 	next.Images = sortedImages(v.Images)
 	next.Hash = PlanHash(next.ClusterUID, next.Policy, next.Images)
 	switch {
@@ -104,10 +105,10 @@ func (v *PlanView) policy(ahead bool) (data map[string]string, source, holds str
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
 		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, anyPolicy
+	case v.Desired == nil && v.Current != nil: // what holds goes on
+		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""
-	case v.Desired == nil: // what holds goes on
-		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case v.Current.HeldPolicy == anyPolicy, v.Current.HeldPolicy == PolicyHash(v.Desired):
 		data, source, holds = v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	default:
@@ -116,11 +117,22 @@ func (v *PlanView) policy(ahead bool) (data map[string]string, source, holds str
 	switch {
 	case v.Desired == nil:
 		return data, source, holds
-	case maps.Equal(data, v.Desired):
+	case samePolicy(data, v.Desired):
 		return v.Desired, v.Source, ""
 	default:
 		return data, source, PolicyHash(v.Desired)
 	}
+}
+
+// samePolicy compares what two policies mean: an older version may have written
+// fewer keys.
+func samePolicy(a, b map[string]string) bool {
+	p, _, bad := policy.Parse(a)
+	q, _, worse := policy.Parse(b)
+	if len(bad)+len(worse) > 0 {
+		return maps.Equal(a, b)
+	}
+	return p == q
 }
 
 func sortedImages(images []v1alpha1.PlannedImage) []v1alpha1.PlannedImage {
@@ -148,8 +160,14 @@ func PlanHash(clusterUID types.UID, policy map[string]string, images []v1alpha1.
 	}{clusterUID, policy, sortedImages(images)})
 }
 
-// PolicyHash is the hash of a policy.
-func PolicyHash(data map[string]string) string { return hash(data) }
+// PolicyHash is the hash of a policy. A key that has its default counts as one
+// that is absent, so that a later version with another key hashes alike.
+func PolicyHash(data map[string]string) string {
+	defaults := policy.Default().Data()
+	set := maps.Clone(data)
+	maps.DeleteFunc(set, func(key, text string) bool { return defaults[key] == text })
+	return hash(set)
+}
 
 // hash rests on JSON of maps being sorted by key.
 func hash(content any) string {

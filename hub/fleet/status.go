@@ -1,0 +1,178 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// IncompleteGrace is how long a report may be incomplete before the status
+	// says so: pages are copied one after the other, and would make it flap.
+	IncompleteGrace = 10 * time.Second
+	// lastReportEvery is how often status.lastReport is moved while nothing else
+	// changes.
+	lastReportEvery = time.Minute
+	// An agent is silent when this many heartbeats are missing, and no sooner or
+	// later than these bounds: a report may ask for any heartbeat.
+	heartbeatsMissed = 3
+	leastSilence     = 30 * time.Second
+	mostSilence      = 10 * time.Minute
+)
+
+// Connection is how the hub gets on with a member's API server. Without Known it
+// has not been tried yet. Reason is one of v1alpha1, Message says what to do.
+type Connection struct {
+	Known, Reachable bool
+	Reason, Message  string
+}
+
+// MemberView is all that a member's status rests on.
+type MemberView struct {
+	Now time.Time
+	// Member as it is stored.
+	Member     *v1alpha1.MemberCluster
+	Connection Connection
+	// Report is the hub's copy of the member's report, nil for none;
+	// ReportClusterUID is the clusterUID of that copy.
+	Report           *v1alpha1.ReportRoot
+	ReportClusterUID types.UID
+	// ReceivedAt is when this process saw the copy get newer last, by its own
+	// clock. Nil after a start: then what the status says counts.
+	ReceivedAt *time.Time
+	// Another is the clusterUID of a report in the member that was not copied,
+	// because it is not that of the cluster that is known.
+	Another types.UID
+	// Older: the member shows a report that is older than the hub's copy.
+	Older bool
+	// Totals of the member's pages, nil for none.
+	Totals *Totals
+	// IncompleteSince is since when Totals.Missing names any page. Nil: for long.
+	IncompleteSince *time.Time
+	// Plan is the one on the hub, after NextPlan was followed; nil for none.
+	Plan *v1alpha1.ClusterPlanSpec
+	// Desired, Source and PolicyErrors are what Policy.For returns.
+	Desired      map[string]string
+	Source       string
+	PolicyErrors []policy.KeyError
+}
+
+// ClusterUID returns which cluster a member is taken to be: the one that a
+// person accepted by annotation, or else the one that it was, or else the one
+// that reports first.
+func ClusterUID(member *v1alpha1.MemberCluster, reported types.UID) types.UID {
+	return cmp.Or(types.UID(member.Annotations[v1alpha1.AnnotationAcceptCluster]), member.Status.ClusterUID, reported)
+}
+
+// MemberStatus returns the status that a member is to have, and after which time
+// it is to be worked out again although nothing happened; 0 for never.
+func MemberStatus(v MemberView) (status v1alpha1.MemberClusterStatus, after time.Duration) {
+	s := &memberStep{MemberView: v}
+	uid := ClusterUID(v.Member, v.ReportClusterUID)
+	if v.ReportClusterUID != uid {
+		s.Report, s.Totals = nil, nil
+	}
+	if v.Another == uid {
+		s.Another = ""
+	}
+	s.st = v1alpha1.MemberClusterStatus{
+		ObservedGeneration: v.Member.Generation,
+		Namespace:          v1alpha1.MemberNamespacePrefix + v.Member.Name,
+		ClusterUID:         uid,
+		LastReport:         v.Member.Status.LastReport,
+		Conditions:         slices.Clone(v.Member.Status.Conditions),
+	}
+	s.tellPolicy()
+	s.tellReport()
+	s.judge()
+
+	if at := v.ReceivedAt; at != nil && s.Report != nil {
+		last := s.st.LastReport
+		moved := last == nil || at.Sub(last.Time).Abs() >= lastReportEvery
+		if moved || !equality.Semantic.DeepEqual(s.st, v.Member.Status) {
+			t := metav1.NewTime(at.UTC().Truncate(time.Second))
+			s.st.LastReport = &t
+		}
+	}
+	return s.st, s.after
+}
+
+// memberStep works out one status.
+type memberStep struct {
+	MemberView
+	st    v1alpha1.MemberClusterStatus
+	after time.Duration
+}
+
+// lookAgain asks for another look at a time to come.
+func (s *memberStep) lookAgain(at time.Time) {
+	if wait := at.Sub(s.Now); wait > 0 && (s.after == 0 || wait < s.after) {
+		s.after = wait
+	}
+}
+
+func (s *memberStep) tellPolicy() {
+	switch {
+	case s.Plan != nil && len(s.Plan.Policy) > 0:
+		s.st.Policy = &v1alpha1.MemberPolicy{Data: s.Plan.Policy, Source: s.Plan.PolicySource}
+	case s.Desired != nil:
+		s.st.Policy = &v1alpha1.MemberPolicy{Data: s.Desired, Source: s.Source}
+	}
+	if s.Plan != nil {
+		version := s.Plan.PlanVersion
+		s.st.Plan = &version
+	}
+}
+
+// tellReport copies numbers. Where there is no report they are unknown, and not
+// there.
+func (s *memberStep) tellReport() {
+	r := s.Report
+	if r == nil {
+		return
+	}
+	s.st.AgentVersion = r.AgentVersion
+	if r.Plan != nil {
+		version := *r.Plan
+		s.st.AcknowledgedPlan = &version
+	}
+	if !r.NoLedger {
+		budget, slots := r.Budget, r.Slots
+		s.st.Budget, s.st.SlotsUsed = &budget, &slots
+	}
+	references := r.References
+	s.st.References = &references
+	if s.Totals == nil {
+		return
+	}
+	s.st.Images = &v1alpha1.MemberImages{
+		Total:        r.Images,
+		Queued:       r.Phases[v1alpha1.PhaseQueued],
+		Syncing:      r.Phases[v1alpha1.PhaseSyncing],
+		Ready:        r.Phases[v1alpha1.PhaseSucceeded],
+		Failed:       r.Phases[v1alpha1.PhaseFailed],
+		Leaving:      r.Phases[v1alpha1.PhasePrunePending] + r.Phases[v1alpha1.PhaseTerminating] + r.Phases[v1alpha1.PhaseDeleting],
+		Unreferenced: int32(s.Totals.Unreferenced),
+		Bytes:        s.Totals.Bytes,
+	}
+	s.st.Failing = s.Totals.Failing
+}
+
+// Doubt returns why what is known of a member may no longer hold, by its
+// conditions; empty where there is no reason to doubt.
+func Doubt(member *v1alpha1.MemberCluster) string {
+	for _, c := range member.Status.Conditions {
+		identity := c.Type == v1alpha1.ConditionIdentityConfirmed
+		if (identity || c.Type == v1alpha1.ConditionAgentHealthy) && c.Status != metav1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
+}

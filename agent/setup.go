@@ -24,8 +24,11 @@ import (
 
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
+	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
+	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -71,6 +74,13 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		return nil, err
 	}
 
+	mailbox, err := newMailbox(cfg, mgr, o.namespace)
+	if err != nil {
+		return nil, fmt.Errorf("the cache of the mailbox: %w", err)
+	}
+	cluster := identity.New(mgr.GetAPIReader())
+	results := &plan.Results{}
+
 	index := queue.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry, index)
 	served := kinds.New(mgr.GetRESTMapper())
@@ -84,6 +94,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
 		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
+		Mailbox: mailbox, Cluster: cluster,
 	}
 	images.PokeLedger = ledger.Poke
 	if err := ledger.Setup(mgr); err != nil {
@@ -92,7 +103,34 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := images.Setup(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("the images' controller: %w", err)
 	}
+	plans := &plancontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox,
+		Kinds: served, Cluster: cluster, Results: results, Namespace: o.namespace,
+	}
+	if err := plans.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("the plan's controller: %w", err)
+	}
 	return mgr, mgr.Add(served)
+}
+
+// mailboxCache holds what hub and agent meet in. It is a cache of its own: its
+// kinds may come to be served later, and the agent may read them in its own
+// namespace only.
+type mailboxCache struct{ cache.Cache }
+
+// GetCache has the manager start it before any controller.
+func (m mailboxCache) GetCache() cache.Cache { return m.Cache }
+
+func newMailbox(cfg *rest.Config, mgr ctrl.Manager, namespace string) (cache.Cache, error) {
+	c, err := cache.New(cfg, cache.Options{
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		DefaultTransform:  cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, mgr.Add(mailboxCache{c})
 }
 
 func newScheme() *runtime.Scheme {

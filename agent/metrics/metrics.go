@@ -25,6 +25,7 @@ type Metrics struct {
 	resyncs  prometheus.Counter
 	policy   *prometheus.GaugeVec
 	accepted prometheus.Gauge
+	plan     prometheus.Gauge
 }
 
 // New registers the metrics. What can be counted by reason is there, at 0,
@@ -49,12 +50,14 @@ func New(r prometheus.Registerer, index *queue.Index) *Metrics {
 			Help: "1 for a key of the policy ConfigMap that cannot be used; the last valid policy is in force."}, []string{"key"}),
 		accepted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_accepted",
 			Help: "1 while the policy ConfigMap is in force as it is, 0 while an older policy or none is."}),
+		plan: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "plan_accepted",
+			Help: "1 while the hub's ClusterPlan is gone by, 0 while there is none or it is refused."}),
 	}
 	m.attempts.WithLabelValues("Succeeded", "")
 	for _, reason := range v1alpha1.FailureReasons() {
 		m.attempts.WithLabelValues("Failed", string(reason))
 	}
-	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.policy, m.accepted,
+	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.policy, m.accepted, m.plan,
 		&queueCollector{index: index})
 	return m
 }
@@ -75,6 +78,14 @@ func (m *Metrics) Policy(accepted bool, invalid []string) {
 	m.policy.Reset()
 	for _, key := range invalid {
 		m.policy.WithLabelValues(key).Set(1)
+	}
+}
+
+// Plan tells whether there is a ClusterPlan that is gone by.
+func (m *Metrics) Plan(accepted bool) {
+	m.plan.Set(0)
+	if accepted {
+		m.plan.Set(1)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -36,6 +37,7 @@ const (
 // Applied is what was last applied to an image: further fields that others have
 // set make it differ from the plan for good.
 type Applied struct {
+	UID types.UID
 	// Spec is the fingerprint of the planned spec.
 	Spec string
 	// Generation that the image had then.
@@ -56,7 +58,7 @@ func Next(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, applied *App
 	case there.DeletionTimestamp != nil:
 		return Leave, waiting("it is being deleted, and is made again when it is gone")
 	case equality.Semantic.DeepEqual(there.Spec, want.Spec),
-		applied != nil && applied.Spec == Fingerprint(want) && there.Generation <= applied.Generation:
+		applied != nil && applied.UID == there.UID && applied.Spec == Fingerprint(want) && there.Generation <= applied.Generation:
 		return Leave, Done()
 	default:
 		return Change, waiting("not changed yet")

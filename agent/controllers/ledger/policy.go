@@ -57,37 +57,57 @@ const (
 	reasonMissing  = "Missing"
 )
 
-// reading is what the policy ConfigMap said, and what is in force after it.
+// reading is what the policy ConfigMap said, and what is in force after it and
+// after the plan.
 type reading struct {
 	policy   *policy.Policy // nil: none was ever valid
-	accepted bool           // policy is what the ConfigMap says
+	accepted bool           // policy is what the ConfigMap says, or would if there were one
+	store    bool           // policy is to be stored, as the last valid one
 	reason   string
 	message  string
 	errs     []policy.KeyError
 	version  string
 	uid      types.UID
+
+	fault   string // what is wrong with the ConfigMap
+	ignored string // which of its keys are ignored
+	about   *corev1.ConfigMap
+	plan    planReading
 }
 
-// readPolicy reads the ConfigMap. Where it is missing or wrong, the last good
-// policy, which is kept in the ledger, stays in force.
-func (r *Reconciler) readPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
-	p, err := r.askPolicy(ctx, ledger)
-	if err == nil {
-		r.Policy.begin(p.policy)
+// readPolicies reads the plan and the ConfigMap, and works out what holds.
+func (r *Reconciler) readPolicies(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
+	plan, err := r.readPlan(ctx, ledger)
+	if err != nil {
+		return reading{}, err
 	}
-	return p, err
+	own, err := r.askPolicy(ctx, ledger, plan.policy != nil)
+	if err != nil {
+		return reading{}, err
+	}
+	p := r.underPlan(own, plan, statusOf(ledger))
+	if p.reason == reasonInvalid && (acceptedReason(ledger) != reasonInvalid || acceptedMessage(ledger) != p.message) {
+		r.Events.Eventf(p.about, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", p.message)
+	}
+	r.Policy.begin(p.policy)
+	return p, nil
 }
 
-func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
+// askPolicy reads the ConfigMap. Where it is missing or wrong, the last good
+// policy, which is kept in the ledger, stays in force. planned: there is a
+// policy of the hub's, which holds alone where there is no ConfigMap.
+func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger, planned bool) (reading, error) {
+	st := statusOf(ledger)
 	var last *policy.Policy
-	if ledger.Status != nil && len(ledger.Status.Policy) > 0 {
-		if p, _, errs := policy.Parse(ledger.Status.Policy); len(errs) == 0 {
+	if len(st.Policy) > 0 {
+		if p, _, errs := policy.Parse(st.Policy); len(errs) == 0 {
 			last = &p
 		}
 	}
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
-	if err == nil && older(cm, ledger) {
+	missed := planned && apierrors.IsNotFound(err) && st.PolicyVersion != ""
+	if missed || (err == nil && older(cm, ledger)) {
 		err = r.Live.Get(ctx, r.PolicyKey, cm)
 	}
 	if apierrors.IsNotFound(err) {
@@ -104,18 +124,18 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger)
 		for i, e := range errs {
 			texts[i] = e.Error()
 		}
-		message := fmt.Sprintf("ConfigMap %s is not used: %s.%s", r.PolicyKey, strings.Join(texts, "; "), inForce(last))
-		if acceptedReason(ledger) != reasonInvalid || acceptedMessage(ledger) != message {
-			r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", message)
-		}
-		return reading{policy: last, reason: reasonInvalid, message: message, errs: errs}, nil
+		fault := fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, strings.Join(texts, "; "))
+		return reading{policy: last, reason: reasonInvalid, message: fault + inForce(last), fault: fault, errs: errs, about: cm}, nil
 	}
-	message := "in force"
+	ignored := ""
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		message = fmt.Sprintf("in force; keys that this agent does not know are ignored: %s (it knows %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
+		ignored = fmt.Sprintf("; keys that this agent does not know are ignored: %s (it knows %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
 	}
-	return reading{policy: &parsed, accepted: true, reason: reasonAccepted, message: message, version: cm.ResourceVersion, uid: cm.UID}, nil
+	return reading{
+		policy: &parsed, accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignored: ignored,
+		version: cm.ResourceVersion, uid: cm.UID,
+	}, nil
 }
 
 // older tells that the cache shows a policy from before the one that the ledger
@@ -160,10 +180,13 @@ func (p reading) invalidKeys() []string {
 
 // describe writes the policy in force and the conditions into the ledger.
 func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
-	if p.accepted {
+	if p.store {
 		st.Policy = p.policy.Data()
+	}
+	if p.accepted {
 		st.PolicyVersion, st.PolicyUID = p.version, p.uid
 	}
+	p.plan.acknowledge(st)
 	set := func(t string, holds bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if holds {
@@ -172,6 +195,7 @@ func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: t, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
 	}
 	set(v1alpha1.ConditionPolicyAccepted, p.accepted, p.reason, p.message)
+	set(v1alpha1.ConditionPlanAccepted, p.plan.accepted != nil, p.plan.reason, p.plan.message)
 	if over := len(st.Slots) - int(p.budget()); over > 0 {
 		set(v1alpha1.ConditionWithinBudget, false, "OverBudget", fmt.Sprintf("%d imports run and the policy allows %d: none is stopped, and none starts until it fits", len(st.Slots), p.budget()))
 	} else {

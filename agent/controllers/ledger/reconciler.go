@@ -19,9 +19,11 @@ import (
 	"k8s.io/client-go/tools/events"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
@@ -34,6 +36,7 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers/status,verbs=update
 // +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
@@ -49,6 +52,10 @@ type Reconciler struct {
 	Kinds   *kinds.Served
 	Metrics *metrics.Metrics
 	Policy  *Policy
+	// Mailbox reads the ClusterPlan; it may show an older one.
+	Mailbox cache.Cache
+	// Cluster tells which cluster a plan must be for.
+	Cluster *identity.Cluster
 	// RefreshQueued has all images that wait in the queue looked at again, and
 	// some others.
 	RefreshQueued func(ctx context.Context, others ...v1alpha1.ImageKey)
@@ -64,6 +71,12 @@ type Reconciler struct {
 	created map[string]time.Time
 	// last is the ledger as it was last read or written here.
 	last atomic.Pointer[v1alpha1.SyncLedger]
+	// planServed: the kind is, and is watched.
+	planServed atomic.Bool
+	// own is the last valid policy ConfigMap that was read here, and settled the
+	// plan that was last found live not to be gone by. Only Reconcile touches them.
+	own     ownPolicy
+	settled settledPlan
 }
 
 // Reconcile takes the ledger one step further.
@@ -79,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	policy, err := r.readPolicy(ctx, ledger)
+	policy, err := r.readPolicies(ctx, ledger)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -186,6 +199,7 @@ func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p r
 func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 	r.Metrics.Ledger(len(step.Slots), step.Budget)
 	r.Metrics.Policy(p.accepted, p.invalidKeys())
+	r.Metrics.Plan(p.plan.accepted != nil)
 	for _, slot := range step.Released {
 		delete(r.created, queue.DataVolumeKey(slot))
 	}

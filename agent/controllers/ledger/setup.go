@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -63,6 +64,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
+	r.Kinds.WhenServed(plan.Kind, func(context.Context) error {
+		r.planServed.Store(true)
+		if err := c.Watch(source.Kind(r.Mailbox, client.Object(&v1alpha1.ClusterPlan{}), ledger)); err != nil {
+			return err
+		}
+		r.Poke()
+		return nil
+	})
 	r.Kinds.WhenServed(image.DataVolumeKind, func(ctx context.Context) error {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, func(o client.Object) []string {
 			if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {

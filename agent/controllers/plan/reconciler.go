@@ -1,0 +1,299 @@
+// Package plan makes the VMDiskImages that the ClusterPlan names. What is to be
+// done about each is decided by package agent/plan.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers,verbs=get;list;watch
+
+// FieldOwner of what the plan says about an image.
+const FieldOwner = client.FieldOwner("ot-plan")
+
+const (
+	// absentDelay is the wait before an image is tried again for which its
+	// namespace, or room in it, is missing: nothing tells the agent when it comes.
+	absentDelay = 5 * time.Second
+	// rejectedDelay is the wait before an image is tried again that the API server
+	// has refused: what heals it is most likely another plan, which is tried at
+	// once.
+	rejectedDelay = 5 * time.Minute
+	// changedDelay is the wait before an image is looked at again that somebody
+	// changed meanwhile.
+	changedDelay = 100 * time.Millisecond
+)
+
+// Reconciler carries out what the plan says about images.
+type Reconciler struct {
+	client.Client
+	// Live reads from the API server, past the cache.
+	Live client.Reader
+	// Mailbox reads the ClusterPlan.
+	Mailbox cache.Cache
+	Kinds   *kinds.Served
+	Cluster *identity.Cluster
+	// Results is told what became of each image.
+	Results *plan.Results
+	// Namespace of the agent, of its ClusterPlan and SyncLedger.
+	Namespace string
+
+	// served: the kind is, and is watched.
+	served atomic.Bool
+	// named are the images that the plan names, for events of others to be passed
+	// over.
+	named atomic.Pointer[map[plan.Key]bool]
+	// applied is what was last applied to images, and held those that are not to
+	// be tried again yet. Only Reconcile touches them, one at a time.
+	applied map[plan.Key]plan.Applied
+	held    map[plan.Key]hold
+}
+
+// hold keeps an image from being tried before its time, as long as nothing of it
+// has changed.
+type hold struct {
+	spec       string
+	uid        types.UID
+	generation int64
+	until      time.Time
+	answer     plan.Answer
+}
+
+func holdOf(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, until time.Time, answer plan.Answer) hold {
+	h := hold{spec: plan.Fingerprint(want), until: until, answer: answer}
+	if there != nil {
+		h.uid, h.generation = there.UID, there.Generation
+	}
+	return h
+}
+
+// Reconcile goes through the whole plan. It stops at the first answer that is
+// none, for the images behind would wait for theirs as long.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	p, verdict, err := r.read(ctx)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case p == nil:
+		r.begin(nil)
+		r.Results.Set(nil)
+		return ctrl.Result{}, nil
+	case !verdict.Accepted:
+		return ctrl.Result{}, nil // what was done under the last plan stays as it is
+	}
+	r.begin(p.Spec.Images)
+	pass := pass{Reconciler: r, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
+	before := r.Results.Get()
+	for i := range p.Spec.Images {
+		want := &p.Spec.Images[i]
+		if err == nil {
+			err = pass.do(ctx, want)
+		} else if last, known := before[plan.KeyOf(want)]; known {
+			pass.items[plan.KeyOf(want)] = last
+		} else {
+			pass.items[plan.KeyOf(want)] = plan.Refused(want, err).Report
+		}
+	}
+	r.Results.Set(pass.items)
+	return ctrl.Result{RequeueAfter: pass.wait}, err
+}
+
+// read returns the plan, nil for none, and whether it may be gone by.
+func (r *Reconciler) read(ctx context.Context) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+	p := &v1alpha1.ClusterPlan{}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
+	if err := r.Mailbox.Get(ctx, key, p); apierrors.IsNotFound(err) {
+		return nil, plan.Verdict{}, nil
+	} else if err != nil {
+		return nil, plan.Verdict{}, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
+	}
+	ledger := &v1alpha1.SyncLedger{}
+	key.Name = v1alpha1.LedgerName
+	if err := r.Get(ctx, key, ledger); client.IgnoreNotFound(err) != nil {
+		return nil, plan.Verdict{}, fmt.Errorf("reading SyncLedger %s: %w", key, err)
+	}
+	own, err := r.Cluster.UID(ctx)
+	if err != nil {
+		return nil, plan.Verdict{}, err
+	}
+	var acknowledged *v1alpha1.PlanVersion
+	if ledger.Status != nil {
+		acknowledged = ledger.Status.Plan
+	}
+	return p, plan.Judge(p.Spec, own, acknowledged), nil
+}
+
+// begin notes what the plan names, and forgets what it does not name any more.
+func (r *Reconciler) begin(images []v1alpha1.PlannedImage) {
+	named := make(map[plan.Key]bool, len(images))
+	for i := range images {
+		named[plan.KeyOf(&images[i])] = true
+	}
+	r.named.Store(&named)
+	unnamed := func(key plan.Key) bool { return !named[key] }
+	maps.DeleteFunc(r.held, func(key plan.Key, _ hold) bool { return unnamed(key) })
+	maps.DeleteFunc(r.applied, func(key plan.Key, _ plan.Applied) bool { return unnamed(key) })
+}
+
+// pass is one way through the plan.
+type pass struct {
+	*Reconciler
+	now   time.Time
+	items map[plan.Key]v1alpha1.PlanItemReport
+	// absent are the namespaces in which nothing can be made.
+	absent map[string]plan.Answer
+	wait   time.Duration
+}
+
+func (p *pass) within(d time.Duration) {
+	if p.wait == 0 || d < p.wait {
+		p.wait = d
+	}
+}
+
+// do takes one image as far as it gets. An error is one of asking, not the API
+// server's judgement.
+func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
+	key := plan.KeyOf(want)
+	there, err := p.look(ctx, p.Client, want)
+	if err != nil {
+		return err
+	}
+	action, report := p.next(want, there)
+	if action == plan.Leave {
+		p.items[key] = report
+		return nil
+	}
+	if answer, absent := p.absent[want.Namespace]; absent {
+		p.refused(want, there, answer)
+		return nil
+	}
+	if h, held := p.held[key]; held && h == holdOf(want, there, h.until, h.answer) && p.now.Before(h.until) {
+		p.items[key] = h.answer.Report
+		p.within(h.until.Sub(p.now))
+		return nil
+	}
+	delete(p.held, key)
+	if action == plan.Create {
+		err = p.Create(ctx, plan.New(want), FieldOwner)
+		if apierrors.IsAlreadyExists(err) { // the cache does not show it yet: whose it is, a live read tells
+			action, err = plan.Change, nil
+		}
+	}
+	if err == nil && action == plan.Change {
+		report, err = p.change(ctx, want)
+	} else if err == nil {
+		report = plan.Done()
+	}
+	switch {
+	case err == nil:
+		p.items[key] = report
+		return nil
+	case apierrors.IsConflict(err):
+		p.items[key] = plan.Refused(want, err).Report
+		p.within(changedDelay)
+		return nil
+	}
+	answer := plan.Refused(want, err)
+	p.refused(want, there, answer)
+	if answer.Transient {
+		return fmt.Errorf("making VMDiskImage %s/%s as the plan says: %w", want.Namespace, want.Name, err)
+	}
+	return nil
+}
+
+// refused notes an image that the API server does not take.
+func (p *pass) refused(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, answer plan.Answer) {
+	key := plan.KeyOf(want)
+	p.items[key] = answer.Report
+	if answer.Transient {
+		return
+	}
+	if answer.Namespace {
+		p.absent[want.Namespace] = answer
+	}
+	wait := absentDelay
+	if answer.Report.State == v1alpha1.PlanItemRejected {
+		wait = rejectedDelay
+	}
+	p.held[key] = holdOf(want, there, p.now.Add(wait), answer)
+	p.within(wait)
+}
+
+func (p *pass) next(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (plan.Action, v1alpha1.PlanItemReport) {
+	var last *plan.Applied
+	if applied, known := p.applied[plan.KeyOf(want)]; known {
+		last = &applied
+	}
+	return plan.Next(want, there, last)
+}
+
+// look returns the image of a planned one's name, nil for none.
+func (p *pass) look(ctx context.Context, from client.Reader, want *v1alpha1.PlannedImage) (*v1alpha1.VMDiskImage, error) {
+	img := &v1alpha1.VMDiskImage{}
+	err := from.Get(ctx, types.NamespacedName{Namespace: want.Namespace, Name: want.Name}, img)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading VMDiskImage %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	return img, nil
+}
+
+// change applies what the plan says to an image that is there, if it is one of
+// the plan's: what is looked at is read live, and what is written names it.
+func (p *pass) change(ctx context.Context, want *v1alpha1.PlannedImage) (v1alpha1.PlanItemReport, error) {
+	there, err := p.look(ctx, p.Live, want)
+	if err != nil {
+		return v1alpha1.PlanItemReport{}, err
+	}
+	action, report := p.next(want, there)
+	switch {
+	case action == plan.Create: // gone meanwhile
+		p.within(changedDelay)
+		return report, nil
+	case action == plan.Leave:
+		return report, nil
+	}
+	// An image is created with its fields, not applied, so that it is never
+	// somebody else's. The field owner's former rights become those of an apply,
+	// or what the plan no longer says would stay.
+	owned, err := csaupgrade.UpgradeManagedFieldsPatch(there, sets.New(string(FieldOwner)), string(FieldOwner))
+	if err != nil {
+		return report, fmt.Errorf("reading who owns the fields of VMDiskImage %s/%s: %w", want.Namespace, want.Name, err)
+	}
+	if owned != nil {
+		if err := p.Patch(ctx, there, client.RawPatch(types.JSONPatchType, owned), FieldOwner); err != nil {
+			return report, err
+		}
+	}
+	configuration, err := plan.Configuration(want, there)
+	if err != nil {
+		return report, err
+	}
+	if err := p.Apply(ctx, client.ApplyConfigurationFromUnstructured(configuration), FieldOwner, client.ForceOwnership); err != nil {
+		return report, err
+	}
+	p.applied[plan.KeyOf(want)] = plan.Applied{UID: there.UID, Spec: plan.Fingerprint(want), Generation: configuration.GetGeneration()}
+	return plan.Done(), nil
+}

@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"context"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Setup adds the controller to a manager. There is one request, for the one
+// plan.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.applied = map[plan.Key]plan.Applied{}
+	r.held = map[plan.Key]hold{}
+	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}}}
+	whole := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	served := reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		if !r.served.Load() {
+			return reconcile.Result{}, nil // the kind is taken up with an event for what there is
+		}
+		return r.Reconcile(ctx, request)
+	})
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("plan").
+		Watches(&v1alpha1.VMDiskImage{}, whole, builder.WithPredicates(r.changesOfNamed())).
+		Watches(&v1alpha1.SyncLedger{}, whole, builder.WithPredicates(acknowledgements())).
+		Build(served)
+	if err != nil {
+		return err
+	}
+	r.Kinds.WhenServed(plan.Kind, func(context.Context) error {
+		r.served.Store(true)
+		return c.Watch(source.Kind(r.Mailbox, client.Object(&v1alpha1.ClusterPlan{}), whole))
+	})
+	return nil
+}
+
+// changesOfNamed are the events by which an image can come to differ from the
+// plan, of the images that the plan names.
+func (r *Reconciler) changesOfNamed() predicate.Predicate {
+	named := func(o client.Object) bool {
+		names := r.named.Load()
+		return names != nil && (*names)[plan.Key{Namespace: o.GetNamespace(), Name: o.GetName()}]
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return named(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return named(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := e.ObjectOld, e.ObjectNew
+			return named(after) && (before.GetUID() != after.GetUID() || before.GetGeneration() != after.GetGeneration() ||
+				!maps.Equal(before.GetLabels(), after.GetLabels()) || (before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil))
+		},
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// acknowledgements are the events by which another plan may be gone by.
+func acknowledgements() predicate.Predicate {
+	version := func(o client.Object) v1alpha1.PlanVersion {
+		if ledger, is := o.(*v1alpha1.SyncLedger); is && ledger.Status != nil && ledger.Status.Plan != nil {
+			return *ledger.Status.Plan
+		}
+		return v1alpha1.PlanVersion{}
+	}
+	return predicate.Funcs{
+		UpdateFunc:  func(e event.UpdateEvent) bool { return version(e.ObjectOld) != version(e.ObjectNew) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}

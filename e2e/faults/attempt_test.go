@@ -55,8 +55,10 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestAttemptTimeout: without a backoff, the image waits for its next slot already
+// while that of its last attempt is being freed, and nothing happens after that.
 func TestAttemptTimeout(t *testing.T) {
-	place.SetPolicy(t, policy("attemptTimeout", "2s"))
+	place.SetPolicy(t, policy("attemptTimeout", "2s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
 	history := observed(t)
 	img := place.Image(home(t), "image", "/hang/a")
 	place.Create(t, img)

@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		r.tell(ctx, policy, step)
 		result, err := r.act(ctx, step, found)
-		if err != nil || !freesMore(view) {
+		if err != nil || !freesMore(view) && len(step.Released) == 0 {
 			return result, err
 		}
 		// The answer to the write is the ledger as a live read would show it, and
@@ -126,7 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // freesMore tells whether a slot that has just been marked as ended can be freed
-// by a further step.
+// by a further step. So can one that was freed be given to the image that had it,
+// which is no candidate while it does; no event would tell of that.
 func freesMore(v queue.View) bool {
 	return v.Ledger != nil && slices.ContainsFunc(v.Ledger.Slots, func(slot v1alpha1.Slot) bool {
 		return !slot.Ended && v.Facts[queue.DataVolumeKey(slot)].Free()

@@ -48,6 +48,9 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"CustomResourceDefinition syncledgers.pelotech.ot",
 		"CustomResourceDefinition vmdiskimages.pelotech.ot",
+		"CustomResourceDefinition clusterplans.pelotech.ot",
+		"CustomResourceDefinition clusterreports.pelotech.ot",
+		"CustomResourceDefinition transfergrants.pelotech.ot",
 		"ServiceAccount ot-system/ot-agent",
 		"ClusterRole ot-agent",
 		"ClusterRoleBinding ot-agent",
@@ -80,6 +83,29 @@ func TestAgentChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy, whoever writes it")
 }
 
+func TestAgentChartLeavesTheMailboxToTheHubs(t *testing.T) {
+	keys := render(t, "ot-system", map[string]any{"crds": map[string]any{"mailbox": false}}).keys()
+	assert.Contains(t, keys, "CustomResourceDefinition vmdiskimages.pelotech.ot")
+	for _, mailbox := range []string{"clusterplans", "clusterreports", "transfergrants"} {
+		assert.NotContains(t, keys, "CustomResourceDefinition "+mailbox+".pelotech.ot")
+	}
+}
+
+func TestAgentChartMakesTheHubsAccount(t *testing.T) {
+	rendered := render(t, "ot-system", map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
+	require.Contains(t, rendered, "ServiceAccount ot-system/ot-hub")
+	subjects, _, err := unstructured.NestedSlice(rendered["RoleBinding ot-system/ot-hub"].Object, "subjects")
+	require.NoError(t, err)
+	assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-hub", "namespace": "ot-system"}}, subjects)
+	rules, _, err := unstructured.NestedSlice(rendered["Role ot-system/ot-hub"].Object, "rules")
+	require.NoError(t, err)
+	assert.Equal(t, []any{
+		map[string]any{"apiGroups": []any{"pelotech.ot"}, "resources": []any{"clusterplans", "transfergrants"}, "verbs": []any{"get", "list", "watch", "create", "update", "delete"}},
+		map[string]any{"apiGroups": []any{"pelotech.ot"}, "resources": []any{"clusterreports"}, "verbs": []any{"get", "list", "watch"}},
+		map[string]any{"apiGroups": []any{""}, "resources": []any{"serviceaccounts/token"}, "resourceNames": []any{"ot-hub"}, "verbs": []any{"create"}},
+	}, rules, "the mailbox, its own token, and nothing else")
+}
+
 func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
 	kept := 0
 	for key, object := range render(t, "ot-system", nil) {
@@ -88,7 +114,7 @@ func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
 			kept++
 		}
 	}
-	assert.Equal(t, 3, kept)
+	assert.Equal(t, 6, kept)
 }
 
 func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {

@@ -27,14 +27,20 @@ func TestRights(t *testing.T) {
 		verbs                                         []string
 	}{
 		{"it follows images", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"get", "list", "watch", "patch"}},
+		{"it makes what the plan names", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"create"}},
+		{"it reads the plan", true, "pelotech.ot", "clusterplans", "", agent.Namespace, "", []string{"get", "list", "watch"}},
+		{"it knows which cluster this is", true, "", "namespaces", "", "", "kube-system", []string{"get"}},
 		{"it makes imports", true, "cdi.kubevirt.io", "datavolumes", "", "anywhere", "", []string{"get", "list", "watch", "create", "delete"}},
 		{"it keeps the ledger", true, "pelotech.ot", "syncledgers", "status", agent.Namespace, "", []string{"update"}},
 
-		{"images are people's", false, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"create", "update", "delete", "deletecollection"}},
+		{"images are people's", false, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"update", "delete", "deletecollection"}},
 		{"the ledger outlives it", false, "pelotech.ot", "syncledgers", "", agent.Namespace, "default", []string{"update", "patch", "delete", "deletecollection"}},
 		{"one ledger", false, "pelotech.ot", "syncledgers", "", "anywhere", "", []string{"get", "list", "watch", "create", "update", "delete"}},
 		{"one ledger", false, "pelotech.ot", "syncledgers", "status", "anywhere", "", []string{"update", "patch"}},
 		{"the policy is people's", false, "", "configmaps", "", agent.PolicyNamespace, agent.PolicyName, []string{"create", "update", "patch", "delete"}},
+		{"the plan is the hub's", false, "pelotech.ot", "clusterplans", "", agent.Namespace, "default", []string{"create", "update", "patch", "delete"}},
+		{"plans of others", false, "pelotech.ot", "clusterplans", "", "anywhere", "", []string{"get", "list", "watch"}},
+		{"namespaces are people's", false, "", "namespaces", "", "", "anywhere", []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
 		{"nobody's secrets in bulk", false, "", "secrets", "", "anywhere", "", []string{"list", "watch", "create", "update", "patch", "delete"}},
 		{"nobody's settings in bulk", false, "", "configmaps", "", "anywhere", "", []string{"list", "watch", "create", "update", "patch", "delete"}},
 		{"Pods are CDI's", false, "", "pods", "", "anywhere", "", []string{"create", "update", "patch", "delete", "deletecollection"}},

@@ -4,15 +4,16 @@ package controlplane
 
 import (
 	"fmt"
+	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes a client configuration, its certificates included, as
-// a kubeconfig file that only its owner can read.
-func WriteKubeconfig(cfg *rest.Config, path string) error {
+// Kubeconfig is a client configuration, its certificates included, as a
+// kubeconfig.
+func Kubeconfig(cfg *rest.Config) ([]byte, error) {
 	const name = "default"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{
@@ -32,7 +33,20 @@ func WriteKubeconfig(cfg *rest.Config, path string) error {
 	}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("making a kubeconfig of %s: %w", cfg.Host, err)
+	}
+	return text, nil
+}
+
+// WriteKubeconfig writes the same to a file that only its owner can read.
+func WriteKubeconfig(cfg *rest.Config, path string) error {
+	text, err := Kubeconfig(cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig of %s to %s: %w", cfg.Host, path, err)
 	}
 	return nil

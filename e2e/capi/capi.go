@@ -1,0 +1,57 @@
+// Package capi makes Clusters of Cluster API, as its controllers leave them:
+// the object, and a Secret with an administrator's kubeconfig. The controllers
+// themselves do not run.
+package capi
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+const module = "sigs.k8s.io/cluster-api"
+
+// InstallCRD installs the definition of Cluster.
+func InstallCRD(ctx context.Context, cfg *rest.Config) error {
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("finding module %s: %w", module, err)
+	}
+	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+		Paths:              []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")},
+		ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+	})
+	if err != nil {
+		return fmt.Errorf("installing Cluster API's Cluster: %w", err)
+	}
+	return nil
+}
+
+// Create makes a Cluster, and the Secret with its kubeconfig.
+func Create(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, kubeconfig []byte) error {
+	if err := c.Create(ctx, cluster); err != nil {
+		return fmt.Errorf("creating Cluster %s: %w", cluster.Name, err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cluster.Namespace, Name: cluster.Name + "-kubeconfig",
+			Labels: map[string]string{clusterv1.ClusterNameLabel: cluster.Name},
+		},
+		Type: clusterv1.ClusterSecretType,
+		Data: map[string][]byte{"value": kubeconfig},
+	}
+	if err := c.Create(ctx, secret); err != nil {
+		return fmt.Errorf("creating the kubeconfig of Cluster %s: %w", cluster.Name, err)
+	}
+	return nil
+}

@@ -8,6 +8,9 @@ const (
 	// LabelMember on a Secret in the hub's namespace: its key kubeconfig reaches
 	// the member of that name, and the hub makes the MemberCluster.
 	LabelMember = "pelotech.ot/member"
+	// LabelDiscovered stands on a MemberCluster that the hub made of a Secret or of
+	// a Cluster, and with which it goes. Its value says which: secret, cluster-api.
+	LabelDiscovered = "pelotech.ot/discovered"
 	// LabelPolicyPreview on a ConfigMap beside the fleet's policy: the hub answers
 	// in AnnotationPreview what it would change, and applies nothing.
 	LabelPolicyPreview = "pelotech.ot/policy-preview"

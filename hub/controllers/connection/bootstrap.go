@@ -1,0 +1,188 @@
+package connection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+// Account is the hub's ServiceAccount in a member, its Role and its RoleBinding.
+const Account = "ot-hub"
+
+// missingError is something that is not there yet, in the words of who is to
+// make it.
+type missingError string
+
+func (e missingError) Error() string { return string(e) }
+
+// rights of the hub in a member, in the agent's namespace.
+func rights() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
+		},
+		{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"},
+			Verbs: []string{"get", "list", "watch"},
+		},
+		{
+			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{Account},
+			Verbs: []string{"create"},
+		},
+	}
+}
+
+var mapper = func() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	m.Add(rbacv1.SchemeGroupVersion.WithKind("Role"), meta.RESTScopeNamespace)
+	m.Add(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), meta.RESTScopeNamespace)
+	return m
+}()
+
+// adminKubeconfig is the one that Cluster API keeps beside its Cluster.
+func (k *keeper) adminKubeconfig(ctx context.Context, member *v1alpha1.MemberCluster) ([]byte, error) {
+	ref := member.Spec.Connection.ClusterAPI
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name + "-kubeconfig"}
+	secret := &corev1.Secret{}
+	switch err := k.live.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, missingError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
+	}
+	// The key is Cluster API's.
+	if len(secret.Data["value"]) == 0 {
+		return nil, missingError(fmt.Sprintf("Secret %s has no key value: is it Cluster API's?", key))
+	}
+	return secret.Data["value"], nil
+}
+
+// issueAsAdmin makes what the hub needs in the member and asks for a token.
+func (k *keeper) issueAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*token, error) {
+	c, done, err := k.dial(admin)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	namespace := member.Spec.AgentNamespace
+	switch err := c.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{}); {
+	case apierrors.IsNotFound(err):
+		return nil, missingError(fmt.Sprintf("there is no namespace %s in the member: install ot-agent's chart there, or correct spec.agentNamespace", namespace))
+	case err != nil:
+		return nil, fmt.Errorf("reading namespace %s in member %s: %w", namespace, member.Name, err)
+	}
+	if err := makeAccount(ctx, c, namespace); err != nil {
+		return nil, fmt.Errorf("making the hub's account in member %s: %w", member.Name, err)
+	}
+	return k.issue(ctx, c, admin, namespace)
+}
+
+// issueWith asks for a token with the one in a kubeconfig.
+func (k *keeper) issueWith(ctx context.Context, kubeconfig []byte, namespace string) (*token, error) {
+	c, done, err := k.dial(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return k.issue(ctx, c, kubeconfig, namespace)
+}
+
+func (k *keeper) issue(ctx context.Context, c client.Client, kubeconfig []byte, namespace string) (*token, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Account}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(k.TokenLife / time.Second))}}
+	sent := time.Now()
+	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", namespace, Account, err)
+	}
+	life := k.TokenLife
+	if given := request.Spec.ExpirationSeconds; given != nil {
+		life = time.Duration(*given) * time.Second
+	}
+	next, err := withToken(kubeconfig, request.Status.Token)
+	if err != nil {
+		return nil, err
+	}
+	return &token{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(life)}, nil
+}
+
+func (k *keeper) dial(kubeconfig []byte) (client.Client, func(), error) {
+	cfg, _, err := members.ParseKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, nil, missingError(err.Error())
+	}
+	c, done, err := members.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
+	if err != nil {
+		return nil, nil, missingError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
+	}
+	return c, done, nil
+}
+
+// makeAccount makes the ServiceAccount and what it may do, or corrects it.
+func makeAccount(ctx context.Context, c client.Client, namespace string) error {
+	where := metav1.ObjectMeta{Namespace: namespace, Name: Account, Labels: map[string]string{managedBy: manager}}
+	key := client.ObjectKey{Namespace: namespace, Name: Account}
+
+	account := &corev1.ServiceAccount{}
+	if err := c.Get(ctx, key, account); err != nil {
+		if err := createMissing(ctx, c, err, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
+			return err
+		}
+	}
+	role := &rbacv1.Role{}
+	if err := c.Get(ctx, key, role); err != nil {
+		if err := createMissing(ctx, c, err, &rbacv1.Role{ObjectMeta: where, Rules: rights()}); err != nil {
+			return err
+		}
+	} else if !equality.Semantic.DeepEqual(role.Rules, rights()) {
+		role.Rules = rights()
+		if err := c.Update(ctx, role); err != nil {
+			return fmt.Errorf("correcting Role %s: %w", key, err)
+		}
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: Account}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: Account}}
+	binding := &rbacv1.RoleBinding{}
+	if err := c.Get(ctx, key, binding); err != nil {
+		return createMissing(ctx, c, err, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
+	}
+	if binding.RoleRef != ref {
+		return missingError(fmt.Sprintf("RoleBinding %s in the member is for %s %s, which cannot be changed: delete it", key, binding.RoleRef.Kind, binding.RoleRef.Name))
+	}
+	if !equality.Semantic.DeepEqual(binding.Subjects, subjects) {
+		binding.Subjects = subjects
+		if err := c.Update(ctx, binding); err != nil {
+			return fmt.Errorf("correcting RoleBinding %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// createMissing creates what a read has not found; any other error of the read
+// stays one.
+func createMissing(ctx context.Context, c client.Client, read error, obj client.Object) error {
+	if !apierrors.IsNotFound(read) {
+		return fmt.Errorf("reading %T %s: %w", obj, client.ObjectKeyFromObject(obj), read)
+	}
+	if err := c.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating %T %s: %w", obj, client.ObjectKeyFromObject(obj), err)
+	}
+	return nil
+}

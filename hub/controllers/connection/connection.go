@@ -1,0 +1,214 @@
+// Package connection gives the members' provider what it needs to reach each
+// MemberCluster, and looks after the credentials of those that Cluster API made.
+package connection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=secrets,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options of both controllers. What is zero has the default.
+type Options struct {
+	// Namespace of the hub.
+	Namespace string
+	Members   *members.Provider
+	// TokenLife is what a member's API server is asked for; it may give less. By
+	// default 12 h.
+	TokenLife time.Duration
+	// RenewAfter is the age at which a token is renewed; by default two thirds of
+	// its life.
+	RenewAfter time.Duration
+	// RetryRefused is the time between two uses of Cluster API's kubeconfig for a
+	// token that the member refuses; by default 1 min.
+	RetryRefused time.Duration
+	// RetryFailed is how soon what failed in a member is tried again; by default
+	// 10 s.
+	RetryFailed time.Duration
+	// RequestTimeout ends a request to a member; by default 10 s.
+	RequestTimeout time.Duration
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.TokenLife, 12 * time.Hour},
+		{&o.RetryRefused, time.Minute},
+		{&o.RetryFailed, 10 * time.Second},
+		{&o.RequestTimeout, 10 * time.Second},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+}
+
+// secretIndex finds the MemberClusters that are reached by a Secret.
+const secretIndex = "connection.secret"
+
+// tokenKey of the Secrets that are made here: each holds a whole kubeconfig.
+const tokenKey = "kubeconfig"
+
+// TokenSecret is the name of the Secret with a member's token.
+func TokenSecret(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
+
+// ByObject keeps in memory the Secrets of the hub's namespace and no others,
+// and of those not Helm's, which hold whole charts.
+func ByObject(namespace string) map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {
+			Namespaces: map[string]cache.Config{namespace: {}},
+			Field:      fields.OneTermNotEqualSelector("type", "helm.sh/release.v1"),
+		},
+	}
+}
+
+// Setup adds both controllers to the hub's own manager.
+func Setup(mgr ctrl.Manager, o Options) error {
+	o.setDefaults()
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndex, func(obj client.Object) []string {
+		name, _ := secretOf(obj.(*v1alpha1.MemberCluster))
+		return []string{name}
+	}); err != nil {
+		return err
+	}
+	ofSecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
+		return membersOf(ctx, mgr.GetClient(), secret)
+	})
+	c := &connector{Options: o, client: mgr.GetClient()}
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("connection").
+		For(&v1alpha1.MemberCluster{}).
+		Watches(&corev1.Secret{}, ofSecret).
+		// Every replica relays, so every replica connects.
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		Complete(c); err != nil {
+		return fmt.Errorf("the connections' controller: %w", err)
+	}
+
+	k := &keeper{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	// The channel is buffered: a hook of the provider must not block, and what does
+	// not fit is seen when the member is tried again.
+	states := make(chan event.GenericEvent, 4096)
+	o.Members.OnChange(func(name string) {
+		member := &v1alpha1.MemberCluster{}
+		member.Name = name
+		select {
+		case states <- event.GenericEvent{Object: member}:
+		default:
+		}
+	})
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("credentials").
+		For(&v1alpha1.MemberCluster{}).
+		Watches(&corev1.Secret{}, ofSecret).
+		WatchesRawSource(source.Channel(states, &handler.EnqueueRequestForObject{})).
+		// Members that hang take a worker each until their requests time out.
+		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
+		Complete(k); err != nil {
+		return fmt.Errorf("the credentials' controller: %w", err)
+	}
+	return nil
+}
+
+// secretOf is the Secret in the hub's namespace that reaches a member.
+func secretOf(member *v1alpha1.MemberCluster) (name, key string) {
+	if ref := member.Spec.Connection.KubeconfigSecretRef; ref != nil {
+		key = ref.Key
+		if key == "" {
+			key = tokenKey
+		}
+		return ref.Name, key
+	}
+	return TokenSecret(member.Name), tokenKey
+}
+
+func membersOf(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
+	var list v1alpha1.MemberClusterList
+	if err := reader.List(ctx, &list, client.MatchingFields{secretIndex: secret.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Looking for the MemberClusters of a Secret", "secret", secret.GetName())
+		return nil
+	}
+	for _, member := range list.Items {
+		all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: member.Name}})
+	}
+	return all
+}
+
+// connector tells the provider how members are reached.
+type connector struct {
+	Options
+	client client.Client
+}
+
+func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	member := &v1alpha1.MemberCluster{}
+	switch err := c.client.Get(ctx, request.NamespacedName, member); {
+	case apierrors.IsNotFound(err):
+		c.Members.Remove(request.Name)
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
+	}
+	// While the finalizer is there, somebody cleans up in the member.
+	if !member.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
+		c.Members.Remove(member.Name)
+		return reconcile.Result{}, nil
+	}
+
+	name, key := secretOf(member)
+	secret := &corev1.Secret{}
+	switch err := c.client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, secret); {
+	case apierrors.IsNotFound(err):
+		if member.Spec.Connection.ClusterAPI == nil {
+			c.fail(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
+		}
+		// Else the credentials' controller makes it, and says what keeps it from that.
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading Secret %s/%s of MemberCluster %s: %w", c.Namespace, name, member.Name, err)
+	}
+	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
+		c.fail(member, "Secret %s/%s is not for this Cluster and namespace of the agent: waiting for the hub to make another token", c.Namespace, name)
+		return reconcile.Result{}, nil
+	}
+	if len(secret.Data[key]) == 0 {
+		c.fail(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
+		return reconcile.Result{}, nil
+	}
+	cfg, version, err := members.ParseKubeconfig(secret.Data[key])
+	if err != nil {
+		c.fail(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
+		return reconcile.Result{}, nil
+	}
+	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: member.Spec.AgentNamespace, Version: version})
+	return reconcile.Result{}, nil
+}
+
+func (c *connector) fail(member *v1alpha1.MemberCluster, format string, args ...any) {
+	c.Members.Fail(member.Name, v1alpha1.ReasonCredentials, fmt.Sprintf(format, args...))
+}

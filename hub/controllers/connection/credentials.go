@@ -1,0 +1,215 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+// Cluster API keeps the kubeconfig of a Cluster in a Secret beside it, in any
+// namespace. No narrower right than get on Secrets reaches it: its name is not
+// known beforehand. There is no list and no watch, so only a Secret whose name
+// is known can be read. The kubeconfig Secrets that people make are in the hub's
+// own namespace.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+// keeper makes and renews the token of members that Cluster API made. Only the
+// elected replica does.
+type keeper struct {
+	Options
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+}
+
+func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	// A member that hangs must not keep a worker for long.
+	ctx, cancel := context.WithTimeout(ctx, 3*k.RequestTimeout)
+	defer cancel()
+
+	secret, err := k.secret(ctx, request.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	member := &v1alpha1.MemberCluster{}
+	switch err := k.client.Get(ctx, request.NamespacedName, member); {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, k.remove(ctx, secret)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
+	}
+	if member.Spec.Connection.ClusterAPI == nil {
+		return reconcile.Result{}, k.remove(ctx, secret)
+	}
+	if !member.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	return k.keep(ctx, member, secret)
+}
+
+func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
+	if secret != nil && secret.Labels[managedBy] != manager {
+		k.Members.Fail(member.Name, v1alpha1.ReasonCredentials,
+			fmt.Sprintf("Secret %s/%s was not made by the hub, which needs that name for the member's token: rename or delete it", secret.Namespace, secret.Name))
+		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
+	}
+	token, known := tokenIn(secret, member)
+	if !known {
+		return k.bootstrap(ctx, member, secret, false)
+	}
+	state := k.Members.State(member.Name)
+	if state.Known && !state.Reachable {
+		if state.Reason == v1alpha1.ReasonUnauthorized {
+			if wait := token.issued.Add(k.RetryRefused).Sub(time.Now()); wait > 0 {
+				return reconcile.Result{RequeueAfter: wait}, nil
+			}
+			return k.bootstrap(ctx, member, secret, true)
+		}
+		if moved, err := k.follow(ctx, member, secret, token); moved || err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	due := token.renewal(k.RenewAfter)
+	if wait := time.Until(due); wait > 0 {
+		if state.Known && !state.Reachable {
+			wait = min(wait, k.RetryRefused)
+		}
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return k.renew(ctx, member, secret, token)
+}
+
+// bootstrap uses Cluster API's kubeconfig: at the beginning, and when the token
+// is refused.
+func (k *keeper) bootstrap(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, refused bool) (reconcile.Result, error) {
+	var missing missingError
+	admin, err := k.adminKubeconfig(ctx, member)
+	if err != nil && !errors.As(err, &missing) {
+		return reconcile.Result{}, err // the hub's API server does not tell
+	}
+	var next *token
+	if err == nil {
+		next, err = k.issueAsAdmin(ctx, member, admin)
+	}
+	if err == nil {
+		if err := k.write(ctx, member, secret, next); err != nil {
+			return reconcile.Result{}, err
+		}
+		if refused {
+			k.warn(member, "TokenRefused", "The member refused the hub's token; a new one was made with the kubeconfig of Cluster API")
+		} else {
+			k.events.Eventf(member, nil, corev1.EventTypeNormal, "TokenMade", "UseClusterAPI",
+				"A ServiceAccount for the hub was made with the kubeconfig of Cluster API, which is not used again while its token is valid")
+		}
+		return reconcile.Result{}, nil
+	}
+
+	reason, message := v1alpha1.ReasonCredentials, ""
+	if errors.As(err, &missing) {
+		message = missing.Error()
+	} else {
+		reason, message = members.Classify(err)
+	}
+	ctrl.LoggerFrom(ctx).Info("No token for the member", "reason", reason, "error", err.Error())
+	switch {
+	case refused:
+		k.warn(member, "TokenRefused", "The member refused the hub's token, and no new one could be made with the kubeconfig of Cluster API: %s", message)
+		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
+	case k.Members.State(member.Name).Reachable:
+		k.warn(member, "TokenLost", "Secret %s/%s with the hub's token is gone, and no new one could be made with the kubeconfig of Cluster API: %s",
+			k.Namespace, TokenSecret(member.Name), message)
+	default:
+		k.Members.Fail(member.Name, reason, message)
+	}
+	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
+}
+
+func (k *keeper) warn(member *v1alpha1.MemberCluster, reason, format string, args ...any) {
+	k.events.Eventf(member, nil, corev1.EventTypeWarning, reason, "UseClusterAPI", format, args...)
+}
+
+// follow takes over the address and the authority of the member's API server
+// where Cluster API knows others by now. It tells whether it does.
+func (k *keeper) follow(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *token) (bool, error) {
+	admin, err := k.adminKubeconfig(ctx, member)
+	if err != nil {
+		return false, nil // the state says already that the member is not reached
+	}
+	moved, err := withToken(admin, token.value)
+	if err != nil || string(moved) == string(secret.Data[tokenKey]) {
+		return false, nil
+	}
+	again := *token
+	again.kubeconfig = moved
+	if err := k.write(ctx, member, secret, &again); err != nil {
+		return false, err
+	}
+	k.events.Eventf(member, nil, corev1.EventTypeNormal, "AddressChanged", "Connect",
+		"Took over the API server's address and certificate authority from the kubeconfig of Cluster API")
+	return true, nil
+}
+
+// renew has the token ask for the next one.
+func (k *keeper) renew(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *token) (reconcile.Result, error) {
+	next, err := k.issueWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
+	if err == nil {
+		return reconcile.Result{}, k.write(ctx, member, secret, next)
+	}
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || members.NotThere(err) {
+		return k.bootstrap(ctx, member, secret, true)
+	}
+	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())
+	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
+}
+
+// secret is the one with the member's token; nil where there is none.
+func (k *keeper) secret(ctx context.Context, member string) (*corev1.Secret, error) {
+	key := types.NamespacedName{Namespace: k.Namespace, Name: TokenSecret(member)}
+	secret := &corev1.Secret{}
+	switch err := k.client.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s with the token of MemberCluster %s: %w", key, member, err)
+	}
+	return secret, nil
+}
+
+func (k *keeper) remove(ctx context.Context, secret *corev1.Secret) error {
+	if secret == nil || secret.Labels[managedBy] != manager {
+		return nil
+	}
+	if err := k.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Secret %s/%s with the token of a member that is gone: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+func (k *keeper) write(ctx context.Context, member *v1alpha1.MemberCluster, old *corev1.Secret, t *token) error {
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: TokenSecret(member.Name)}}
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	t.put(next, member)
+	verb, do := "creating", func() error { return k.client.Create(ctx, next) }
+	if old != nil {
+		verb, do = "updating", func() error { return k.client.Update(ctx, next) }
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("%s Secret %s/%s with the token of MemberCluster %s: %w", verb, next.Namespace, next.Name, member.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// What a Secret with a token says of it.
+const (
+	managedBy = "app.kubernetes.io/managed-by"
+	manager   = "ot-hub"
+
+	// annotationFor names the Cluster and the agent's namespace that it is for.
+	annotationFor     = "pelotech.ot/token-for"
+	annotationIssued  = "pelotech.ot/token-issued"
+	annotationExpires = "pelotech.ot/token-expires"
+)
+
+// token of the hub in a member. Its times are of the hub's clock: the life that
+// the member's API server gave it, counted from the sending of the request.
+type token struct {
+	kubeconfig []byte
+	value      string
+	issued     time.Time
+	expires    time.Time
+}
+
+func (t *token) renewal(after time.Duration) time.Time {
+	if after <= 0 {
+		after = t.expires.Sub(t.issued) * 2 / 3
+	}
+	return t.issued.Add(after)
+}
+
+func purpose(member *v1alpha1.MemberCluster) string {
+	ref := member.Spec.Connection.ClusterAPI
+	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
+}
+
+// fits tells whether a Secret was made for the Cluster that the MemberCluster
+// names by now.
+func fits(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
+	return secret.Labels[managedBy] == manager && secret.Annotations[annotationFor] == purpose(member)
+}
+
+// tokenIn reads a Secret; not known is also what somebody made unreadable.
+func tokenIn(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *token, known bool) {
+	if secret == nil || !fits(secret, member) {
+		return nil, false
+	}
+	t := &token{kubeconfig: secret.Data[tokenKey]}
+	var errs [3]error
+	t.issued, errs[0] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationIssued])
+	t.expires, errs[1] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationExpires])
+	t.value, errs[2] = tokenOf(t.kubeconfig)
+	return t, errors.Join(errs[:]...) == nil
+}
+
+func (t *token) put(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
+	metav1.SetMetaDataLabel(&secret.ObjectMeta, managedBy, manager)
+	for key, value := range map[string]string{
+		annotationFor:     purpose(member),
+		annotationIssued:  t.issued.UTC().Format(time.RFC3339Nano),
+		annotationExpires: t.expires.UTC().Format(time.RFC3339Nano),
+	} {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
+	}
+	// It goes with the MemberCluster, also where no hub runs by then.
+	secret.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
+	}}
+	secret.Data = map[string][]byte{tokenKey: t.kubeconfig}
+}
+
+// withToken is a kubeconfig for the same API server, and for a token in place of
+// the user that was in it.
+func withToken(kubeconfig []byte, value string) ([]byte, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return nil, errors.New("reading a kubeconfig: its current-context names no cluster in it")
+	}
+	const name = "member"
+	next := clientcmdapi.NewConfig()
+	next.Clusters[name] = config.Clusters[current.Cluster]
+	next.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: value}
+	next.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	next.CurrentContext = name
+	return clientcmd.Write(*next)
+}
+
+func tokenOf(kubeconfig []byte) (string, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	for _, user := range config.AuthInfos {
+		if user.Token != "" {
+			return user.Token, nil
+		}
+	}
+	return "", errors.New("reading a kubeconfig: there is no token in it")
+}

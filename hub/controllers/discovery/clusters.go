@@ -1,0 +1,119 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// clusters makes a MemberCluster of each Cluster of Cluster API that is chosen.
+type clusters struct {
+	Options
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+}
+
+func (c *clusters) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	// Live: what is read decides whether a MemberCluster goes, and the kind may not
+	// be served.
+	cluster := &clusterv1.Cluster{}
+	err := c.live.Get(ctx, request.NamespacedName, cluster)
+	gone := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	if err != nil && !gone {
+		return reconcile.Result{}, fmt.Errorf("reading Cluster %s: %w", request, err)
+	}
+	member, err := c.memberOf(ctx, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == asCluster
+
+	switch {
+	// A Cluster that is being deleted is a member until it is gone: that may take
+	// long, and its agent works on meanwhile.
+	case gone || !c.Clusters.Matches(labels.Set(cluster.Labels)):
+		if !ours {
+			return reconcile.Result{}, nil
+		}
+		ctrl.LoggerFrom(ctx).Info("The Cluster is gone, or is not chosen any more: deleting its MemberCluster", "member", member.Name)
+		return reconcile.Result{}, remove(ctx, c.client, member)
+	case member == nil:
+		return c.create(ctx, cluster)
+	case !ours:
+		return reconcile.Result{}, nil // people's, for the same Cluster
+	case !copyLabels(member, cluster.Labels):
+		return reconcile.Result{}, nil
+	}
+	if err := c.client.Update(ctx, member); err != nil {
+		return reconcile.Result{}, fmt.Errorf("copying the labels of Cluster %s to MemberCluster %s: %w", request, member.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// memberOf is the MemberCluster that is reached by a Cluster.
+func (c *clusters) memberOf(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
+	var all v1alpha1.MemberClusterList
+	if err := c.client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("listing MemberClusters: %w", err)
+	}
+	for i := range all.Items {
+		ref := all.Items[i].Spec.Connection.ClusterAPI
+		if ref != nil && ref.Namespace == cluster.Namespace && ref.Name == cluster.Name {
+			return &all.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// create takes the first name that is free. One worker does, so that two Clusters
+// of one name do not pass each other.
+func (c *clusters) create(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
+	if !cluster.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	connection := v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: cluster.Namespace, Name: cluster.Name}}
+	for _, name := range namesFor(cluster.Namespace, cluster.Name) {
+		member := newMember(name, asCluster, connection, cluster.Labels)
+		switch err := c.client.Create(ctx, member); {
+		case apierrors.IsAlreadyExists(err):
+			// It may be its own, that the cache does not show yet.
+			same, err := c.isFor(ctx, name, cluster)
+			if err != nil || same {
+				return reconcile.Result{RequeueAfter: time.Second}, err
+			}
+			continue
+		case err != nil:
+			return reconcile.Result{}, fmt.Errorf("creating MemberCluster %s of Cluster %s/%s: %w", name, cluster.Namespace, cluster.Name, err)
+		}
+		if name != cluster.Name {
+			c.events.Eventf(cluster, nil, corev1.EventTypeNormal, "NameTaken", "Discover",
+				"The cluster is member %s of the fleet: its own name is taken, or none that a MemberCluster can have", name)
+		}
+		return reconcile.Result{}, nil
+	}
+	c.events.Eventf(cluster, nil, corev1.EventTypeWarning, "NameTaken", "Discover", "Every name that the cluster could have as a member is taken: make a MemberCluster for it")
+	return reconcile.Result{RequeueAfter: time.Minute}, nil
+}
+
+func (c *clusters) isFor(ctx context.Context, name string, cluster *clusterv1.Cluster) (bool, error) {
+	member := &v1alpha1.MemberCluster{}
+	if err := c.live.Get(ctx, types.NamespacedName{Name: name}, member); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	ref := member.Spec.Connection.ClusterAPI
+	return ref != nil && ref.Namespace == cluster.Namespace && ref.Name == cluster.Name, nil
+}

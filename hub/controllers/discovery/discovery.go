@@ -1,0 +1,131 @@
+// Package discovery makes MemberClusters of what shows that a cluster is there:
+// labelled kubeconfig Secrets, and Clusters of Cluster API. What it made goes
+// with what it was made of; what people made it leaves alone.
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options of discovery. What is zero has the default.
+type Options struct {
+	// Namespace of the hub, whose labelled Secrets are members.
+	Namespace string
+	// Clusters of Cluster API that are members; with nil it is not looked at.
+	Clusters labels.Selector
+	// Grace is how long a labelled Secret may be gone before its MemberCluster
+	// goes: there are tools that replace a Secret by deleting it. By default 1 min.
+	Grace time.Duration
+	// Poll is how often is asked whether Cluster API is served by now; by default
+	// 1 min.
+	Poll time.Duration
+}
+
+// Setup adds discovery to the hub's own manager; the elected replica discovers.
+func Setup(mgr ctrl.Manager, o Options) error {
+	if o.Grace <= 0 {
+		o.Grace = time.Minute
+	}
+	if o.Poll <= 0 {
+		o.Poll = time.Minute
+	}
+	s := &secrets{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"), missing: map[string]time.Time{}}
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("discovery-secret").
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.ofSecret)).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofMember)).
+		Complete(s); err != nil {
+		return fmt.Errorf("the controller that discovers Secrets: %w", err)
+	}
+	if o.Clusters == nil {
+		return nil
+	}
+	c := &clusters{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	built, err := ctrl.NewControllerManagedBy(mgr).
+		Named("discovery-cluster").
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofClusterMember)).
+		Build(c)
+	if err != nil {
+		return fmt.Errorf("the controller that discovers Clusters: %w", err)
+	}
+	// Cluster API may be installed after the hub.
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		err := wait.PollUntilContextCancel(ctx, o.Poll, true, func(ctx context.Context) (bool, error) {
+			if _, err := mgr.GetRESTMapper().RESTMapping(clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind(), clusterv1.GroupVersion.Version); err != nil {
+				if !meta.IsNoMatchError(err) {
+					ctrl.LoggerFrom(ctx).Error(err, "Asking whether Cluster API is served")
+				}
+				return false, nil
+			}
+			var each handler.TypedEventHandler[*clusterv1.Cluster, reconcile.Request] = &handler.TypedEnqueueRequestForObject[*clusterv1.Cluster]{}
+			return true, built.Watch(source.Kind(mgr.GetCache(), &clusterv1.Cluster{}, each))
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}))
+}
+
+// discovered as, as the value of v1alpha1.LabelDiscovered.
+const (
+	asSecret  = "secret"
+	asCluster = "cluster-api"
+)
+
+func ofMember(_ context.Context, member client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member.GetName()}}}
+}
+
+func ofClusterMember(_ context.Context, obj client.Object) []reconcile.Request {
+	member := obj.(*v1alpha1.MemberCluster)
+	ref := member.Spec.Connection.ClusterAPI
+	if ref == nil || member.Labels[v1alpha1.LabelDiscovered] != asCluster {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
+}
+
+func remove(ctx context.Context, c client.Client, member *v1alpha1.MemberCluster) error {
+	if !member.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := c.Delete(ctx, member, client.Preconditions{UID: &member.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting MemberCluster %s, whose origin is gone: %w", member.Name, err)
+	}
+	return nil
+}
+
+func newMember(name, as string, connection v1alpha1.MemberConnection, origin map[string]string) *v1alpha1.MemberCluster {
+	member := &v1alpha1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.MemberClusterSpec{Connection: connection},
+	}
+	copyLabels(member, origin)
+	metav1.SetMetaDataLabel(&member.ObjectMeta, v1alpha1.LabelDiscovered, as)
+	return member
+}

@@ -1,0 +1,85 @@
+package discovery
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// annotationCopied remembers which labels were copied, and with which value: so
+// that those which people set are told from them.
+const annotationCopied = "pelotech.ot/copied-labels"
+
+// owners are labels by which deployment tools find what is theirs. Copied, they
+// would have such a tool prune a MemberCluster that it does not know.
+var owners = []string{
+	"app.kubernetes.io/", "helm.sh/", "argocd.argoproj.io/",
+	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "objectset.rio.cattle.io/",
+}
+
+func copied(key string) bool {
+	if key == v1alpha1.LabelMember || key == v1alpha1.LabelDiscovered {
+		return false
+	}
+	for _, prefix := range owners {
+		if strings.HasPrefix(key, prefix) {
+			return false
+		}
+	}
+	return true
+}
+
+// mergeLabels brings labels of the origin into those of a MemberCluster. record
+// is what was copied before; the new record comes back. A label that people have
+// changed, removed or set before stays as they want it.
+func mergeLabels(current, record, origin map[string]string) (labels, next map[string]string) {
+	labels, next = maps.Clone(current), map[string]string{}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for key, value := range origin {
+		if !copied(key) {
+			continue
+		}
+		now, is := current[key]
+		before, was := record[key]
+		switch {
+		case was && is && now == before, !was && !is:
+			labels[key], next[key] = value, value
+		case was:
+			next[key] = before
+		}
+	}
+	for key, before := range record {
+		if _, still := origin[key]; still && copied(key) {
+			continue
+		}
+		if now, is := current[key]; is && now == before {
+			delete(labels, key)
+		}
+	}
+	return labels, next
+}
+
+// copyLabels tells whether it changed anything.
+func copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
+	record := map[string]string{}
+	text := member.Annotations[annotationCopied]
+	// What somebody made unreadable counts as nothing copied: no label is lost.
+	_ = json.Unmarshal([]byte(text), &record)
+	labels, next := mergeLabels(member.Labels, record, origin)
+	encoded, err := json.Marshal(next)
+	if err != nil {
+		return false // a map of strings always encodes
+	}
+	if maps.Equal(labels, member.Labels) && (string(encoded) == text || len(next) == 0 && text == "") {
+		return false
+	}
+	member.Labels = labels
+	metav1.SetMetaDataAnnotation(&member.ObjectMeta, annotationCopied, string(encoded))
+	return true
+}

@@ -1,0 +1,141 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// secrets makes a MemberCluster of each labelled Secret. A request names the
+// member, not the Secret: two Secrets may claim one name.
+type secrets struct {
+	Options
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+
+	// missing is since when there is no Secret of a member. One worker uses it.
+	missing map[string]time.Time
+}
+
+func (s *secrets) ofSecret(_ context.Context, secret client.Object) []reconcile.Request {
+	name := secret.GetLabels()[v1alpha1.LabelMember]
+	if name == "" || secret.GetNamespace() != s.Namespace {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+}
+
+func (s *secrets) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	of, err := claims(ctx, s.client, s.Namespace, request.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	member := &v1alpha1.MemberCluster{}
+	switch err := s.client.Get(ctx, request.NamespacedName, member); {
+	case apierrors.IsNotFound(err):
+		member = nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
+	}
+	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == asSecret
+	if len(of) == 0 {
+		if !ours {
+			delete(s.missing, request.Name)
+			return reconcile.Result{}, nil
+		}
+		return s.outlive(ctx, member)
+	}
+	delete(s.missing, request.Name)
+
+	secret := of[0]
+	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
+	for _, other := range of[1:] {
+		s.warn(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
+	}
+	switch {
+	case member == nil:
+		return reconcile.Result{}, s.create(ctx, request.Name, ref, &secret)
+	case !ours:
+		if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || now.Name != secret.Name {
+			s.warn(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
+		}
+		return reconcile.Result{}, nil
+	}
+	changed := copyLabels(member, secret.Labels)
+	if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || *now != *ref {
+		member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
+		changed = true
+	}
+	if !changed {
+		return reconcile.Result{}, nil
+	}
+	if err := s.client.Update(ctx, member); err != nil {
+		return reconcile.Result{}, fmt.Errorf("updating MemberCluster %s from Secret %s/%s: %w", member.Name, secret.Namespace, secret.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// outlive lets a MemberCluster be without its Secret for a while.
+func (s *secrets) outlive(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
+	since, known := s.missing[member.Name]
+	if !known {
+		since = time.Now()
+		s.missing[member.Name] = since
+	}
+	if left := s.Grace - time.Since(since); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	// Only a live read may decide what cannot be taken back.
+	of, err := claims(ctx, s.live, s.Namespace, member.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if len(of) > 0 {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	delete(s.missing, member.Name)
+	ctrl.LoggerFrom(ctx).Info("The Secret of the member is gone: deleting its MemberCluster", "member", member.Name)
+	return reconcile.Result{}, remove(ctx, s.client, member)
+}
+
+func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *corev1.Secret) error {
+	member := newMember(name, asSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
+	switch err := s.client.Create(ctx, member); {
+	case apierrors.IsInvalid(err):
+		s.warn(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("creating MemberCluster %s of Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+func (s *secrets) warn(secret *corev1.Secret, reason, format string, args ...any) {
+	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
+}
+
+// claims are the Secrets that are labelled with a member's name, the oldest first.
+func claims(ctx context.Context, reader client.Reader, namespace, member string) ([]corev1.Secret, error) {
+	var list corev1.SecretList
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelMember: member}); err != nil {
+		return nil, fmt.Errorf("listing the Secrets of member %s in namespace %s: %w", member, namespace, err)
+	}
+	of := slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !s.DeletionTimestamp.IsZero() })
+	slices.SortFunc(of, func(a, b corev1.Secret) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return of, nil
+}

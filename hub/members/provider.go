@@ -1,0 +1,392 @@
+// Package members holds the hub's connections to its member clusters, as a
+// provider of multicluster-runtime. Each member is looked after by a goroutine
+// of its own with a timeout on everything it does: one that hangs holds up
+// nobody but itself.
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Options of a Provider. What is zero has the default.
+type Options struct {
+	// RequestTimeout ends a request to a member; by default 10 s.
+	RequestTimeout time.Duration
+	// ProbeInterval is how often a member is asked whether it still answers; by
+	// default 10 s.
+	ProbeInterval time.Duration
+	// ProbeTimeout is how long it may take to answer; by default 5 s.
+	ProbeTimeout time.Duration
+	// SyncTimeout is how long reading the mailbox for the first time may take; by
+	// default 30 s.
+	SyncTimeout time.Duration
+	UserAgent   string
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.RequestTimeout, 10 * time.Second},
+		{&o.ProbeInterval, 10 * time.Second},
+		{&o.ProbeTimeout, 5 * time.Second},
+		{&o.SyncTimeout, 30 * time.Second},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "ot-hub"
+	}
+}
+
+// Target says how a member is reached.
+type Target struct {
+	// Config may have a bearer token; other files and plugins it must not need.
+	Config *rest.Config
+	// Namespace of the member's agent: nothing is read or watched outside it.
+	Namespace string
+	// Version differs where Config does, but for the bearer token: a new token is
+	// taken up by the connection that is there, all else is a new connection.
+	Version string
+}
+
+// State is what is known of the connection to a member.
+type State struct {
+	// Known is false as long as no attempt to reach it has come to an end.
+	Known     bool
+	Reachable bool
+	// Reason is one of those of v1alpha1.ConditionReachable.
+	Reason string
+	// Message says what to do; it is the same for the same cause.
+	Message string
+	// Since is when Reachable or Reason has become what it is.
+	Since time.Time
+}
+
+// Member is a member that is connected and whose mailbox is being watched.
+// GetCache reads what was seen last; GetClient reads and writes past the cache,
+// and each of its requests ends in time.
+type Member struct {
+	cluster.Cluster
+	// Namespace of the agent.
+	Namespace string
+}
+
+type index struct {
+	object  client.Object
+	field   string
+	extract client.IndexerFunc
+}
+
+// entry is what the Provider knows of one member.
+type entry struct {
+	name   string
+	target Target
+	token  atomic.Pointer[string]
+	// nudge asks for a probe, or for an attempt, at once.
+	nudge  chan struct{}
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	state   State
+	engaged *Member
+}
+
+// Provider gives multicluster-runtime the members that can be reached.
+//
+// The library's own clusters.Clusters is not used: it removes by name whatever
+// has taken the place of a cluster that ended, so that a re-connection may end
+// the new connection, and it can engage one at a time.
+//
+// It is no multicluster.ProviderRunnable on purpose: the library would run it
+// in the elected replica only. Add what Runnable returns to the manager.
+type Provider struct {
+	options Options
+
+	mu      sync.Mutex
+	ctx     context.Context // of Runnable; nil before it runs
+	aware   multicluster.Aware
+	entries map[string]*entry
+	// ending are the connections that were replaced or removed and have not ended.
+	ending  map[string]chan struct{}
+	indexes []index
+	hooks   []func(string)
+}
+
+var _ multicluster.Provider = (*Provider)(nil)
+
+// New returns a Provider without members.
+func New(o Options) *Provider {
+	o.setDefaults()
+	return &Provider{options: o, entries: map[string]*entry{}, ending: map[string]chan struct{}{}}
+}
+
+// Runnable connects and probes members for as long as it runs, in every replica.
+func (p *Provider) Runnable(aware multicluster.Aware) manager.Runnable {
+	return &runnable{provider: p, aware: aware}
+}
+
+type runnable struct {
+	provider *Provider
+	aware    multicluster.Aware
+}
+
+// NeedLeaderElection is false: every replica relays.
+func (r *runnable) NeedLeaderElection() bool { return false }
+
+// Start returns when ctx has ended and with it every connection.
+func (r *runnable) Start(ctx context.Context) error {
+	p := r.provider
+	p.mu.Lock()
+	if p.ctx != nil {
+		p.mu.Unlock()
+		return errors.New("starting the connections to members: they have been started already")
+	}
+	p.ctx, p.aware = ctx, r.aware
+	for _, e := range p.entries {
+		p.startLocked(e)
+	}
+	p.mu.Unlock()
+
+	<-ctx.Done()
+	p.mu.Lock()
+	var all []chan struct{}
+	for _, e := range p.entries {
+		if e.done != nil {
+			all = append(all, e.done)
+		}
+	}
+	for _, done := range p.ending {
+		all = append(all, done)
+	}
+	p.mu.Unlock()
+	for _, done := range all {
+		<-done
+	}
+	return nil
+}
+
+// OnChange has hook called when the State of a member has changed, and after
+// it was engaged or disengaged. Call it before the Provider runs. A hook must
+// not block.
+func (p *Provider) OnChange(hook func(name string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hooks = append(p.hooks, hook)
+}
+
+func (p *Provider) changed(name string) {
+	p.mu.Lock()
+	hooks := slices.Clone(p.hooks)
+	p.mu.Unlock()
+	for _, hook := range hooks {
+		hook(name)
+	}
+}
+
+// Set says how a member is reached from now on. It does not wait for anything.
+func (p *Provider) Set(name string, t Target) {
+	t.Config = rest.CopyConfig(t.Config)
+	token := t.Config.BearerToken
+	t.Config.BearerToken = ""
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[name]; e != nil && e.cancel != nil && e.target.Version == t.Version && e.target.Namespace == t.Namespace {
+		if *e.token.Load() != token {
+			e.token.Store(&token)
+			e.poke()
+		}
+		return
+	}
+	e := &entry{name: name, target: t, nudge: make(chan struct{}, 1), cancel: func() {}}
+	e.token.Store(&token)
+	if old := p.entries[name]; old != nil {
+		// What was true of the connection before is, until this one has come to an
+		// end of its first attempt: a rotation is no outage.
+		e.state = old.state
+		p.endLocked(old)
+	}
+	p.entries[name] = e
+	if p.ctx != nil {
+		p.startLocked(e)
+	}
+}
+
+// Fail says that a member cannot be reached for now, and why; what connection
+// there was ends.
+func (p *Provider) Fail(name, reason, message string) {
+	p.mu.Lock()
+	e := &entry{name: name}
+	if old := p.entries[name]; old != nil {
+		e.state = old.state
+		p.endLocked(old)
+	}
+	p.entries[name] = e
+	p.mu.Unlock()
+	p.settle(e, State{Known: true, Reason: reason, Message: message})
+}
+
+// Remove forgets a member.
+func (p *Provider) Remove(name string) {
+	p.mu.Lock()
+	e := p.entries[name]
+	if e != nil {
+		p.endLocked(e)
+		delete(p.entries, name)
+	}
+	p.mu.Unlock()
+	if e != nil {
+		p.changed(name)
+	}
+}
+
+// State of the connection to a member.
+func (p *Provider) State(name string) State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[name]; e != nil {
+		return e.state
+	}
+	return State{}
+}
+
+// Member returns one that is connected; else the error is
+// multicluster.ErrClusterNotFound.
+func (p *Provider) Member(name string) (*Member, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[name]; e != nil && e.engaged != nil {
+		return e.engaged, nil
+	}
+	return nil, fmt.Errorf("member %s is not connected: %w", name, multicluster.ErrClusterNotFound)
+}
+
+// Get is Member, for multicluster-runtime.
+func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluster.Cluster, error) {
+	m, err := p.Member(name.String())
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// IndexField indexes a field in all members, those to come included.
+func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	p.mu.Lock()
+	p.indexes = append(p.indexes, index{object, field, extract})
+	var engaged []*entry
+	for _, e := range p.entries {
+		if e.engaged != nil {
+			engaged = append(engaged, e)
+		}
+	}
+	p.mu.Unlock()
+	var errs []error
+	for _, e := range engaged {
+		if err := e.engaged.GetFieldIndexer().IndexField(ctx, object, field, extract); err != nil {
+			errs = append(errs, fmt.Errorf("indexing field %s of %T in member %s: %w", field, object, e.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *entry) poke() {
+	select {
+	case e.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// startLocked lets the goroutine of a member begin after the one before it has
+// ended: an old connection must not be engaged over a newer one.
+func (p *Provider) startLocked(e *entry) {
+	if e.cancel == nil {
+		return // it cannot be reached, as Fail has said
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	e.cancel, e.done = cancel, make(chan struct{})
+	before := p.ending[e.name]
+	delete(p.ending, e.name)
+	go func() {
+		defer close(e.done)
+		defer cancel()
+		if before != nil {
+			<-before
+		}
+		p.look(ctx, e)
+	}()
+}
+
+// endLocked ends the goroutine of a member and does not wait for it.
+func (p *Provider) endLocked(e *entry) {
+	e.engaged = nil
+	if e.done == nil {
+		return
+	}
+	e.cancel()
+	done := e.done
+	p.ending[e.name] = done
+	go func() {
+		<-done
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.ending[e.name] == done {
+			delete(p.ending, e.name)
+		}
+	}()
+}
+
+// settle notes the state of a member unless another connection has taken the
+// place of this one, and tells those who want to know.
+func (p *Provider) settle(e *entry, s State) {
+	p.mu.Lock()
+	if p.entries[e.name] != e {
+		p.mu.Unlock()
+		return
+	}
+	s.Since = e.state.Since
+	if e.state.Known != s.Known || e.state.Reachable != s.Reachable || e.state.Reason != s.Reason {
+		s.Since = time.Now()
+	}
+	same := e.state == s
+	e.state = s
+	p.mu.Unlock()
+	if !same {
+		p.changed(e.name)
+	}
+}
+
+// engage makes a member known, or unknown again with nil.
+func (p *Provider) engage(e *entry, m *Member) {
+	p.mu.Lock()
+	same := p.entries[e.name] != e || e.engaged == m
+	if !same {
+		e.engaged = m
+	}
+	p.mu.Unlock()
+	if !same && m == nil {
+		p.changed(e.name)
+	}
+}
+
+func connected() State {
+	return State{Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected, Message: "connected"}
+}

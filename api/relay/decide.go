@@ -94,14 +94,10 @@ func decidePage(l look) verdict {
 	return write
 }
 
-// unlisted tells the pages on the hub that no root lists.
-func unlisted(onHub []string, listed ...map[string]bool) (names []string) {
+// unlisted tells which of the pages on the hub a root does not list.
+func unlisted(onHub []string, lists map[string]bool) (names []string) {
 	for _, name := range onHub {
-		kept := false
-		for _, l := range listed {
-			kept = kept || l[name]
-		}
-		if !kept {
+		if !lists[name] {
 			names = append(names, name)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,16 +85,6 @@ func (r Relay) Up(ctx context.Context, known types.UID) (Up, error) {
 type report struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
-}
-
-func (r report) lists() map[string]bool { return listed(r.root) }
-
-func listed(root *v1alpha1.ClusterReport) map[string]bool {
-	names := map[string]bool{v1alpha1.MailboxName: true}
-	for _, ref := range root.Root.Pages {
-		names[ref.Name] = true
-	}
-	return names
 }
 
 // report reads root and pages. They may be shared with a cache.
@@ -204,24 +196,24 @@ func (r Relay) page(ctx context.Context, source report, name string, copies map[
 	return v == write, nil
 }
 
-// sweep deletes the pages on the hub that the root does not list. One that is
-// there because another relay carries a newer root just now is listed by the root
-// that is in the member by now.
+// sweep deletes the pages on the hub that the root does not list. It does so only
+// while that root is the newest: a page may be there because another relay
+// carries a newer one just now, or has carried it and its root.
 func (r Relay) sweep(ctx context.Context, source report, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
-	lists := source.lists()
-	r.Seen.keep(reports.name, func(name string) bool { return lists[name] })
-	names := make([]string, 0, len(copies))
-	for name := range copies {
-		names = append(names, name)
+	lists := map[string]bool{v1alpha1.MailboxName: true}
+	for _, ref := range source.root.Root.Pages {
+		lists[ref.Name] = true
 	}
-	if len(unlisted(names, lists)) == 0 {
+	r.Seen.keep(reports.name, func(name string) bool { return lists[name] })
+	names := unlisted(slices.Sorted(maps.Keys(copies)), lists)
+	if len(names) == 0 {
 		return 0, nil
 	}
 	root, found, err := get(ctx, r.Member.Live, reports, r.Member, inMember, v1alpha1.MailboxName)
-	if err != nil || !found || root.Root == nil || root.ClusterUID != source.root.ClusterUID {
+	if err != nil || !found || stampOf(root) != stampOf(source.root) {
 		return 0, err
 	}
-	for _, name := range unlisted(names, lists, listed(root)) {
+	for _, name := range names {
 		at := copies[name]
 		page := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Hub.Namespace, Name: name}}
 		err := r.Hub.Live.Delete(ctx, page, client.Preconditions{UID: &at.UID, ResourceVersion: ptr.To(at.ResourceVersion)})

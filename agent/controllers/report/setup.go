@@ -1,0 +1,98 @@
+package report
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Kind of a report. It may come to be served after the agent runs.
+var Kind = v1alpha1.GroupVersion.WithKind("ClusterReport")
+
+// longestWait between two tries: an API server that is back is to hear from the
+// agent within a heartbeat or so.
+const longestWait = 5 * time.Second
+
+// Poke has what became of the plan looked at again. It never blocks: one poke
+// that is not taken yet stands for all.
+func (r *Reconciler) Poke() {
+	select {
+	case r.pokes <- event.GenericEvent{}:
+	default:
+	}
+}
+
+// Setup adds the controller to a manager. There is one request, for the whole
+// report, an interval after the first of the events that ask for it.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.bootID = string(uuid.NewUUID())
+	r.pokes = make(chan event.GenericEvent, 1)
+	r.stored = map[string]*record{}
+	r.news = news{images: map[types.NamespacedName]struct{}{}, doubts: map[string]string{}, versions: map[string]string{}}
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("report").
+		Watches(&v1alpha1.VMDiskImage{}, r.handler(func(o client.Object) bool {
+			r.news.image(client.ObjectKeyFromObject(o))
+			return true
+		})).
+		Watches(&v1alpha1.SyncLedger{}, r.handler(func(client.Object) bool { return true })).
+		WatchesRawSource(source.Channel(r.pokes, r.handler(func(client.Object) bool { return true }))).
+		WithOptions(controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](r.Interval, max(r.Interval, longestWait))}).
+		Build(r)
+	if err != nil {
+		return err
+	}
+	r.Kinds.WhenServed(Kind, func(context.Context) error {
+		own := &metav1.PartialObjectMetadata{}
+		own.SetGroupVersionKind(Kind)
+		if err := c.Watch(source.Kind(r.Mailbox, client.Object(own), r.ownHandler())); err != nil {
+			return err
+		}
+		r.served.Store(true)
+		r.Poke()
+		return nil
+	})
+	return nil
+}
+
+func (r *Reconciler) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}}
+}
+
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// handler asks for a report after an interval, where an event is a reason to.
+func (r *Reconciler) handler(matters func(client.Object) bool) handler.EventHandler {
+	enqueue := func(o client.Object, q requests) {
+		if matters(o) {
+			q.AddAfter(r.request(), r.Interval)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc:  func(_ context.Context, e event.CreateEvent, q requests) { enqueue(e.Object, q) },
+		UpdateFunc:  func(_ context.Context, e event.UpdateEvent, q requests) { enqueue(e.ObjectNew, q) },
+		DeleteFunc:  func(_ context.Context, e event.DeleteEvent, q requests) { enqueue(e.Object, q) },
+		GenericFunc: func(_ context.Context, e event.GenericEvent, q requests) { enqueue(e.Object, q) },
+	}
+}
+
+// ownHandler has those of the report's objects read again that somebody else has
+// written or deleted.
+func (r *Reconciler) ownHandler() handler.EventHandler {
+	changed := r.handler(func(o client.Object) bool { return r.news.object(o.GetName(), o.GetResourceVersion()) })
+	gone := r.handler(func(o client.Object) bool { return r.news.object(o.GetName(), "") })
+	return handler.Funcs{CreateFunc: changed.Create, UpdateFunc: changed.Update, DeleteFunc: gone.Delete}
+}

@@ -1,0 +1,47 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Report counts what the agent tells the hub. Create it with NewReport.
+type Report struct {
+	pages   prometheus.Gauge
+	omitted prometheus.Gauge
+	written prometheus.Gauge
+	writes  *prometheus.CounterVec
+}
+
+// Objects that a report consists of.
+const (
+	ReportRoot = "root"
+	ReportPage = "page"
+)
+
+// NewReport registers the metrics of a reporter.
+func NewReport(r prometheus.Registerer) *Report {
+	m := &Report{
+		pages:   prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "pages", Help: "Pages that the ClusterReport lists."}),
+		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that the pages of the ClusterReport have no room for."}),
+		written: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "last_write_timestamp_seconds",
+			Help: "When this agent last wrote the root of the ClusterReport; 0 where it never has, as one that does not lead."}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "report", Name: "writes_total",
+			Help: "Objects of the ClusterReport that were stored or deleted."}, []string{"object"}),
+	}
+	m.writes.WithLabelValues(ReportRoot)
+	m.writes.WithLabelValues(ReportPage)
+	r.MustRegister(m.pages, m.omitted, m.written, m.writes)
+	return m
+}
+
+// Wrote counts a write of a root or a page.
+func (m *Report) Wrote(object string) { m.writes.WithLabelValues(object).Inc() }
+
+// Root tells what the root that was written says.
+func (m *Report) Root(at time.Time, pages int, omitted int32) {
+	m.pages.Set(float64(pages))
+	m.omitted.Set(float64(omitted))
+	m.written.Set(float64(at.UnixMilli()) / 1000)
+}

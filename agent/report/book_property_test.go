@@ -1,0 +1,167 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// snapshot is all that a book says, page by page.
+func snapshot(b *Book) map[string][]v1alpha1.ReportedImage {
+	pages := map[string][]v1alpha1.ReportedImage{}
+	for _, page := range b.Pages() {
+		pages[page.Name] = b.Images(page.Name)
+	}
+	return pages
+}
+
+// Whatever happens, every image stands on exactly one page, as it is, the pages
+// keep their bounds, and the sums are those of the images.
+func TestBookHoldsEveryImageOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := New(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
+		images := map[Key]*v1alpha1.VMDiskImage{}
+		plan := map[Key]v1alpha1.PlanItemReport{}
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
+			from := rapid.IntRange(0, 400).Draw(t, "from")
+			n := rapid.SampledFrom([]int{1, 3, 60, 300}).Draw(t, "images")
+			switch rapid.SampledFrom([]string{"set", "set", "remove", "plan"}).Draw(t, "what") {
+			case "set":
+				message := strings.Repeat("m", rapid.SampledFrom([]int{0, 1000}).Draw(t, "message"))
+				url := strings.Repeat("\u4e16", rapid.SampledFrom([]int{1, 2000}).Draw(t, "url"))
+				for i := from; i < from+n; i++ {
+					img := testImage(i)
+					img.Status.Message, img.Spec.URL = message, url
+					img.Status.References.Count = int32(i % 3)
+					images[Key{Namespace: img.Namespace, Name: img.Name}] = img
+					b.Set(img)
+				}
+			case "remove":
+				for i := from; i < from+n; i++ {
+					key := Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}
+					delete(images, key)
+					b.Remove(key)
+				}
+			case "plan":
+				plan = map[Key]v1alpha1.PlanItemReport{}
+				for i := from; i < from+n; i++ {
+					plan[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: fmt.Sprint(i)}
+				}
+				b.SetPlan(plan)
+			}
+			check(t, b, images, plan)
+		}
+	})
+}
+
+func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport) {
+	want := map[Key]v1alpha1.ReportedImage{}
+	references := int32(0)
+	for key, img := range images {
+		want[key] = Image(img)
+		references += img.Status.References.Count
+	}
+	for key, result := range plan {
+		reported := want[key]
+		reported.Namespace, reported.Name, reported.Plan = key.Namespace, key.Name, &result
+		want[key] = reported
+	}
+	got := map[Key]v1alpha1.ReportedImage{}
+	for _, page := range b.Pages() {
+		reported := b.Images(page.Name)
+		require.Len(t, reported, int(page.Images))
+		require.LessOrEqual(t, len(reported), v1alpha1.MaxReportedImages)
+		require.Equal(t, page.Digest, Digest(reported))
+		size := 0
+		for i := range reported {
+			key := Key{Namespace: reported[i].Namespace, Name: reported[i].Name}
+			require.NotContains(t, got, key, "it is on two pages")
+			got[key] = reported[i]
+			_, bytes := sum(&reported[i])
+			size += bytes
+		}
+		require.LessOrEqual(t, size, maxBytes)
+	}
+	require.Equal(t, want, got)
+	totals := b.Totals()
+	require.Equal(t, int32(len(images)), totals.Images)
+	require.Equal(t, references, totals.References)
+	require.Zero(t, totals.Omitted)
+}
+
+// A change of one image is one of its page alone, and an agent that starts anew
+// sees the pages as the one before it did.
+func TestOneChangeOnePage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 1000).Draw(t, "images")
+		b := bookOf(n)
+		if gone := rapid.IntRange(0, n-1).Draw(t, "gone"); gone > 0 {
+			b.Pages()
+			for i := range gone {
+				b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n-1-i)})
+			}
+			n -= gone
+		}
+		before := snapshot(b)
+		img := testImage(rapid.IntRange(0, n-1).Draw(t, "changed"))
+		img.Status.Phase = v1alpha1.PhaseSyncing
+		b.Set(img)
+		after := snapshot(b)
+		var changed []string
+		for name := range after {
+			if !assert.ObjectsAreEqual(before[name], after[name]) {
+				changed = append(changed, name)
+			}
+		}
+		require.Len(t, before, len(after))
+		require.Len(t, changed, 1)
+
+		again := New(names(b))
+		for i := range n {
+			again.Set(testImage(i))
+		}
+		again.Set(img)
+		require.Equal(t, after, snapshot(again))
+	})
+}
+
+// An image that comes and goes at the edge of what a page holds does not have
+// the pages split and merged again and again.
+func TestNoFlutter(t *testing.T) {
+	for _, n := range []int{47, 48, 127, 128, 129, 256, 257} {
+		b := bookOf(n)
+		b.Set(testImage(n))
+		want := names(b)
+		for range 5 {
+			b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+			require.Equal(t, want, names(b), n)
+			b.Set(testImage(n))
+			require.Equal(t, want, names(b), n)
+		}
+	}
+}
+
+// What a change costs does not grow with the number of images.
+func BenchmarkOneChange(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			book := bookOf(n)
+			book.Pages()
+			img := testImage(1)
+			i := int32(0)
+			for b.Loop() {
+				i++
+				img.Status.Attempts = i
+				book.Set(img)
+				book.Pages()
+				book.Totals()
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func testImage(n int) *v1alpha1.VMDiskImage {
+	return &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "farm", Name: fmt.Sprintf("image-%d", n), UID: types.UID(fmt.Sprint(n)),
+			CreationTimestamp: metav1.Unix(int64(1000+n), 0),
+		},
+		Spec:   v1alpha1.VMDiskImageSpec{SourceType: v1alpha1.SourceHTTP, URL: fmt.Sprintf("https://images.example.com/%d", n)},
+		Status: v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseQueued},
+	}
+}
+
+func bookOf(images int, pages ...string) *Book {
+	b := New(pages)
+	for n := range images {
+		b.Set(testImage(n))
+	}
+	return b
+}
+
+func names(b *Book) (names []string) {
+	for _, page := range b.Pages() {
+		names = append(names, page.Name)
+	}
+	return names
+}
+
+func TestPagesOfFewImages(t *testing.T) {
+	assert.Empty(t, names(bookOf(0)))
+	assert.Equal(t, []string{"page"}, names(bookOf(1)))
+	assert.Equal(t, []string{"page"}, names(bookOf(128)))
+	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(129)))
+	assert.Len(t, names(bookOf(300)), 4)
+}
+
+// An agent that starts goes on with the pages that it finds.
+func TestPagesAreFoundAgain(t *testing.T) {
+	before := bookOf(1000)
+	want := before.Pages()
+	assert.Equal(t, want, bookOf(1000, names(before)...).Pages())
+
+	// 40 images are on two pages since they were more, and stay there only as long
+	// as they are not few.
+	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(60, "page-0", "page-1")))
+	assert.Equal(t, []string{"page"}, names(bookOf(40, "page-0", "page-1")))
+	// Names that are none of a page's, or of pages that overlap.
+	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
+}
+
+func TestSplitBySize(t *testing.T) {
+	b := New(nil)
+	for n := range 100 {
+		img := testImage(n)
+		img.Spec.URL += strings.Repeat("x", 2000)
+		img.Status.Message = strings.Repeat("y", 5000)
+		b.SetPlan(map[Key]v1alpha1.PlanItemReport{})
+		b.Set(img)
+	}
+	assert.Equal(t, []string{"page"}, names(b), "100 × 3.3 kB")
+	for n := range 100 {
+		img := testImage(n)
+		img.Spec.URL += strings.Repeat("\u00e9", 2000)
+		img.Status.Message = strings.Repeat("y", 5000)
+		b.Set(img)
+	}
+	assert.Equal(t, []string{"page-0", "page-1"}, names(b), "100 × 5.3 kB")
+}
+
+func TestMoreImagesThanThePagesHold(t *testing.T) {
+	const many = 40000
+	b := bookOf(many)
+	pages := b.Pages()
+	assert.LessOrEqual(t, len(pages), v1alpha1.MaxReportPages)
+	shown := int32(0)
+	for _, page := range pages {
+		assert.LessOrEqual(t, page.Images, int32(v1alpha1.MaxReportedImages))
+		shown += page.Images
+	}
+	totals := b.Totals()
+	assert.Equal(t, int32(many), totals.Images)
+	assert.Equal(t, int32(many), totals.Phases[v1alpha1.PhaseQueued])
+	assert.Equal(t, int32(many), shown+totals.Omitted)
+	assert.Greater(t, shown, int32(v1alpha1.MaxReportPages*v1alpha1.MaxReportedImages*95/100), "the pages are not used")
+	for n := many - 1; n >= 20000; n-- {
+		b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+	}
+	b.Pages()
+	assert.Zero(t, b.Totals().Omitted)
+	assert.Zero(t, bookOf(24000).totalsOfPages().Omitted)
+}
+
+func (b *Book) totalsOfPages() Totals {
+	b.Pages()
+	return b.Totals()
+}
+
+func TestPlannedImages(t *testing.T) {
+	b := New(nil)
+	there, missing := Key{Namespace: "farm", Name: "image-1"}, Key{Namespace: "farm", Name: "missing"}
+	b.Set(testImage(1))
+	b.SetPlan(map[Key]v1alpha1.PlanItemReport{
+		there:   {State: v1alpha1.PlanItemApplied},
+		missing: {State: v1alpha1.PlanItemRejected, Message: strings.Repeat("z", 2000)},
+	})
+	require.Equal(t, []string{"page"}, names(b))
+	images := b.Images("page")
+	require.Len(t, images, 2)
+	assert.Equal(t, v1alpha1.PlanItemApplied, images[0].Plan.State)
+	assert.Equal(t, "missing", images[1].Name)
+	assert.Empty(t, images[1].UID)
+	assert.Len(t, images[1].Plan.Message, maxMessage)
+	assert.Equal(t, int32(1), b.Totals().Images, "an image that is not there counts as none")
+
+	b.Remove(there)
+	images = b.Images("page")
+	require.Len(t, images, 2, "the plan still names it")
+	assert.Empty(t, images[0].UID)
+	b.SetPlan(nil)
+	assert.Empty(t, names(b))
+}
+
+func TestTotals(t *testing.T) {
+	b := New(nil)
+	oldest, younger, done := testImage(1), testImage(2), testImage(0)
+	done.Status.Phase = v1alpha1.PhaseSucceeded
+	done.Status.References.Count, younger.Status.References.Count = 2, 3
+	fresh := testImage(3)
+	fresh.Status.Phase = ""
+	for _, img := range []*v1alpha1.VMDiskImage{younger, done, fresh, oldest} {
+		b.Set(img)
+	}
+	want := Totals{
+		Images: 4, References: 5, OldestQueued: &oldest.CreationTimestamp,
+		Phases: map[v1alpha1.Phase]int32{v1alpha1.PhaseQueued: 2, v1alpha1.PhaseSucceeded: 1},
+	}
+	assert.Equal(t, want, b.totalsOfPages())
+	oldest.Status.Phase = v1alpha1.PhaseSyncing
+	b.Set(oldest)
+	assert.Equal(t, younger.CreationTimestamp.Unix(), b.totalsOfPages().OldestQueued.Unix())
+	younger.Status.Phase = v1alpha1.PhaseFailed
+	b.Set(younger)
+	assert.Nil(t, b.totalsOfPages().OldestQueued)
+}
+
+func TestRoot(t *testing.T) {
+	now := time.Unix(5000, 700_000_000)
+	v := View{Now: now, Heartbeat: 1500 * time.Millisecond, BootID: "boot", AgentVersion: "v1", Totals: bookOf(2).totalsOfPages()}
+	root := Root(v)
+	assert.True(t, root.NoLedger)
+	assert.Equal(t, int32(2), root.HeartbeatSeconds)
+	assert.Equal(t, int64(5000), root.ObservedAt.Unix())
+	assert.Equal(t, int32(2), root.Images)
+
+	v.Ledger = &v1alpha1.SyncLedger{Status: &v1alpha1.SyncLedgerStatus{
+		Budget: 4, Slots: make([]v1alpha1.Slot, 3), Policy: map[string]string{"concurrency": "4"},
+		Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7}, PlanPolicy: map[string]string{"concurrency": "5"}, PlanPolicySource: "fleet default",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionWithinBudget, Status: metav1.ConditionTrue}},
+	}}
+	root = Root(v)
+	assert.False(t, root.NoLedger)
+	assert.Equal(t, int32(4), root.Budget)
+	assert.Equal(t, int32(3), root.Slots)
+	assert.Equal(t, &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7}, root.Plan)
+	assert.Equal(t, "5", root.PlanPolicy["concurrency"])
+	assert.Equal(t, "fleet default", root.PlanPolicySource)
+	assert.Equal(t, "4", root.Policy["concurrency"])
+	assert.Len(t, root.Conditions, 1)
+
+	later := v
+	later.Now = now.Add(time.Hour)
+	assert.True(t, SameRoot(root, Root(later)))
+	later.BootID = "another"
+	assert.False(t, SameRoot(root, Root(later)))
+}

@@ -1,0 +1,101 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// maxMessage is how many bytes of a message are reported.
+const maxMessage = 1024
+
+// Image is what is reported of a VMDiskImage, but for what became of the plan's
+// wish for it.
+func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
+	st := &img.Status
+	out := v1alpha1.ReportedImage{
+		Namespace:         img.Namespace,
+		Name:              img.Name,
+		UID:               img.UID,
+		Source:            Source(&img.Spec),
+		Revision:          image.Revision(img.Spec),
+		Phase:             st.Phase,
+		Reason:            st.Reason,
+		Message:           cut(st.Message),
+		References:        st.References.Count,
+		UnreferencedSince: st.References.UnreferencedSince,
+		DownloadBytes:     st.BytesTotal,
+		Attempts:          st.Attempts,
+	}
+	if st.Serving != nil {
+		out.ServingRevision = st.Serving.Revision
+	}
+	for i := range st.Revisions {
+		e := &st.Revisions[i]
+		if e.Outcome != v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded {
+			continue
+		}
+		out.Bytes += img.Spec.DiskSize.Value()
+		if e.Revision == out.Revision {
+			out.SyncedAt = e.ImportedAt
+		}
+	}
+	return out
+}
+
+// Source is what an image is downloaded from, in one text: sourceType, url and
+// checksum, as far as there are any.
+func Source(spec *v1alpha1.VMDiskImageSpec) string {
+	text := string(spec.SourceType)
+	for _, more := range []string{spec.URL, spec.Checksum} {
+		if more != "" {
+			text += " " + more
+		}
+	}
+	return text
+}
+
+// cut leaves no half of a character.
+func cut(text string) string {
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= maxMessage {
+		return text
+	}
+	const dots = "…"
+	end := maxMessage - len(dots)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + dots
+}
+
+// sum is the digest of one reported image, and how many bytes it takes.
+func sum(img *v1alpha1.ReportedImage) (digest [sha256.Size]byte, size int) {
+	text, err := json.Marshal(img)
+	if err != nil {
+		panic(err) // strings, numbers and times: what cannot be written is a fault of the type
+	}
+	return sha256.Sum256(text), len(text) + 1
+}
+
+// Digest tells the contents of pages apart.
+func Digest(images []v1alpha1.ReportedImage) string {
+	digests := make([][sha256.Size]byte, len(images))
+	for i := range images {
+		digests[i], _ = sum(&images[i])
+	}
+	return digestOf(digests)
+}
+
+func digestOf(images [][sha256.Size]byte) string {
+	h := sha256.New()
+	for i := range images {
+		_, _ = h.Write(images[i][:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

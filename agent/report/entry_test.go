@@ -1,0 +1,84 @@
+package report
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestSource(t *testing.T) {
+	for want, spec := range map[string]v1alpha1.VMDiskImageSpec{
+		"http https://a/b":           {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b"},
+		"http https://a/b sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b", Checksum: "sha256:00"},
+		"s3 s3://bucket/b":           {SourceType: v1alpha1.SourceS3, URL: "s3://bucket/b"},
+		"blank":                      {SourceType: v1alpha1.SourceBlank},
+	} {
+		assert.Equal(t, want, Source(&spec))
+	}
+}
+
+func TestImage(t *testing.T) {
+	imported, before := metav1.Unix(2000, 0), metav1.Unix(1000, 0)
+	img := testImage(1)
+	img.Spec.DiskSize = resource.MustParse("2Gi")
+	current := image.Revision(img.Spec)
+	img.Status = v1alpha1.VMDiskImageStatus{
+		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready", Revision: current,
+		Attempts: 3, BytesTotal: 700, Serving: &v1alpha1.Serving{Revision: "old"},
+		References: v1alpha1.References{Count: 0, UnreferencedSince: &before},
+		Revisions: []v1alpha1.RevisionStatus{
+			{Revision: current, Attempt: 3, AttemptEnded: 3, Outcome: v1alpha1.OutcomeSucceeded, ImportedAt: &imported},
+			{Revision: "old", Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded, ImportedAt: &before},
+			{Revision: "older", Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed},
+		},
+	}
+	want := v1alpha1.ReportedImage{
+		Namespace: img.Namespace, Name: img.Name, UID: img.UID, Source: "http " + img.Spec.URL,
+		Revision: current, ServingRevision: "old", Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready",
+		UnreferencedSince: &before, Bytes: 4 << 30, DownloadBytes: 700, Attempts: 3, SyncedAt: &imported,
+	}
+	assert.Equal(t, want, Image(img))
+
+	img.Status.Revisions[0].Attempt = 4 // its storage was lost and is made again
+	want.Bytes, want.SyncedAt = 2<<30, nil
+	assert.Equal(t, want, Image(img))
+}
+
+func TestCut(t *testing.T) {
+	assert.Equal(t, "short", cut("short"))
+	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {
+		got := cut(text)
+		assert.LessOrEqual(t, len(got), maxMessage)
+		assert.Greater(t, len(got), maxMessage-8)
+		assert.True(t, utf8.ValidString(got))
+	}
+	assert.True(t, utf8.ValidString(cut("a\xffb")))
+}
+
+// What is read back is known to be what was written.
+func TestDigestOutlastsStorage(t *testing.T) {
+	img := testImage(1)
+	at := metav1.NewTime(time.Unix(3000, 0).In(time.FixedZone("somewhere", 3600)))
+	img.Status.References.UnreferencedSince = &at
+	img.Status.Message = "<&> \u2028 \xff"
+	b := New(nil)
+	b.Set(img)
+	page := b.Pages()[0]
+	text, err := json.Marshal(v1alpha1.ReportPage{Images: b.Images(page.Name)})
+	require.NoError(t, err)
+	var stored v1alpha1.ReportPage
+	require.NoError(t, json.Unmarshal(text, &stored))
+	assert.Equal(t, page.Digest, Digest(stored.Images))
+	stored.Images[0].Name += "x"
+	assert.NotEqual(t, page.Digest, Digest(stored.Images))
+}

@@ -1,0 +1,59 @@
+package report
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// View is what a root is made of.
+type View struct {
+	Now          time.Time
+	Heartbeat    time.Duration
+	BootID       string
+	AgentVersion string
+	// Ledger of the member; nil where there is none yet.
+	Ledger *v1alpha1.SyncLedger
+	Totals Totals
+	// Pages that are stored.
+	Pages []v1alpha1.PageRef
+}
+
+// maxConditions of a root.
+const maxConditions = 16
+
+// Root sums a member up.
+func Root(v View) v1alpha1.ReportRoot {
+	root := v1alpha1.ReportRoot{
+		ObservedAt:        metav1.NewTime(v.Now.Truncate(time.Second)),
+		HeartbeatSeconds:  max(1, int32((v.Heartbeat+time.Second-1)/time.Second)),
+		BootID:            v.BootID,
+		AgentVersion:      v.AgentVersion,
+		NoLedger:          true,
+		Phases:            v.Totals.Phases,
+		Images:            v.Totals.Images,
+		OmittedImages:     v.Totals.Omitted,
+		References:        v.Totals.References,
+		OldestQueuedSince: v.Totals.OldestQueued,
+		Pages:             v.Pages,
+	}
+	if v.Ledger != nil && v.Ledger.Status != nil {
+		st := v.Ledger.Status.DeepCopy()
+		root.NoLedger = false
+		root.Plan, root.PlanPolicy, root.PlanPolicySource = st.Plan, st.PlanPolicy, st.PlanPolicySource
+		root.Policy = st.Policy
+		root.Budget, root.Slots = st.Budget, int32(len(st.Slots))
+		root.Conditions = st.Conditions
+	}
+	root.Conditions = root.Conditions[:min(len(root.Conditions), maxConditions)]
+	return root
+}
+
+// SameRoot tells whether two roots differ in nothing but when they were observed.
+func SameRoot(a, b v1alpha1.ReportRoot) bool {
+	a.ObservedAt = b.ObservedAt
+	return equality.Semantic.DeepEqual(a, b)
+}

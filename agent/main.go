@@ -33,6 +33,9 @@ type options struct {
 	renewDeadline time.Duration
 	retryPeriod   time.Duration
 	qps           float64
+
+	reportInterval  time.Duration
+	reportHeartbeat time.Duration
 }
 
 func main() {
@@ -48,6 +51,8 @@ func main() {
 	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on.")
 	flag.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How often the Lease is tried.")
 	flag.Float64Var(&o.qps, "kube-api-qps", 200, "Requests to the API server per second, at the most, over a while.")
+	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are gathered before they are reported to the hub.")
+	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the hub is told that nothing has changed, from 1s.")
 	log := zap.Options{}
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -61,6 +66,9 @@ func main() {
 func run(o options) error {
 	if o.namespace == "" {
 		return fmt.Errorf("--namespace is not set, nor is $POD_NAMESPACE: say where the SyncLedger is to be")
+	}
+	if o.reportInterval <= 0 || o.reportHeartbeat < time.Second {
+		return fmt.Errorf("--report-interval=%s must be more than 0, and --report-heartbeat=%s at least 1s", o.reportInterval, o.reportHeartbeat)
 	}
 	cfg, err := ctrl.GetConfig()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -25,6 +26,7 @@ import (
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
 	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
+	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
@@ -110,7 +112,31 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
 	}
+	reports := &reportcontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
+		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID, PlanResults: reported(results),
+		Namespace: o.namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
+	}
+	if err := reports.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("the report's controller: %w", err)
+	}
+	results.OnChange(reports.Poke)
 	return mgr, mgr.Add(served)
+}
+
+// reported returns the plan's results by the names of the images; nil until the
+// plan has been looked at.
+func reported(results *plan.Results) func() map[types.NamespacedName]v1alpha1.PlanItemReport {
+	return func() map[types.NamespacedName]v1alpha1.PlanItemReport {
+		if !results.Known() {
+			return nil
+		}
+		items := map[types.NamespacedName]v1alpha1.PlanItemReport{}
+		for key, item := range results.Get() {
+			items[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}] = item
+		}
+		return items
+	}
 }
 
 // mailboxCache holds what hub and agent meet in. It is a cache of its own: its

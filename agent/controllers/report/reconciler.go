@@ -117,9 +117,7 @@ func (r *Reconciler) follow(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.PlanResults == nil {
-		r.book.SetPlan(nil)
-	} else if results := r.PlanResults(); results != nil {
+	if results := r.PlanResults(); results != nil {
 		r.book.SetPlan(results)
 	}
 	for key := range r.news.takeImages() {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func (s *memberStep) identity() verdict {
 	case s.Another != "":
 		known := s.st.ClusterUID
 		return fails(v1alpha1.ReasonAnotherCluster,
-			"the cluster that answers is %s, and this member was %s: it was rebuilt, or the credentials lead to another cluster. Its report is not taken and it gets no plan. "+
+			"the cluster that answers is %s, and this member was %s: it was rebuilt, or the credentials lead to another cluster. Its report is not taken, and the plans made here are not for it. "+
 				"If it is to take the member's place, accept it: kubectl annotate --overwrite membercluster %s %s=%s",
 			s.Another, known, s.Member.Name, v1alpha1.AnnotationAcceptCluster, s.Another)
 	case s.Report == nil && s.st.ClusterUID != "":
@@ -76,11 +77,11 @@ func (s *memberStep) reachable() verdict {
 	c := s.Connection
 	switch {
 	case !c.Known:
-		return unknown(v1alpha1.ReasonNeverConnected, "%s", orElse(c.Message, "the hub has not talked to the member's API server yet"))
+		return unknown(v1alpha1.ReasonNeverConnected, "%s", cmp.Or(c.Message, "the hub has not talked to the member's API server yet"))
 	case c.Reachable:
 		return holds(v1alpha1.ReasonConnected, "the hub talks to the member's API server")
 	default:
-		return fails(orElse(c.Reason, v1alpha1.ReasonUnreachable), "%s", orElse(c.Message, "the member's API server does not answer: is it up, and does the kubeconfig name the right address?"))
+		return fails(cmp.Or(c.Reason, v1alpha1.ReasonUnreachable), "%s", cmp.Or(c.Message, "the member's API server does not answer: is it up, and does the kubeconfig name the right address?"))
 	}
 }
 
@@ -131,7 +132,9 @@ func (s *memberStep) policyAcknowledged() verdict {
 		return fails(v1alpha1.ReasonNoPolicy, "the plan carries no policy, for there has never been a valid one: make ConfigMap %s in namespace %s of the hub", policy.DefaultName, policy.DefaultNamespace)
 	case plan.HeldPolicy != "":
 		return fails(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up anew: it keeps its policy (%s), "+
-			"and what the hub's ConfigMap asks for (%s) is held back until it asks for something else", orElse(plan.PolicySource, "of unknown source"), orElse(s.Source, "nothing yet"))
+			"and what the hub's ConfigMap asks for (%s) is held back until it asks for something else", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.Source, "nothing yet"))
+	case s.Desired != nil && !samePolicy(plan.Policy, s.Desired):
+		return fails(v1alpha1.ReasonNotAcknowledged, "what the ConfigMap asks for (%s) is not planned yet: that needs a report which the hub has read since it started%s", s.Source, s.whyNot())
 	case r == nil:
 		return unknown(v1alpha1.ReasonNeverReported, "%s was made; the member has not reported", versionText(plan.PlanVersion))
 	}
@@ -142,7 +145,7 @@ func (s *memberStep) policyAcknowledged() verdict {
 	case refused && accepted.Reason == v1alpha1.ReasonPlanPolicyFaulty:
 		return fails(v1alpha1.ReasonPolicyRefused, "the agent refuses the policy of the plan: %s", accepted.Message)
 	case same:
-		return holds(v1alpha1.ReasonAcknowledged, "the member works under %s (%s)", versionText(plan.PlanVersion), orElse(plan.PolicySource, "of unknown source"))
+		return holds(v1alpha1.ReasonAcknowledged, "the member works under %s (%s)", versionText(plan.PlanVersion), cmp.Or(plan.PolicySource, "of unknown source"))
 	case refused && accepted.Reason != v1alpha1.ReasonNoPlan:
 		return fails(v1alpha1.ReasonNotAcknowledged, "%s is not acknowledged: %s", versionText(plan.PlanVersion), accepted.Message)
 	case r.Plan == nil:
@@ -234,11 +237,4 @@ func firstFew(names []string) string {
 		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", more)
 	}
 	return strings.Join(names, ", ")
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

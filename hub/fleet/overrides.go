@@ -29,6 +29,10 @@ func parseOverrides(text string) (overrides []override, errs []policy.KeyError) 
 	fail := func(key, format string, args ...any) {
 		errs = append(errs, policy.KeyError{Key: key, Message: fmt.Sprintf(format, args...)})
 	}
+	if severalDocuments(text) {
+		fail(KeyOverrides, "it is more than one YAML document, of which only the first would count: make it one list")
+		return nil, errs
+	}
 	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
 		fail(KeyOverrides, "it is not YAML: %s", oneLine(err))
@@ -108,6 +112,24 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 	return o, errs
 }
 
+// severalDocuments tells whether anything stands before a document marker.
+func severalDocuments(text string) bool {
+	content := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \t\r\n")
+		switch {
+		case line == "---" || line == "..." || strings.HasPrefix(line, "--- "):
+			if content {
+				return true
+			}
+			content = line != "---" && line != "..."
+		case line != "" && !strings.HasPrefix(line, "#"):
+			content = true
+		}
+	}
+	return false
+}
+
 // parseSelector refuses an empty selector, which would match every member: that
 // is what the keys at the top of the ConfigMap are for.
 func parseSelector(raw json.RawMessage) (override, error) {
@@ -117,7 +139,7 @@ func parseSelector(raw json.RawMessage) (override, error) {
 	if err := d.Decode(&s); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) && wrong.Type.String() == "string" {
-			return override{}, fmt.Errorf("%s must be text: put the %s in quotes, as in edge: \"true\"", wrong.Field, wrong.Value)
+			return override{}, fmt.Errorf("%s takes text only: put the %s in quotes, as in edge: \"true\"", wrong.Field, wrong.Value)
 		}
 		return override{}, fmt.Errorf("it is not a label selector with matchLabels or matchExpressions: %w", err)
 	}

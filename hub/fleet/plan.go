@@ -25,6 +25,10 @@ type PlanView struct {
 	// Report of the member, nil for none, and the clusterUID of that report.
 	Report           *v1alpha1.ReportRoot
 	ReportClusterUID types.UID
+	// Unconfirmed: this process has not yet read the report in the member itself.
+	// The hub's copy is then as old as the hub: after a restore from a backup it
+	// would hide what the member has seen, and the plan stays as it is.
+	Unconfirmed bool
 	// Desired is the policy that the fleet's ConfigMap asks for, and Source where
 	// it comes from: see Policy.For. Nil says that there is no valid one, not that
 	// it is not known yet.
@@ -50,13 +54,15 @@ const anyPolicy = "any"
 // ConfigMap's is held back until it asks for something else. held tells that.
 //
 // A member that is behind, or that acknowledged nothing, needs no new plan: the
-// relay brings it the current one. Without a report no plan is made, for it
-// might be older than the member's.
+// relay brings it the current one. Without a report that the member is known to
+// stand by no plan is made, for it might be older than the member's. For the
+// same reason a member must refuse a plan of the version that it acknowledged
+// when the hash is another: only then it shows here.
 func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Current != nil {
 		next = *v.Current
 	}
-	if v.Report == nil || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
+	if v.Report == nil || v.Unconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
 		return next, false, next.HeldPolicy != ""
 	}
 

@@ -1,0 +1,175 @@
+package fleet_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// hubState is what a backup of the hub holds.
+type hubState struct {
+	asks    int // what the ConfigMap asks for: each change by a person is a higher number
+	invalid bool
+	images  int
+	plan    *v1alpha1.ClusterPlanSpec
+	report  *v1alpha1.ReportRoot
+}
+
+// ledger is what a backup of the member holds.
+type ledger struct {
+	plan *v1alpha1.ClusterPlanSpec
+}
+
+// planWorld is a hub and a member, both of which can be restored from backups.
+type planWorld struct {
+	t           *rapid.T
+	hub         hubState
+	hubBackup   hubState
+	unconfirmed bool
+	asked       int // ever
+	// copies that relays have read and not written yet
+	underWay     []*v1alpha1.ClusterPlanSpec
+	member       ledger
+	memberBackup ledger
+}
+
+func (w *planWorld) view() fleet.PlanView {
+	v := fleet.PlanView{
+		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, Unconfirmed: w.unconfirmed,
+		Source: fmt.Sprint("asked ", w.hub.asks), Images: []v1alpha1.PlannedImage{image("a", fmt.Sprintf("%dGi", w.hub.images+1))},
+	}
+	if !w.hub.invalid && w.hub.asks > 0 {
+		v.Desired = data{"concurrency": fmt.Sprint(w.hub.asks)}
+	}
+	return v
+}
+
+// decide checks what every decision must keep.
+func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
+	v := w.view()
+	next, write, isHeld := fleet.NextPlan(v)
+	if !write {
+		if v.Current != nil {
+			require.Equal(w.t, *v.Current, next)
+		}
+		return next, false
+	}
+	assert.Equal(w.t, next.HeldPolicy != "", isHeld)
+	assert.Equal(w.t, fleet.PlanHash(next.ClusterUID, next.Policy, next.Images), next.Hash)
+	for name, old := range map[string]*v1alpha1.PlanVersion{"current": versionOf(v.Current), "reported": v.Report.Plan} {
+		if old == nil {
+			continue
+		}
+		order := next.PlanVersion.Compare(*old)
+		if next.Hash == old.Hash {
+			require.GreaterOrEqual(w.t, order, 0, "%s: %v after %v", name, next.PlanVersion, *old)
+		} else {
+			require.Positive(w.t, order, "%s: %v after %v", name, next.PlanVersion, *old)
+		}
+	}
+	v.Current = &next
+	_, again, _ := fleet.NextPlan(v)
+	require.False(w.t, again, "a second look writes again")
+	return next, true
+}
+
+func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
+	if p == nil {
+		return nil
+	}
+	return &p.PlanVersion
+}
+
+func (w *planWorld) planStep() {
+	if next, write := w.decide(); write {
+		w.hub.plan = &next
+	}
+}
+
+// arrive is the agent: it refuses what is older than what it acknowledged, or
+// another of the same version.
+func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
+	if p == nil {
+		return
+	}
+	if has := w.member.plan; has != nil {
+		order := p.PlanVersion.Compare(has.PlanVersion)
+		if order < 0 || order == 0 && p.Hash != has.Hash {
+			return
+		}
+		require.GreaterOrEqual(w.t, asked(p), asked(has), "an older policy wins: %v after %v", p, has)
+	}
+	w.member.plan = p
+}
+
+// asked is which wish of a person a plan carries.
+func asked(p *v1alpha1.ClusterPlanSpec) int {
+	n, _ := strconv.Atoi(p.Policy["concurrency"])
+	return n
+}
+
+func (w *planWorld) reportStep() {
+	root := &v1alpha1.ReportRoot{}
+	if w.member.plan != nil {
+		root = acknowledging(w.member.plan)
+	}
+	w.hub.report, w.unconfirmed = root, false
+}
+
+func TestNextPlanProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &planWorld{t: t, unconfirmed: true}
+		ask := func() {
+			w.asked++
+			w.hub.asks = w.asked
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"a person changes the ConfigMap": func(*rapid.T) { ask() },
+			"the ConfigMap breaks or heals":  func(*rapid.T) { w.hub.invalid = !w.hub.invalid },
+			"other images":                   func(*rapid.T) { w.hub.images++ },
+			"plan":                           func(*rapid.T) { w.planStep() },
+			"report":                         func(*rapid.T) { w.reportStep() },
+			"a relay reads the plan": func(*rapid.T) {
+				if w.hub.plan != nil {
+					w.underWay = append(w.underWay, w.hub.plan)
+				}
+			},
+			"a relay writes the plan": func(t *rapid.T) {
+				if len(w.underWay) > 0 {
+					w.arrive(rapid.SampledFrom(w.underWay).Draw(t, "copy"))
+				}
+			},
+			"backup of the hub":    func(*rapid.T) { w.hubBackup = w.hub },
+			"backup of the member": func(*rapid.T) { w.memberBackup = w.member },
+			"restore of the hub": func(*rapid.T) {
+				// Its processes start anew, relays too.
+				w.hub, w.unconfirmed, w.underWay = w.hubBackup, true, nil
+			},
+			"restore of the member": func(*rapid.T) { w.member = w.memberBackup },
+		})
+
+		// Whatever has happened: once there is a valid ConfigMap, what a person asks
+		// for next reaches the member.
+		w.hub.invalid = false
+		if w.hub.asks == 0 {
+			ask()
+		}
+		w.reportStep()
+		w.planStep()
+		ask()
+		w.planStep()
+		w.arrive(w.hub.plan)
+		w.reportStep()
+		require.Equal(t, w.hub.asks, asked(w.member.plan))
+		require.Equal(t, w.hub.plan, w.member.plan)
+		_, write := w.decide()
+		require.False(t, write)
+	})
+}

@@ -1,0 +1,263 @@
+package fleet_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+const uid = types.UID("11111111-0000-0000-0000-000000000000")
+
+func concurrency(n int) data { return apitest.Policy().Concurrency(int32(n)).Data() }
+
+func version(epoch, sequence int64) v1alpha1.PlanVersion {
+	return v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence}
+}
+
+// plan of a version whose hash fits.
+func plan(v v1alpha1.PlanVersion, policy data, images ...v1alpha1.PlannedImage) *v1alpha1.ClusterPlanSpec {
+	v.Hash = fleet.PlanHash(uid, policy, images)
+	return &v1alpha1.ClusterPlanSpec{PlanVersion: v, ClusterUID: uid, Policy: policy, PolicySource: "fleet default", Images: images}
+}
+
+func held(p *v1alpha1.ClusterPlanSpec, by data) *v1alpha1.ClusterPlanSpec {
+	p.HeldPolicy, p.PolicySource = fleet.PolicyHash(by), "the member's"
+	return p
+}
+
+// acknowledging is the report of a member that works under a plan.
+func acknowledging(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
+	v := p.PlanVersion
+	return &v1alpha1.ReportRoot{Plan: &v, PlanPolicy: p.Policy, PlanPolicySource: "the member's"}
+}
+
+func image(name, size string) v1alpha1.PlannedImage {
+	return v1alpha1.PlannedImage{Namespace: "images", Name: name, Spec: v1alpha1.VMDiskImageSpec{
+		Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/" + name, DiskSize: resource.MustParse(size),
+	}}
+}
+
+func TestNextPlan(t *testing.T) {
+	fresh := &v1alpha1.ReportRoot{}
+	edited := plan(version(1, 4), concurrency(3))
+	edited.Policy = concurrency(99)
+	otherHash := acknowledging(plan(version(1, 4), concurrency(5)))
+	noHash := acknowledging(plan(version(1, 4), concurrency(3)))
+	noHash.Plan.Hash = ""
+	fewerKeys := acknowledging(plan(version(1, 9), data{"concurrency": "5"}))
+	noPolicy := acknowledging(plan(version(1, 9), nil))
+	moved := plan(version(1, 4), concurrency(3))
+	moved.ClusterUID = "another"
+
+	for name, tt := range map[string]struct {
+		current   *v1alpha1.ClusterPlanSpec
+		report    *v1alpha1.ReportRoot
+		reporter  types.UID // another cluster than the known one
+		desired   data
+		source    string // "fleet default" unless it says another
+		images    []v1alpha1.PlannedImage
+		want      v1alpha1.PlanVersion
+		wantFrom  data // the policy
+		wantBy    string
+		wantWrite bool
+		wantHeld  bool
+	}{
+		"no plan without a report": {desired: concurrency(3)},
+		"nor by the report of another cluster": {
+			current: plan(version(1, 4), concurrency(3)), report: fresh, reporter: "another", desired: concurrency(5),
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"none that says nothing": {report: fresh},
+		"the first": {
+			report: fresh, desired: concurrency(3),
+			want: version(1, 1), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+		},
+		"the first, with images alone": {
+			report: fresh, images: []v1alpha1.PlannedImage{image("a", "1Gi")},
+			want: version(1, 1), wantBy: "fleet default", wantWrite: true,
+		},
+		"nothing new": {
+			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(3),
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"another policy": {
+			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(5),
+			want: version(1, 5), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+		},
+		"another source alone is no new version": {
+			current: plan(version(1, 4), concurrency(3)), report: fresh, desired: concurrency(3), source: "override a=b",
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "override a=b", wantWrite: true,
+		},
+		"other images": {
+			current: plan(version(1, 4), concurrency(3)), report: fresh, desired: concurrency(3), images: []v1alpha1.PlannedImage{image("a", "1Gi")},
+			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+		},
+		"the same images in another order and writing": {
+			current: plan(version(1, 4), concurrency(3), image("a", "1Gi"), image("b", "1Gi")), report: fresh, desired: concurrency(3),
+			images: []v1alpha1.PlannedImage{image("b", "1024Mi"), image("a", "1Gi")},
+			want:   version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"without a valid policy the last one stays": {
+			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))),
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"a plan that somebody edited": {
+			current: edited, report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(3),
+			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+		},
+		"a plan for the cluster that was here before": {
+			current: moved, report: fresh, desired: concurrency(3),
+			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+		},
+		"a member that was restored gets the same plan": {
+			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 2), concurrency(7))), desired: concurrency(3),
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"and one of an earlier epoch": {
+			current: plan(version(2, 1), concurrency(3)), report: acknowledging(plan(version(1, 99), concurrency(7))), desired: concurrency(3),
+			want: version(2, 1), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+
+		"the hub was restored": {
+			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 7), concurrency(5))), desired: concurrency(3),
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"and has given the version to another content": {
+			current: plan(version(1, 4), concurrency(3)), report: otherHash, desired: concurrency(3),
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"a report without a hash": {
+			current: plan(version(1, 4), concurrency(3)), report: noHash, desired: concurrency(3),
+			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+		},
+		"the hub is new": {
+			report: acknowledging(plan(version(3, 7), concurrency(5))), desired: concurrency(3),
+			want: version(4, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"the hub is new and has no policy": {
+			report: acknowledging(plan(version(3, 7), concurrency(5))),
+			want:   version(4, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"nothing is held back where both want the same": {
+			report: acknowledging(plan(version(3, 7), concurrency(5))), desired: concurrency(5),
+			want: version(4, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+		},
+		"also where an older version wrote fewer keys": {
+			report: fewerKeys, desired: concurrency(5),
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+		},
+		"nor where the member's plan had no policy": {
+			current: plan(version(1, 4), concurrency(3)), report: noPolicy, desired: concurrency(3),
+			want: version(2, 1), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+		},
+		"held, and nothing new": {
+			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: acknowledging(plan(version(2, 1), concurrency(5))), desired: concurrency(3),
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantHeld: true,
+		},
+		"held while there is no valid policy": {
+			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh,
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantHeld: true,
+		},
+		"held until the ConfigMap asks for something else": {
+			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(4),
+			want: version(2, 2), wantFrom: concurrency(4), wantBy: "fleet default", wantWrite: true,
+		},
+		"or for what is held": {
+			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(5),
+			want: version(2, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+		},
+		"other images go into a plan that holds a policy": {
+			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(3), images: []v1alpha1.PlannedImage{image("a", "1Gi")},
+			want: version(2, 2), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := fleet.PlanView{
+				ClusterUID: uid, Current: tt.current, Report: tt.report, ReportClusterUID: uid,
+				Desired: tt.desired, Source: "fleet default", Images: tt.images,
+			}
+			if tt.source != "" {
+				v.Source = tt.source
+			}
+			if tt.reporter != "" {
+				v.ReportClusterUID = tt.reporter
+			}
+			got, write, isHeld := fleet.NextPlan(v)
+			gotVersion := got.PlanVersion
+			gotVersion.Hash = ""
+			assert.Equal(t, tt.want, gotVersion)
+			assert.Equal(t, tt.wantFrom, got.Policy)
+			assert.Equal(t, tt.wantBy, got.PolicySource)
+			assert.Equal(t, tt.wantWrite, write)
+			assert.Equal(t, tt.wantHeld, isHeld)
+			assert.Equal(t, tt.wantHeld, got.HeldPolicy != "")
+			if !write {
+				return
+			}
+			assert.Equal(t, uid, got.ClusterUID)
+			assert.Equal(t, fleet.PlanHash(uid, got.Policy, got.Images), got.Hash)
+			v.Current = &got
+			again, write, _ := fleet.NextPlan(v)
+			assert.False(t, write, "a second look writes nothing: %v", again)
+		})
+	}
+}
+
+// What was held because there was no policy goes on being held when one comes:
+// it would have been held had it been there in time.
+func TestNextPlanHoldsTheFirstPolicy(t *testing.T) {
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: acknowledging(plan(version(3, 7), concurrency(5)))}
+	next, write, isHeld := fleet.NextPlan(v)
+	assert.True(t, write && isHeld)
+
+	v.Current, v.Desired, v.Source = &next, concurrency(3), "fleet default"
+	next, write, isHeld = fleet.NextPlan(v)
+	assert.True(t, write && isHeld)
+	assert.Equal(t, concurrency(5), next.Policy)
+	assert.Equal(t, int64(1), next.Sequence, "nothing changes for the member")
+
+	v.Desired = concurrency(4)
+	next, write, isHeld = fleet.NextPlan(v)
+	assert.True(t, write)
+	assert.False(t, isHeld)
+	assert.Equal(t, concurrency(4), next.Policy)
+}
+
+func TestNextPlanLeavesItsInputAlone(t *testing.T) {
+	images := []v1alpha1.PlannedImage{image("b", "1Gi"), image("a", "1Gi")}
+	current := plan(version(1, 4), concurrency(3))
+	before := current.DeepCopy()
+	next, _, _ := fleet.NextPlan(fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current, Desired: concurrency(5), Images: images})
+	assert.Equal(t, "a", next.Images[0].Name)
+	assert.Equal(t, "b", images[0].Name)
+	assert.Equal(t, before, current)
+}
+
+func TestHashes(t *testing.T) {
+	a, b := image("a", "1Gi"), image("b", "1Gi")
+	hashes := map[string]string{}
+	for name, h := range map[string]string{
+		"nothing":         fleet.PlanHash(uid, nil, nil),
+		"another cluster": fleet.PlanHash("another", nil, nil),
+		"policy":          fleet.PlanHash(uid, concurrency(1), nil),
+		"another policy":  fleet.PlanHash(uid, concurrency(2), nil),
+		"image":           fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{a}),
+		"images":          fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{a, b}),
+		"larger image":    fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{image("a", "2Gi"), b}),
+	} {
+		assert.Empty(t, hashes[h], "%s hashes like %s", name, hashes[h])
+		assert.LessOrEqual(t, len(h), 64)
+		hashes[h] = name
+	}
+	assert.Equal(t, fleet.PlanHash(uid, data{}, nil), fleet.PlanHash(uid, nil, nil))
+	assert.Equal(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(data{"concurrency": "5"}), "a default counts as absent")
+	assert.NotEqual(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(concurrency(6)))
+	assert.NotEmpty(t, fmt.Sprint(fleet.PolicyHash(nil)))
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package relay_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// agent writes reports as an agent does, by numbers instead of a clock.
+type agent struct {
+	*box
+	uid   types.UID
+	clock int64
+	// sequences of the pages that the next root lists.
+	sequences map[string]int64
+}
+
+func newAgent(b *box) *agent {
+	return &agent{box: b, uid: cluster, clock: 1, sequences: map[string]int64{}}
+}
+
+func (a *agent) write(name string, change func(*v1alpha1.ClusterReport)) int64 {
+	a.Helper()
+	report := &v1alpha1.ClusterReport{ObjectMeta: in(a.agentNamespace, name)}
+	err := member.Get(a.Context(), client.ObjectKeyFromObject(report), report)
+	report.ClusterUID = a.uid
+	a.clock++
+	report.Sequence = max(report.Sequence+1, a.clock)
+	change(report)
+	if err != nil {
+		require.NoError(a, client.IgnoreNotFound(err))
+		a.create(member, report)
+	} else {
+		require.NoError(a, member.Update(a.Context(), report))
+	}
+	return report.Sequence
+}
+
+// page writes a page that the next root lists.
+func (a *agent) page(name, message string) {
+	a.Helper()
+	a.sequences[name] = a.write(name, func(r *v1alpha1.ClusterReport) {
+		r.Page = &v1alpha1.ReportPage{}
+		for i := range 3 {
+			r.Page.Images = append(r.Page.Images, v1alpha1.ReportedImage{
+				Namespace: "images", Name: fmt.Sprintf("%s-%d", name, i), Phase: v1alpha1.PhaseQueued, Message: message,
+				SyncedAt: &metav1.Time{Time: time.Unix(a.clock, 0)},
+			})
+		}
+	})
+}
+
+func (a *agent) root() {
+	a.Helper()
+	a.write(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) {
+		r.Root = &v1alpha1.ReportRoot{
+			ObservedAt: metav1.Time{Time: time.Unix(a.clock, 0)}, HeartbeatSeconds: 20, BootID: "boot", AgentVersion: "test",
+		}
+		for name, sequence := range a.sequences {
+			r.Root.Pages = append(r.Root.Pages, v1alpha1.PageRef{Name: name, Sequence: sequence, Images: 3})
+		}
+	})
+}
+
+// drop has the next root not list a page.
+func (a *agent) drop(name string) { delete(a.sequences, name) }
+
+// deletes a page in the member.
+func (a *agent) deletes(name string) {
+	a.Helper()
+	require.NoError(a, member.Delete(a.Context(), &v1alpha1.ClusterReport{ObjectMeta: in(a.agentNamespace, name)}))
+}
+
+// report is what one end holds, without metadata.
+func (b *box) report(c client.Client, namespace string) map[string]v1alpha1.ClusterReport {
+	b.Helper()
+	var list v1alpha1.ClusterReportList
+	require.NoError(b, c.List(b.Context(), &list, client.InNamespace(namespace)))
+	found := map[string]v1alpha1.ClusterReport{}
+	for _, item := range list.Items {
+		found[item.Name] = v1alpha1.ClusterReport{ClusterUID: item.ClusterUID, Sequence: item.Sequence, Root: item.Root, Page: item.Page}
+	}
+	return found
+}
+
+// wantSame: the hub has the member's report.
+func (b *box) wantSame() {
+	b.Helper()
+	require.Equal(b, b.report(member, b.agentNamespace), b.report(hub, b.hubNamespace))
+}
+
+// onHub changes an object of the report on the hub by hand.
+func (b *box) onHub(name string, change func(*v1alpha1.ClusterReport)) {
+	b.Helper()
+	report := &v1alpha1.ClusterReport{}
+	require.NoError(b, hub.Get(b.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: name}, report))
+	change(report)
+	require.NoError(b, hub.Update(b.Context(), report))
+}

@@ -1,0 +1,242 @@
+//go:build linux
+
+// Package relay_test carries mailboxes between two real API servers.
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pelotech/ot-fleet/api/relay"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+)
+
+// cluster is the UID that the member reports unless a test says otherwise.
+const cluster types.UID = "11111111-1111-1111-1111-111111111111"
+
+var (
+	known       = runtime.NewScheme()
+	hub, member client.WithWatch
+	hubConfig   *rest.Config
+	memberCfg   *rest.Config
+	boxes       atomic.Int32
+)
+
+func TestMain(m *testing.M) {
+	code, err := withServers(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func withServers(run func() int) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	if err := scheme.AddToScheme(known); err != nil {
+		return 0, err
+	}
+	if err := v1alpha1.AddToScheme(known); err != nil {
+		return 0, err
+	}
+	options := func(name, chart string) controlplane.Options {
+		return controlplane.Options{Name: name, Prepare: func(_ context.Context, cfg *rest.Config) error {
+			_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+				Paths: []string{filepath.Join("..", "..", "charts", chart, "files", "mailbox")}, ErrorIfPathMissing: true,
+				MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+			})
+			return err
+		}}
+	}
+	planes, err := controlplane.StartAll(ctx, options("hub", "ot-hub"), options("member", "ot-agent"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		for _, plane := range planes {
+			if stopErr := plane.Stop(); err == nil {
+				err = stopErr
+			}
+		}
+	}()
+	hubConfig, memberCfg = planes[0].Config(), planes[1].Config()
+	if hub, err = client.NewWithWatch(hubConfig, client.Options{Scheme: known}); err != nil {
+		return 0, err
+	}
+	if member, err = client.NewWithWatch(memberCfg, client.Options{Scheme: known}); err != nil {
+		return 0, err
+	}
+	return run(), nil
+}
+
+// box is the mailbox of one test.
+type box struct {
+	*testing.T
+	hubNamespace, agentNamespace string
+	// Requests that relays made.
+	hubReads, hubWrites, memberReads, memberWrites atomic.Int32
+}
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	n := boxes.Add(1)
+	b := &box{T: t, hubNamespace: fmt.Sprintf("ot-member-%d", n), agentNamespace: fmt.Sprintf("ot-system-%d", n)}
+	b.create(hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.hubNamespace}})
+	b.create(member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.agentNamespace}})
+	return b
+}
+
+func (b *box) create(c client.Client, object client.Object) {
+	b.Helper()
+	require.NoError(b, c.Create(b.Context(), object))
+}
+
+// relay reads its sources from the API servers themselves: a cache that is not
+// behind.
+func (b *box) relay() relay.Relay {
+	return relay.Relay{
+		Hub:    relay.End{Cached: hub, Live: counted(hub, &b.hubReads, &b.hubWrites), Namespace: b.hubNamespace},
+		Member: relay.End{Cached: member, Live: counted(member, &b.memberReads, &b.memberWrites), Namespace: b.agentNamespace},
+		Seen:   &relay.Seen{},
+	}
+}
+
+func (b *box) forget() {
+	for _, n := range []*atomic.Int32{&b.hubReads, &b.hubWrites, &b.memberReads, &b.memberWrites} {
+		n.Store(0)
+	}
+}
+
+// wantWrites of all relays since the last look.
+func (b *box) wantWrites(onHub, inMember int) {
+	b.Helper()
+	require.EqualValues(b, onHub, b.hubWrites.Swap(0), "writes on the hub")
+	require.EqualValues(b, inMember, b.memberWrites.Swap(0), "writes in the member")
+}
+
+func counted(c client.WithWatch, reads, writes *atomic.Int32) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+			reads.Add(1)
+			return c.Get(ctx, key, object, o...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			reads.Add(1)
+			return c.List(ctx, list, o...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.CreateOption) error {
+			writes.Add(1)
+			return c.Create(ctx, object, o...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.UpdateOption) error {
+			writes.Add(1)
+			return c.Update(ctx, object, o...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.DeleteOption) error {
+			writes.Add(1)
+			return c.Delete(ctx, object, o...)
+		},
+	})
+}
+
+// paused has a client stop before its next write until released.
+func paused(c client.WithWatch) (_ client.Client, reached <-chan struct{}, release func()) {
+	at, on := make(chan struct{}), make(chan struct{})
+	var once atomic.Bool
+	stop := func() {
+		if once.CompareAndSwap(false, true) {
+			close(at)
+			<-on
+		}
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.CreateOption) error {
+			stop()
+			return c.Create(ctx, object, o...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.UpdateOption) error {
+			stop()
+			return c.Update(ctx, object, o...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.DeleteOption) error {
+			stop()
+			return c.Delete(ctx, object, o...)
+		},
+	}), at, func() { close(on) }
+}
+
+// frozen is a cache that stays as one end of the mailbox is now.
+func (b *box) frozen(c client.Client, namespace string) client.Reader {
+	b.Helper()
+	builder := fake.NewClientBuilder().WithScheme(known)
+	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.TransferGrantList{}, &v1alpha1.ClusterReportList{}} {
+		require.NoError(b, c.List(b.Context(), list, client.InNamespace(namespace)))
+		builder = builder.WithLists(list)
+	}
+	return builder.Build()
+}
+
+// down carries down and wants no error.
+func (b *box) down(r relay.Relay) relay.Down {
+	b.Helper()
+	down, err := r.Down(b.Context())
+	require.NoError(b, err)
+	return down
+}
+
+// up carries up and wants no error.
+func (b *box) up(r relay.Relay) relay.Up {
+	b.Helper()
+	up, err := r.Up(b.Context(), cluster)
+	require.NoError(b, err)
+	return up
+}
+
+func in(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+// plans writes the hub's plan.
+func (b *box) plans(epoch, sequence int64, hash, concurrency string) *v1alpha1.ClusterPlan {
+	b.Helper()
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: in(b.hubNamespace, v1alpha1.MailboxName)}
+	err := hub.Get(b.Context(), client.ObjectKeyFromObject(plan), plan)
+	plan.Spec = v1alpha1.ClusterPlanSpec{
+		PlanVersion: v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence, Hash: hash},
+		ClusterUID:  cluster,
+		Policy:      map[string]string{"concurrency": concurrency},
+	}
+	if err != nil {
+		require.NoError(b, client.IgnoreNotFound(err))
+		b.create(hub, plan)
+	} else {
+		require.NoError(b, hub.Update(b.Context(), plan))
+	}
+	return plan
+}
+
+func (b *box) copyOfPlan() *v1alpha1.ClusterPlan {
+	b.Helper()
+	plan := &v1alpha1.ClusterPlan{}
+	require.NoError(b, member.Get(b.Context(), client.ObjectKey{Namespace: b.agentNamespace, Name: v1alpha1.MailboxName}, plan))
+	return plan
+}

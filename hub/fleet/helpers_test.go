@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
@@ -16,3 +17,18 @@ func at(second int) *metav1.Time {
 }
 
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// heapOf returns what is on the heap while x is held, less what is there after.
+func heapOf(x any) float64 {
+	held := heap()
+	runtime.KeepAlive(x)
+	return float64(held) - float64(heap())
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,165 @@
+package member
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	"github.com/pelotech/ot-fleet/hub/controllers/relay"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// reasonNamespaceTaken stands in condition Ready of a member that has no
+// namespace on the hub.
+const reasonNamespaceTaken = "NamespaceTaken"
+
+// snapshot is all that is decided upon for one member.
+type snapshot struct {
+	now        time.Time
+	member     *v1alpha1.MemberCluster
+	namespace  *corev1.Namespace // nil: not there
+	plan       *v1alpha1.ClusterPlan
+	grant      *v1alpha1.TransferGrant
+	root       report.Root
+	totals     *fleet.Totals
+	connection fleet.Connection
+	carried    relay.Result
+	policy     policy.State
+	// known: all stored reports and the fleet's policy have been read. Before,
+	// nothing may be planned.
+	known bool
+}
+
+// decision is what is to be done for one member.
+type decision struct {
+	createNamespace bool
+	// plan and grant are to be written; nil: they stay.
+	plan   *v1alpha1.ClusterPlan
+	grant  *v1alpha1.TransferGrant
+	status v1alpha1.MemberClusterStatus
+	// after which to look again; 0 for never.
+	after time.Duration
+}
+
+// namespaceRetry is how often it is looked whether somebody else's namespace has
+// made room.
+const namespaceRetry = 30 * time.Second
+
+// mine tells whether a namespace is that of a member: it was made for it.
+func mine(ns *corev1.Namespace, member string) bool {
+	return ns.Labels[v1alpha1.LabelMember] == member
+}
+
+func decide(s snapshot) decision {
+	var d decision
+	name := v1alpha1.MemberNamespacePrefix + s.member.Name
+	obstacle := ""
+	switch {
+	case s.namespace == nil:
+		d.createNamespace = true
+	case !mine(s.namespace, s.member.Name):
+		obstacle = fmt.Sprintf("namespace %s exists on the hub and is not of this member: delete it, or, if it is to be its, label it: kubectl label namespace %s %s=%s",
+			name, name, v1alpha1.LabelMember, s.member.Name)
+	case !s.namespace.DeletionTimestamp.IsZero():
+		obstacle = fmt.Sprintf("namespace %s is being deleted on the hub: it is made anew when it is gone", name)
+	}
+
+	var desired map[string]string
+	view := fleet.MemberView{
+		Now: s.now, Member: s.member, Connection: s.connection,
+		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, IncompleteSince: s.root.IncompleteSince,
+		Another: s.carried.Another, Older: s.carried.Older, Totals: s.totals,
+	}
+	if s.policy.Policy != nil {
+		desired, view.Source, view.PolicyErrors = s.policy.Policy.For(s.member.Name, s.member.Labels)
+		view.Desired = desired
+	}
+	current := s.plan
+	if s.known && obstacle == "" {
+		if d.plan = nextPlan(s, name, desired, view.Source); d.plan != nil {
+			current = d.plan
+		}
+		d.grant = nextGrant(s, name)
+	}
+	if current != nil {
+		view.Plan = &current.Spec
+	}
+	d.status, d.after = fleet.MemberStatus(view)
+	if obstacle != "" {
+		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
+			ObservedGeneration: s.member.Generation, LastTransitionTime: metav1.NewTime(s.now),
+		})
+		d.after = namespaceRetry
+	}
+	return d
+}
+
+// nextPlan returns the plan to write, guarded by the state that it was decided
+// upon; nil for none.
+func nextPlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
+	view := fleet.PlanView{
+		ClusterUID: fleet.ClusterUID(s.member, s.root.ClusterUID),
+		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
+		Desired: desired, Source: source,
+	}
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
+	if s.plan != nil {
+		if !s.plan.DeletionTimestamp.IsZero() {
+			return nil
+		}
+		plan, view.Current = s.plan.DeepCopy(), &s.plan.Spec
+	}
+	next, write, _ := fleet.NextPlan(view)
+	if !write {
+		return nil
+	}
+	plan.Spec = next
+	return plan
+}
+
+// nextGrant returns the grant to write, nil for none. Its sequence rises above
+// what the member is seen to have.
+func nextGrant(s snapshot, namespace string) *v1alpha1.TransferGrant {
+	uid := fleet.ClusterUID(s.member, s.root.ClusterUID)
+	if uid == "" || s.root.ClusterUID != uid {
+		return nil
+	}
+	grant := &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
+	if s.grant != nil {
+		if !s.grant.DeletionTimestamp.IsZero() {
+			return nil
+		}
+		grant = s.grant.DeepCopy()
+	}
+	if s.grant != nil && grant.Spec.ClusterUID == uid && grant.Spec.Unlimited && grant.Spec.Sequence >= s.carried.AheadGrant {
+		return nil
+	}
+	grant.Spec = v1alpha1.TransferGrantSpec{
+		ClusterUID: uid, Unlimited: true,
+		Sequence: max(grant.Spec.Sequence, s.carried.AheadGrant) + 1,
+	}
+	return grant
+}
+
+// urgent tells whether a status says something that cannot wait: that a
+// condition has changed.
+func urgent(before, after *v1alpha1.MemberClusterStatus) bool {
+	if len(before.Conditions) != len(after.Conditions) {
+		return true
+	}
+	for i := range after.Conditions {
+		now := &after.Conditions[i]
+		was := meta.FindStatusCondition(before.Conditions, now.Type)
+		if was == nil || was.Status != now.Status || was.Reason != now.Reason {
+			return true
+		}
+	}
+	return false
+}

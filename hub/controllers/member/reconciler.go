@@ -1,0 +1,239 @@
+// Package member plans for every member and tells what the hub knows of it. It
+// runs in the elected replica; all that it writes is guarded by the state that
+// was decided upon, so that two at once do no harm.
+package member
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+	"github.com/pelotech/ot-fleet/hub/controllers/relay"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters/status,verbs=update
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterplans;transfergrants,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// soon is when to go on that somebody else was faster than.
+const soon = 50 * time.Millisecond
+
+// The wait before a request that failed is tried again doubles between these.
+const (
+	leastBackoff = 50 * time.Millisecond
+	mostBackoff  = 30 * time.Second
+)
+
+// Reconciler plans for one member at a request.
+type Reconciler struct {
+	client.Client
+	Live    client.Reader
+	Events  events.EventRecorder
+	Metrics *metrics.Metrics
+	Members *members.Provider
+	Reports *report.Store
+	Relays  *relay.Results
+	Policy  *policy.InForce
+	Index   *fleet.Index
+
+	again   poke.Source[ctrl.Request]
+	paces   paces
+	mu      sync.Mutex
+	leaving map[string]*farewell
+}
+
+// Reconcile looks at one member: it gathers what is known, decides, and does
+// what was decided.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	member := &v1alpha1.MemberCluster{}
+	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.paces.forget(request.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !member.DeletionTimestamp.IsZero() {
+		return r.letGo(ctx, member)
+	}
+	if err := r.addFinalizer(ctx, member); err != nil {
+		return result(ctx, err)
+	}
+	seen, err := r.gather(ctx, member)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	d := decide(seen)
+	wait, err := r.apply(ctx, member, d)
+	if err != nil {
+		return result(ctx, err)
+	}
+	if d.after == 0 || wait > 0 && wait < d.after {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	return ctrl.Result{RequeueAfter: d.after}, nil
+}
+
+// result tells that somebody else was faster from what went wrong.
+func result(ctx context.Context, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCluster) error {
+	base := member.DeepCopy()
+	if !controllerutil.AddFinalizer(member, v1alpha1.FinalizerMember) {
+		return nil
+	}
+	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("adding the finalizer of MemberCluster %s: %w", member.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
+	s := snapshot{
+		now: time.Now(), member: member,
+		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
+	}
+	s.known = s.policy.Known && r.Reports.Filled()
+	state := r.Members.State(member.Name)
+	s.connection = fleet.Connection{Known: state.Known, Reachable: state.Reachable, Reason: state.Reason, Message: state.Message}
+	if totals, known := r.Index.Totals(member.Name); known {
+		s.totals = &totals
+	}
+	var err error
+	if s.namespace, err = r.namespace(ctx, member.Name); err != nil {
+		return s, err
+	}
+	s.plan, s.grant, err = r.mailbox(ctx, member.Name)
+	return s, err
+}
+
+// namespace of a member, or whatever has its name; nil for none. The cache has
+// only those that are members' by their label.
+func (r *Reconciler) namespace(ctx context.Context, member string) (*corev1.Namespace, error) {
+	key := client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}
+	ns := &corev1.Namespace{}
+	err := r.Get(ctx, key, ns)
+	if apierrors.IsNotFound(err) {
+		err = r.Live.Get(ctx, key, ns)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading namespace %s of MemberCluster %s: %w", key.Name, member, err)
+	}
+	return ns, nil
+}
+
+// mailbox returns plan and grant of a member on the hub, nil for none.
+func (r *Reconciler) mailbox(ctx context.Context, member string) (*v1alpha1.ClusterPlan, *v1alpha1.TransferGrant, error) {
+	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
+	plan, grant := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
+	if err := r.Get(ctx, key, plan); apierrors.IsNotFound(err) {
+		plan = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
+	}
+	if err := r.Get(ctx, key, grant); apierrors.IsNotFound(err) {
+		grant = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading TransferGrant %s: %w", key, err)
+	}
+	return plan, grant, nil
+}
+
+// apply does what was decided. wait is when to come back for what must not be
+// written yet.
+func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, d decision) (wait time.Duration, err error) {
+	if d.createNamespace {
+		if err := r.createNamespace(ctx, member); err != nil {
+			return 0, err
+		}
+	}
+	if d.plan != nil {
+		if err := r.put(ctx, d.plan); err != nil {
+			return 0, fmt.Errorf("writing the ClusterPlan of MemberCluster %s: %w", member.Name, err)
+		}
+		r.Metrics.Planned()
+		log.FromContext(ctx).Info("Planned", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)
+	}
+	if d.grant != nil {
+		if err := r.put(ctx, d.grant); err != nil {
+			return 0, fmt.Errorf("writing the TransferGrant of MemberCluster %s: %w", member.Name, err)
+		}
+	}
+	if equality.Semantic.DeepEqual(member.Status, d.status) {
+		return 0, nil
+	}
+	if wait := r.paces.wait(member.Name, urgent(&member.Status, &d.status), time.Now()); wait > 0 {
+		return wait, nil
+	}
+	before := member.Status.DeepCopy()
+	member.Status = d.status
+	if err := r.Status().Update(ctx, member); err != nil {
+		return 0, fmt.Errorf("storing status of MemberCluster %s: %w", member.Name, err)
+	}
+	r.Metrics.StatusWritten()
+	r.tell(member, before)
+	return 0, nil
+}
+
+func (r *Reconciler) createNamespace(ctx context.Context, member *v1alpha1.MemberCluster) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   v1alpha1.MemberNamespacePrefix + member.Name,
+		Labels: map[string]string{v1alpha1.LabelMember: member.Name},
+	}}
+	if err := r.Create(ctx, ns); err != nil {
+		return fmt.Errorf("creating namespace %s of MemberCluster %s: %w", ns.Name, member.Name, err)
+	}
+	return nil
+}
+
+// put creates an object, or updates it against the resourceVersion that it bears.
+func (r *Reconciler) put(ctx context.Context, o client.Object) error {
+	if o.GetResourceVersion() == "" {
+		return r.Create(ctx, o)
+	}
+	return r.Update(ctx, o)
+}
+
+// tell reports what a stored status says for the first time.
+func (r *Reconciler) tell(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
+	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed} {
+		now, was := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
+		if now == nil || was == nil && now.Status == metav1.ConditionUnknown || was != nil && was.Status == now.Status && was.Reason == now.Reason {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if now.Status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+		r.Events.Eventf(member, nil, kind, now.Reason, "Watch", "%s is %s: %s", t, now.Status, now.Message)
+	}
+}

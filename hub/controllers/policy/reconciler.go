@@ -1,0 +1,253 @@
+// Package policy takes the fleet's policy ConfigMap into force and answers
+// previews of other ones.
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=configmaps,verbs=get;create;update
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Kept names the ConfigMap in the hub's namespace with the policy in force, so
+// that a hub that starts beside a bad ConfigMap goes by what was good before.
+const Kept = "ot-hub-policy-in-force"
+
+// Reconciler keeps the policy in force as the ConfigMap says, as long as that is
+// valid.
+type Reconciler struct {
+	client.Client
+	Live    client.Reader
+	Events  events.EventRecorder
+	Metrics *metrics.Metrics
+	InForce *InForce
+	// Namespace is the hub's own.
+	Namespace string
+	// PolicyKey names the fleet's policy ConfigMap.
+	PolicyKey types.NamespacedName
+
+	// last is what came of the last reading, to say it once.
+	last  reading
+	begun bool
+}
+
+// reading is what the ConfigMap says.
+type reading struct {
+	data    map[string]string // nil: there is none that is valid
+	policy  *fleet.Policy
+	unknown []string
+	errs    []apipolicy.KeyError
+	missing bool
+}
+
+// Reconcile looks at the fleet's policy or at a preview.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if request.NamespacedName == r.PolicyKey {
+		return ctrl.Result{}, r.reconcilePolicy(ctx)
+	}
+	return ctrl.Result{}, r.reconcilePreview(ctx, request.NamespacedName)
+}
+
+func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
+	cm, err := r.get(ctx)
+	if err != nil {
+		return err
+	}
+	members, err := r.members(ctx)
+	if err != nil {
+		return err
+	}
+	kept, err := r.kept(ctx)
+	if err != nil {
+		return err
+	}
+	next := read(cm, members)
+	if next.data != nil && !maps.Equal(next.data, kept.Data) {
+		// It is kept before anything is planned by it: a hub that starts again
+		// beside a bad ConfigMap must not fall back behind what members were told.
+		if err := r.keep(ctx, kept, next.data); err != nil {
+			return err
+		}
+	}
+	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.message(next)}
+	if state.Policy == nil {
+		if last, _, errs := fleet.ParsePolicy(kept.Data); len(errs) == 0 && kept.Name != "" {
+			state.Policy = last
+		}
+		state.Message += inForce(state.Policy)
+	}
+	r.tell(cm, next, state)
+	if !r.begun || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
+		r.InForce.set(state)
+	}
+	r.last, r.begun = next, true
+	return nil
+}
+
+// get returns nil where there is no ConfigMap.
+func (r *Reconciler) get(ctx context.Context) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	switch err := r.Get(ctx, r.PolicyKey, cm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the fleet's policy ConfigMap %s: %w", r.PolicyKey, err)
+	}
+	return cm, nil
+}
+
+func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
+	var list v1alpha1.MemberClusterList
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MemberClusters: %w", err)
+	}
+	members := make([]fleet.Member, len(list.Items))
+	for i := range list.Items {
+		members[i] = fleet.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels}
+	}
+	return members, nil
+}
+
+// read parses a ConfigMap and tries it on every member.
+func read(cm *corev1.ConfigMap, members []fleet.Member) reading {
+	if cm == nil {
+		return reading{missing: true}
+	}
+	parsed, unknown, errs := fleet.ParsePolicy(cm.Data)
+	if len(errs) == 0 {
+		errs = parsed.Check(members)
+	}
+	if len(errs) > 0 {
+		return reading{unknown: unknown, errs: errs}
+	}
+	data := cm.Data
+	if data == nil {
+		data = map[string]string{}
+	}
+	return reading{data: data, policy: parsed, unknown: unknown}
+}
+
+// kept reads the policy that was in force last; nameless where there was none.
+func (r *Reconciler) kept(ctx context.Context) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: Kept}
+	if err := r.Live.Get(ctx, key, cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s, the policy in force: %w", key, err)
+	} else if err != nil {
+		return &corev1.ConfigMap{}, nil
+	}
+	return cm, nil
+}
+
+func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, data map[string]string) (err error) {
+	kept.Data = data
+	if kept.Name == "" {
+		kept.ObjectMeta = metav1.ObjectMeta{Namespace: r.Namespace, Name: Kept}
+		err = r.Create(ctx, kept)
+	} else {
+		err = r.Update(ctx, kept)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the policy in force in ConfigMap %s/%s: %w", r.Namespace, Kept, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) message(next reading) string {
+	switch {
+	case next.missing:
+		return fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)
+	case len(next.errs) > 0:
+		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, fleet.ErrorText(next.errs))
+	case len(next.unknown) > 0:
+		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s, overrides)", strings.Join(next.unknown, ", "), strings.Join(apipolicy.Keys(), ", "))
+	default:
+		return "in force"
+	}
+}
+
+func inForce(last *fleet.Policy) string {
+	if last == nil {
+		return " There was never a valid policy, so no cluster is told one."
+	}
+	return " The last valid policy stays in force."
+}
+
+// tell says once what is wrong.
+func (r *Reconciler) tell(cm *corev1.ConfigMap, next reading, state State) {
+	keys := make([]string, len(next.errs))
+	for i, e := range next.errs {
+		keys[i] = e.Key
+	}
+	r.Metrics.Policy(next.policy != nil, keys)
+	if cm == nil || r.begun && equality.Semantic.DeepEqual(r.last.errs, next.errs) {
+		return
+	}
+	switch {
+	case len(next.errs) > 0:
+		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
+	case r.begun:
+		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)
+	}
+}
+
+func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedName) error {
+	cm := &corev1.ConfigMap{}
+	if err := r.Get(ctx, key, cm); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !isPreview(cm) || !cm.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	state := r.InForce.Current()
+	if !state.Known {
+		return nil // every preview is looked at again when it is
+	}
+	members, err := r.members(ctx)
+	if err != nil {
+		return err
+	}
+	next := read(cm, members)
+	answer := ""
+	if len(next.errs) > 0 {
+		answer = "would be refused: " + fleet.ErrorText(next.errs)
+	} else {
+		answer = fleet.Preview(state.Policy, next.policy, members)
+	}
+	if len(next.unknown) > 0 {
+		answer += "\nkeys that nobody knows: " + strings.Join(next.unknown, ", ")
+	}
+	if cm.Annotations[v1alpha1.AnnotationPreview] == answer {
+		return nil
+	}
+	base := cm.DeepCopy()
+	metav1.SetMetaDataAnnotation(&cm.ObjectMeta, v1alpha1.AnnotationPreview, answer)
+	if err := r.Patch(ctx, cm, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("answering the preview in ConfigMap %s: %w", key, err)
+	}
+	return nil
+}
+
+func isPreview(o client.Object) bool {
+	_, is := o.GetLabels()[v1alpha1.LabelPolicyPreview]
+	return is
+}

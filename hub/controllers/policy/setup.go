@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+)
+
+// Setup adds the controller to a manager. It runs where the fleet is planned.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	// The policy is looked at once even where there is none: that is known then.
+	again := &poke.Source[reconcile.Request]{}
+	again.Poke(reconcile.Request{NamespacedName: r.PolicyKey})
+	r.InForce.OnChange(func() {
+		for _, request := range r.previews(context.Background()) {
+			again.Poke(request)
+		}
+	})
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return client.ObjectKeyFromObject(o) == r.PolicyKey || isPreview(o)
+	})
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		return append([]reconcile.Request{{NamespacedName: r.PolicyKey}}, r.previews(ctx)...)
+	})
+	// Of a MemberCluster, name and labels matter.
+	chosen := predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("policy").
+		For(&corev1.ConfigMap{}, builder.WithPredicates(ours)).
+		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(chosen)).
+		WatchesRawSource(again).
+		Complete(r)
+}
+
+func (r *Reconciler) previews(ctx context.Context) (requests []reconcile.Request) {
+	var previews corev1.ConfigMapList
+	if err := r.List(ctx, &previews, client.InNamespace(r.PolicyKey.Namespace), client.HasLabels{v1alpha1.LabelPolicyPreview}); err != nil {
+		log.FromContext(ctx).Error(err, "Listing previews of a policy", "namespace", r.PolicyKey.Namespace)
+	}
+	for i := range previews.Items {
+		if key := client.ObjectKeyFromObject(&previews.Items[i]); key != r.PolicyKey {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName(key)})
+		}
+	}
+	return requests
+}

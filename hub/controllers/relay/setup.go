@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+)
+
+const (
+	// workers carry at a time, each for one member. A member that hangs keeps one
+	// of them until its requests time out, and may do so again until the probe has
+	// found it out: there are more than members can hang at once.
+	workers = 256
+	// The wait before a failed relay is tried again doubles between these.
+	leastBackoff = 100 * time.Millisecond
+	mostBackoff  = 10 * time.Second
+)
+
+// Setup adds the controller to a manager.
+func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
+	// A member that has just been connected may have nothing that an event could
+	// come of.
+	connected := &poke.Source[mcreconcile.Request]{}
+	r.Members.OnChange(func(name string) { connected.Poke(of(name)) })
+	inMember := func(name multicluster.ClusterName, _ cluster.Cluster) handler.TypedEventHandler[client.Object, mcreconcile.Request] {
+		return handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, client.Object) []mcreconcile.Request {
+			return []mcreconcile.Request{of(string(name))}
+		})
+	}
+	local := mgr.GetLocalManager()
+	onHub := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
+		if member, is := report.MemberOf(o.GetNamespace()); is {
+			return []mcreconcile.Request{of(member)}
+		}
+		return nil
+	})
+	onHubNamed := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
+		if member, is := report.MemberOf(o.GetName()); is {
+			return []mcreconcile.Request{of(member)}
+		}
+		return nil
+	})
+	named := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o *v1alpha1.MemberCluster) []mcreconcile.Request {
+		return []mcreconcile.Request{of(o.Name)}
+	})
+	copied := &metav1.PartialObjectMetadata{}
+	copied.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
+	return mcbuilder.ControllerManagedBy(mgr).
+		Named("relay").
+		Watches(&v1alpha1.ClusterReport{}, inMember).
+		Watches(&v1alpha1.ClusterPlan{}, inMember).
+		Watches(&v1alpha1.TransferGrant{}, inMember).
+		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.ClusterPlan{}), onHub)).
+		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.TransferGrant{}), onHub)).
+		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(copied), onHub, gone())).
+		WatchesRawSource(source.TypedKind(local.GetCache(), &v1alpha1.MemberCluster{}, named, identity())).
+		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&corev1.Namespace{}), onHubNamed)).
+		WatchesRawSource(connected).
+		WithOptions(mccontroller.Options{
+			MaxConcurrentReconciles: workers,
+			NeedLeaderElection:      ptr.To(false),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](leastBackoff, mostBackoff),
+		}).
+		Complete(r)
+}
+
+// of is the one request of a member: whatever happens, its whole mailbox is
+// looked at.
+func of(member string) mcreconcile.Request {
+	return mcreconcile.Request{ClusterName: multicluster.ClusterName(member)}
+}
+
+// gone lets through that a copy was deleted: the relay's own writes are no reason
+// to look again.
+func gone() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// identity lets through what changes which cluster a member is taken to be.
+func identity() predicate.TypedPredicate[*v1alpha1.MemberCluster] {
+	return predicate.TypedFuncs[*v1alpha1.MemberCluster]{
+		UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.MemberCluster]) bool {
+			accepted := func(m *v1alpha1.MemberCluster) string { return m.Annotations[v1alpha1.AnnotationAcceptCluster] }
+			return e.ObjectOld.Status.ClusterUID != e.ObjectNew.Status.ClusterUID || accepted(e.ObjectOld) != accepted(e.ObjectNew) ||
+				e.ObjectOld.DeletionTimestamp.IsZero() != e.ObjectNew.DeletionTimestamp.IsZero()
+		},
+	}
+}

@@ -1,0 +1,169 @@
+// Package report reads the members' reports as they are on the hub, and keeps
+// the index of all images of the fleet. It runs in every replica.
+package report
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
+
+// decoded is how many pages are kept decoded for whoever asks for details: those
+// that were read last.
+const decoded = 256
+
+// Reconciler reads the report of a member, object by object: what one change
+// costs depends on the page that changed, not on the fleet.
+type Reconciler struct {
+	// Cached holds MemberClusters, and the metadata of ClusterReports alone: the
+	// pages of a fleet are too many to keep them all decoded.
+	Cached client.Reader
+	Live   client.Reader
+	Index  *fleet.Index
+	Store  *Store
+
+	pages *lru.Cache[pageKey, *v1alpha1.ClusterReport]
+}
+
+// pageKey tells apart every state of every report.
+type pageKey struct {
+	types.NamespacedName
+	version string
+}
+
+// New returns a Reconciler.
+func New(cached, live client.Reader, index *fleet.Index, store *Store) (*Reconciler, error) {
+	pages, err := lru.New[pageKey, *v1alpha1.ClusterReport](decoded)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{Cached: cached, Live: live, Index: index, Store: store, pages: pages}, nil
+}
+
+// Reconcile takes one ClusterReport into the index, or, for a request without a
+// namespace, the MemberCluster of that name.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if request.Namespace == "" {
+		return ctrl.Result{}, r.reconcileMember(ctx, request.Name)
+	}
+	member, is := MemberOf(request.Namespace)
+	if !is {
+		return ctrl.Result{}, nil
+	}
+	// What comes of the namespace of a member that has left is of no account.
+	known, err := r.exists(ctx, member)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !known {
+		r.Index.Forget(member)
+	} else {
+		if err := r.take(ctx, member, request.NamespacedName); err != nil {
+			return ctrl.Result{}, err
+		}
+		totals, _ := r.Index.Totals(member)
+		r.Store.incomplete(member, len(totals.Missing) > 0, time.Now())
+	}
+	r.Store.read(request.NamespacedName)
+	if known {
+		r.Store.tell(member)
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) exists(ctx context.Context, member string) (bool, error) {
+	err := r.Cached.Get(ctx, client.ObjectKey{Name: member}, &v1alpha1.MemberCluster{})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading MemberCluster %s: %w", member, err)
+	}
+	return err == nil, nil
+}
+
+func (r *Reconciler) take(ctx context.Context, member string, key types.NamespacedName) error {
+	report, err := r.report(ctx, key)
+	if err != nil {
+		return err
+	}
+	root := key.Name == v1alpha1.MailboxName
+	switch {
+	case root && (report == nil || report.Root == nil):
+		r.Index.SetRoot(member, nil)
+		r.Store.set(member, nil, time.Now())
+	case root:
+		r.Index.SetRoot(member, report.Root)
+		r.Store.set(member, report, time.Now())
+	case report == nil || report.Page == nil:
+		r.Index.DropPage(member, key.Name)
+	default:
+		r.Index.SetPage(member, key.Name, report.Sequence, report.Page.Images)
+	}
+	return nil
+}
+
+// report returns a report as it is stored, nil where it is gone. What has been
+// decoded of the state that the cache shows is not read again.
+func (r *Reconciler) report(ctx context.Context, key types.NamespacedName) (*v1alpha1.ClusterReport, error) {
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(kind)
+	switch err := r.Cached.Get(ctx, key, metadata); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the metadata of ClusterReport %s: %w", key, err)
+	}
+	if report, found := r.pages.Get(pageKey{key, metadata.ResourceVersion}); found {
+		return report, nil
+	}
+	report := &v1alpha1.ClusterReport{}
+	switch err := r.Live.Get(ctx, key, report); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ClusterReport %s: %w", key, err)
+	}
+	report.ManagedFields = nil
+	if report.Page != nil {
+		r.pages.Add(pageKey{key, report.ResourceVersion}, report)
+	}
+	return report, nil
+}
+
+// Page returns what a member says of the images of one of its pages; false where
+// the page is not there.
+func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error) {
+	report, err := r.report(ctx, types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page})
+	if err != nil || report == nil || report.Page == nil {
+		return nil, false, err
+	}
+	return report.Page.Images, true, nil
+}
+
+// reconcileMember has the index list a member as soon as it exists, with or
+// without a report.
+func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
+	member := &v1alpha1.MemberCluster{}
+	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
+	case apierrors.IsNotFound(err):
+		r.Index.Forget(name)
+		r.Store.set(name, nil, time.Now())
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading MemberCluster %s: %w", name, err)
+	}
+	r.Index.Add(name)
+	r.Index.SetDoubt(name, fleet.Doubt(member))
+	return nil
+}

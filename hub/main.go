@@ -1,0 +1,100 @@
+// Command ot-hub sees the clusters of a fleet: it plans each one's budget by one
+// policy, carries the plans to them and their reports back, and tells what image
+// is where.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// version is stamped by the linker.
+var version = "dev"
+
+type options struct {
+	namespace     string
+	policy        types.NamespacedName
+	metricsAddr   string
+	metricsSecure bool
+	healthAddr    string
+	pprofAddr     string
+	leaderElect   bool
+	leaseDuration time.Duration
+	renewDeadline time.Duration
+	retryPeriod   time.Duration
+	qps           float64
+	memberTimeout time.Duration
+	probeInterval time.Duration
+	// clusters of Cluster API that are members; nil: that is not looked at.
+	clusters labels.Selector
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "Namespace of the hub, its Lease and the Secrets of its members. Default: $POD_NAMESPACE.")
+	flag.StringVar(&o.policy.Namespace, "policy-namespace", policy.DefaultNamespace, "Namespace of the fleet's policy ConfigMap.")
+	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the fleet's policy ConfigMap.")
+	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics and the read API are served; 0 for nowhere.")
+	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve them by HTTPS, to whom the API server authorizes for their paths. Otherwise in plain text, to everybody.")
+	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
+	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
+	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one hub of several plan.")
+	flag.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long a leader that is silent keeps the others waiting.")
+	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on.")
+	flag.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How often the Lease is tried.")
+	flag.Float64Var(&o.qps, "kube-api-qps", 500, "Requests to the hub's API server per second, at the most, over a while.")
+	flag.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "How long a request to a member may take.")
+	flag.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "How often a member is asked whether it still answers.")
+	flag.Func("cluster-api-selector", "Which Clusters of Cluster API are members, by their labels. Default: none, Cluster API is not looked at.", func(text string) (err error) {
+		if text == "" {
+			o.clusters = nil
+			return nil
+		}
+		o.clusters, err = labels.Parse(text)
+		return err
+	})
+	log := zap.Options{}
+	log.BindFlags(flag.CommandLine)
+	flag.Parse()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "ot-hub:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	if o.namespace == "" {
+		return fmt.Errorf("--namespace is not set, nor is $POD_NAMESPACE: say where the hub's Lease and the Secrets of its members are")
+	}
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	cfg = rest.AddUserAgent(cfg, "ot-hub/"+version)
+	cfg.QPS, cfg.Burst = float32(o.qps), int(2*o.qps)
+
+	mgr, err := setup(cfg, o)
+	if err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}

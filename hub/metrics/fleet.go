@@ -1,0 +1,120 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// Reports tells when a member's report was last seen to change.
+type Reports interface {
+	ReceivedAt(member string) (time.Time, bool)
+}
+
+// Fleet counts the members when it is asked, not at every change of them.
+// Unknown is never zero: a member that has not reported has no series of what
+// only a report tells.
+type Fleet struct {
+	Members client.Reader
+	Reports Reports
+	Index   *fleet.Index
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+}
+
+var (
+	members          = describe("members", "Members of the fleet, by state: all, reachable, healthy, unknown (of whose images the hub knows nothing current).", "state")
+	memberReachable  = describe("member_reachable", "1 while the hub talks to the member's API server.", "member")
+	memberHealthy    = describe("member_healthy", "1 while the reports of the member's agent keep coming.", "member")
+	memberBudget     = describe("member_budget", "Imports that the member's ledger allows at a time.", "member")
+	memberSlots      = describe("member_slots", "Imports that the member's ledger lists.", "member")
+	memberOver       = describe("member_over_budget", "1 while the member's ledger lists more imports than it allows.", "member")
+	memberImages     = describe("member_images", "Images of the member, by phase.", "member", "phase")
+	memberReferences = describe("member_references", "VirtualMachines that need an image, over all images of the member.", "member")
+	memberBytes      = describe("member_images_bytes", "Storage that the member's images take, as provisioned.", "member")
+	memberAcked      = describe("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan.", "member")
+	memberAge        = describe("member_report_age_seconds", "How long ago the member's report was last seen to change.", "member")
+	images           = describe("images", "Distinct images, by source, that members are known to have.")
+	indexPages       = describe("index_pages", "Pages of reports that the hub's index holds.")
+	indexEntries     = describe("index_entries", "Images of members that the hub's index holds.")
+)
+
+// Describe implements prometheus.Collector.
+func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOver, memberImages,
+		memberReferences, memberBytes, memberAcked, memberAge, images, indexPages, indexEntries} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	stats := f.Index.Stats()
+	gauge(images, float64(stats.Images))
+	gauge(indexPages, float64(stats.Pages))
+	gauge(indexEntries, float64(stats.Entries))
+	for _, summary := range f.Index.Members() {
+		if summary.Unknown != "" {
+			continue
+		}
+		for phase, n := range summary.Phases {
+			gauge(memberImages, float64(n), summary.Member, string(phase))
+		}
+		gauge(memberReferences, float64(summary.References), summary.Member)
+		gauge(memberBytes, float64(summary.Bytes), summary.Member)
+	}
+
+	ctx := context.Background()
+	var list v1alpha1.MemberClusterList
+	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing MemberClusters for the metrics")
+		return
+	}
+	var reachable, healthy float64
+	for i := range list.Items {
+		m := &list.Items[i]
+		is := func(condition string) float64 {
+			if meta.IsStatusConditionTrue(m.Status.Conditions, condition) {
+				return 1
+			}
+			return 0
+		}
+		reachable += is(v1alpha1.ConditionReachable)
+		healthy += is(v1alpha1.ConditionAgentHealthy)
+		gauge(memberReachable, is(v1alpha1.ConditionReachable), m.Name)
+		gauge(memberHealthy, is(v1alpha1.ConditionAgentHealthy), m.Name)
+		gauge(memberAcked, is(v1alpha1.ConditionPolicyAcknowledged), m.Name)
+		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
+			gauge(memberBudget, float64(*budget), m.Name)
+			gauge(memberSlots, float64(*slots), m.Name)
+			over := 0.0
+			if *slots > *budget {
+				over = 1
+			}
+			gauge(memberOver, over, m.Name)
+		}
+		if at, known := f.Reports.ReceivedAt(m.Name); known {
+			gauge(memberAge, max(0, time.Since(at).Seconds()), m.Name)
+		}
+	}
+	gauge(members, float64(len(list.Items)), "all")
+	gauge(members, reachable, "reachable")
+	gauge(members, healthy, "healthy")
+	unknown := 0
+	for _, n := range stats.Unknown {
+		unknown += n
+	}
+	gauge(members, float64(unknown), "unknown")
+}

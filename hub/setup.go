@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
+	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
+	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
+	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/web"
+)
+
+// requestTimeout ends a request to the hub's own API server that is never
+// answered.
+const requestTimeout = 30 * time.Second
+
+// setup makes the manager with everything the hub consists of.
+func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
+	provider := members.New(members.Options{
+		RequestTimeout: o.memberTimeout, ProbeInterval: o.probeInterval, UserAgent: "ot-hub/" + version,
+	})
+	bounded := rest.CopyConfig(cfg)
+	bounded.Timeout = requestTimeout
+	mgr, err := mcmanager.New(bounded, provider, managerOptions(cfg, o))
+	if err != nil {
+		return nil, err
+	}
+	local := mgr.GetLocalManager()
+	// Where a read decides what is written, it must not come from a cache.
+	live, err := client.New(bounded, client.Options{Scheme: local.GetScheme(), Mapper: local.GetRESTMapper(), HTTPClient: local.GetHTTPClient()})
+	if err != nil {
+		return nil, err
+	}
+	if err := connection.Setup(local, connection.Options{Namespace: o.namespace, Members: provider, RequestTimeout: o.memberTimeout}); err != nil {
+		return nil, fmt.Errorf("the connections' controller: %w", err)
+	}
+	if err := discovery.Setup(local, discovery.Options{Namespace: o.namespace, Clusters: o.clusters}); err != nil {
+		return nil, fmt.Errorf("the controller that finds members: %w", err)
+	}
+
+	index := fleet.NewIndex()
+	counted := metrics.New(ctrlmetrics.Registry)
+	store := reportcontroller.NewStore()
+	inForce := &policycontroller.InForce{}
+	results := &relaycontroller.Results{}
+	events := local.GetEventRecorder("ot-hub")
+	reports, err := reportcontroller.New(local.GetCache(), live, index, store)
+	if err != nil {
+		return nil, err
+	}
+	policies := &policycontroller.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
+		InForce: inForce, Namespace: o.namespace, PolicyKey: o.policy,
+	}
+	planner := &membercontroller.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
+		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index,
+	}
+	relays := &relaycontroller.Reconciler{
+		Cached: local.GetCache(), Live: live, Members: provider, Reports: store, Metrics: counted, Results: results,
+	}
+	for name, add := range map[string]func() error{
+		"reports":  func() error { return reports.Setup(local) },
+		"policy":   func() error { return policies.Setup(local) },
+		"members":  func() error { return planner.Setup(local) },
+		"relays":   func() error { return relays.Setup(mgr) },
+		"provider": func() error { return local.Add(provider.Runnable(mgr)) },
+		"read API": func() error { return serve(mgr, index, store, reports) },
+		"metrics": func() error {
+			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
+		},
+		"healthz": func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
+		"readyz": func() error {
+			return mgr.AddReadyzCheck("reports", func(*http.Request) error {
+				if !store.Filled() {
+					return errors.New("the stored reports have not all been read")
+				}
+				return nil
+			})
+		},
+	} {
+		if err := add(); err != nil {
+			return nil, fmt.Errorf("adding %s: %w", name, err)
+		}
+	}
+	return mgr, nil
+}
+
+func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler) error {
+	api := &web.API{
+		Members: mgr.GetLocalManager().GetCache(), Index: index, Pages: reports, Filled: store.Filled,
+		Root: func(member string) []string {
+			root := store.Root(member)
+			return root.Pages()
+		},
+	}
+	for path, handler := range api.Handlers() {
+		if err := mgr.AddMetricsServerExtraHandler(path, handler); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func managerOptions(cfg *rest.Config, o options) ctrl.Options {
+	served := server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
+	if o.metricsSecure {
+		served.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return ctrl.Options{
+		Scheme: newScheme(),
+		Cache:  cacheOptions(o),
+		// The timeout of a client ends its watches too. Those end by themselves: a
+		// connection that is dead does not answer HTTP/2's pings.
+		NewCache: func(_ *rest.Config, options cache.Options) (cache.Cache, error) {
+			options.HTTPClient = nil
+			return cache.New(cfg, options)
+		},
+		Metrics:                       served,
+		HealthProbeBindAddress:        o.healthAddr,
+		PprofBindAddress:              o.pprofAddr,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "ot-hub",
+		LeaderElectionNamespace:       o.namespace,
+		LeaseDuration:                 &o.leaseDuration,
+		RenewDeadline:                 &o.renewDeadline,
+		RetryPeriod:                   &o.retryPeriod,
+		LeaderElectionReleaseOnCancel: true,
+	}
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, clusterv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two packages register one kind: a fault of the build
+		}
+	}
+	return s
+}
+
+// cacheOptions keep in memory what the hub needs and no more: of namespaces the
+// members', of ConfigMaps those beside the fleet's policy, of Secrets those in
+// the hub's namespace.
+func cacheOptions(o options) cache.Options {
+	ofMembers := labels.NewSelector()
+	if has, err := labels.NewRequirement(v1alpha1.LabelMember, selection.Exists, nil); err == nil {
+		ofMembers = ofMembers.Add(*has)
+	}
+	kinds := map[client.Object]cache.ByObject{
+		&corev1.Namespace{}: {Label: ofMembers},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.policy.Namespace: {}}},
+	}
+	maps.Copy(kinds, connection.ByObject(o.namespace))
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: kinds}
+}

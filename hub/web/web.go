@@ -1,0 +1,255 @@
+// Package web serves what the hub knows of the fleet as JSON, to be read: the
+// members, the distinct images of all of them, and one member's images.
+//
+// Unknown is never zero: members that have not reported are listed as unknown,
+// and every image says how many members may have it beside those that are known
+// to.
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+const (
+	defaultLimit = 100
+	mostLimit    = 1000
+)
+
+// Pages reads one page of a member's report.
+type Pages interface {
+	Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error)
+}
+
+// API answers from what this replica has in memory.
+type API struct {
+	Members client.Reader
+	Index   *fleet.Index
+	Pages   Pages
+	// Root lists the names of a member's pages, sorted.
+	Root func(member string) []string
+	// Filled tells that all stored reports have been read. Before, what is not
+	// there may just not have been read.
+	Filled func() bool
+}
+
+// MemberList is a part of the members, by name. Next is what to pass as after to
+// get on; empty at the end.
+type MemberList struct {
+	Members []Member `json:"members"`
+	Next    string   `json:"next,omitempty"`
+}
+
+// Member is one member in short. What is not known is not there.
+type Member struct {
+	fleet.MemberSummary
+	Labels map[string]string `json:"labels,omitempty"`
+	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are the conditions of
+	// its MemberCluster: True, False or Unknown. Message is that of Ready.
+	Ready              metav1.ConditionStatus  `json:"ready"`
+	Reachable          metav1.ConditionStatus  `json:"reachable"`
+	AgentHealthy       metav1.ConditionStatus  `json:"agentHealthy"`
+	PolicyAcknowledged metav1.ConditionStatus  `json:"policyAcknowledged"`
+	Message            string                  `json:"message,omitempty"`
+	ClusterUID         string                  `json:"clusterUID,omitempty"`
+	AgentVersion       string                  `json:"agentVersion,omitempty"`
+	Policy             *v1alpha1.MemberPolicy  `json:"policy,omitempty"`
+	Budget             *int32                  `json:"budget,omitempty"`
+	SlotsUsed          *int32                  `json:"slotsUsed,omitempty"`
+	LastReport         *metav1.Time            `json:"lastReport,omitempty"`
+	Failing            []v1alpha1.ImageSummary `json:"failing,omitempty"`
+}
+
+// ImageList is a part of the distinct images, by source. Next is what to pass as
+// after to get on; empty at the end. UnknownMembers may have any of them.
+type ImageList struct {
+	Images         []fleet.Image         `json:"images"`
+	Next           string                `json:"next,omitempty"`
+	UnknownMembers []fleet.UnknownMember `json:"unknownMembers,omitempty"`
+}
+
+// MemberImages are the images of one page of a member's report. Next is what to
+// pass as page to get on; empty at the end.
+type MemberImages struct {
+	Images []v1alpha1.ReportedImage `json:"images"`
+	Next   string                   `json:"next,omitempty"`
+}
+
+// Handlers by path.
+func (a *API) Handlers() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/api/v1/members":        a.handle(a.members),
+		"/api/v1/members/images": a.handle(a.memberImages),
+		"/api/v1/images":         a.handle(a.images),
+		"/api/v1/images/detail":  a.handle(a.image),
+	}
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status  int
+	message string
+}
+
+func (r refusal) Error() string { return r.message }
+
+func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		var body any
+		var err error
+		switch {
+		case request.Method != http.MethodGet && request.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			err = refusal{http.StatusMethodNotAllowed, "this is read only: use GET"}
+		case !a.Filled():
+			w.Header().Set("Retry-After", "1")
+			err = refusal{http.StatusServiceUnavailable, "the hub has just started and is reading the stored reports: try again"}
+		default:
+			body, err = answer(request)
+		}
+		status := http.StatusOK
+		if err != nil {
+			status = http.StatusInternalServerError
+			if refused, is := err.(refusal); is { //nolint:errorlint // it is ours, and never wrapped
+				status = refused.status
+			}
+			body = map[string]string{"error": err.Error()}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			log.FromContext(request.Context()).V(1).Info("Answering a reader", "path", request.URL.Path, "error", err.Error())
+		}
+	})
+}
+
+func limit(request *http.Request) (int, error) {
+	text := request.URL.Query().Get("limit")
+	if text == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostLimit {
+		return 0, refusal{http.StatusBadRequest, fmt.Sprintf("limit=%s: give a number from 1 to %d", text, mostLimit)}
+	}
+	return n, nil
+}
+
+func (a *API) members(request *http.Request) (any, error) {
+	most, err := limit(request)
+	if err != nil {
+		return nil, err
+	}
+	var stored v1alpha1.MemberClusterList
+	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MemberClusters: %w", err)
+	}
+	byName := make(map[string]*v1alpha1.MemberCluster, len(stored.Items))
+	for i := range stored.Items {
+		byName[stored.Items[i].Name] = &stored.Items[i]
+	}
+	all := a.Index.Members()
+	from, found := slices.BinarySearchFunc(all, request.URL.Query().Get("after"), func(m fleet.MemberSummary, name string) int { return strings.Compare(m.Member, name) })
+	if found {
+		from++
+	}
+	to := min(len(all), from+most)
+	list := MemberList{Members: make([]Member, 0, to-from)}
+	for _, summary := range all[from:to] {
+		list.Members = append(list.Members, member(summary, byName[summary.Member]))
+	}
+	if to < len(all) {
+		list.Next = all[to-1].Member
+	}
+	return list, nil
+}
+
+func member(summary fleet.MemberSummary, stored *v1alpha1.MemberCluster) Member {
+	m := Member{MemberSummary: summary}
+	if stored == nil {
+		stored = &v1alpha1.MemberCluster{}
+	}
+	is := func(t string) metav1.ConditionStatus {
+		if c := meta.FindStatusCondition(stored.Status.Conditions, t); c != nil {
+			return c.Status
+		}
+		return metav1.ConditionUnknown
+	}
+	st := &stored.Status
+	m.Labels = stored.Labels
+	m.Ready, m.Reachable = is(v1alpha1.ConditionReady), is(v1alpha1.ConditionReachable)
+	m.AgentHealthy, m.PolicyAcknowledged = is(v1alpha1.ConditionAgentHealthy), is(v1alpha1.ConditionPolicyAcknowledged)
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
+		m.Message = c.Message
+	}
+	m.ClusterUID, m.AgentVersion, m.Policy = string(st.ClusterUID), st.AgentVersion, st.Policy
+	m.Budget, m.SlotsUsed, m.LastReport, m.Failing = st.Budget, st.SlotsUsed, st.LastReport, st.Failing
+	return m
+}
+
+func (a *API) images(request *http.Request) (any, error) {
+	most, err := limit(request)
+	if err != nil {
+		return nil, err
+	}
+	list := ImageList{UnknownMembers: a.Index.Unknown()}
+	list.Images, list.Next = a.Index.Images(most, request.URL.Query().Get("after"))
+	return list, nil
+}
+
+func (a *API) image(request *http.Request) (any, error) {
+	source := request.URL.Query().Get("source")
+	if source == "" {
+		return nil, refusal{http.StatusBadRequest, "name the image: source=… as /api/v1/images lists it"}
+	}
+	detail, found := a.Index.Image(source)
+	if !found {
+		detail = fleet.ImageDetail{Image: fleet.Image{Source: source}, In: []fleet.ImageInMember{}, UnknownMembers: a.Index.Unknown()}
+		detail.Unknown = len(detail.UnknownMembers)
+	}
+	return detail, nil
+}
+
+func (a *API) memberImages(request *http.Request) (any, error) {
+	name, page := request.URL.Query().Get("member"), request.URL.Query().Get("page")
+	if name == "" {
+		return nil, refusal{http.StatusBadRequest, "name the member: member=…"}
+	}
+	pages := a.Root(name)
+	if len(pages) == 0 {
+		if _, known := a.Index.Totals(name); !known {
+			return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no MemberCluster %s", name)}
+		}
+	}
+	at := 0
+	if page != "" {
+		at, _ = slices.BinarySearch(pages, page)
+	}
+	answer := MemberImages{Images: []v1alpha1.ReportedImage{}}
+	if at < len(pages) {
+		images, found, err := a.Pages.Page(request.Context(), name, pages[at])
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			answer.Images = images
+		}
+		if at+1 < len(pages) {
+			answer.Next = pages[at+1]
+		}
+	}
+	return answer, nil
+}

@@ -64,8 +64,13 @@ func plan() *v1alpha1.ClusterPlan {
 // clusterUID is how the member is known.
 func clusterUID(t *testing.T) types.UID {
 	t.Helper()
+	return clusterUIDOf(t, place.Client())
+}
+
+func clusterUIDOf(t *testing.T, c client.Client) types.UID {
+	t.Helper()
 	ns := &corev1.Namespace{}
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))
 	return ns.UID
 }
 

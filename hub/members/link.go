@@ -19,10 +19,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// probed is the object that a probe asks for; that it is not there is an answer
-// too.
-const probed = "default"
-
 // A connection on which nothing comes is asked for a sign of life, and given up
 // without one: a watch has no timeout, and would hang with it.
 const (
@@ -49,6 +45,7 @@ var mapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"ClusterPlan", "TransferGrant", "ClusterReport"} {
 		m.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+		m.Add(v1alpha1.GroupVersion.WithKind(kind+"List"), meta.RESTScopeNamespace)
 	}
 	return m
 }()
@@ -160,7 +157,8 @@ func (l *link) close() { l.transport.CloseIdleConnections() }
 func (l *link) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.probeTimeout)
 	defer cancel()
-	err := l.cluster.GetClient().Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: probed}, &v1alpha1.ClusterReport{})
+	// That it is not there is an answer too.
+	err := l.cluster.GetClient().Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: v1alpha1.MailboxName}, &v1alpha1.ClusterReport{})
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return errNotServed

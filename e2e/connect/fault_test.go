@@ -1,0 +1,122 @@
+//go:build linux
+
+package connect
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/link"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+func TestAPIServerDeadAndBack(t *testing.T) {
+	joinBySecret(t, "dead", account(t, mortal, "dead"))
+	connected(t, "dead")
+	require.NoError(t, mortal.StopAPIServer())
+	back := func() { require.NoError(t, mortal.StartAPIServer(t.Context())) }
+	defer back() // also where the test gives up
+
+	require.Contains(t, state(t, "dead", v1alpha1.ReasonUnreachable).Message, "the connection is refused")
+	_, err := provider.Member("dead")
+	require.Error(t, err)
+	back()
+	connected(t, "dead")
+	report(t, mortal, "dead-page", "dead")
+}
+
+// TestHungHoldsUpNobody has members on an API server that takes connections and
+// never answers, while others come and go.
+func TestHungHoldsUpNobody(t *testing.T) {
+	const hanging = 5
+	for i := range hanging {
+		joinBySecret(t, fmt.Sprintf("hung-%d", i), account(t, mortal, "hung"))
+	}
+	for i := range hanging {
+		connected(t, fmt.Sprintf("hung-%d", i))
+	}
+	before := comeAndGo(t, "before")
+
+	require.NoError(t, mortal.PauseAPIServer(t.Context()))
+	defer func() { require.NoError(t, mortal.ResumeAPIServer()) }()
+	during := comeAndGo(t, "during")
+	for i := range hanging {
+		require.Contains(t, state(t, fmt.Sprintf("hung-%d", i), v1alpha1.ReasonUnreachable).Message, "does not answer in time")
+	}
+	dark := comeAndGo(t, "dark")
+	t.Logf("another member came and went in %s; in %s while %d others began to hang, in %s while they were known to", before, during, hanging, dark)
+	for _, took := range []time.Duration{during, dark} {
+		// A busy machine takes its time; a hung member would take a timeout: 1 s at
+		// the least, for each.
+		require.Less(t, took, before+time.Second)
+	}
+
+	require.NoError(t, mortal.ResumeAPIServer())
+	for i := range hanging {
+		connected(t, fmt.Sprintf("hung-%d", i))
+	}
+	report(t, mortal, "hung-page", "hung-0", "hung-1", "hung-4")
+}
+
+// comeAndGo is how long a member of the steady API server takes to be connected,
+// to show a report, and to be gone. It is told to the provider by hand: how fast
+// MemberClusters are seen is not measured here.
+func comeAndGo(t *testing.T, name string) time.Duration {
+	t.Helper()
+	name = "passing-" + name
+	cfg, version, err := members.ParseKubeconfig(account(t, steady, "passing"))
+	require.NoError(t, err)
+	started := time.Now()
+	provider.Set(name, members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
+	connected(t, name)
+	report(t, steady, name+"-page", name)
+	provider.Remove(name)
+	_, err = provider.Member(name)
+	require.Error(t, err)
+	return time.Since(started)
+}
+
+// TestNetworkGoesSilent has the connection carry nothing any more while the API
+// server is well: nobody ends it, and no watch ends by itself.
+func TestNetworkGoesSilent(t *testing.T) {
+	way, err := link.Start(steady.Config())
+	require.NoError(t, err)
+	defer way.Close()
+	cfg, _, err := members.ParseKubeconfig(account(t, steady, "silent"))
+	require.NoError(t, err)
+	way.Through(cfg)
+	joinBySecret(t, "silent", kubeconfig(t, cfg))
+	connected(t, "silent")
+
+	require.NoError(t, way.Hang())
+	require.Contains(t, state(t, "silent", v1alpha1.ReasonUnreachable).Message, "does not answer in time")
+	require.NoError(t, way.Mend(t.Context()))
+	connected(t, "silent")
+	report(t, steady, "silent-page", "silent")
+
+	way.Cut()
+	state(t, "silent", v1alpha1.ReasonUnreachable)
+	require.NoError(t, way.Mend(t.Context()))
+	connected(t, "silent")
+}
+
+// TestWatchOutlivesRequestTimeout keeps a watch for longer than a request may
+// take.
+func TestWatchOutlivesRequestTimeout(t *testing.T) {
+	t.Parallel() // it waits, and disturbs nobody
+	cfg, version, err := members.ParseKubeconfig(account(t, steady, "patient"))
+	require.NoError(t, err)
+	provider.Set("patient", members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
+	defer provider.Remove("patient")
+	m := connected(t, "patient")
+	timeout := time.NewTimer(4 * time.Second)
+	<-timeout.C
+	now, err := provider.Member("patient")
+	require.NoError(t, err)
+	require.Same(t, m, now)
+	report(t, steady, "patient-page", "patient")
+}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/observer"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -93,7 +94,10 @@ func TestPlanThatIsRefused(t *testing.T) {
 	}{
 		{"of a lower sequence", v1alpha1.ReasonPlanOlder, "was acknowledged before", func(p *v1alpha1.ClusterPlan) { *p = *older.DeepCopy() }},
 		{"of a lower epoch", v1alpha1.ReasonPlanOlder, "epoch 0", func(p *v1alpha1.ClusterPlan) { p.Spec.Epoch, p.Spec.Sequence = 0, 1000000 }},
-		{"another of the same version", v1alpha1.ReasonPlanOlder, "another plan of that version", func(p *v1alpha1.ClusterPlan) { p.Spec.PlanVersion = acknowledged.Spec.PlanVersion; p.Spec.Hash = "other" }},
+		{"another of the same version", v1alpha1.ReasonPlanOlder, "another plan of that version", func(p *v1alpha1.ClusterPlan) {
+			p.Spec.PlanVersion = acknowledged.Spec.PlanVersion
+			p.Spec.Hash = "other"
+		}},
 		{"for another cluster", v1alpha1.ReasonPlanForAnother, "was made for cluster somebody", func(p *v1alpha1.ClusterPlan) { p.Spec.ClusterUID = "somebody" }},
 		{"with a wrong policy", v1alpha1.ReasonPlanPolicyFaulty, `concurrency: "many" is not a whole number`, func(p *v1alpha1.ClusterPlan) { p.Spec.Policy["concurrency"] = "many" }},
 	} {
@@ -292,15 +296,24 @@ func TestLedgerLostUnderAPlan(t *testing.T) {
 	withoutPlan(t)
 }
 
-// TestStalePlanRaisesNoBudget has an agent go on that has not heard of a plan
-// which another one has acknowledged: the ledger tells it.
-func TestStalePlanRaisesNoBudget(t *testing.T) {
+// TestStaleAgentRaisesNoBudget has an agent go on that has not heard of what
+// another one has acknowledged: the ledger tells it.
+func TestStaleAgentRaisesNoBudget(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		before func(*testing.T) // what the stale agent goes on to see
+		name     string
+		before   func(*testing.T) // what the stale agent goes on to see
+		resource string           // of which it hears nothing then
+		lower    func(*testing.T)
 	}{
-		{"an older plan", func(t *testing.T) { setPlan(t, planOf(t, policy("concurrency", "2"))) }},
-		{"no plan", withoutPlan},
+		{"that sees an older plan", func(t *testing.T) { setPlan(t, planOf(t, policy("concurrency", "2"))) }, "clusterplans",
+			func(t *testing.T) { setPlan(t, planOf(t, policy("concurrency", "1"))) }},
+		{"that sees no plan", withoutPlan, "clusterplans",
+			func(t *testing.T) { setPlan(t, planOf(t, policy("concurrency", "1"))) }},
+		{"that sees no policy of the member's own", func(t *testing.T) {
+			setPlan(t, planOf(t, policy("concurrency", "2")))
+			require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
+			require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.PolicyVersion == "" }))
+		}, "configmaps", func(t *testing.T) { place.SetPolicy(t, policy("concurrency", "1")) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			place.SetPolicy(t, policy("concurrency", "2"))
@@ -317,25 +330,21 @@ func TestStalePlanRaisesNoBudget(t *testing.T) {
 					importing(t, img)
 				}
 				place.Eventually(t, all[2], scene.Because(v1alpha1.ReasonWaitingForSlot))
-				p.HoldWatches("clusterplans")
+				p.HoldWatches(tt.resource)
 				fresh, _ := proxied(t)
-				setPlan(t, planOf(t, policy("concurrency", "1")))
-				require.EqualValues(t, 1, place.Ledger(t).Status.Budget)
+				tt.lower(t)
+				require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.Budget == 1 }))
 				o := place.Observe(t)
 				require.NoError(t, fresh.Pause(t.Context()))
 
 				require.NoError(t, place.Client().Delete(t.Context(), all[0].DeepCopy()))
 				place.Gone(t, all[0].DeepCopy())
-				st := place.Ledger(t).Status
-				assert.EqualValues(t, 1, st.Budget)
-				assert.Len(t, st.Slots, 1)
+				require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == 1 || len(scene.History(t, o).Starts()) > 0 }))
+				assert.EqualValues(t, 1, place.Ledger(t).Status.Budget)
 				assert.Empty(t, started(t, o, 1).Starts())
 				require.NoError(t, fresh.Resume())
 				p.ReleaseWatches()
-				for _, a := range []interface {
-					Kill()
-					Done() <-chan struct{}
-				}{stale, fresh} {
+				for _, a := range []*agent.Agent{stale, fresh} {
 					a.Kill()
 					<-a.Done()
 				}

@@ -1,0 +1,140 @@
+package plan_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const key = "lab/ubuntu"
+
+func wanted(b *apitest.ImageBuilder) *v1alpha1.PlannedImage {
+	img := b.Obj()
+	return &v1alpha1.PlannedImage{Namespace: img.Namespace, Name: img.Name, Spec: img.Spec}
+}
+
+func ours(b *apitest.ImageBuilder) *v1alpha1.VMDiskImage {
+	img := b.Obj()
+	img.Labels = map[string]string{v1alpha1.LabelPlanned: "true", "other": "label"}
+	return img
+}
+
+func TestNext(t *testing.T) {
+	want := wanted(apitest.Image(key))
+	differs := func() *apitest.ImageBuilder { return apitest.Image(key).WithURL("https://elsewhere.example.com/a") }
+	further := func() *apitest.ImageBuilder { return apitest.Image(key).WithPriority(7).WithGeneration(3) }
+	uid := apitest.Image(key).Obj().UID
+	before := plan.Fingerprint(wanted(differs()))
+	notOurs := ours(differs())
+	notOurs.Labels[v1alpha1.LabelPlanned] = "false"
+
+	for _, tt := range []struct {
+		name       string
+		there      *v1alpha1.VMDiskImage
+		applied    *plan.Applied
+		wantAction plan.Action
+		wantState  v1alpha1.PlanItemState
+	}{
+		{"none", nil, nil, plan.Create, v1alpha1.PlanItemWaiting},
+		{"none any more", nil, &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 1}, plan.Create, v1alpha1.PlanItemWaiting},
+		{"as it is to be", ours(apitest.Image(key)), nil, plan.Leave, v1alpha1.PlanItemApplied},
+		{"another spec", ours(differs()), nil, plan.Change, v1alpha1.PlanItemWaiting},
+		{"somebody's", differs().Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"somebody's, the same", apitest.Image(key).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"labelled otherwise", notOurs, nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"somebody's, being deleted", differs().Deleted(time.Unix(1, 0)).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"being deleted", ours(differs().Deleted(time.Unix(1, 0))), nil, plan.Leave, v1alpha1.PlanItemWaiting},
+		{"applied, others have set more", ours(further()), &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 3}, plan.Leave, v1alpha1.PlanItemApplied},
+		{"changed since it was applied", ours(further()), &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 2}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"another spec was applied", ours(further()), &plan.Applied{UID: uid, Spec: before, Generation: 3}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"applied to one of that name before", ours(further()), &plan.Applied{UID: "former", Spec: plan.Fingerprint(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			action, report := plan.Next(want, tt.there, tt.applied)
+			assert.Equal(t, tt.wantAction, action)
+			assert.Equal(t, tt.wantState, report.State)
+			assert.Equal(t, tt.wantState == v1alpha1.PlanItemApplied, report.Message == "", "what is not applied says why")
+		})
+	}
+}
+
+func TestConfigurationNamesWhatWasLookedAt(t *testing.T) {
+	want := wanted(apitest.Image(key))
+	u, err := plan.Configuration(want, ours(apitest.Image(key).WithUID("looked-at")))
+	require.NoError(t, err)
+	assert.Equal(t, "looked-at", string(u.GetUID()))
+	assert.Equal(t, "1", u.GetResourceVersion())
+	assert.Equal(t, map[string]string{v1alpha1.LabelPlanned: "true"}, u.GetLabels(), "labels of others are theirs")
+	spec, _, err := unstructured.NestedMap(u.Object, "spec")
+	require.NoError(t, err)
+	assert.NotContains(t, spec, "priority", "what the plan does not say is not claimed")
+	back := &v1alpha1.VMDiskImage{}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, back))
+	assert.Equal(t, plan.New(want).Spec, back.Spec)
+}
+
+func TestRefused(t *testing.T) {
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "vmdiskimages"}
+	terminating := apierrors.NewForbidden(resource, "ubuntu", errors.New("being terminated"))
+	terminating.ErrStatus.Details.Causes = append(terminating.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+	for _, tt := range []struct {
+		name                         string
+		err                          error
+		wantState                    v1alpha1.PlanItemState
+		wantMessage                  string
+		wantNamespace, wantTransient bool
+	}{
+		{"invalid", apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("VMDiskImage").GroupKind(), "ubuntu", field.ErrorList{field.Invalid(field.NewPath("spec", "url"), "", "bad url")}), v1alpha1.PlanItemRejected, "bad url", false, false},
+		{"forbidden", apierrors.NewForbidden(resource, "ubuntu", errors.New("not here")), v1alpha1.PlanItemRejected, "not here", false, false},
+		{"too long", apierrors.NewBadRequest(strings.Repeat("ä", 2000)), v1alpha1.PlanItemRejected, "ää", false, false},
+		{"quota", apierrors.NewForbidden(resource, "ubuntu", errors.New("exceeded quota: images")), v1alpha1.PlanItemWaiting, "exceeded quota", false, false},
+		{"no namespace", apierrors.NewNotFound(corev1.Resource("namespaces"), "lab"), v1alpha1.PlanItemWaiting, "namespace lab does not exist: create it", true, false},
+		{"a namespace that goes", terminating, v1alpha1.PlanItemWaiting, "namespace lab is being deleted", true, false},
+		{"no kind", apierrors.NewNotFound(resource, ""), v1alpha1.PlanItemWaiting, "not found", false, true},
+		{"no answer", errors.New("connection refused"), v1alpha1.PlanItemWaiting, "connection refused", false, true},
+		{"overloaded", apierrors.NewTooManyRequests("later", 1), v1alpha1.PlanItemWaiting, "later", false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := plan.Refused(wanted(apitest.Image(key)), tt.err)
+			assert.Equal(t, tt.wantState, got.Report.State)
+			assert.Contains(t, got.Report.Message, tt.wantMessage)
+			assert.LessOrEqual(t, len(got.Report.Message), 1024)
+			assert.Equal(t, tt.wantNamespace, got.Namespace)
+			assert.Equal(t, tt.wantTransient, got.Transient)
+		})
+	}
+}
+
+func TestResults(t *testing.T) {
+	var r plan.Results
+	told := 0
+	r.OnChange(func() { told++ })
+	assert.False(t, r.Known())
+	r.Set(nil)
+	assert.True(t, r.Known())
+	assert.Equal(t, 1, told, "that there are none is news")
+	items := map[plan.Key]v1alpha1.PlanItemReport{{Namespace: "lab", Name: "ubuntu"}: plan.Done()}
+	r.Set(items)
+	r.Set(items)
+	assert.Equal(t, 2, told, "the same again is none")
+	clear(items)
+	got := r.Get()
+	assert.Len(t, got, 1)
+	clear(got)
+	assert.Len(t, r.Get(), 1, "what is returned is the caller's")
+}

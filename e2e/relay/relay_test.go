@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -52,6 +54,7 @@ func TestMain(m *testing.M) {
 func withServers(run func() int) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
+	log.SetLogger(logr.Discard())
 	if err := scheme.AddToScheme(known); err != nil {
 		return 0, err
 	}

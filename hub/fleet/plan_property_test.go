@@ -34,8 +34,11 @@ type planWorld struct {
 	hubBackup   hubState
 	unconfirmed bool
 	asked       int // ever
-	// copies that relays have read and not written yet
-	underWay     []*v1alpha1.ClusterPlanSpec
+	// Copies that relays have read and not written yet, and those of relays that
+	// were paused when the hub was restored.
+	underWay, paused []*v1alpha1.ClusterPlanSpec
+	// plans made since the hub was restored
+	made         map[*v1alpha1.ClusterPlanSpec]bool
 	member       ledger
 	memberBackup ledger
 }
@@ -90,6 +93,7 @@ func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
 func (w *planWorld) planStep() {
 	if next, write := w.decide(); write {
 		w.hub.plan = &next
+		w.made[&next] = true
 	}
 }
 
@@ -125,7 +129,7 @@ func (w *planWorld) reportStep() {
 
 func TestNextPlanProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &planWorld{t: t, unconfirmed: true}
+		w := &planWorld{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}}
 		ask := func() {
 			w.asked++
 			w.hub.asks = w.asked
@@ -146,13 +150,35 @@ func TestNextPlanProperty(t *testing.T) {
 					w.arrive(rapid.SampledFrom(w.underWay).Draw(t, "copy"))
 				}
 			},
+			"all goes well": func(*rapid.T) {
+				w.reportStep()
+				w.planStep()
+				w.arrive(w.hub.plan)
+			},
+			"the member is cut off": func(t *rapid.T) {
+				for range rapid.IntRange(1, 3).Draw(t, "plans") {
+					w.hub.images++
+					w.planStep()
+				}
+			},
+			"a paused relay wakes": func(t *rapid.T) {
+				if len(w.paused) > 0 && w.made[w.member.plan] {
+					w.arrive(rapid.SampledFrom(w.paused).Draw(t, "copy"))
+				}
+			},
 			"backup of the hub":    func(*rapid.T) { w.hubBackup = w.hub },
 			"backup of the member": func(*rapid.T) { w.memberBackup = w.member },
 			"restore of the hub": func(*rapid.T) {
-				// Its processes start anew, relays too.
+				// What a paused relay still holds shows only by what the member acknowledged
+				// of its time: where hub and member have both forgotten, nobody knows.
+				w.paused = nil
+				if has, back := w.member.plan, w.hubBackup.plan; has != nil && (back == nil || has.Compare(back.PlanVersion) > 0) {
+					w.paused = w.underWay
+				}
 				w.hub, w.unconfirmed, w.underWay = w.hubBackup, true, nil
+				clear(w.made)
 			},
-			"restore of the member": func(*rapid.T) { w.member = w.memberBackup },
+			"restore of the member": func(*rapid.T) { w.member, w.paused = w.memberBackup, nil },
 		})
 
 		// Whatever has happened: once there is a valid ConfigMap, what a person asks

@@ -268,11 +268,11 @@ func (p *pass) change(ctx context.Context, want *v1alpha1.PlannedImage) (v1alpha
 		return v1alpha1.PlanItemReport{}, err
 	}
 	action, report := p.next(want, there)
-	switch {
-	case action == plan.Create: // gone meanwhile
+	switch action {
+	case plan.Create: // gone meanwhile
 		p.within(changedDelay)
 		return report, nil
-	case action == plan.Leave:
+	case plan.Leave:
 		return report, nil
 	}
 	// An image is created with its fields, not applied, so that it is never

@@ -44,8 +44,9 @@ bench: ## Measure the figures of the README
 	@go run ./e2e/bench
 
 .PHONY: build
-build: ## Build the agent into bin/
+build: ## Build agent and hub into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-hub ./hub
 
 .PHONY: binaries
 binaries: ## Build the local control planes' binaries ahead of their first use

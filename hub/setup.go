@@ -85,31 +85,34 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Reports: store, Metrics: counted, Results: results,
 	}
-	for name, add := range map[string]func() error{
-		"reports":  func() error { return reports.Setup(local) },
-		"policy":   func() error { return policies.Setup(local) },
-		"members":  func() error { return planner.Setup(local) },
-		"relays":   func() error { return relays.Setup(mgr) },
-		"provider": func() error { return local.Add(provider.Runnable(mgr)) },
-		"read API": func() error { return serve(mgr, index, store, reports) },
-		"metrics": func() error {
+	for _, add := range []func() error{
+		func() error { return reports.Setup(local) },
+		func() error { return policies.Setup(local) },
+		func() error { return planner.Setup(local) },
+		func() error { return relays.Setup(mgr) },
+		func() error { return local.Add(provider.Runnable(mgr)) },
+		func() error { return serve(mgr, index, store, reports) },
+		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
 		},
-		"healthz": func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
-		"readyz": func() error {
-			return mgr.AddReadyzCheck("reports", func(*http.Request) error {
-				if !store.Filled() {
-					return errors.New("the stored reports have not all been read")
-				}
-				return nil
-			})
-		},
+		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
+		func() error { return mgr.AddReadyzCheck("reports", ready(store)) },
 	} {
 		if err := add(); err != nil {
-			return nil, fmt.Errorf("adding %s: %w", name, err)
+			return nil, err
 		}
 	}
 	return mgr, nil
+}
+
+// ready once the read API has something to tell.
+func ready(store *reportcontroller.Store) healthz.Checker {
+	return func(*http.Request) error {
+		if !store.Filled() {
+			return errors.New("the stored reports have not all been read")
+		}
+		return nil
+	}
 }
 
 func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler) error {

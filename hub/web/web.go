@@ -9,6 +9,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -123,7 +124,7 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 		status := http.StatusOK
 		if err != nil {
 			status = http.StatusInternalServerError
-			if refused, is := err.(refusal); is { //nolint:errorlint // it is ours, and never wrapped
+			if refused, is := errors.AsType[refusal](err); is {
 				status = refused.status
 			}
 			body = map[string]string{"error": err.Error()}

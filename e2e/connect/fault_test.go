@@ -39,6 +39,7 @@ func TestHungHoldsUpNobody(t *testing.T) {
 	for i := range hanging {
 		connected(t, fmt.Sprintf("hung-%d", i))
 	}
+	comeAndGo(t, "first") // RBAC takes a while to know a Role
 	before := comeAndGo(t, "before")
 
 	require.NoError(t, mortal.PauseAPIServer(t.Context()))

@@ -114,6 +114,7 @@ func TestCertificateNotTrusted(t *testing.T) {
 }
 
 func TestCredentialRevoked(t *testing.T) {
+	t.Parallel() // an API server remembers for 10 s that a token was good
 	joinBySecret(t, "revoked", account(t, steady, "revoked"))
 	connected(t, "revoked")
 
@@ -163,7 +164,9 @@ func TestMemberGoes(t *testing.T) {
 // agent's chart is installed after it has joined.
 func TestMailboxComesLater(t *testing.T) {
 	joinBySecret(t, "itself", account(t, hub, "itself"))
-	require.Eventually(t, func() bool { return strings.Contains(provider.State("itself").Message, "is ot-agent's chart installed there") }, patience, tick)
+	require.Eventually(t, func() bool {
+		return strings.Contains(provider.State("itself").Message, "is ot-agent's chart installed there")
+	}, patience, tick)
 	require.True(t, provider.State("itself").Reachable)
 	_, err := provider.Member("itself")
 	require.Error(t, err, "there is nothing to watch")

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +41,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/capi"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
@@ -319,7 +319,12 @@ func report(t *testing.T, p plane, name string, in ...string) {
 	}
 }
 
-var installClusterAPI = sync.OnceValue(func() error { return capi.InstallCRD(context.Background(), hub.Config()) })
+func events(t *testing.T) []eventsv1.Event {
+	t.Helper()
+	var all eventsv1.EventList
+	require.NoError(t, hub.List(t.Context(), &all))
+	return all.Items
+}
 
 // takeRole deletes a Role in a member's agent namespace and returns what it was.
 func takeRole(t *testing.T, p plane, name string) *rbacv1.Role {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"syscall"
 
@@ -83,7 +84,7 @@ func network(err error) string {
 		return "there is no route to it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
 		return "the connection breaks"
-	case errors.As(err, &record):
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "what answers does not speak TLS"
 	}
 	return "it cannot be reached: " + innermost(err)

@@ -73,7 +73,7 @@ func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secre
 	state := k.Members.State(member.Name)
 	if state.Known && !state.Reachable {
 		if state.Reason == v1alpha1.ReasonUnauthorized {
-			if wait := token.issued.Add(k.RetryRefused).Sub(time.Now()); wait > 0 {
+			if wait := time.Until(token.issued.Add(k.RetryRefused)); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
 			return k.bootstrap(ctx, member, secret, true)

@@ -1,0 +1,181 @@
+//go:build linux
+
+package connect
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/link"
+	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+// tenants is a namespace on the hub where Cluster API keeps Clusters.
+const tenants = "tenants"
+
+// clusterSecret puts a kubeconfig where Cluster API does.
+func clusterSecret(t *testing.T, cluster string, cfg *rest.Config) *corev1.Secret {
+	t.Helper()
+	makeNamespace(t, hub, tenants)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: cluster + "-kubeconfig"}, Data: map[string][]byte{"value": kubeconfig(t, cfg)}}
+	err := hub.Create(t.Context(), secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = hub.Update(t.Context(), secret)
+	}
+	require.NoError(t, err)
+	return secret
+}
+
+func makeNamespace(t *testing.T, p plane, name string) {
+	t.Helper()
+	if err := p.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+}
+
+// joinByCluster makes a member that is reached by Cluster API, with an agent's
+// namespace of its own.
+func joinByCluster(t *testing.T, name string) {
+	t.Helper()
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{
+		Connection: v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: tenants, Name: name}}, AgentNamespace: "agent-of-" + name,
+	}}
+	require.NoError(t, hub.Create(t.Context(), member))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hub.Delete(context.Background(), member))) })
+}
+
+// tokenOf is the credential that the hub keeps for a member.
+func tokenOf(t *testing.T, member string) (*rest.Config, *corev1.Secret) {
+	t.Helper()
+	secret := &corev1.Secret{}
+	require.NoError(t, hub.Get(t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: connection.TokenSecret(member)}, secret))
+	cfg, _, err := members.ParseKubeconfig(secret.Data["kubeconfig"])
+	require.NoError(t, err)
+	return cfg, secret
+}
+
+func renewed(t *testing.T, member, than string) (token string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		cfg, _ := tokenOf(t, member)
+		token = cfg.BearerToken
+		return token != than
+	}, patience, tick, "the token of %s is renewed", member)
+	return token
+}
+
+func TestClusterAPITokenAlone(t *testing.T) {
+	joinByCluster(t, "bought")
+	require.Eventually(t, func() bool {
+		return strings.Contains(provider.State("bought").Message, "Secret tenants/bought-kubeconfig is not there")
+	}, patience, tick)
+	admin := clusterSecret(t, "bought", steady.Config())
+	require.Eventually(t, func() bool {
+		return strings.Contains(provider.State("bought").Message, "there is no namespace agent-of-bought in the member")
+	}, patience, tick)
+	makeNamespace(t, steady, "agent-of-bought")
+	m := connected(t, "bought")
+
+	// From here on there is nothing but the token.
+	require.NoError(t, hub.Delete(t.Context(), admin))
+	cfg, secret := tokenOf(t, "bought")
+	require.NotContains(t, string(secret.Data["kubeconfig"]), steady.Config().BearerToken, "the administrator's credential is not kept")
+	require.Len(t, secret.OwnerReferences, 1)
+	token := renewed(t, "bought", cfg.BearerToken)
+	renewed(t, "bought", token)
+	now, err := provider.Member("bought")
+	require.NoError(t, err)
+	require.Same(t, m, now, "a renewed token needs no new connection")
+	require.NoError(t, now.GetClient().List(t.Context(), &v1alpha1.ClusterPlanList{}, client.InNamespace(now.Namespace)))
+
+	require.NoError(t, hub.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bought"}}))
+	require.Eventually(t, func() bool {
+		return apierrors.IsNotFound(hub.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})) && !provider.State("bought").Known
+	}, patience, tick, "the token goes with its member")
+}
+
+func TestClusterAPITokenRefused(t *testing.T) {
+	clusterSecret(t, "robbed", steady.Config())
+	makeNamespace(t, steady, "agent-of-robbed")
+	joinByCluster(t, "robbed")
+	connected(t, "robbed")
+	account := metav1.ObjectMeta{Namespace: "agent-of-robbed", Name: connection.Account}
+
+	// The account is gone: a token of it is worth nothing.
+	before := &corev1.ServiceAccount{}
+	require.NoError(t, steady.Get(t.Context(), client.ObjectKey{Namespace: account.Namespace, Name: account.Name}, before))
+	require.NoError(t, steady.Delete(t.Context(), before))
+	require.Eventually(t, func() bool {
+		after := &corev1.ServiceAccount{}
+		return steady.Get(t.Context(), client.ObjectKeyFromObject(before), after) == nil && after.UID != before.UID
+	}, patience, tick, "it is made again")
+	require.Eventually(t, func() bool {
+		for _, e := range events(t) {
+			if e.Reason == "TokenRefused" && e.Regarding.Name == "robbed" {
+				return true
+			}
+		}
+		return false
+	}, patience, tick, "and an event says so")
+	connected(t, "robbed")
+
+	// So are its rights, those of renewing the token included.
+	require.NoError(t, steady.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: account}))
+	require.Eventually(t, func() bool {
+		return steady.Get(t.Context(), client.ObjectKeyFromObject(before), &rbacv1.RoleBinding{}) == nil
+	}, patience, tick, "they are given again")
+	connected(t, "robbed")
+}
+
+// TestClusterAPIMoves has the API server at another address than before.
+func TestClusterAPIMoves(t *testing.T) {
+	way, err := link.Start(steady.Config())
+	require.NoError(t, err)
+	defer way.Close()
+	through := steady.Config()
+	way.Through(through)
+	clusterSecret(t, "moving", through)
+	makeNamespace(t, steady, "agent-of-moving")
+	joinByCluster(t, "moving")
+	require.Equal(t, through.Host, connected(t, "moving").GetConfig().Host)
+
+	way.Cut()
+	state(t, "moving", v1alpha1.ReasonUnreachable)
+	clusterSecret(t, "moving", steady.Config())
+	require.Eventually(t, func() bool {
+		m, err := provider.Member("moving")
+		return err == nil && m.GetConfig().Host == steady.Config().Host
+	}, patience, tick, "the hub follows")
+}
+
+// TestClusterAPIUnreachable wants the reason of what keeps the hub from making
+// its account.
+func TestClusterAPIUnreachable(t *testing.T) {
+	nobody := steady.Config()
+	nobody.Host = "https://127.0.0.1:1"
+	clusterSecret(t, "nowhere", nobody)
+	joinByCluster(t, "nowhere")
+	require.Contains(t, state(t, "nowhere", v1alpha1.ReasonUnreachable).Message, "the connection is refused")
+
+	stranger := steady.Config()
+	stranger.BearerToken = "none"
+	clusterSecret(t, "nowhere", stranger)
+	state(t, "nowhere", v1alpha1.ReasonUnauthorized)
+
+	stranger.CAData = hub.Config().CAData
+	clusterSecret(t, "nowhere", stranger)
+	state(t, "nowhere", v1alpha1.ReasonCertificate)
+	_, err := provider.Member("nowhere")
+	require.Error(t, err)
+}

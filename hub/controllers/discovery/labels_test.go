@@ -1,0 +1,90 @@
+package discovery
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+type set = map[string]string
+
+func TestMergeLabels(t *testing.T) {
+	for name, tt := range map[string]struct {
+		current, record, origin set
+		wantLabels, wantRecord  set
+	}{
+		"new":                          {nil, nil, set{"a": "1"}, set{"a": "1"}, set{"a": "1"}},
+		"set by people before":         {set{"a": "mine"}, nil, set{"a": "1"}, set{"a": "mine"}, set{}},
+		"follows":                      {set{"a": "1"}, set{"a": "1"}, set{"a": "2"}, set{"a": "2"}, set{"a": "2"}},
+		"changed by people":            {set{"a": "mine"}, set{"a": "1"}, set{"a": "2"}, set{"a": "mine"}, set{"a": "1"}},
+		"removed by people":            {set{}, set{"a": "1"}, set{"a": "1"}, set{}, set{"a": "1"}},
+		"gone from the origin":         {set{"a": "1"}, set{"a": "1"}, set{}, set{}, set{}},
+		"gone, but changed by people":  {set{"a": "mine"}, set{"a": "1"}, set{}, set{"a": "mine"}, set{}},
+		"a deployment tool's":          {nil, nil, set{"argocd.argoproj.io/instance": "x"}, set{}, set{}},
+		"the registration":             {nil, nil, set{v1alpha1.LabelMember: "x", v1alpha1.LabelDiscovered: "y"}, set{}, set{}},
+		"copied when it was no tool's": {set{"helm.sh/chart": "x"}, set{"helm.sh/chart": "x"}, set{"helm.sh/chart": "x"}, set{}, set{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			labels, record := mergeLabels(tt.current, tt.record, tt.origin)
+			require.Equal(t, tt.wantLabels, labels)
+			require.Equal(t, tt.wantRecord, record)
+		})
+	}
+}
+
+// Copying twice is copying once, and what people set survives any origin.
+func TestCopyLabels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"1", "2"}))
+		member := &v1alpha1.MemberCluster{}
+		member.Labels = some.Draw(t, "before")
+		people := set{}
+		for key, value := range member.Labels {
+			people[key] = value
+		}
+		for range rapid.IntRange(1, 4).Draw(t, "changes") {
+			origin := some.Draw(t, "origin")
+			copyLabels(member, origin)
+			if copyLabels(member, origin) {
+				t.Fatalf("copied twice: %v", member)
+			}
+			for key, value := range people {
+				if member.Labels[key] != value {
+					t.Fatalf("label %s was people's", key)
+				}
+			}
+			for key, value := range origin {
+				if _, theirs := people[key]; !theirs && member.Labels[key] != value {
+					t.Fatalf("label %s is not copied", key)
+				}
+			}
+		}
+	})
+}
+
+func TestNamesFor(t *testing.T) {
+	long := strings.Repeat("x", 60)
+	for name, tt := range map[string]struct {
+		namespace, cluster string
+		want               []string
+	}{
+		"usual":         {"team-a", "edge", []string{"edge", "team-a-edge"}},
+		"long together": {strings.Repeat("n", 50), "edge", []string{"edge"}},
+		"too long":      {"team-a", long, nil},
+		"with dots":     {"team-a", "edge.example", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			names := namesFor(tt.namespace, tt.cluster)
+			require.Len(t, names, len(tt.want)+1)
+			last := names[len(tt.want)]
+			require.Equal(t, append(tt.want, last), names)
+			require.LessOrEqual(t, len(last), longest)
+			require.Regexp(t, valid, last)
+		})
+	}
+	require.NotEqual(t, namesFor("a", long)[0], namesFor("b", long)[0])
+}

@@ -75,7 +75,7 @@ func (h *Hub) Members(ctx context.Context) ([]web.Member, error) {
 	var all []web.Member
 	for after := ""; ; {
 		var list web.MemberList
-		if err := h.Get(ctx, "/api/v1/members?after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.Get(ctx, "/fleet/v1/members?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Members...)
@@ -90,7 +90,7 @@ func (h *Hub) Images(ctx context.Context) ([]fleet.Image, error) {
 	var all []fleet.Image
 	for after := ""; ; {
 		var list web.ImageList
-		if err := h.Get(ctx, "/api/v1/images?after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.Get(ctx, "/fleet/v1/images?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Images...)
@@ -102,13 +102,13 @@ func (h *Hub) Images(ctx context.Context) ([]fleet.Image, error) {
 
 // Image is one distinct image as the read API tells it.
 func (h *Hub) Image(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
-	return detail, h.Get(ctx, "/api/v1/images/detail?source="+url.QueryEscape(source), &detail)
+	return detail, h.Get(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
 }
 
 // MemberImages is one page of a member's report as the read API tells it; the
 // first for "".
 func (h *Hub) MemberImages(ctx context.Context, member, page string) (images web.MemberImages, err error) {
-	return images, h.Get(ctx, "/api/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
+	return images, h.Get(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
 }
 
 // Metrics reads the hub's metrics, as text. It waits until they are served.

@@ -208,15 +208,18 @@ func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.R
 	defer x.mu.Unlock()
 	m := x.add(member)
 	m.faulty -= m.fault(page)
-	if old := m.pages[page]; old != nil {
-		x.discount(m, old)
-		x.pages--
-	}
+	old := m.pages[page]
 	m.pages[page] = p
-	x.pages++
 	m.faulty += m.fault(page)
+	if old == nil {
+		x.pages++
+	}
 	if _, listed := m.listed[page]; listed {
-		x.count(m, p)
+		if old != nil {
+			x.recount(m, old, p)
+		} else {
+			x.count(m, p)
+		}
 	}
 	x.judge(m)
 }
@@ -284,15 +287,7 @@ func (x *Index) count(m *indexMember, p *indexPage) {
 	m.sum.add(&p.sum, 1)
 	x.entries += int(p.sum.entries)
 	for _, g := range p.groups {
-		s := x.sources[g.source]
-		if s == nil {
-			s = &indexSource{in: map[*indexMember][]*indexGroup{}}
-			x.sources[g.source] = s
-			i, _ := slices.BinarySearch(x.order, g.source.Value())
-			x.order = slices.Insert(x.order, i, g.source.Value())
-		}
-		s.in[m] = append(s.in[m], g)
-		s.sum.add(&g.sum, 1)
+		x.countGroup(m, g)
 	}
 }
 
@@ -305,18 +300,58 @@ func (x *Index) discount(m *indexMember, p *indexPage) {
 	m.sum.add(&p.sum, -1)
 	x.entries -= int(p.sum.entries)
 	for _, g := range p.groups {
-		s := x.sources[g.source]
-		s.sum.add(&g.sum, -1)
-		if rest := slices.DeleteFunc(s.in[m], func(other *indexGroup) bool { return other == g }); len(rest) > 0 {
-			s.in[m] = rest
+		x.discountGroup(m, g)
+	}
+}
+
+// recount puts a page into the place of one that is counted. Most often a page
+// differs in one image, and the rest stays as it is.
+func (x *Index) recount(m *indexMember, old, p *indexPage) {
+	p.counted, old.counted = true, false
+	m.sum.add(&old.sum, -1)
+	m.sum.add(&p.sum, 1)
+	x.entries += int(p.sum.entries - old.sum.entries)
+	gone := make(map[unique.Handle[string]]*indexGroup, len(old.groups))
+	for _, g := range old.groups {
+		gone[g.source] = g
+	}
+	for i, g := range p.groups {
+		if same := gone[g.source]; same != nil && slices.Equal(same.entries, g.entries) {
+			p.groups[i] = same
+			delete(gone, g.source)
 			continue
 		}
-		delete(s.in, m)
-		if len(s.in) == 0 {
-			delete(x.sources, g.source)
-			i, _ := slices.BinarySearch(x.order, g.source.Value())
-			x.order = slices.Delete(x.order, i, i+1)
-		}
+		x.countGroup(m, g)
+	}
+	for _, g := range gone {
+		x.discountGroup(m, g)
+	}
+}
+
+func (x *Index) countGroup(m *indexMember, g *indexGroup) {
+	s := x.sources[g.source]
+	if s == nil {
+		s = &indexSource{in: map[*indexMember][]*indexGroup{}}
+		x.sources[g.source] = s
+		i, _ := slices.BinarySearch(x.order, g.source.Value())
+		x.order = slices.Insert(x.order, i, g.source.Value())
+	}
+	s.in[m] = append(s.in[m], g)
+	s.sum.add(&g.sum, 1)
+}
+
+func (x *Index) discountGroup(m *indexMember, g *indexGroup) {
+	s := x.sources[g.source]
+	s.sum.add(&g.sum, -1)
+	if rest := slices.DeleteFunc(s.in[m], func(other *indexGroup) bool { return other == g }); len(rest) > 0 {
+		s.in[m] = rest
+		return
+	}
+	delete(s.in, m)
+	if len(s.in) == 0 {
+		delete(x.sources, g.source)
+		i, _ := slices.BinarySearch(x.order, g.source.Value())
+		x.order = slices.Delete(x.order, i, i+1)
 	}
 }
 

@@ -89,13 +89,14 @@ type MemberImages struct {
 	Next   string                   `json:"next,omitempty"`
 }
 
-// Handlers by path.
+// Handlers by path. It is not below /api: in every cluster all who are
+// authenticated may read there.
 func (a *API) Handlers() map[string]http.Handler {
 	return map[string]http.Handler{
-		"/api/v1/members":        a.handle(a.members),
-		"/api/v1/members/images": a.handle(a.memberImages),
-		"/api/v1/images":         a.handle(a.images),
-		"/api/v1/images/detail":  a.handle(a.image),
+		"/fleet/v1/members":        a.handle(a.members),
+		"/fleet/v1/members/images": a.handle(a.memberImages),
+		"/fleet/v1/images":         a.handle(a.images),
+		"/fleet/v1/images/detail":  a.handle(a.image),
 	}
 }
 
@@ -214,7 +215,7 @@ func (a *API) images(request *http.Request) (any, error) {
 func (a *API) image(request *http.Request) (any, error) {
 	source := request.URL.Query().Get("source")
 	if source == "" {
-		return nil, refusal{http.StatusBadRequest, "name the image: source=… as /api/v1/images lists it"}
+		return nil, refusal{http.StatusBadRequest, "name the image: source=… as /fleet/v1/images lists it"}
 	}
 	detail, found := a.Index.Image(source)
 	if !found {

@@ -1,0 +1,324 @@
+//go:build linux
+
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/member"
+)
+
+const (
+	// patience is how long a test waits for what is bound to come. It is long: a
+	// busy machine is no failure.
+	patience = 3 * time.Minute
+	tick     = 20 * time.Millisecond
+	// heartbeat of the agents here.
+	heartbeat = "2s"
+)
+
+// site is a member cluster with its agent.
+type site struct {
+	*member.Member
+	name  string
+	agent *agent.Agent
+}
+
+// fleet is a hub and its members.
+type fleet struct {
+	plane *controlplane.ControlPlane
+	// Client reaches the hub's API server with all rights.
+	client.Client
+	hub   *hub.Hub
+	sites map[string]*site
+}
+
+// everywhere is the policy that the fleet starts with: of two members, frankfurt
+// is named by an override and edge is selected by one.
+var everywhere = map[string]string{
+	"concurrency":          "3",
+	"retryLimit":           "1",
+	"retryBackoffDuration": "1s",
+	"preflight":            "false",
+	"overrides": `
+- cluster: frankfurt
+  concurrency: "5"
+- selector: {matchLabels: {edge: "true"}}
+  concurrency: "1"
+`,
+}
+
+// startFleet starts a hub that has its chart and its policy, and members that
+// run their agents and do not know of the hub yet: join introduces them. Imports
+// in the members end at once.
+func startFleet(ctx context.Context, args []string, names ...string) (_ *fleet, err error) {
+	f := &fleet{sites: map[string]*site{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+	// Its namespaces are deleted with what is in them.
+	if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		return f, err
+	}
+	if f.Client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		return f, err
+	}
+	data := map[string]any{}
+	for key, value := range everywhere {
+		data[key] = value
+	}
+	if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": data}}); err != nil {
+		return f, err
+	}
+	options := make([]member.Options, len(names))
+	for i, name := range names {
+		options[i] = member.Options{Name: name, Instant: true, Scheme: newScheme()}
+	}
+	started, err := member.StartAll(ctx, options...)
+	if err != nil {
+		return f, err
+	}
+	for _, m := range started {
+		s := &site{Member: m, name: m.Name()}
+		f.sites[s.name] = s
+		if err := s.prepare(ctx); err != nil {
+			return f, err
+		}
+	}
+	return f, f.startHub(ctx, args...)
+}
+
+// prepare installs the agent's chart, without a policy of the member's own, and
+// starts the agent.
+func (s *site) prepare(ctx context.Context) error {
+	s.Instant().Allow(1 << 20)
+	err := agent.Install(ctx, s.ControlPlane, map[string]any{
+		"policy": map[string]any{"create": false},
+		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
+	})
+	if err != nil {
+		return err
+	}
+	return s.startAgent(ctx)
+}
+
+func (s *site) startAgent(ctx context.Context) (err error) {
+	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+	return err
+}
+
+func (f *fleet) startHub(ctx context.Context, args ...string) (err error) {
+	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
+	return err
+}
+
+// join has the hub find a member by a Secret, with the rights that the agent's
+// chart gives a hub.
+func (f *fleet) join(ctx context.Context, name string) error {
+	s := f.sites[name]
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+	if err != nil {
+		return err
+	}
+	return hub.Join(ctx, f.Client, name, cfg)
+}
+
+// kubeconfig returns a Secret that reaches a member with those rights, not created
+// yet.
+func (f *fleet) kubeconfig(ctx context.Context, name string) (*corev1.Secret, error) {
+	cfg, err := f.sites[name].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := controlplane.Kubeconfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name + "-by-hand"},
+		Data:       map[string][]byte{"kubeconfig": kubeconfig},
+	}, nil
+}
+
+// stop ends everything.
+func (f *fleet) stop() error {
+	var errs []error
+	if f.hub != nil {
+		errs = append(errs, f.hub.Stop(time.Minute))
+	}
+	for _, s := range f.sites {
+		if s.agent != nil {
+			s.agent.Kill()
+		}
+		errs = append(errs, s.Stop())
+	}
+	if f.plane != nil {
+		errs = append(errs, f.plane.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+var scheme = newScheme()
+
+// member returns a MemberCluster as it is stored.
+func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
+	t.Helper()
+	m := &v1alpha1.MemberCluster{}
+	require.NoError(t, client.IgnoreNotFound(f.Get(t.Context(), client.ObjectKey{Name: name}, m)))
+	return m
+}
+
+// eventually reads a MemberCluster until it is as wanted.
+func (f *fleet) eventually(t *testing.T, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+	t.Helper()
+	var m *v1alpha1.MemberCluster
+	if !await(t, func() bool {
+		m = f.member(t, name)
+		return holds(m)
+	}) {
+		text := fmt.Sprintf("policy %+v, plan %+v, acknowledged %+v, images %+v", m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
+		for _, c := range m.Status.Conditions {
+			text += fmt.Sprintf("\n%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s\nlog: %s", text, f.hub.LogFile())
+	}
+	return m
+}
+
+// is tells whether a condition is True.
+func is(m *v1alpha1.MemberCluster, condition string) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, condition)
+}
+
+// because tells whether a condition has a reason.
+func because(m *v1alpha1.MemberCluster, condition, reason string) bool {
+	c := meta.FindStatusCondition(m.Status.Conditions, condition)
+	return c != nil && c.Reason == reason
+}
+
+// hasBudget wants a member that acknowledged a budget.
+func hasBudget(budget int32) func(*v1alpha1.MemberCluster) bool {
+	return func(m *v1alpha1.MemberCluster) bool {
+		return is(m, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == budget
+	}
+}
+
+// setPolicy changes the fleet's policy, for as long as the test runs. A key that
+// is empty goes.
+func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
+	t.Helper()
+	set := func(ctx context.Context, how func(map[string]string)) error {
+		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			cm := &corev1.ConfigMap{}
+			if err := f.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+				return err
+			}
+			how(cm.Data)
+			return f.Update(ctx, cm)
+		})
+	}
+	require.NoError(t, set(t.Context(), func(data map[string]string) {
+		for key, value := range change {
+			if data[key] = value; value == "" {
+				delete(data, key)
+			}
+		}
+	}))
+	t.Cleanup(func() {
+		require.NoError(t, set(context.Background(), func(data map[string]string) {
+			clear(data)
+			for key, value := range everywhere {
+				data[key] = value
+			}
+		}))
+	})
+}
+
+// image creates one in a member. Its source is one that nobody asks.
+func (s *site) image(t *testing.T, name, file string) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			Name: name, SourceType: v1alpha1.SourceHTTP, URL: "http://images.example.com/" + file,
+			DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+		},
+	}
+	require.NoError(t, s.Client().Create(t.Context(), img))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.Client().Delete(context.Background(), img))) })
+	return img
+}
+
+// metric reads one of the hub's, by name and labels as they are written.
+func (f *fleet) metric(t *testing.T, name string) (value float64, found bool) {
+	t.Helper()
+	text, err := f.hub.Metrics(t.Context())
+	require.NoError(t, err)
+	for line := range strings.Lines(text) {
+		if rest, is := strings.CutPrefix(line, name+" "); is {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			require.NoError(t, err, line)
+			return value, true
+		}
+	}
+	return 0, false
+}
+
+// awaitMetric waits until a metric has a value.
+func (f *fleet) awaitMetric(t *testing.T, name string, want float64) {
+	t.Helper()
+	var value float64
+	var found bool
+	require.True(t, await(t, func() bool {
+		value, found = f.metric(t, name)
+		return found && value == want
+	}), "metric %s is %v (there: %t), want %v", name, value, found, want)
+}
+
+// await tells whether something holds within patience.
+func await(t *testing.T, holds func() bool) bool {
+	t.Helper()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if holds() {
+			return true
+		}
+		select {
+		case <-ticker.C:
+		case <-t.Context().Done():
+			return false
+		}
+	}
+	return false
+}

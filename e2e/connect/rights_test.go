@@ -21,12 +21,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/chart"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 
@@ -101,6 +103,7 @@ func TestRightsInMember(t *testing.T) {
 
 	t.Run("as told", func(t *testing.T) { rightsAsTold(t, cfg, all) })
 	t.Run("as answered", func(t *testing.T) { rightsAsAnswered(t, cfg, all) })
+	t.Run("as the chart's", rightsOfChart)
 	t.Run("what it needs", func(t *testing.T) { rightsNeeded(t, cfg) })
 }
 
@@ -254,4 +257,25 @@ func rightsNeeded(t *testing.T, cfg *rest.Config) {
 	c, err = client.New(other, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	require.True(t, apierrors.IsForbidden(c.List(t.Context(), &corev1.SecretList{})), "it is nobody else")
+}
+
+// rightsOfChart wants the hub to make for itself what ot-agent's chart makes for
+// a hub that has no kubeconfig with more rights.
+func rightsOfChart(t *testing.T) {
+	const namespace = "agent-of-watched"
+	objects, err := chart.Render(t.Context(), "charts/ot-agent", "ot-agent", namespace, map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
+	require.NoError(t, err)
+	compared := 0
+	for _, object := range objects {
+		made := &unstructured.Unstructured{}
+		made.SetGroupVersionKind(object.GroupVersionKind())
+		if object.GetName() != connection.Account || steady.Get(t.Context(), client.ObjectKeyFromObject(object), made) != nil {
+			continue
+		}
+		compared++
+		for _, field := range []string{"rules", "roleRef", "subjects", "automountServiceAccountToken"} {
+			require.Equal(t, object.Object[field], made.Object[field], "%s of %s", field, object.GetKind())
+		}
+	}
+	require.Equal(t, 3, compared, "ServiceAccount, Role and RoleBinding")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/hub"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -147,6 +148,11 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 		}
 		return false
 	}), "an event says why")
+
+	kept := &corev1.ConfigMap{}
+	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: hub.Namespace, Name: policycontroller.Kept}, kept))
+	assert.Equal(t, everywhere, kept.Data)
+	assert.Contains(t, kept.Annotations[policycontroller.AnnotationRefused], `"many"`)
 
 	// A hub that starts beside it goes by what was good before, too.
 	require.NoError(t, shared.hub.Stop(patience))

@@ -76,7 +76,9 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 		gauge(memberBytes, float64(summary.Bytes), summary.Member)
 	}
 
-	ctx := context.Background()
+	// A cache that has not been filled answers when it is.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	var list v1alpha1.MemberClusterList
 	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing MemberClusters for the metrics")
@@ -105,7 +107,11 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 			}
 			gauge(memberOver, over, m.Name)
 		}
-		if at, known := f.Reports.ReceivedAt(m.Name); known {
+		at, known := f.Reports.ReceivedAt(m.Name)
+		if !known && m.Status.LastReport != nil {
+			at, known = m.Status.LastReport.Time, true
+		}
+		if known {
 			gauge(memberAge, max(0, time.Since(at).Seconds()), m.Name)
 		}
 	}

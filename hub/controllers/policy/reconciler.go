@@ -32,6 +32,10 @@ import (
 // that a hub that starts beside a bad ConfigMap goes by what was good before.
 const Kept = "ot-hub-policy-in-force"
 
+// AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is
+// not in force; without it, it is.
+const AnnotationRefused = "pelotech.ot/refused"
+
 // Reconciler keeps the policy in force as the ConfigMap says, as long as that is
 // valid.
 type Reconciler struct {
@@ -81,12 +85,10 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 		return err
 	}
 	next := read(cm, members)
-	if next.data != nil && !maps.Equal(next.data, kept.Data) {
-		// It is kept before anything is planned by it: a hub that starts again
-		// beside a bad ConfigMap must not fall back behind what members were told.
-		if err := r.keep(ctx, kept, next.data); err != nil {
-			return err
-		}
+	// It is kept before anything is planned by it: a hub that starts again beside a
+	// bad ConfigMap must not fall back behind what members were told.
+	if err := r.keep(ctx, kept, next); err != nil {
+		return err
 	}
 	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.message(next)}
 	if state.Policy == nil {
@@ -158,13 +160,29 @@ func (r *Reconciler) kept(ctx context.Context) (*corev1.ConfigMap, error) {
 	return cm, nil
 }
 
-func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, data map[string]string) (err error) {
-	kept.Data = data
-	if kept.Name == "" {
-		kept.ObjectMeta = metav1.ObjectMeta{Namespace: r.Namespace, Name: Kept}
-		err = r.Create(ctx, kept)
-	} else {
+// keep stores a policy that is in force, or beside the last one why another is
+// not. Where there was never one, nothing is stored: no data would be a policy.
+func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, next reading) (err error) {
+	exists, why := kept.Name != "", ""
+	if next.data == nil {
+		why = r.message(next)
+	}
+	changed := next.data != nil && (!exists || !maps.Equal(next.data, kept.Data))
+	switch {
+	case next.data == nil && !exists, !changed && kept.Annotations[AnnotationRefused] == why:
+		return nil
+	case changed:
+		kept.Data = next.data
+	}
+	delete(kept.Annotations, AnnotationRefused)
+	if why != "" {
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, AnnotationRefused, why)
+	}
+	if exists {
 		err = r.Update(ctx, kept)
+	} else {
+		kept.Namespace, kept.Name = r.Namespace, Kept
+		err = r.Create(ctx, kept)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping the policy in force in ConfigMap %s/%s: %w", r.Namespace, Kept, err)

@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,7 +53,7 @@ func (r *Reconciler) previews(ctx context.Context) (requests []reconcile.Request
 	}
 	for i := range previews.Items {
 		if key := client.ObjectKeyFromObject(&previews.Items[i]); key != r.PolicyKey {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName(key)})
+			requests = append(requests, reconcile.Request{NamespacedName: key})
 		}
 	}
 	return requests

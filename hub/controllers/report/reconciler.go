@@ -35,18 +35,13 @@ type Reconciler struct {
 	Index  *fleet.Index
 	Store  *Store
 
-	pages *lru.Cache[pageKey, *v1alpha1.ClusterReport]
-}
-
-// pageKey tells apart every state of every report.
-type pageKey struct {
-	types.NamespacedName
-	version string
+	// pages holds one state of each: what has its resourceVersion is not read again.
+	pages *lru.Cache[types.NamespacedName, *v1alpha1.ClusterReport]
 }
 
 // New returns a Reconciler.
 func New(cached, live client.Reader, index *fleet.Index, store *Store) (*Reconciler, error) {
-	pages, err := lru.New[pageKey, *v1alpha1.ClusterReport](decoded)
+	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](decoded)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +115,12 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName) (*v1a
 	metadata.SetGroupVersionKind(kind)
 	switch err := r.Cached.Get(ctx, key, metadata); {
 	case apierrors.IsNotFound(err):
+		r.pages.Remove(key)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading the metadata of ClusterReport %s: %w", key, err)
 	}
-	if report, found := r.pages.Get(pageKey{key, metadata.ResourceVersion}); found {
+	if report, found := r.pages.Get(key); found && report.ResourceVersion == metadata.ResourceVersion {
 		return report, nil
 	}
 	report := &v1alpha1.ClusterReport{}
@@ -136,7 +132,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName) (*v1a
 	}
 	report.ManagedFields = nil
 	if report.Page != nil {
-		r.pages.Add(pageKey{key, report.ResourceVersion}, report)
+		r.pages.Add(key, report)
 	}
 	return report, nil
 }

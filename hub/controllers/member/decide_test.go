@@ -1,0 +1,118 @@
+package member
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+const uid = types.UID("11111111-1111-1111-1111-111111111111")
+
+// settledMember is one that reports, of which all is known.
+func settledMember(t *testing.T) snapshot {
+	t.Helper()
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "4"})
+	require.Empty(t, errs)
+	return snapshot{
+		now:    time.Now(),
+		member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 1}},
+		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "ot-member-frankfurt", Labels: map[string]string{v1alpha1.LabelMember: "frankfurt"},
+		}},
+		root: report.Root{
+			ClusterUID: uid, Sequence: 1,
+			Report: &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 20},
+		},
+		policy: policy.State{Known: true, Policy: parsed},
+		known:  true,
+	}
+}
+
+func TestPlanAndGrantOfAMemberThatReports(t *testing.T) {
+	d := decide(settledMember(t))
+	require.NotNil(t, d.plan)
+	assert.Equal(t, "4", d.plan.Spec.Policy["concurrency"])
+	assert.Equal(t, uid, d.plan.Spec.ClusterUID)
+	assert.Equal(t, "ot-member-frankfurt", d.plan.Namespace)
+	require.NotNil(t, d.grant)
+	assert.Equal(t, v1alpha1.TransferGrantSpec{ClusterUID: uid, Sequence: 1, Unlimited: true}, d.grant.Spec)
+	assert.Equal(t, &d.plan.Spec.PlanVersion, d.status.Plan, "the status tells of the plan that is being made")
+
+	s := settledMember(t)
+	s.plan, s.grant = d.plan, d.grant
+	again := decide(s)
+	assert.Nil(t, again.plan)
+	assert.Nil(t, again.grant)
+}
+
+func TestNothingIsPlannedInTheDark(t *testing.T) {
+	for name, change := range map[string]func(*snapshot){
+		"reports or policy have not been read": func(s *snapshot) { s.known = false },
+		"it never reported":                    func(s *snapshot) { s.root = report.Root{} },
+		"another cluster reports":              func(s *snapshot) { s.member.Status.ClusterUID = "other" },
+		"its namespace is somebody else's":     func(s *snapshot) { s.namespace.Labels = nil },
+		"its namespace is another member's":    func(s *snapshot) { s.namespace.Labels[v1alpha1.LabelMember] = "edge" },
+		"its namespace is being deleted":       func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			change(&s)
+			d := decide(s)
+			assert.Nil(t, d.plan)
+			assert.Nil(t, d.grant)
+		})
+	}
+}
+
+func TestNamespaceOfAMember(t *testing.T) {
+	s := settledMember(t)
+	s.namespace = nil
+	assert.True(t, decide(s).createNamespace)
+
+	s = settledMember(t)
+	s.namespace.Labels = nil
+	d := decide(s)
+	assert.False(t, d.createNamespace)
+	ready := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionReady)
+	require.NotNil(t, ready)
+	assert.Equal(t, reasonNamespaceTaken, ready.Reason)
+	assert.Contains(t, ready.Message, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt")
+	assert.Positive(t, d.after)
+}
+
+func TestGrantRisesAboveWhatTheMemberHas(t *testing.T) {
+	s := settledMember(t)
+	s.grant = decide(s).grant
+	s.carried.AheadGrant = 7
+	d := decide(s)
+	require.NotNil(t, d.grant)
+	assert.Equal(t, int64(8), d.grant.Spec.Sequence)
+
+	s = settledMember(t)
+	s.grant = decide(s).grant
+	s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: "rebuilt"}
+	s.root.ClusterUID = "rebuilt"
+	d = decide(s)
+	require.NotNil(t, d.grant)
+	assert.Equal(t, v1alpha1.TransferGrantSpec{ClusterUID: "rebuilt", Sequence: 2, Unlimited: true}, d.grant.Spec)
+}
+
+func TestOnlyConditionsAreUrgent(t *testing.T) {
+	status := func(reason, message string, budget int32) *v1alpha1.MemberClusterStatus {
+		return &v1alpha1.MemberClusterStatus{Budget: &budget, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}}
+	}
+	assert.False(t, urgent(status("A", "a", 1), status("A", "b", 2)))
+	assert.True(t, urgent(status("A", "a", 1), status("B", "a", 1)))
+	assert.True(t, urgent(&v1alpha1.MemberClusterStatus{}, status("A", "a", 1)))
+}

@@ -1,0 +1,53 @@
+package member
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+func TestStatusIsWrittenOnceASecond(t *testing.T) {
+	var p paces
+	now := time.Now()
+	assert.Zero(t, p.wait("a", false, now))
+	assert.Equal(t, 700*time.Millisecond, p.wait("a", false, now.Add(300*time.Millisecond)))
+	assert.Zero(t, p.wait("b", false, now.Add(300*time.Millisecond)), "each member has its own pace")
+	assert.Zero(t, p.wait("a", true, now.Add(300*time.Millisecond)), "a condition does not wait")
+	assert.Zero(t, p.wait("a", false, now.Add(1300*time.Millisecond)))
+}
+
+// A member that flaps for a minute costs a burst more than one that changes
+// once a second.
+func TestFlappingIsNoStorm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p paces
+		begin := time.Now()
+		now, writes := begin, 0
+		for now.Before(begin.Add(time.Minute)) {
+			if p.wait("a", rapid.Bool().Draw(t, "urgent"), now) == 0 {
+				writes++
+			}
+			now = now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "milliseconds")) * time.Millisecond)
+		}
+		assert.LessOrEqual(t, writes, 2*60+conditionBurst+1)
+	})
+}
+
+// Whoever waits as told gets its turn.
+func TestWaitIsEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p paces
+		now := time.Now()
+		for range rapid.IntRange(0, 30).Draw(t, "writes") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "milliseconds")) * time.Millisecond)
+			p.wait("a", rapid.Bool().Draw(t, "urgent"), now)
+		}
+		urgent := rapid.Bool().Draw(t, "urgent")
+		if wait := p.wait("a", urgent, now); wait > 0 {
+			assert.LessOrEqual(t, wait, statusEvery)
+			assert.Zero(t, p.wait("a", urgent, now.Add(wait)))
+		}
+	})
+}

@@ -15,10 +15,15 @@ const agentChart = "charts/ot-agent"
 
 type manifest map[string]*unstructured.Unstructured
 
-// render indexes what a chart renders to by "Kind namespace/name".
 func render(t *testing.T, namespace string, values map[string]any) manifest {
 	t.Helper()
-	objects, err := chart.Render(t.Context(), agentChart, "agent", namespace, values)
+	return renderChart(t, agentChart, "agent", namespace, values)
+}
+
+// renderChart indexes what a chart renders to by "Kind namespace/name".
+func renderChart(t *testing.T, path, release, namespace string, values map[string]any) manifest {
+	t.Helper()
+	objects, err := chart.Render(t.Context(), path, release, namespace, values)
 	require.NoError(t, err)
 	all := manifest{}
 	for _, object := range objects {

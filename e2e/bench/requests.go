@@ -13,11 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
-// audit is what the API server itself writes down of the agent's requests. A
+// audit is what the API server itself writes down of one account's requests. A
 // proxy would count the same, and cost what is to be measured.
 type audit struct {
 	dir    string
@@ -32,16 +31,17 @@ rules:
 - {level: None, resources: [{group: coordination.k8s.io}]}
 - {level: None, verbs: [watch]}
 - {level: None, nonResourceURLs: ["*"]}
-- {level: Metadata, users: ["system:serviceaccount:` + agent.Namespace + `:ot-agent"], omitManagedFields: true}
+- {level: Metadata, users: ["system:serviceaccount:%s"], omitManagedFields: true}
 `
 
-func newAudit() (*audit, error) {
+// newAudit writes down what an account asks, as namespace:name.
+func newAudit(account string) (*audit, error) {
 	dir, remove, err := process.TempDir("ot-fleet-audit-")
 	if err != nil {
 		return nil, err
 	}
 	a := &audit{dir, remove}
-	if err := os.WriteFile(a.policy(), []byte(auditPolicy), 0o600); err != nil {
+	if err := os.WriteFile(a.policy(), fmt.Appendf(nil, auditPolicy, account), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the audit policy: %w", err)
 	}
 	return a, nil
@@ -63,7 +63,7 @@ func (a *audit) size() int64 {
 	return info.Size()
 }
 
-// request is one that the agent made.
+// request is one that the account made.
 type request struct {
 	what  string // verb and resource
 	start time.Time

@@ -58,7 +58,7 @@ func newStage(ctx context.Context, o member.Options, concurrency int, agentArgs 
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.audit, err = newAudit(); err != nil {
+	if s.audit, err = newAudit(agent.Namespace + ":ot-agent"); err != nil {
 		return nil, err
 	}
 	o.Scheme = runtime.NewScheme()

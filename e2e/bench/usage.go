@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/pelotech/ot-fleet/e2e/agent"
 )
 
 // clockTick is the unit of CPU time in /proc: Linux gives 100 to user space on
@@ -24,7 +22,7 @@ const clockTick = time.Second / 100
 func cpuTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+		return 0, fmt.Errorf("reading its CPU time: %w", err)
 	}
 	// The name in brackets may hold anything; user and system time are fields 14
 	// and 15, counted from 1.
@@ -32,50 +30,55 @@ func cpuTime(pid int) (time.Duration, error) {
 	fields := strings.Fields(rest)
 	const user, system = 14 - 3, 15 - 3
 	if len(fields) <= system {
-		return 0, fmt.Errorf("reading the agent's CPU time: /proc/%d/stat is %q", pid, stat)
+		return 0, fmt.Errorf("reading its CPU time: /proc/%d/stat is %q", pid, stat)
 	}
 	u, err := strconv.ParseInt(fields[user], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+		return 0, fmt.Errorf("reading its CPU time: %w", err)
 	}
 	s, err := strconv.ParseInt(fields[system], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("reading the agent's CPU time: %w", err)
+		return 0, fmt.Errorf("reading its CPU time: %w", err)
 	}
 	return time.Duration(u+s) * clockTick, nil
 }
 
-// memory of an agent, in bytes.
+// program is a process that serves metrics.
+type program interface {
+	Metrics(ctx context.Context) (string, error)
+}
+
+// memory of a program, in bytes.
 type memory struct{ heap, resident float64 }
 
-// since is what has come to it since before, for each of a number of images.
-func (m memory) since(before memory, images int) memory {
-	return memory{(m.heap - before.heap) / float64(images), (m.resident - before.resident) / float64(images)}
+// since is what has come to it since before, for each of a number of things.
+func (m memory) since(before memory, things int) memory {
+	return memory{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
 }
 
 // memoryOf collects the agent's garbage first: what is left is what it keeps.
-func memoryOf(ctx context.Context, a *agent.Agent, pprof string) (memory, error) {
+func memoryOf(ctx context.Context, p program, pprof string) (memory, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {
 		return memory{}, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return memory{}, fmt.Errorf("having the agent collect its garbage: %w", err)
+		return memory{}, fmt.Errorf("having it collect its garbage: %w", err)
 	}
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 	var m memory
-	if m.heap, err = metric(ctx, a, "go_memstats_heap_alloc_bytes"); err != nil {
+	if m.heap, err = metric(ctx, p, "go_memstats_heap_alloc_bytes"); err != nil {
 		return m, err
 	}
-	m.resident, err = metric(ctx, a, "process_resident_memory_bytes")
+	m.resident, err = metric(ctx, p, "process_resident_memory_bytes")
 	return m, err
 }
 
-// metric reads one of the agent's metrics, with its labels where it has any.
-func metric(ctx context.Context, a *agent.Agent, name string) (float64, error) {
-	text, err := a.Metrics(ctx)
+// metric reads one of a program's metrics, with its labels where it has any.
+func metric(ctx context.Context, p program, name string) (float64, error) {
+	text, err := p.Metrics(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +88,7 @@ func metric(ctx context.Context, a *agent.Agent, name string) (float64, error) {
 			return strconv.ParseFloat(value, 64)
 		}
 	}
-	return 0, fmt.Errorf("the agent has no metric %s", name)
+	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
 // load is the machine's load average over the last minute.

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// screen shows a table that is drawn anew on a terminal, and a line for each
-// change elsewhere.
+// screen shows the fleet as `kubectl get memberclusters` does: drawn anew on a
+// terminal, a line for each change elsewhere.
 type screen struct {
 	terminal bool
 	drawn    int // lines of the table on the terminal
@@ -36,52 +38,70 @@ func (s *screen) say(format string, args ...any) {
 	s.notes = append(s.notes, note)
 }
 
-func (s *screen) show(now time.Duration, images []*v1alpha1.VMDiskImage, ledger *v1alpha1.SyncLedger) {
+const layout = "%-8s %-9s %-8s %-6s %-6s %-6s %-6s %-6s %-22s %s"
+
+var header = fmt.Sprintf(layout, "MEMBER", "REACHABLE", "HEALTHY", "BUDGET", "SLOTS", "QUEUED", "READY", "FAILED", "POLICY FROM", "MESSAGE")
+
+// row is a member as the hub tells it. What the hub does not know stays empty.
+func row(m *v1alpha1.MemberCluster) string {
+	st := m.Status
+	source := ""
+	if st.Policy != nil {
+		source = st.Policy.Source
+	}
+	queued, ready, failed := "", "", ""
+	if st.Images != nil {
+		queued, ready, failed = fmt.Sprint(st.Images.Queued), fmt.Sprint(st.Images.Ready), fmt.Sprint(st.Images.Failed)
+	}
+	message := ""
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		message = c.Message
+	}
+	return strings.TrimRight(fmt.Sprintf(layout, m.Name, state(m, v1alpha1.ConditionReachable), state(m, v1alpha1.ConditionAgentHealthy),
+		number(st.Budget), number(st.SlotsUsed), queued, ready, failed, source, message), " ")
+}
+
+func state(m *v1alpha1.MemberCluster, condition string) string {
+	if c := meta.FindStatusCondition(m.Status.Conditions, condition); c != nil {
+		return string(c.Status)
+	}
+	return ""
+}
+
+func number(n *int32) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}
+
+func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster) {
+	first := s.now == 0
 	s.now = now
 	if s.terminal {
-		s.draw(images, ledger)
+		s.draw(members)
 		return
 	}
-	for _, img := range images {
-		state := fmt.Sprintf("%-9s %s", img.Status.Phase, img.Status.Reason)
-		if s.last[img.Name] == state || img.Status.Phase == "" {
-			continue
+	if first {
+		fmt.Printf("         %s\n", header)
+	}
+	for i := range members {
+		m := &members[i]
+		if text := row(m); s.last[m.Name] != text {
+			s.last[m.Name] = text
+			fmt.Printf("%6.1fs  %s\n", now.Seconds(), text)
 		}
-		s.last[img.Name] = state
-		fmt.Printf("%6.1fs  %-16s %-26s %s\n", now.Seconds(), img.Name, state, img.Status.Message)
 	}
 }
 
-var colours = map[v1alpha1.Phase]string{
-	v1alpha1.PhaseSyncing:   "\x1b[36m",
-	v1alpha1.PhaseSucceeded: "\x1b[32m",
-	v1alpha1.PhaseFailed:    "\x1b[31m",
-}
-
-func (s *screen) draw(images []*v1alpha1.VMDiskImage, ledger *v1alpha1.SyncLedger) {
+func (s *screen) draw(members []v1alpha1.MemberCluster) {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil || width < 40 {
 		width = 100
 	}
-	var lines []string
-	slots, budget := 0, int32(0)
-	if ledger.Status != nil {
-		slots, budget = len(ledger.Status.Slots), ledger.Status.Budget
-	}
-	lines = append(lines, fmt.Sprintf("%6.1fs  slots %s%s %d of %d   ready %d   failed %d", s.now.Seconds(),
-		strings.Repeat("#", slots), strings.Repeat(".", max(0, int(budget)-slots)), slots, budget,
-		count(images, v1alpha1.PhaseSucceeded), count(images, v1alpha1.PhaseFailed)), "",
-		fmt.Sprintf("%-16s %-10s %-16s %s", "IMAGE", "PHASE", "REASON", "MESSAGE"))
-	for _, img := range images {
-		st := img.Status
-		line := fmt.Sprintf("%-16s %-10s %-16s %s", img.Name, st.Phase, st.Reason, st.Message)
-		if r := []rune(line); len(r) > width-1 {
-			line = string(r[:width-2]) + "…"
-		}
-		if colour := colours[st.Phase]; colour != "" {
-			line = colour + line + "\x1b[0m"
-		}
-		lines = append(lines, line)
+	lines := []string{fmt.Sprintf("%6.1fs", s.now.Seconds()), "", header}
+	for i := range members {
+		lines = append(lines, row(&members[i]))
 	}
 	lines = append(lines, "")
 	lines = append(lines, s.notes...)
@@ -89,6 +109,9 @@ func (s *screen) draw(images []*v1alpha1.VMDiskImage, ledger *v1alpha1.SyncLedge
 		fmt.Printf("\x1b[%dA", s.drawn)
 	}
 	for _, line := range lines {
+		if r := []rune(line); len(r) > width-1 {
+			line = string(r[:width-2]) + "…"
+		}
 		fmt.Printf("\x1b[2K%s\n", line)
 	}
 	s.drawn = len(lines)

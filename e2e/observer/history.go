@@ -60,7 +60,7 @@ func attemptOf(o *unstructured.Unstructured) string {
 // can download then and what the policy allows.
 func (h History) replay(each func(e event, created bool, r running, allowed int)) {
 	r := running{map[string]string{}, map[string]string{}}
-	limit := limit{allowed: -1}
+	limit := limit{allowed: -1, local: -1, planned: -1}
 	binding := slices.Clone(h.binding)
 	known := map[string]bool{}
 	for _, e := range h.events {
@@ -86,7 +86,9 @@ func (h History) replay(each func(e event, created bool, r running, allowed int)
 				r.pods[uid] = attemptOf(e.object)
 			}
 		case policies:
-			limit.read(e)
+			limit.read(e, &limit.local, "data", "concurrency")
+		case plans:
+			limit.read(e, &limit.planned, "spec", "policy", "concurrency")
 		}
 		each(e, created, r, limit.allowed)
 	}
@@ -97,18 +99,23 @@ func phaseOf(o *unstructured.Unstructured) string {
 	return phase
 }
 
-// limit is what the policy allows. A higher number counts from when it is
-// stored, a lower one from when it has been acknowledged.
-type limit struct{ allowed, stored int }
+// limit is what the policy allows, the smaller of the cluster's own and the
+// hub's plan; -1 is none. A higher number counts from when it is stored, a lower
+// one from when it has been acknowledged.
+type limit struct{ allowed, stored, local, planned int }
 
-func (l *limit) read(e event) {
-	text, _, _ := unstructured.NestedString(e.object.Object, "data", "concurrency")
+func (l *limit) read(e event, into *int, path ...string) {
+	text, _, _ := unstructured.NestedString(e.object.Object, path...)
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if e.kind == watch.Deleted || err != nil || n < 0 || n > 256 {
 		return // the last good one stays
 	}
-	l.stored = n
-	l.allowed = max(l.allowed, n)
+	*into = n
+	l.stored = max(l.local, l.planned)
+	if l.local >= 0 && l.planned >= 0 {
+		l.stored = min(l.local, l.planned)
+	}
+	l.allowed = max(l.allowed, l.stored)
 }
 
 func (l *limit) bind() { l.allowed = l.stored }

@@ -34,8 +34,9 @@ var (
 	importers   = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, labels: "cdi.kubevirt.io=importer,pelotech.ot/image-uid"}
 	images      = resource{GroupVersionResource: schema.GroupVersionResource{Group: "pelotech.ot", Version: "v1alpha1", Resource: "vmdiskimages"}}
 	policies    = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, fields: "metadata.name=sync-operator-policy"}
+	plans       = resource{GroupVersionResource: schema.GroupVersionResource{Group: "pelotech.ot", Version: "v1alpha1", Resource: "clusterplans"}}
 
-	watched = []resource{dataVolumes, importers, images, policies}
+	watched = []resource{dataVolumes, importers, images, policies, plans}
 )
 
 // event is one change of one object. version orders the events of all

@@ -1,0 +1,221 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/capi"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/link"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+)
+
+// Names of the members.
+const (
+	bergen = "bergen"
+	edge   = "edge"
+	lab    = "lab"
+)
+
+var names = []string{bergen, edge, lab}
+
+// clusterAPILabel chooses the Clusters that are members.
+const clusterAPILabel = "fleet"
+
+// fleet is everything that runs.
+type fleet struct {
+	plane     *controlplane.ControlPlane
+	client    client.Client // of the hub
+	members   map[string]*member.Member
+	observers map[string]*observer.Observer
+	uplink    *link.Link // from the hub to edge
+}
+
+func (f *fleet) startClusters(ctx context.Context) error {
+	options := make([]member.Options, len(names))
+	for i, name := range names {
+		scheme := runtime.NewScheme()
+		if err := v1alpha1.AddToScheme(scheme); err != nil {
+			return err
+		}
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true}
+	}
+	members, err := member.StartAll(ctx, options...)
+	if err != nil {
+		return err
+	}
+	f.members = map[string]*member.Member{}
+	for _, m := range members {
+		f.members[m.Name()] = m
+	}
+	if f.uplink, err = link.Start(f.members[edge].ControlPlane.Config()); err != nil {
+		return err
+	}
+	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, Prepare: capi.InstallCRD})
+	return err
+}
+
+func (f *fleet) startObservers(ctx context.Context) error {
+	f.observers = map[string]*observer.Observer{}
+	for name, m := range f.members {
+		o, err := observer.Start(ctx, m.ControlPlane.Config())
+		if err != nil {
+			return err
+		}
+		f.observers[name] = o
+	}
+	return nil
+}
+
+// installAgents leaves their clusters without a policy of their own: the hub's is
+// the only one, and until it comes nothing is downloaded.
+func (f *fleet) installAgents(ctx context.Context) error {
+	for _, m := range f.members {
+		err := agent.Install(ctx, m.ControlPlane, map[string]any{
+			"policy": map[string]any{"create": false},
+			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() != lab}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) startAgents(ctx context.Context) error {
+	for _, m := range f.members {
+		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{Log: filepath.Join(m.ControlPlane.Dir(), "agent.log")})
+		if err != nil {
+			return err
+		}
+		if _, err := a.Metrics(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// policy is the fleet's.
+func policy(normal, edge int) map[string]string {
+	return map[string]string{
+		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
+		"overrides": fmt.Sprintf(`- selector: {matchLabels: {edge: "true"}}
+  concurrency: "%d"
+- cluster: lab
+  concurrency: "3"
+`, edge),
+	}
+}
+
+func (f *fleet) startHub(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	var err error
+	if f.client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("making a client of the hub: %w", err)
+	}
+	if err := hub.Install(ctx, f.plane, map[string]any{
+		"policy":     map[string]any{"data": policy(firstBudget, firstEdge)},
+		"clusterAPI": map[string]any{"enabled": true},
+	}); err != nil {
+		return err
+	}
+	h, err := hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := h.Metrics(ctx); err != nil {
+		return err
+	}
+	return f.join(ctx)
+}
+
+// join makes the members known, each in another way.
+func (f *fleet) join(ctx context.Context) error {
+	kubeconfig := func(name string, through func(*rest.Config)) ([]byte, error) {
+		cfg, err := f.members[name].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+		if err != nil {
+			return nil, err
+		}
+		if through != nil {
+			through(cfg)
+		}
+		return controlplane.Kubeconfig(cfg)
+	}
+	ofBergen, err := kubeconfig(bergen, nil)
+	if err != nil {
+		return err
+	}
+	ofEdge, err := kubeconfig(edge, f.uplink.Through)
+	if err != nil {
+		return err
+	}
+	ofLab, err := controlplane.Kubeconfig(f.members[lab].ControlPlane.Config())
+	if err != nil {
+		return err
+	}
+	secret := func(name string, kubeconfig []byte, labels map[string]string) *corev1.Secret {
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name, Labels: labels},
+			Data:       map[string][]byte{"kubeconfig": kubeconfig},
+		}
+	}
+	for _, object := range []client.Object{
+		secret(bergen, ofBergen, map[string]string{v1alpha1.LabelMember: bergen}),
+		secret(edge, ofEdge, nil),
+		&v1alpha1.MemberCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true"}},
+			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: edge}}},
+		},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}},
+	} {
+		if err := f.client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
+		}
+	}
+	cluster := &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot"}},
+		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
+	}
+	return capi.Create(ctx, f.client, cluster, ofLab)
+}
+
+// stop ends everything; agents and hub end with their control planes' parent.
+func (f *fleet) stop() error {
+	var errs []error
+	for _, o := range f.observers {
+		o.Stop()
+	}
+	if f.uplink != nil {
+		f.uplink.Close()
+	}
+	if f.plane != nil {
+		errs = append(errs, f.plane.Stop())
+	}
+	for _, m := range f.members {
+		errs = append(errs, m.Stop())
+	}
+	return errors.Join(errs...)
+}

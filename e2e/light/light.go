@@ -1,0 +1,278 @@
+//go:build linux
+
+// Package light has many members on one API server, where what they cost the hub
+// is of interest and not what they do: each is a namespace, an account for the
+// hub, and a stand-in for its agent that takes up every plan at once and reports
+// the images that it is told to have. It imports nothing, and it is no agent.
+package light
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+)
+
+const account = "ot-hub"
+
+// Heartbeat of the stand-ins, unless Options say otherwise.
+const Heartbeat = 20 * time.Second
+
+// Members are what runs on one API server.
+type Members struct {
+	List []*Member
+
+	plane  *controlplane.ControlPlane
+	client client.WithWatch
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// Member is one of them.
+type Member struct {
+	Name string
+	// UID that it reports as its cluster's.
+	UID types.UID
+
+	members *Members
+	mu      sync.Mutex
+	root    v1alpha1.ClusterReport
+	pages   map[string]*v1alpha1.ClusterReport
+	seen    chan struct{} // closed, and made anew, with every plan
+}
+
+// Start makes members, called prefix-0 and so on, on an API server that has the
+// kinds of the mailbox.
+func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (_ *Members, err error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.NewWithWatch(plane.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", plane.Name(), err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	all := &Members{plane: plane, client: c, cancel: cancel}
+	defer func() {
+		if err != nil {
+			all.Stop()
+		}
+	}()
+	byNamespace := map[string]*Member{}
+	for i := range n {
+		m := &Member{
+			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, seen: make(chan struct{}),
+		}
+		m.UID = types.UID("light-" + m.Name)
+		if err := m.create(ctx); err != nil {
+			return nil, fmt.Errorf("making light member %s: %w", m.Name, err)
+		}
+		all.List = append(all.List, m)
+		byNamespace[m.Name] = m
+	}
+	if err := all.follow(running, byNamespace); err != nil {
+		return nil, err
+	}
+	all.done.Go(func() { all.beat(running) })
+	return all, nil
+}
+
+// create makes the namespace, the hub's account with the rights that the agent's
+// chart gives it, and the first report.
+func (m *Member) create(ctx context.Context) error {
+	meta := metav1.ObjectMeta{Namespace: m.Name, Name: account}
+	write := []string{"get", "list", "watch", "create", "update", "delete"}
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.Name}},
+		&corev1.ServiceAccount{ObjectMeta: meta},
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"}, Verbs: write},
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"}, Verbs: write[:3]},
+		}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: m.Name, Name: account}},
+		},
+	} {
+		if err := m.members.client.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	return m.change(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+// Config is what the hub is to reach the member with.
+func (m *Member) Config(ctx context.Context) (*rest.Config, error) {
+	return m.members.plane.ServiceAccountConfig(ctx, m.Name, account)
+}
+
+// Stop ends the stand-ins; what they have written stays.
+func (all *Members) Stop() {
+	all.cancel()
+	all.done.Wait()
+}
+
+// follow takes up every plan that the hub's relay brings.
+func (all *Members) follow(ctx context.Context, byNamespace map[string]*Member) error {
+	var plans v1alpha1.ClusterPlanList
+	if err := all.client.List(ctx, &plans); err != nil {
+		return fmt.Errorf("listing the plans on %s: %w", all.plane.Name(), err)
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, plans.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return all.client.Watch(ctx, &v1alpha1.ClusterPlanList{}, &client.ListOptions{Raw: &options})
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching the plans on %s: %w", all.plane.Name(), err)
+	}
+	all.done.Go(func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			plan, is := e.Object.(*v1alpha1.ClusterPlan)
+			if !is || e.Type == watch.Deleted || byNamespace[plan.Namespace] == nil {
+				continue
+			}
+			all.done.Go(func() { byNamespace[plan.Namespace].take(ctx, &plan.Spec) })
+		}
+	})
+	return nil
+}
+
+// take acknowledges a plan, as an agent does that has written its ledger.
+func (m *Member) take(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
+	err := m.change(ctx, func(root *v1alpha1.ReportRoot) {
+		if root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+			return
+		}
+		root.Plan = &plan.PlanVersion
+		root.Policy, root.PlanPolicy, root.PlanPolicySource = plan.Policy, plan.Policy, plan.PolicySource
+		var budget int32
+		if _, err := fmt.Sscan(plan.Policy["concurrency"], &budget); err == nil {
+			root.Budget = budget
+		}
+	})
+	if err != nil {
+		return // the API server is gone; whoever waits for the plan says so
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.seen)
+	m.seen = make(chan struct{})
+}
+
+// Await waits until the member has acknowledged a plan that is as wanted.
+func (m *Member) Await(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bool) error {
+	for {
+		m.mu.Lock()
+		met, seen := wanted(m.root.Root), m.seen
+		m.mu.Unlock()
+		if met {
+			return nil
+		}
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a plan of %s: %w", m.Name, ctx.Err())
+		}
+	}
+}
+
+func (all *Members) beat(ctx context.Context) {
+	ticker := time.NewTicker(Heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			for _, m := range all.List {
+				_ = m.change(ctx, func(*v1alpha1.ReportRoot) {}) // the next beat tries again
+			}
+		}
+	}
+}
+
+// SetImages has the member report these images, by namespace and name, beside
+// those it has; pages that do not change are not written.
+func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
+	if len(images) > v1alpha1.MaxReportedImages {
+		return fmt.Errorf("%d images for page %s of %s: %w", len(images), page, m.Name, errTooMany)
+	}
+	m.mu.Lock()
+	r := m.pages[page]
+	if r == nil {
+		r = &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: page}, ClusterUID: m.UID}
+		m.pages[page] = r
+	}
+	r.Page = &v1alpha1.ReportPage{Images: images}
+	err := m.write(ctx, r)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.change(ctx, func(root *v1alpha1.ReportRoot) {})
+}
+
+var errTooMany = errors.New("more than a page has room for")
+
+// change writes the root anew.
+func (m *Member) change(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.root.Root == nil {
+		m.root = v1alpha1.ClusterReport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(Heartbeat.Seconds()), BootID: m.Name, AgentVersion: "light"},
+		}
+	}
+	root := m.root.Root
+	how(root)
+	root.ObservedAt = metav1.Now()
+	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
+	for _, name := range slices.Sorted(maps.Keys(m.pages)) {
+		page := m.pages[name]
+		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: name, Sequence: page.Sequence, Images: int32(len(page.Page.Images))})
+		root.Images += int32(len(page.Page.Images))
+		for i := range page.Page.Images {
+			root.Phases[page.Page.Images[i].Phase]++
+			root.References += page.Page.Images[i].References
+		}
+	}
+	return m.write(ctx, &m.root)
+}
+
+// write stores one object with a higher sequence.
+func (m *Member) write(ctx context.Context, r *v1alpha1.ClusterReport) error {
+	r.Sequence = max(r.Sequence+1, time.Now().UnixMilli())
+	var err error
+	if r.ResourceVersion == "" {
+		err = m.members.client.Create(ctx, r)
+	} else {
+		err = m.members.client.Update(ctx, r)
+	}
+	if err != nil {
+		return fmt.Errorf("writing report %s of %s: %w", r.Name, m.Name, err)
+	}
+	return nil
+}

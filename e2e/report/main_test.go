@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -120,16 +119,23 @@ func clean(t *testing.T, ns string) {
 	ctx, c := context.Background(), place.Client()
 	var images v1alpha1.VMDiskImageList
 	require.NoError(t, c.List(ctx, &images, client.InNamespace(ns)))
+	var group errgroup.Group
+	group.SetLimit(8)
 	for i := range images.Items {
 		img := &images.Items[i]
-		if len(img.Finalizers) > 0 {
-			base := img.DeepCopy()
-			img.Finalizers = nil
-			assert.NoError(t, client.IgnoreNotFound(c.Patch(ctx, img, client.MergeFrom(base))))
-		}
-		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, img)))
+		group.Go(func() error {
+			if len(img.Finalizers) > 0 {
+				base := img.DeepCopy()
+				img.Finalizers = nil
+				if err := c.Patch(ctx, img, client.MergeFrom(base)); err != nil {
+					return client.IgnoreNotFound(err)
+				}
+			}
+			return client.IgnoreNotFound(c.Delete(ctx, img))
+		})
 	}
-	assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.Namespace)))
+	require.NoError(t, group.Wait())
+	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.Namespace)))
 }
 
 // told is a report as it is stored.

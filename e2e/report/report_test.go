@@ -94,9 +94,9 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	const images = 300
 	ns := farm(t, images)
 	a := start(t, never)
-	before := settled(t, ns, images)
+	settled(t, ns, images)
 	a.quiet(t)
-	before = read(t)
+	before := read(t)
 	assert.Equal(t, int32(images), before.root.Root.Images)
 	assert.Len(t, before.images(t), images)
 	assert.Greater(t, len(before.pages), 2)

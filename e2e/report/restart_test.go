@@ -34,9 +34,9 @@ func TestRestartRewritesNoPage(t *testing.T) {
 	a.end()
 
 	b := start(t, never)
-	after := eventually(t, "another process reports", func(r told) bool { return r.root.Root.BootID != before.root.Root.BootID })
+	eventually(t, "another process reports", func(r told) bool { return r.root.Root.BootID != before.root.Root.BootID })
 	b.quiet(t)
-	after = read(t)
+	after := read(t)
 	assert.Greater(t, after.root.Sequence, before.root.Sequence)
 	assert.Equal(t, before.versions(), after.versions())
 	for _, w := range b.writes() {
@@ -128,14 +128,15 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	assert.Equal(t, before.versions(), after.versions())
 }
 
-// TestKindsServedLater has the mailbox's kinds installed under an agent that runs.
-func TestKindsServedLater(t *testing.T) {
+// bare is a cluster of its own with the agent's chart, nothing else, and an agent.
+func bare(t *testing.T, name string, values map[string]any, args ...string) (*controlplane.ControlPlane, client.Client) {
+	t.Helper()
 	ctx := context.Background()
-	plane, err := controlplane.Start(ctx, controlplane.Options{Name: "late", LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	plane, err := controlplane.Start(ctx, controlplane.Options{Name: name, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, agent.Install(ctx, plane, map[string]any{"crds": map[string]any{"mailbox": false}}))
-	a, err := agent.Start(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--leader-elect=false", never}})
+	require.NoError(t, agent.Install(ctx, plane, values))
+	a, err := agent.Start(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 	scheme := runtime.NewScheme()
@@ -147,8 +148,13 @@ func TestKindsServedLater(t *testing.T) {
 		l := &v1alpha1.SyncLedger{}
 		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
 	}))
+	return plane, c
+}
 
-	_, err = envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
+// TestKindsServedLater has the mailbox's kinds installed under an agent that runs.
+func TestKindsServedLater(t *testing.T) {
+	plane, c := bare(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, never)
+	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join("..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true,
 	})
 	require.NoError(t, err)
@@ -157,4 +163,44 @@ func TestKindsServedLater(t *testing.T) {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, root) == nil
 	}), "the agent does not report")
 	assert.False(t, root.Root.NoLedger)
+}
+
+// TestClusterRestoredUnderTheAgent puts a cluster back to an older state. What
+// the agent has written since may be known to the hub: it is overtaken, though no
+// watch tells of the restore.
+func TestClusterRestoredUnderTheAgent(t *testing.T) {
+	plane, c := bare(t, "restored", nil, "--report-heartbeat=1s")
+	img := place.Image(agent.Namespace, "image", "/ok/a")
+	require.NoError(t, c.Create(t.Context(), img))
+	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
+		t.Helper()
+		require.True(t, scene.Await(t, func() bool {
+			root, page = &v1alpha1.ClusterReport{}, &v1alpha1.ClusterReport{}
+			return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, root) == nil &&
+				c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: "page"}, page) == nil &&
+				len(root.Root.Pages) == 1 && root.Root.Pages[0].Sequence == page.Sequence && wanted(root, page)
+		}), "last seen: root %+v, page %+v", root.Root, page.Page)
+		return root, page
+	}
+	reported(func(_, page *v1alpha1.ClusterReport) bool {
+		return page.Page.Images[0].Reason == v1alpha1.ReasonCDIMissing
+	})
+	backup, err := plane.Backup(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, backup.Remove()) })
+
+	require.True(t, scene.Await(t, func() bool {
+		if c.Get(t.Context(), client.ObjectKeyFromObject(img), img) != nil {
+			return false
+		}
+		img.Spec.URL += "-new"
+		return c.Update(t.Context(), img) == nil
+	}))
+	root, page := reported(func(_, page *v1alpha1.ClusterReport) bool {
+		return page.Page.Images[0].Source == "http "+img.Spec.URL
+	})
+	require.NoError(t, backup.Restore(t.Context()))
+	reported(func(newRoot, newPage *v1alpha1.ClusterReport) bool {
+		return newRoot.Sequence > root.Sequence && newPage.Sequence > page.Sequence
+	})
 }

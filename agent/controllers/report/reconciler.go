@@ -111,7 +111,10 @@ func (r *Reconciler) report(ctx context.Context) (again bool, err error) {
 }
 
 // follow brings the book, and what is known of the stored objects, up to date.
-func (r *Reconciler) follow(ctx context.Context) (err error) {
+func (r *Reconciler) follow(ctx context.Context) error {
+	if err := r.readDoubted(ctx); err != nil {
+		return err
+	}
 	if r.book == nil {
 		if err := r.begin(ctx); err != nil {
 			return err
@@ -133,8 +136,16 @@ func (r *Reconciler) follow(ctx context.Context) (err error) {
 			return fmt.Errorf("reading VMDiskImage %s: %w", key, err)
 		}
 	}
+	return nil
+}
+
+// readDoubted reads those objects again that may not be as they are known to be.
+func (r *Reconciler) readDoubted(ctx context.Context) error {
 	doubts := r.news.takeDoubts()
 	for i, name := range doubts {
+		if r.book == nil {
+			return nil // everything is read
+		}
 		if err := r.read(ctx, name); err != nil {
 			for _, left := range doubts[i:] {
 				r.news.doubt(left)

@@ -91,13 +91,18 @@ func (r *Reconciler) readAll(ctx context.Context) (pages []string, plan map[repo
 	return pages, plan, nil
 }
 
-// read reads one object again.
+// read reads one object again. A root that has become older means that all may
+// have: somebody has put it back, or the whole cluster, and then no event tells
+// of the pages: it is begun anew.
 func (r *Reconciler) read(ctx context.Context, name string) error {
 	obj := &v1alpha1.ClusterReport{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, obj)
 	switch {
 	case err == nil:
 		r.remember(obj)
+		if name == v1alpha1.MailboxName && obj.Sequence < r.stored[name].newest {
+			r.book = nil
+		}
 	case apierrors.IsNotFound(err):
 		r.forget(name)
 	default:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,7 +131,7 @@ func (s *site) startAgent(ctx context.Context) (err error) {
 }
 
 func (f *fleet) startHub(ctx context.Context, args ...string) (err error) {
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
+	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
 	return err
 }
 

@@ -67,8 +67,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	if !member.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	// The namespace comes right after the MemberCluster, and brings the request back.
-	if err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + name}, &corev1.Namespace{}); err != nil {
+	// The namespace comes after the MemberCluster, and brings the request back.
+	ns := &corev1.Namespace{}
+	err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + name}, ns)
+	if err != nil || ns.Labels[v1alpha1.LabelMember] != name || !ns.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	connected, err := r.Members.Member(name)
@@ -94,6 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 }
 
 func (r *Reconciler) outcome(ctx context.Context, upErr, downErr error) (ctrl.Result, error) {
+	if ctx.Err() != nil {
+		return ctrl.Result{}, nil // the hub stops
+	}
 	var failed []error
 	conflicts := 0
 	for direction, err := range map[string]error{metrics.Up: upErr, metrics.Down: downErr} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -79,6 +80,13 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 			MaxConcurrentReconciles: workers,
 			NeedLeaderElection:      ptr.To(false),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](leastBackoff, mostBackoff),
+		}).
+		WithLogConstructor(func(request *mcreconcile.Request) logr.Logger {
+			log := mgr.GetLogger().WithValues("controller", "relay")
+			if request != nil {
+				log = log.WithValues("member", request.ClusterName)
+			}
+			return log
 		}).
 		Complete(r)
 }

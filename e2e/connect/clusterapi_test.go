@@ -4,8 +4,10 @@ package connect
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -76,32 +78,34 @@ func renewed(t *testing.T, member, than string) (token string) {
 }
 
 func TestClusterAPITokenAlone(t *testing.T) {
-	joinByCluster(t, "bought")
+	// A namespace without a controller-manager never goes: another for each run.
+	name := fmt.Sprintf("bought-%d", time.Now().UnixNano())
+	joinByCluster(t, name)
 	require.Eventually(t, func() bool {
-		return strings.Contains(provider.State("bought").Message, "Secret tenants/bought-kubeconfig is not there")
+		return strings.Contains(provider.State(name).Message, "Secret tenants/"+name+"-kubeconfig is not there")
 	}, patience, tick)
-	admin := clusterSecret(t, "bought", steady.Config())
+	admin := clusterSecret(t, name, steady.Config())
 	require.Eventually(t, func() bool {
-		return strings.Contains(provider.State("bought").Message, "there is no namespace agent-of-bought in the member")
+		return strings.Contains(provider.State(name).Message, "there is no namespace agent-of-"+name+" in the member")
 	}, patience, tick)
-	makeNamespace(t, steady, "agent-of-bought")
-	m := connected(t, "bought")
+	makeNamespace(t, steady, "agent-of-"+name)
+	m := connected(t, name)
 
 	// From here on there is nothing but the token.
 	require.NoError(t, hub.Delete(t.Context(), admin))
-	cfg, secret := tokenOf(t, "bought")
+	cfg, secret := tokenOf(t, name)
 	require.NotContains(t, string(secret.Data["kubeconfig"]), steady.Config().BearerToken, "the administrator's credential is not kept")
 	require.Len(t, secret.OwnerReferences, 1)
-	token := renewed(t, "bought", cfg.BearerToken)
-	renewed(t, "bought", token)
-	now, err := provider.Member("bought")
+	token := renewed(t, name, cfg.BearerToken)
+	renewed(t, name, token)
+	now, err := provider.Member(name)
 	require.NoError(t, err)
 	require.Same(t, m, now, "a renewed token needs no new connection")
 	require.NoError(t, now.GetClient().List(t.Context(), &v1alpha1.ClusterPlanList{}, client.InNamespace(now.Namespace)))
 
-	require.NoError(t, hub.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bought"}}))
+	require.NoError(t, hub.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	require.Eventually(t, func() bool {
-		return apierrors.IsNotFound(hub.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})) && !provider.State("bought").Known
+		return apierrors.IsNotFound(hub.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})) && !provider.State(name).Known
 	}, patience, tick, "the token goes with its member")
 }
 

@@ -43,7 +43,12 @@ func cluster(t *testing.T, namespace, name string, labels map[string]string) *cl
 	obj := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
 	obj.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}
 	require.NoError(t, capi.Create(t.Context(), hub, obj, kubeconfig(t, steady.Config())))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hub.Delete(context.Background(), obj))) })
+	t.Cleanup(func() {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-kubeconfig"}}
+		for _, o := range []client.Object{obj, secret} {
+			require.NoError(t, client.IgnoreNotFound(hub.Delete(context.Background(), o)))
+		}
+	})
 	return obj
 }
 
@@ -146,6 +151,10 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	// People's stay.
 	join(t, "mine", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "other", Key: "kubeconfig"}})
 	bad, other := labelled("bad", "Not_A_Name"), labelled("claims-mine", "mine")
+	defer func() {
+		require.NoError(t, hub.Delete(t.Context(), bad))
+		require.NoError(t, hub.Delete(t.Context(), other))
+	}()
 	require.NoError(t, hub.Create(t.Context(), bad))
 	require.NoError(t, hub.Create(t.Context(), other))
 	require.Eventually(t, func() bool {

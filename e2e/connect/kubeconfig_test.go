@@ -3,7 +3,6 @@
 package connect
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -12,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -160,18 +159,22 @@ func TestMemberGoes(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestMailboxComesLater has the hub's own cluster as a member, where the
-// agent's chart is installed after it has joined.
-func TestMailboxComesLater(t *testing.T) {
+// TestMailboxComesAndGoes has the hub's own cluster as a member, where the
+// agent's chart is installed after it has joined, and uninstalled again.
+func TestMailboxComesAndGoes(t *testing.T) {
 	joinBySecret(t, "itself", account(t, hub, "itself"))
-	require.Eventually(t, func() bool {
-		return strings.Contains(provider.State("itself").Message, "is ot-agent's chart installed there")
-	}, patience, tick)
-	require.True(t, provider.State("itself").Reachable)
-	_, err := provider.Member("itself")
-	require.Error(t, err, "there is nothing to watch")
-
-	require.NoError(t, install(mailboxCRDs)(context.Background(), rest.CopyConfig(hub.Config())))
+	notServed := func() {
+		require.Eventually(t, func() bool {
+			_, err := provider.Member("itself")
+			return err != nil && strings.Contains(provider.State("itself").Message, "is ot-agent's chart installed there")
+		}, patience, tick, "there is nothing to watch")
+		require.True(t, provider.State("itself").Reachable)
+	}
+	notServed()
+	require.NoError(t, install(mailboxCRDs)(t.Context(), hub.Config()))
 	connected(t, "itself")
 	report(t, hub, "itself-page", "itself")
+
+	require.NoError(t, envtest.UninstallCRDs(hub.Config(), envtest.CRDInstallOptions{Paths: []string{charts(mailboxCRDs)}}))
+	notServed()
 }

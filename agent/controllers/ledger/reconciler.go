@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		r.tell(ctx, policy, step)
 		result, err := r.act(ctx, step, found)
-		if err != nil || !freesMore(view) && len(step.Released) == 0 {
+		if err != nil || !goesOn(view, step) {
 			return result, err
 		}
 		// The answer to the write is the ledger as a live read would show it, and
@@ -125,11 +125,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 }
 
-// freesMore tells whether a slot that has just been marked as ended can be freed
-// by a further step. So can one that was freed be given to the image that had it,
-// which is no candidate while it does; no event would tell of that.
-func freesMore(v queue.View) bool {
-	return v.Ledger != nil && slices.ContainsFunc(v.Ledger.Slots, func(slot v1alpha1.Slot) bool {
+// goesOn tells whether a further step is due that no event would bring: a slot
+// was marked as ended and can be freed now, or was freed and can go to the image
+// that had it, which is no candidate while it does.
+func goesOn(v queue.View, step queue.Step) bool {
+	return len(step.Released) > 0 || v.Ledger != nil && slices.ContainsFunc(v.Ledger.Slots, func(slot v1alpha1.Slot) bool {
 		return !slot.Ended && v.Facts[queue.DataVolumeKey(slot)].Free()
 	})
 }

@@ -74,6 +74,9 @@ type Up struct {
 	Older bool
 	// Missing: there is no report in the member. The hub's copy was left alone.
 	Missing bool
+	// Root is the sequence of the hub's copy of the root after that; 0 where
+	// Another or Missing tell that there was nothing to compare it with.
+	Root int64
 }
 
 // Down carries plan and grant to the member. What the hub does not have, or is

@@ -49,7 +49,7 @@ func (r Relay) Up(ctx context.Context, known types.UID) (Up, error) {
 	case v == another:
 		return Up{Another: source.root.ClusterUID}, nil
 	case v == ahead:
-		return Up{Older: true}, nil
+		return Up{Older: true, Root: root.Sequence}, nil
 	}
 
 	var up Up
@@ -73,6 +73,7 @@ func (r Relay) Up(ctx context.Context, known types.UID) (Up, error) {
 		r.Seen.equal(reports.name, source.root, written)
 		up.Carried++
 	}
+	up.Root = source.root.Sequence
 	deleted, err := r.sweep(ctx, source, copies)
 	up.Carried += deleted
 	if err != nil {

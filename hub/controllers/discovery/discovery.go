@@ -15,15 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;create;update;patch;delete
@@ -65,30 +68,58 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return nil
 	}
 	c := &clusters{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
-	built, err := ctrl.NewControllerManagedBy(mgr).
+	seen := &poke.Source[reconcile.Request]{}
+	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofClusterMember)).
-		Build(c)
-	if err != nil {
+		WatchesRawSource(seen).
+		Complete(c); err != nil {
 		return fmt.Errorf("the controller that discovers Clusters: %w", err)
 	}
-	// Cluster API may be installed after the hub.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		// Cluster API may be installed after the hub.
 		err := wait.PollUntilContextCancel(ctx, o.Poll, true, func(ctx context.Context) (bool, error) {
-			if _, err := mgr.GetRESTMapper().RESTMapping(clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind(), clusterv1.GroupVersion.Version); err != nil {
-				if !meta.IsNoMatchError(err) {
-					ctrl.LoggerFrom(ctx).Error(err, "Asking whether Cluster API is served")
-				}
-				return false, nil
+			_, err := mgr.GetRESTMapper().RESTMapping(clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind(), clusterv1.GroupVersion.Version)
+			if err != nil && !meta.IsNoMatchError(err) {
+				ctrl.LoggerFrom(ctx).Error(err, "Asking whether Cluster API is served")
 			}
-			var each handler.TypedEventHandler[*clusterv1.Cluster, reconcile.Request] = &handler.TypedEnqueueRequestForObject[*clusterv1.Cluster]{}
-			return true, built.Watch(source.Kind(mgr.GetCache(), &clusterv1.Cluster{}, each))
+			return err == nil, nil
 		})
-		if ctx.Err() != nil {
-			return nil
+		if err != nil {
+			return nil // it has not come
 		}
-		return err
+		return follow(ctx, mgr, seen)
 	}))
+}
+
+// follow has every Cluster looked at that changes, until ctx ends. The Clusters
+// are in a cache of their own: a hub that may not list them would wait for ever
+// for the common one, with all its controllers.
+func follow(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.Request]) error {
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.Timeout = 0 // it would end the watch
+	all, err := cache.New(cfg, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields()})
+	if err != nil {
+		return fmt.Errorf("making a cache of Clusters: %w", err)
+	}
+	informer, err := all.GetInformer(ctx, &clusterv1.Cluster{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching Clusters: %w", err)
+	}
+	look := func(obj any) {
+		if unknown, is := obj.(toolscache.DeletedFinalStateUnknown); is {
+			obj = unknown.Obj
+		}
+		if cluster, is := obj.(*clusterv1.Cluster); is {
+			seen.Poke(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: look, UpdateFunc: func(_, obj any) { look(obj) }, DeleteFunc: look,
+	}); err != nil {
+		return fmt.Errorf("watching Clusters: %w", err)
+	}
+	return all.Start(ctx)
 }
 
 // discovered as, as the value of v1alpha1.LabelDiscovered.

@@ -107,7 +107,8 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 	view := fleet.PlanView{
 		ClusterUID: fleet.ClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
-		Desired: desired, Source: source,
+		Unconfirmed: s.carried.Confirmed == 0 || s.root.Sequence < s.carried.Confirmed,
+		Desired:     desired, Source: source,
 	}
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
 	if s.plan != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	"github.com/pelotech/ot-fleet/hub/controllers/relay"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
@@ -34,8 +35,9 @@ func settledMember(t *testing.T) snapshot {
 			ClusterUID: uid, Sequence: 1,
 			Report: &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 20},
 		},
-		policy: policy.State{Known: true, Policy: parsed},
-		known:  true,
+		carried: relay.Result{Confirmed: 1},
+		policy:  policy.State{Known: true, Policy: parsed},
+		known:   true,
 	}
 }
 
@@ -71,6 +73,19 @@ func TestNothingIsPlannedInTheDark(t *testing.T) {
 			d := decide(s)
 			assert.Nil(t, d.plan)
 			assert.Nil(t, d.grant)
+		})
+	}
+}
+
+func TestNothingIsPlannedByAReportAsOldAsTheHub(t *testing.T) {
+	for name, change := range map[string]func(*snapshot){
+		"the member's own was not read yet":         func(s *snapshot) { s.carried.Confirmed = 0 },
+		"the copy that came of it was not read yet": func(s *snapshot) { s.carried.Confirmed = s.root.Sequence + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			change(&s)
+			assert.Nil(t, decide(s).plan)
 		})
 	}
 }

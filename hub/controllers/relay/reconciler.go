@@ -149,6 +149,9 @@ type Result struct {
 	// AheadGrant is the sequence of a grant in the member that is newer than the
 	// hub's; 0 for none.
 	AheadGrant int64
+	// Confirmed: since this process began, the hub's copy of the report was compared
+	// with the member's own, and was not of before this sequence then. 0 for not yet.
+	Confirmed int64
 }
 
 // Results of the last carrying, by member.
@@ -176,6 +179,12 @@ func (r *Results) set(member string, up relay.Up, upErr error, down relay.Down, 
 	next := before
 	if upErr == nil {
 		next.Another, next.Older = up.Another, up.Older
+	}
+	// The first one is enough, and does not change with every report. A lower one is
+	// of a cluster that took the first one's place. A page that was refused is an
+	// error, and does not matter here.
+	if up.Root > 0 && (before.Confirmed == 0 || up.Root < before.Confirmed) {
+		next.Confirmed = up.Root
 	}
 	if downErr == nil {
 		next.AheadGrant = 0

@@ -1,18 +1,13 @@
 //go:build linux
 
-// Package hub builds ot-hub, installs its chart and runs it as a process with
-// exactly the rights of the chart's ServiceAccount.
+// Package hub runs ot-hub as its chart installs it: see package program. It reads
+// what the hub serves.
 package hub
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/chart"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/program"
 )
 
 // Where the chart is installed.
@@ -31,22 +26,7 @@ const (
 	Namespace       = "ot-hub"
 	PolicyNamespace = "sync-operator"
 	PolicyName      = "sync-operator-policy"
-	serviceAccount  = "ot-hub"
 )
-
-// Options of one hub.
-type Options struct {
-	// Through changes the client configuration before the hub gets it, for one
-	// that is to reach its API server through a proxy.
-	Through func(*rest.Config)
-	// LeaseDuration of the leader; by default 15 s, as in a real cluster: a shorter
-	// one is lost now and then on a busy machine.
-	LeaseDuration time.Duration
-	// Log is the hub's log file; by default it is in the control plane's Dir.
-	Log string
-	// Args are added to the hub's own.
-	Args []string
-}
 
 // Hub is a running hub.
 type Hub struct {
@@ -58,94 +38,23 @@ type Hub struct {
 	reader     *reader
 }
 
-// root is the top of the checkout.
-func root() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module's folder: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
+// A lease as in a real cluster: a shorter one is lost now and then on a busy
+// machine, and a hub that has lost it ends.
+var hub = program.Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
 
-var build = sync.OnceValues(func() (string, error) {
-	top, err := root()
-	if err != nil {
-		return "", err
-	}
-	dir, _, err := process.TempDir("ot-fleet-hub-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "ot-hub")
-	cmd := exec.Command("go", "build", "-o", path, "./hub")
-	cmd.Dir = top
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building ot-hub: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-// Binary builds the hub, once in this process, and returns its path.
-func Binary() (string, error) { return build() }
+// Options of one hub.
+type Options = program.Options
 
 // Install installs the hub's chart: kinds, rights and the policy ConfigMap.
-// values are the chart's; the Deployment it also installs has no kubelet to run
-// it.
 func Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
-	top, err := root()
-	if err != nil {
-		return err
-	}
-	return chart.Install(ctx, cp.Config(), filepath.Join(top, "charts", "ot-hub"), "ot-hub", Namespace, values)
+	return hub.Install(ctx, cp, values)
 }
 
 // Start runs a hub against a control plane that its chart is installed in.
 func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
-	binary, err := Binary()
+	p, address, err := hub.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err
-	}
-	cfg, err := cp.ServiceAccountConfig(ctx, Namespace, serviceAccount)
-	if err != nil {
-		return nil, err
-	}
-	if o.Through != nil {
-		o.Through(cfg)
-	}
-	kubeconfig, err := os.CreateTemp(cp.Dir(), "hub-*.kubeconfig")
-	if err != nil {
-		return nil, fmt.Errorf("making the hub's kubeconfig: %w", err)
-	}
-	_ = kubeconfig.Close()
-	if err := controlplane.WriteKubeconfig(cfg, kubeconfig.Name()); err != nil {
-		return nil, err
-	}
-	if o.LeaseDuration == 0 {
-		o.LeaseDuration = 15 * time.Second
-	}
-	if o.Log == "" {
-		o.Log = filepath.Join(cp.Dir(), "hub.log")
-	}
-	port, err := process.FreePort()
-	if err != nil {
-		return nil, err
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	p, err := process.Start(process.Options{
-		Path: binary,
-		Args: append([]string{
-			"--kubeconfig=" + kubeconfig.Name(),
-			"--namespace=" + Namespace,
-			"--metrics-bind-address=" + address,
-			"--health-probe-bind-address=0",
-			"--leader-elect-lease-duration=" + o.LeaseDuration.String(),
-			"--leader-elect-renew-deadline=" + (o.LeaseDuration * 2 / 3).String(),
-			"--leader-elect-retry-period=" + (o.LeaseDuration / 8).String(),
-		}, o.Args...),
-		LogFile: o.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("starting ot-hub: %w", err)
 	}
 	h := &Hub{Process: p, APIURL: "https://" + address}
 	h.MetricsURL = h.APIURL + "/metrics"
@@ -155,7 +64,7 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub,
 
 // Join has a hub find a member by a kubeconfig Secret with the label of that
 // name.
-func Join(ctx context.Context, hub client.Client, member string, cfg *rest.Config) error {
+func Join(ctx context.Context, c client.Client, member string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
@@ -164,7 +73,7 @@ func Join(ctx context.Context, hub client.Client, member string, cfg *rest.Confi
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: member, Labels: map[string]string{v1alpha1.LabelMember: member}},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}
-	if err := hub.Create(ctx, secret); err != nil {
+	if err := c.Create(ctx, secret); err != nil {
 		return fmt.Errorf("joining member %s: creating Secret %s/%s: %w", member, Namespace, member, err)
 	}
 	return nil

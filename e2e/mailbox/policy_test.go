@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -340,7 +341,9 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 				require.NoError(t, place.Client().Delete(t.Context(), all[0].DeepCopy()))
 				place.Gone(t, all[0].DeepCopy())
 				require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == 1 || len(scene.History(t, o).Starts()) > 0 }))
-				assert.EqualValues(t, 1, place.Ledger(t).Status.Budget)
+				st := place.Ledger(t).Status
+				assert.EqualValues(t, 1, st.Budget)
+				assert.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPlanAccepted), "it refuses no plan but one that is there")
 				assert.Empty(t, started(t, o, 1).Starts())
 				require.NoError(t, fresh.Resume())
 				p.ReleaseWatches()

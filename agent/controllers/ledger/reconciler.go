@@ -71,7 +71,7 @@ type Reconciler struct {
 	created map[string]time.Time
 	// last is the ledger as it was last read or written here.
 	last atomic.Pointer[v1alpha1.SyncLedger]
-	// planServed: the kind is, and is watched.
+	// planServed: the kind is, and no event of it can be missed.
 	planServed atomic.Bool
 	// own is the last valid policy ConfigMap that was read here, and settled the
 	// plan that was last found live not to be gone by. Only Reconcile touches them.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -64,11 +65,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	r.Kinds.WhenServed(plan.Kind, func(context.Context) error {
-		r.planServed.Store(true)
-		if err := c.Watch(source.Kind(r.Mailbox, client.Object(&v1alpha1.ClusterPlan{}), ledger)); err != nil {
+	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
+		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Poke); err != nil {
 			return err
 		}
+		r.planServed.Store(true)
 		r.Poke()
 		return nil
 	})

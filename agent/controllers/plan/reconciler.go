@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
@@ -57,8 +58,9 @@ type Reconciler struct {
 	// Namespace of the agent, of its ClusterPlan and SyncLedger.
 	Namespace string
 
-	// served: the kind is, and is watched.
+	// served: the kind is, and no event of it can be missed.
 	served atomic.Bool
+	pokes  chan event.GenericEvent
 	// named are the images that the plan names, for events of others to be passed
 	// over.
 	named atomic.Pointer[map[plan.Key]bool]

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -23,27 +24,42 @@ import (
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.applied = map[plan.Key]plan.Applied{}
 	r.held = map[plan.Key]hold{}
+	r.pokes = make(chan event.GenericEvent, 1)
 	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}}}
 	whole := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	served := reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		if !r.served.Load() {
-			return reconcile.Result{}, nil // the kind is taken up with an event for what there is
+			return reconcile.Result{}, nil // it is poked when it is
 		}
 		return r.Reconcile(ctx, request)
 	})
-	c, err := ctrl.NewControllerManagedBy(mgr).
+	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plan").
 		Watches(&v1alpha1.VMDiskImage{}, whole, builder.WithPredicates(r.changesOfNamed())).
 		Watches(&v1alpha1.SyncLedger{}, whole, builder.WithPredicates(acknowledgements())).
-		Build(served)
+		WatchesRawSource(source.Channel(r.pokes, whole)).
+		Complete(served)
 	if err != nil {
 		return err
 	}
-	r.Kinds.WhenServed(plan.Kind, func(context.Context) error {
+	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
+		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.poke); err != nil {
+			return err
+		}
 		r.served.Store(true)
-		return c.Watch(source.Kind(r.Mailbox, client.Object(&v1alpha1.ClusterPlan{}), whole))
+		r.poke()
+		return nil
 	})
 	return nil
+}
+
+// poke has the plan looked at again. It never blocks: one poke that is not taken
+// yet stands for all.
+func (r *Reconciler) poke() {
+	select {
+	case r.pokes <- event.GenericEvent{}:
+	default:
+	}
 }
 
 // changesOfNamed are the events by which an image can come to differ from the

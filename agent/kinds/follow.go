@@ -1,0 +1,31 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Follow has something done at every event of a kind; it must not block. When
+// Follow returns, no event can be missed any more by whoever reads from the cache
+// from then on. That cannot be said of a source that a running controller is
+// given: it is waited for beside what the controller does, and what is deleted
+// meanwhile is never told of.
+func Follow(ctx context.Context, c cache.Cache, obj client.Object, do func()) error {
+	informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("following %T: %w", obj, err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { do() },
+		UpdateFunc: func(any, any) { do() },
+		DeleteFunc: func(any) { do() },
+	})
+	if err != nil {
+		return fmt.Errorf("following %T: %w", obj, err)
+	}
+	return nil
+}

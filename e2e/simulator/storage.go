@@ -144,7 +144,7 @@ func createClasses(ctx context.Context, c client.Client, snapshots bool) error {
 		objects[len(objects)-2].SetAnnotations(map[string]string{"snapshot.storage.kubernetes.io/is-default-class": "true"})
 	}
 	for _, object := range objects {
-		if err := c.Create(ctx, object); err != nil {
+		if err := c.Create(ctx, object); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
 		}
 	}

@@ -1,0 +1,58 @@
+//go:build linux
+
+package outage_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// leaveWithin is far above what the hub grants a member that does not answer, and
+// far below for ever.
+const leaveWithin = time.Minute
+
+// A member that is not reached can be let go of, the hub says what it could not
+// clean up, and what is left there does not stand in the way of its return.
+func TestUnreachableMemberCanLeave(t *testing.T) {
+	name := shared.distant()[0].Name
+	away := shared.links[name]
+	before := shared.eventually(t, name, "healthy", healthy, hasBudget(2))
+	away.Cut()
+	t.Cleanup(func() { require.NoError(t, away.Mend(context.Background())) })
+	shared.eventually(t, name, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+
+	begun := time.Now()
+	require.NoError(t, shared.Delete(t.Context(), before))
+	shared.awaitGone(t, before.DeepCopy())
+	assert.Less(t, time.Since(begun), leaveWithin)
+	shared.awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
+	require.True(t, await(t, func() bool {
+		var list eventsv1.EventList
+		require.NoError(t, shared.List(t.Context(), &list))
+		for i := range list.Items {
+			e := &list.Items[i]
+			if e.Reason == "NotCleanedUp" && e.Regarding.Name == name && strings.Contains(e.Note, "ClusterPlan and TransferGrant") && strings.Contains(e.Note, "namespace "+name) {
+				return true
+			}
+		}
+		return false
+	}), "an event says what is left")
+	for _, m := range shared.light.List[:lights-linked] {
+		shared.eventually(t, m.Name, "healthy", healthy)
+	}
+
+	require.NoError(t, away.Mend(t.Context()))
+	require.NoError(t, shared.apply(t.Context(), name))
+	after := shared.eventually(t, name, "back", healthy, hasBudget(2))
+	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan), "above what was left there")
+}

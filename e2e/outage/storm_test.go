@@ -1,0 +1,79 @@
+//go:build linux
+
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	flapEvery = 50 * time.Millisecond
+	flaps     = 120
+	// Beside one write a second, some are allowed for conditions that change, and
+	// for the beginning and the end.
+	burst = 8
+)
+
+// A member whose images flap is written about once a second, and its last state
+// arrives.
+func TestFlappingMemberIsNoStorm(t *testing.T) {
+	m := shared.light.List[1]
+	t.Cleanup(func() { require.NoError(t, m.SetImages(context.Background(), "page", nil)) })
+	shared.eventually(t, m.Name, "healthy", healthy)
+	image := v1alpha1.ReportedImage{Namespace: "default", Name: "flapping", Source: "http\nhttp://images.example.com/flapping\n"}
+	set := func(phase v1alpha1.Phase) {
+		image.Phase = phase
+		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{image}))
+	}
+	set(v1alpha1.PhaseQueued)
+	shared.eventually(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
+
+	// Every write of a MemberCluster is an event of a watch.
+	w, err := shared.Watch(t.Context(), &v1alpha1.MemberClusterList{}, &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", m.Name),
+	})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	versions := map[string]bool{}
+	go func() {
+		for e := range w.ResultChan() {
+			if o, is := e.Object.(*v1alpha1.MemberCluster); is && e.Type == watch.Modified {
+				mu.Lock()
+				versions[o.ResourceVersion] = true
+				mu.Unlock()
+			}
+		}
+	}()
+	defer w.Stop()
+
+	begun := time.Now()
+	ticker := time.NewTicker(flapEvery)
+	defer ticker.Stop()
+	for n := range flaps {
+		<-ticker.C
+		set([]v1alpha1.Phase{v1alpha1.PhaseFailed, v1alpha1.PhaseSyncing}[n%2])
+	}
+	set(v1alpha1.PhaseSucceeded)
+	shared.eventually(t, m.Name, "as it is in the end", hasImages(1), healthy)
+	took := time.Since(begun)
+	mu.Lock()
+	writes := len(versions)
+	mu.Unlock()
+	t.Logf("%d changes in %s: %d writes", flaps, took.Round(time.Millisecond), writes)
+	most := int(took/time.Second) + burst
+	require.Less(t, most, flaps/2, fmt.Sprintf("the member flapped so slowly, in %s, that this says nothing", took))
+	assert.LessOrEqual(t, writes, most)
+	assert.Positive(t, writes)
+}

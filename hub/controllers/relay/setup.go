@@ -65,7 +65,7 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	})
 	copied := &metav1.PartialObjectMetadata{}
 	copied.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
-	return mcbuilder.ControllerManagedBy(mgr).
+	return mcbuilder.ControllerManagedBy(everywhere{mgr}).
 		Named("relay").
 		Watches(&v1alpha1.ClusterReport{}, inMember).
 		Watches(&v1alpha1.ClusterPlan{}, inMember).
@@ -90,6 +90,18 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 		}).
 		Complete(r)
 }
+
+// everywhere runs what is added to it in every replica. The library's controllers
+// have the option to need no leader, and do not tell the manager of it.
+type everywhere struct{ mcmanager.Manager }
+
+// Add implements mcmanager.Manager.
+func (e everywhere) Add(r mcmanager.Runnable) error { return e.Manager.Add(inEveryReplica{r}) }
+
+type inEveryReplica struct{ mcmanager.Runnable }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (inEveryReplica) NeedLeaderElection() bool { return false }
 
 // of is the one request of a member: whatever happens, its whole mailbox is
 // looked at.

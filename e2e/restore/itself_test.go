@@ -1,0 +1,89 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+)
+
+// The hub's own cluster is a member. Both charts are there, one of them brings
+// the mailbox's kinds, and the agent reads the fleet's ConfigMap as its
+// cluster's own.
+func TestHubsOwnClusterIsAMember(t *testing.T) {
+	const itself = "itself"
+	home := shared.home.ControlPlane
+	require.NoError(t, agent.Install(t.Context(), home, map[string]any{
+		"crds":   map[string]any{"mailbox": false},
+		"policy": map[string]any{"create": false},
+		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
+	}))
+	a, err := startAgent(t.Context(), shared.home)
+	require.NoError(t, err)
+	t.Cleanup(a.Kill)
+	cfg, err := home.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-hub")
+	require.NoError(t, err)
+	shared.startHub(t, nil)
+	require.NoError(t, hub.Join(t.Context(), shared, itself, cfg))
+
+	// The plan's concurrency is the override's, the cluster's own is the default.
+	for _, c := range []struct{ fleet, planned, smaller int32 }{{6, 2, 2}, {3, 9, 3}, {6, 9, 6}} {
+		data := policyData(c.fleet)
+		data["overrides"] = fmt.Sprintf("- cluster: %s\n  concurrency: \"%d\"\n", itself, c.planned)
+		shared.setPolicy(t, data)
+		m := shared.eventually(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
+		assert.Equal(t, fmt.Sprint(c.planned), m.Status.Policy.Data["concurrency"])
+		assert.Equal(t, m.Status.Plan, m.Status.AcknowledgedPlan)
+	}
+	for i := range 3 {
+		syncImage(t, shared.home.Client(), fmt.Sprintf("own-%d", i))
+	}
+	shared.eventually(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Ready == 3
+	})
+
+	// Nothing is written any more but heartbeats, and the hub's copies of them.
+	const beats = 4
+	var was string
+	require.True(t, await(t, func() bool {
+		before, plans := shared.sequences(t, itself), shared.mailboxes(t)
+		began := time.Now()
+		require.True(t, await(t, func() bool { return shared.generation(t, agent.Namespace) >= before.root+beats }))
+		took, after := time.Since(began), shared.sequences(t, itself)
+		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
+		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&
+			assert.ObjectsAreEqual(plans, shared.mailboxes(t))
+	}), "it does not settle: %s", was)
+}
+
+// sequences count the writes of a member's report on either side, and tell the
+// state of its MemberCluster.
+type sequences struct {
+	root, copies int64
+	member       v1alpha1.PlanVersion
+}
+
+func (f *fleet) sequences(t *testing.T, name string) sequences {
+	t.Helper()
+	return sequences{
+		root: f.generation(t, agent.Namespace), copies: f.generation(t, v1alpha1.MemberNamespacePrefix+name),
+		member: *f.member(t, name).Status.Plan,
+	}
+}
+
+// generation of the root of a report: every write of it counts.
+func (f *fleet) generation(t *testing.T, namespace string) int64 {
+	t.Helper()
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
+	return root.Generation
+}

@@ -153,19 +153,21 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 // close lets go of connections; what is under way on them ends by its context.
 func (l *link) close() { l.transport.CloseIdleConnections() }
 
-// probe asks the member for a sign of life.
-func (l *link) probe(ctx context.Context) error {
+// probe asks the member for a sign of life: the resourceVersion of its report's
+// root, empty for none.
+func (l *link) probe(ctx context.Context) (live string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.probeTimeout)
 	defer cancel()
 	// That it is not there is an answer too.
-	err := l.cluster.GetClient().Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: v1alpha1.MailboxName}, &v1alpha1.ClusterReport{})
+	root := &v1alpha1.ClusterReport{}
+	err = l.cluster.GetClient().Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: v1alpha1.MailboxName}, root)
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return errNotServed
+		return "", errNotServed
 	case apierrors.IsNotFound(err):
-		return nil
+		return "", nil
 	}
-	return err
+	return root.ResourceVersion, err
 }
 
 // bearer sends the token that the member's entry has by now: one that was

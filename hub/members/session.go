@@ -38,6 +38,9 @@ func (p *Provider) look(ctx context.Context, e *entry) {
 				Message: "connected, but its API server does not serve ClusterReports: is ot-agent's chart installed there, its mailbox included?",
 			})
 			pause = longest
+		case errors.Is(err, errDeaf):
+			// It is reachable, and connected again at once.
+			log.FromContext(ctx).Info("Connecting to the member anew", "member", e.name, "reason", err.Error())
 		case err != nil:
 			reason, message := Classify(err)
 			log.FromContext(ctx).V(1).Info("No connection to the member", "member", e.name, "reason", reason, "error", err.Error())
@@ -61,7 +64,7 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 		return false, err
 	}
 	defer l.close()
-	if err := l.probe(ctx); err != nil {
+	if _, err := l.probe(ctx); err != nil {
 		return false, err
 	}
 
@@ -91,6 +94,7 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 	p.settle(e, connected())
 	p.changed(e.name)
 
+	var heard hearing
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,12 +106,20 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 		case <-e.nudge:
 		case <-time.After(wait.Jitter(p.options.ProbeInterval, 0.1)):
 		}
-		if err := l.probe(ctx); err != nil {
+		cached, err := l.cached(ctx)
+		if err != nil {
+			return true, err
+		}
+		live, err := l.probe(ctx)
+		if err != nil {
 			// One answer that is lost is no outage.
 			e.await(ctx, min(firstRetry, p.options.ProbeInterval))
-			if err := l.probe(ctx); err != nil {
+			if live, err = l.probe(ctx); err != nil {
 				return true, err
 			}
+		}
+		if heard.deaf(cached, live, time.Now()) {
+			return true, errDeaf
 		}
 	}
 }

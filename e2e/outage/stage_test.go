@@ -31,6 +31,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/light"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -62,6 +63,8 @@ const (
 type site struct {
 	*member.Member
 	agent *agent.Agent
+	// instant plays CDI where a test has replaced the member's own.
+	instant *simulator.Instant
 }
 
 // fleet is a hub and its members.
@@ -248,6 +251,9 @@ func (f *fleet) stop() error {
 		if s.agent != nil {
 			s.agent.Kill()
 		}
+		if s.instant != nil {
+			errs = append(errs, s.instant.Stop())
+		}
 		errs = append(errs, s.Stop())
 	}
 	for _, p := range []*controlplane.ControlPlane{f.lightPlane, f.plane} {
@@ -314,10 +320,11 @@ func hasBudget(budget int32) func(*v1alpha1.MemberCluster) bool {
 	return func(m *v1alpha1.MemberCluster) bool { return m.Status.Budget != nil && *m.Status.Budget == budget }
 }
 
-// hasImages wants so many images, all of them ready.
+// hasImages wants so many images, all of them ready. Those of earlier tests go on
+// leaving: nobody takes the protection from their claims here.
 func hasImages(n int32) func(*v1alpha1.MemberCluster) bool {
 	return func(m *v1alpha1.MemberCluster) bool {
-		return m.Status.Images != nil && m.Status.Images.Total == n && m.Status.Images.Ready == n
+		return m.Status.Images != nil && m.Status.Images.Total-m.Status.Images.Leaving == n && m.Status.Images.Ready == n
 	}
 }
 

@@ -76,7 +76,7 @@ func TestConnectionHearsAgainAfterARestore(t *testing.T) {
 	way, err := link.Start(s.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(way.Close)
-	// while the API server is away, so is the way to it: one that is starting
+	// While the API server is away, so is the way to it: one that is starting
 	// refuses for a moment whom it lets in later, which ends a connection as well.
 	away := func(do func(context.Context) error) {
 		t.Helper()
@@ -201,7 +201,9 @@ func TestMemberRestoredWhileImportsRun(t *testing.T) {
 	// The agent's lease has to run out first, so its first report comes late.
 	shared.eventually(t, bergen, "busy again, within the newest plan", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.LastReport != nil && m.Status.LastReport.After(newest.Status.LastReport.Time)
-	}, healthy, hasBudget(2), func(m *v1alpha1.MemberCluster) bool { return *m.Status.SlotsUsed == run && m.Status.Images.Queued == images-run })
+	}, healthy, hasBudget(2), func(m *v1alpha1.MemberCluster) bool {
+		return *m.Status.SlotsUsed == run && m.Status.Images.Queued == images-run
+	})
 	s.instant.Allow(1 << 20)
 	after := shared.eventually(t, bergen, "done", healthy, hasBudget(2), hasImages(images))
 	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*newest.Status.Plan), 0)

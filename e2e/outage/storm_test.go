@@ -4,7 +4,6 @@ package outage_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +72,7 @@ func TestFlappingMemberIsNoStorm(t *testing.T) {
 	mu.Unlock()
 	t.Logf("%d changes in %s: %d writes", flaps, took.Round(time.Millisecond), writes)
 	most := int(took/time.Second) + burst
-	require.Less(t, most, flaps/2, fmt.Sprintf("the member flapped so slowly, in %s, that this says nothing", took))
+	require.Less(t, most, flaps/2, "the member flapped so slowly, in %s, that this says nothing", took)
 	assert.LessOrEqual(t, writes, most)
 	assert.Positive(t, writes)
 }

@@ -87,8 +87,49 @@ func TestWithoutCredential(t *testing.T) {
 
 	put(t, "careless", good)
 	connected(t, "careless")
-	require.NoError(t, hub.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "careless"}}))
-	state(t, "careless", v1alpha1.ReasonCredentials)
+}
+
+// TestSecretGoes has the Secret of a member that is connected deleted.
+func TestSecretGoes(t *testing.T) {
+	good := account(t, steady, "bereft")
+	joinBySecret(t, "bereft", good)
+	m := connected(t, "bereft")
+	gone := func(wanted bool) {
+		require.Eventually(t, func() bool {
+			return strings.Contains(provider.State("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
+		}, patience, tick, "the Secret is gone: %v", wanted)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "bereft"}}
+	require.NoError(t, hub.Delete(t.Context(), secret))
+	gone(true)
+	require.Same(t, m, connected(t, "bereft"), "what was in it is still good")
+	put(t, "bereft", good)
+	gone(false)
+	require.Same(t, m, connected(t, "bereft"))
+
+	// It is there for whoever cleans up in the member, and goes with it.
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bereft"}}
+	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	member.Finalizers = []string{v1alpha1.FinalizerMember}
+	require.NoError(t, hub.Update(t.Context(), member))
+	require.NoError(t, hub.Delete(t.Context(), secret))
+	gone(true)
+	require.NoError(t, hub.Delete(t.Context(), member))
+	require.Same(t, m, connected(t, "bereft"))
+	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	member.Finalizers = nil
+	require.NoError(t, hub.Update(t.Context(), member))
+	require.Eventually(t, func() bool { return !provider.State("bereft").Known }, patience, tick)
+
+	// Another namespace was never reached by it, nor was another MemberCluster.
+	joinBySecret(t, "bereft", good)
+	connected(t, "bereft")
+	require.NoError(t, hub.Delete(t.Context(), secret))
+	gone(true)
+	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	member.Spec.AgentNamespace = "elsewhere"
+	require.NoError(t, hub.Update(t.Context(), member))
+	state(t, "bereft", v1alpha1.ReasonCredentials)
 }
 
 const (

@@ -65,6 +65,8 @@ type Target struct {
 	// Version differs where Config does, but for the bearer token: a new token is
 	// taken up by the connection that is there, all else is a new connection.
 	Version string
+	// Source is what Config was read from; Keep asks for it.
+	Source string
 }
 
 // State is what is known of the connection to a member.
@@ -107,6 +109,9 @@ type entry struct {
 
 	state   State
 	engaged *Member
+	// reached: it has been connected. note is what Keep has to say of it.
+	reached bool
+	note    string
 }
 
 // Provider gives multicluster-runtime the members that can be reached.
@@ -208,17 +213,23 @@ func (p *Provider) Set(name string, t Target) {
 	t.Config.BearerToken = ""
 
 	p.mu.Lock()
+	old := p.entries[name]
+	if old != nil && old.note != "" {
+		old.note = ""
+		defer p.changed(name)
+	}
 	defer p.mu.Unlock()
-	if e := p.entries[name]; e != nil && e.cancel != nil && e.target.Version == t.Version && e.target.Namespace == t.Namespace {
-		if *e.token.Load() != token {
-			e.token.Store(&token)
-			e.poke()
+	if old != nil && old.cancel != nil && old.target.Version == t.Version && old.target.Namespace == t.Namespace {
+		old.target.Source = t.Source
+		if *old.token.Load() != token {
+			old.token.Store(&token)
+			old.poke()
 		}
 		return
 	}
 	e := &entry{name: name, target: t, nudge: make(chan struct{}, 1), cancel: func() {}}
 	e.token.Store(&token)
-	if old := p.entries[name]; old != nil {
+	if old != nil {
 		// What was true of the connection before is, until this one has come to an
 		// end of its first attempt: a rotation is no outage.
 		e.state = old.state
@@ -228,6 +239,24 @@ func (p *Provider) Set(name string, t Target) {
 	if p.ctx != nil {
 		p.startLocked(e)
 	}
+}
+
+// Keep lets a connection go on whose source is gone, and has its State say so
+// with note. There is none to keep, and false is returned, where the member was
+// never reached by what that source had, or is to be reached in another namespace.
+func (p *Provider) Keep(name, source, namespace, note string) bool {
+	p.mu.Lock()
+	e := p.entries[name]
+	keep := e != nil && e.reached && e.target.Source == source && e.target.Namespace == namespace
+	same := keep && e.note == note
+	if keep {
+		e.note = note
+	}
+	p.mu.Unlock()
+	if keep && !same {
+		p.changed(name)
+	}
+	return keep
 }
 
 // Fail says that a member cannot be reached for now, and why; what connection
@@ -262,10 +291,15 @@ func (p *Provider) Remove(name string) {
 func (p *Provider) State(name string) State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.entries[name]; e != nil {
-		return e.state
+	e := p.entries[name]
+	if e == nil {
+		return State{}
 	}
-	return State{}
+	s := e.state
+	if s.Known && e.note != "" {
+		s.Message += "; " + e.note
+	}
+	return s
 }
 
 // Member returns one that is connected; else the error is
@@ -368,6 +402,7 @@ func (p *Provider) settle(e *entry, s State) {
 	}
 	same := e.state == s
 	e.state = s
+	e.reached = e.reached || s.Reachable
 	p.mu.Unlock()
 	if !same {
 		p.changed(e.name)

@@ -181,10 +181,15 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 	}
 
 	name, key := secretOf(member)
+	// Another MemberCluster of the same name has nothing to do with this one.
+	from := fmt.Sprintf("%s of %s for %s", key, name, member.UID)
 	secret := &corev1.Secret{}
 	switch err := c.client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, secret); {
 	case apierrors.IsNotFound(err):
-		if member.Spec.Connection.ClusterAPI == nil {
+		// A Secret may be replaced by deleting it, and a member that goes with its
+		// Secret is still to be cleaned up.
+		if member.Spec.Connection.ClusterAPI == nil && !c.Members.Keep(member.Name, from, member.Spec.AgentNamespace, fmt.Sprintf(
+			"Secret %s/%s is gone, and the hub works with what was in it until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
 			c.fail(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
 		}
 		// Else the credentials' controller makes it, and says what keeps it from that.
@@ -205,7 +210,7 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		c.fail(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
 	}
-	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: member.Spec.AgentNamespace, Version: version})
+	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: member.Spec.AgentNamespace, Version: version, Source: from})
 	return reconcile.Result{}, nil
 }
 

@@ -13,11 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/chart"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -140,6 +142,83 @@ func TestClusterAPITokenRefused(t *testing.T) {
 		return steady.Get(t.Context(), client.ObjectKeyFromObject(before), &rbacv1.RoleBinding{}) == nil
 	}, patience, tick, "they are given again")
 	connected(t, "robbed")
+}
+
+// TestClusterAPITakesOverNothing has objects by the hub's names in the agent's
+// namespace that are none of its account.
+func TestClusterAPITakesOverNothing(t *testing.T) {
+	const strangers = "in the member was made neither by the hub nor by ot-agent's chart"
+	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
+	cases := map[string]struct {
+		object      func(namespace string) client.Object
+		wantMessage string
+	}{
+		"account": {func(namespace string) client.Object {
+			return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: connection.Account}}
+		}, strangers},
+		"role": {func(namespace string) client.Object {
+			return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: connection.Account, Labels: helms}}
+		}, strangers},
+		"binding": {func(namespace string) client.Object {
+			return &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: connection.Account},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: connection.Account},
+			}
+		}, strangers},
+	}
+	for _, kind := range []string{"ServiceAccount", "Role", "RoleBinding"} {
+		c := cases["hub-"+strings.ToLower(kind)]
+		c.wantMessage = "in the member is that of a hub which runs there"
+		c.object = func(namespace string) client.Object {
+			objects, err := chart.Render(t.Context(), "charts/ot-hub", "ot-hub", namespace, nil)
+			require.NoError(t, err)
+			for _, object := range objects {
+				if object.GetKind() == kind && object.GetNamespace() == namespace && object.GetName() == connection.Account {
+					return object
+				}
+			}
+			require.Fail(t, "the hub's chart has no such object", kind)
+			return nil
+		}
+		cases["hub-"+strings.ToLower(kind)] = c
+	}
+	for name, c := range cases {
+		namespace := "agent-of-" + name
+		clusterSecret(t, name, steady.Config())
+		makeNamespace(t, steady, namespace)
+		obj := c.object(namespace)
+		require.NoError(t, steady.Create(t.Context(), obj))
+		t.Cleanup(func() { require.NoError(t, steady.Delete(context.Background(), obj)) })
+		before := obj.GetResourceVersion()
+		joinByCluster(t, name)
+		message := state(t, name, v1alpha1.ReasonCredentials).Message
+		require.Contains(t, message, namespace+"/ot-hub "+c.wantMessage)
+		require.NoError(t, steady.Get(t.Context(), client.ObjectKeyFromObject(obj), obj))
+		require.Equal(t, before, obj.GetResourceVersion(), "%s is left as it was", name)
+		for _, list := range []client.ObjectList{&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
+			require.NoError(t, steady.List(t.Context(), list, client.InNamespace(namespace)))
+			require.LessOrEqual(t, meta.LenList(list), 1, "nothing is made beside %s", name)
+		}
+		err := hub.Get(t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: connection.TokenSecret(name)}, &corev1.Secret{})
+		require.True(t, apierrors.IsNotFound(err), "no token: %v", err)
+	}
+}
+
+// TestClusterAPIOfChart has the account made by ot-agent's chart.
+func TestClusterAPIOfChart(t *testing.T) {
+	const name, namespace = "charted", "agent-of-charted"
+	clusterSecret(t, name, steady.Config())
+	makeNamespace(t, steady, namespace)
+	objects, err := chart.Render(t.Context(), "charts/ot-agent", "ot-agent", namespace, map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
+	require.NoError(t, err)
+	for _, object := range objects {
+		if object.GetName() == connection.Account {
+			require.NoError(t, steady.Create(t.Context(), object))
+			t.Cleanup(func() { require.NoError(t, steady.Delete(context.Background(), object)) })
+		}
+	}
+	joinByCluster(t, name)
+	connected(t, name)
 }
 
 // TestClusterAPIMoves has the API server at another address than before.

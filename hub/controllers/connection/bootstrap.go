@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -136,19 +137,31 @@ func (k *keeper) dial(kubeconfig []byte) (client.Client, func(), error) {
 }
 
 // makeAccount makes the ServiceAccount and what it may do, or corrects it.
+// Nothing is written unless all that is there by these names is the hub's
+// account: the rights that are used here are those of an administrator.
 func makeAccount(ctx context.Context, c client.Client, namespace string) error {
 	where := metav1.ObjectMeta{Namespace: namespace, Name: Account, Labels: map[string]string{managedBy: manager}}
 	key := client.ObjectKey{Namespace: namespace, Name: Account}
 
-	account := &corev1.ServiceAccount{}
-	if err := c.Get(ctx, key, account); err != nil {
-		if err := createMissing(ctx, c, err, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
+	account, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
+	for _, obj := range []client.Object{account, role, binding} {
+		switch err := c.Get(ctx, key, obj); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("reading %T %s: %w", obj, key, err)
+		default:
+			if err := accountOfHub(obj); err != nil {
+				return err
+			}
+		}
+	}
+	if account.UID == "" {
+		if err := create(ctx, c, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
 			return err
 		}
 	}
-	role := &rbacv1.Role{}
-	if err := c.Get(ctx, key, role); err != nil {
-		if err := createMissing(ctx, c, err, &rbacv1.Role{ObjectMeta: where, Rules: rights()}); err != nil {
+	if role.UID == "" {
+		if err := create(ctx, c, &rbacv1.Role{ObjectMeta: where, Rules: rights()}); err != nil {
 			return err
 		}
 	} else if !equality.Semantic.DeepEqual(role.Rules, rights()) {
@@ -159,9 +172,8 @@ func makeAccount(ctx context.Context, c client.Client, namespace string) error {
 	}
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: Account}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: Account}}
-	binding := &rbacv1.RoleBinding{}
-	if err := c.Get(ctx, key, binding); err != nil {
-		return createMissing(ctx, c, err, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
+	if binding.UID == "" {
+		return create(ctx, c, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
 	}
 	if binding.RoleRef != ref {
 		return missingError(fmt.Sprintf("RoleBinding %s in the member is for %s %s, which cannot be changed: delete it", key, binding.RoleRef.Kind, binding.RoleRef.Name))
@@ -175,14 +187,33 @@ func makeAccount(ctx context.Context, c client.Client, namespace string) error {
 	return nil
 }
 
-// createMissing creates what a read has not found; any other error of the read
-// stays one.
-func createMissing(ctx context.Context, c client.Client, read error, obj client.Object) error {
-	if !apierrors.IsNotFound(read) {
-		return fmt.Errorf("reading %T %s: %w", obj, client.ObjectKeyFromObject(obj), read)
+// accountOfHub refuses what neither a hub has made in a member nor the agent's
+// chart. A hub that runs in a member has the same names in its own namespace.
+func accountOfHub(obj client.Object) error {
+	labels := obj.GetLabels()
+	if labels[managedBy] == manager || labels[partOf] == "ot-fleet" && labels[nameOf] == "ot-agent" {
+		return nil
 	}
-	if err := c.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating %T %s: %w", obj, client.ObjectKeyFromObject(obj), err)
+	what := fmt.Sprintf("%s %s/%s", kindOf(obj), obj.GetNamespace(), obj.GetName())
+	if labels[partOf] == "ot-fleet" && labels[nameOf] == "ot-hub" {
+		return missingError(fmt.Sprintf("%s in the member is that of a hub which runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", what))
+	}
+	return missingError(fmt.Sprintf("%s in the member was made neither by the hub nor by ot-agent's chart, and the hub needs that name: delete it, or set spec.agentNamespace to the agent's namespace", what))
+}
+
+func kindOf(obj client.Object) string {
+	gvk, err := apiutil.GVKForObject(obj, clientgoscheme.Scheme)
+	if err != nil {
+		return fmt.Sprintf("%T", obj)
+	}
+	return gvk.Kind
+}
+
+// create fails where somebody was faster: what is there by now has to be looked
+// at first.
+func create(ctx context.Context, c client.Client, obj client.Object) error {
+	if err := c.Create(ctx, obj); err != nil {
+		return fmt.Errorf("creating %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
 }

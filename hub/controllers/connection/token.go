@@ -18,6 +18,9 @@ import (
 const (
 	managedBy = "app.kubernetes.io/managed-by"
 	manager   = "ot-hub"
+	// By these the charts' objects are known.
+	nameOf = "app.kubernetes.io/name"
+	partOf = "app.kubernetes.io/part-of"
 
 	// annotationFor names the Cluster and the agent's namespace that it is for.
 	annotationFor     = "pelotech.ot/token-for"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
@@ -64,6 +66,9 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		return nil, fmt.Errorf("the controller that finds members: %w", err)
 	}
 
+	if err := claim.Index(context.Background(), local.GetFieldIndexer()); err != nil {
+		return nil, fmt.Errorf("indexing MemberClusters: %w", err)
+	}
 	index := fleet.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry)
 	store := reportcontroller.NewStore()

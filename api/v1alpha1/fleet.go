@@ -59,6 +59,7 @@ const (
 	ReasonSilent           = "Silent"
 	ReasonSameCluster      = "SameCluster"
 	ReasonAnotherCluster   = "AnotherCluster"
+	ReasonDuplicateCluster = "DuplicateCluster"
 	ReasonAcknowledged     = "Acknowledged"
 	ReasonNotAcknowledged  = "NotAcknowledged"
 	ReasonPolicyHeld       = "PolicyHeld"

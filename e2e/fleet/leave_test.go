@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -50,4 +51,46 @@ func TestMemberThatHangsCanLeave(t *testing.T) {
 	require.NoError(t, shared.apply(t.Context(), "edge", map[string]string{"edge": "true"}))
 	after := shared.eventually(t, "edge", "back, above what was left", hasBudget(1))
 	assert.Positive(t, after.Status.Plan.Compare(*m.Status.Plan))
+}
+
+// One cluster under two names is planned for under the first, and the second
+// leaves without a trace in it.
+func TestClusterUnderTwoNames(t *testing.T) {
+	first := shared.eventually(t, "edge", "ready", hasBudget(1))
+	inMember := client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}
+	plan := func() *v1alpha1.ClusterPlan {
+		t.Helper()
+		p := &v1alpha1.ClusterPlan{}
+		require.NoError(t, shared.sites["edge"].Client().Get(t.Context(), inMember, p))
+		return p
+	}
+	before := plan()
+
+	second := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "again", Labels: map[string]string{"edge": "true"}}, Spec: *first.Spec.DeepCopy()}
+	require.NoError(t, shared.Create(t.Context(), second))
+	refused := shared.eventually(t, "again", "refused", func(m *v1alpha1.MemberCluster) bool {
+		return because(m, v1alpha1.ConditionReady, v1alpha1.ReasonDuplicateCluster) && is(m, v1alpha1.ConditionReachable)
+	})
+	assert.True(t, because(refused, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ReasonDuplicateCluster))
+	assert.Contains(t, refused.Status.Conditions[0].Message, "MemberCluster edge")
+	assert.Empty(t, refused.Status.ClusterUID)
+	assert.Nil(t, refused.Status.Plan)
+	assert.Nil(t, refused.Status.References)
+	shared.awaitMetric(t, `ot_hub_members{state="unknown"}`, 1)
+	inHub := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + "again", Name: v1alpha1.MailboxName}
+	assert.True(t, apierrors.IsNotFound(shared.Get(t.Context(), inHub, &v1alpha1.ClusterPlan{})))
+
+	// A change of policy makes one plan, and a report that answers it none.
+	shared.setPolicy(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
+	after := shared.eventually(t, "edge", "its new budget", hasBudget(2))
+	assert.Equal(t, first.Status.Plan.Epoch, after.Status.Plan.Epoch)
+	assert.Equal(t, first.Status.Plan.Sequence+1, after.Status.Plan.Sequence)
+
+	require.NoError(t, shared.Delete(t.Context(), second))
+	require.True(t, await(t, func() bool {
+		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(second), &v1alpha1.MemberCluster{}))
+	}), "MemberCluster again is still there")
+	assert.Equal(t, before.UID, plan().UID, "the first one's plan was never deleted")
+	assert.Equal(t, *after.Status.Plan, plan().Spec.PlanVersion)
+	assert.Equal(t, after.Status.Plan, shared.member(t, "edge").Status.Plan)
 }

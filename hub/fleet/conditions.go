@@ -52,12 +52,24 @@ func (s *memberStep) set(t string, v verdict) {
 	})
 }
 
-func neverReported() verdict {
+func (s *memberStep) neverReported() verdict {
+	if s.Holder != "" {
+		return s.heldByAnother()
+	}
 	return unknown(v1alpha1.ReasonNeverReported, "the member has not reported yet: does ot-agent run in it, with the mailbox kinds installed?")
+}
+
+func (s *memberStep) heldByAnother() verdict {
+	return unknown(v1alpha1.ReasonDuplicateCluster, "its cluster belongs to MemberCluster %s: see there, and IdentityConfirmed", s.Holder)
 }
 
 func (s *memberStep) identity() verdict {
 	switch {
+	case s.Holder != "":
+		return fails(v1alpha1.ReasonDuplicateCluster,
+			"cluster %s, with its agent in namespace %s, belongs to MemberCluster %s already: under this name nothing is planned for it, counted, or cleaned up. "+
+				"Delete the MemberCluster that is one too many (if that is %s, this one takes its place), or make the credentials of this one lead to another cluster",
+			s.duplicate, s.Member.Spec.AgentNamespace, s.Holder, s.Holder)
 	case s.Another != "":
 		known := s.st.ClusterUID
 		return fails(v1alpha1.ReasonAnotherCluster,
@@ -67,7 +79,7 @@ func (s *memberStep) identity() verdict {
 	case s.Report == nil && s.st.ClusterUID != "":
 		return unknown(v1alpha1.ReasonNeverReported, "cluster %s has not reported yet", s.st.ClusterUID)
 	case s.Report == nil:
-		return neverReported()
+		return s.neverReported()
 	default:
 		return holds(v1alpha1.ReasonSameCluster, "it is cluster %s", s.st.ClusterUID)
 	}
@@ -87,7 +99,7 @@ func (s *memberStep) reachable() verdict {
 
 func (s *memberStep) agentHealthy() verdict {
 	if s.Report == nil {
-		return neverReported()
+		return s.neverReported()
 	}
 	silence := min(max(heartbeatsMissed*time.Duration(s.Report.HeartbeatSeconds)*time.Second, leastSilence), mostSilence)
 	var last time.Time
@@ -118,6 +130,8 @@ func (s *memberStep) agentHealthy() verdict {
 func (s *memberStep) policyAcknowledged() verdict {
 	plan, r := s.Plan, s.Report
 	switch {
+	case s.Holder != "":
+		return s.heldByAnother()
 	case len(s.PolicyErrors) > 0:
 		return fails(v1alpha1.ReasonPolicyRefused, "the overrides that apply to it contradict each other (%s): %s. What was planned before stays", s.Source, ErrorText(s.PolicyErrors))
 	case plan == nil && s.Desired == nil:
@@ -171,7 +185,7 @@ func (s *memberStep) withinBudget() verdict {
 	r := s.Report
 	switch {
 	case r == nil:
-		return neverReported()
+		return s.neverReported()
 	case r.NoLedger:
 		return unknown(v1alpha1.ReasonUnknown, "the agent has no SyncLedger yet, so nothing is downloaded")
 	case r.Slots > r.Budget:
@@ -188,7 +202,7 @@ func (s *memberStep) withinBudget() verdict {
 func (s *memberStep) reportComplete() verdict {
 	switch {
 	case s.Report == nil:
-		return neverReported()
+		return s.neverReported()
 	case s.Totals == nil || !s.Totals.Reported:
 		return unknown(v1alpha1.ReasonUnknown, "the pages of the report were not read yet")
 	case len(s.Totals.Missing) > 0:

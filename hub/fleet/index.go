@@ -180,16 +180,27 @@ func (x *Index) SetRoot(member string, root *v1alpha1.ReportRoot) {
 	for name := range m.listed {
 		m.faulty += m.fault(name)
 	}
+	x.settle(m)
+	x.judge(m)
+}
+
+// counts tells whether a page is to be in the sums. What a member reports of a
+// cluster that is another's is there already.
+func (m *indexMember) counts(page string) bool {
+	_, listed := m.listed[page]
+	return listed && m.doubt != v1alpha1.ReasonDuplicateCluster
+}
+
+// settle has those pages in the sums that are to be.
+func (x *Index) settle(m *indexMember) {
 	for name, p := range m.pages {
-		_, listed := m.listed[name]
-		switch {
-		case listed && !p.counted:
+		switch counts := m.counts(name); {
+		case counts && !p.counted:
 			x.count(m, p)
-		case !listed && p.counted:
+		case !counts && p.counted:
 			x.discount(m, p)
 		}
 	}
-	x.judge(m)
 }
 
 // fault is 1 for a page that the root lists and that is not as it says.
@@ -214,7 +225,7 @@ func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.R
 	if old == nil {
 		x.pages++
 	}
-	if _, listed := m.listed[page]; listed {
+	if m.counts(page) {
 		if old != nil {
 			x.recount(m, old, p)
 		} else {
@@ -248,6 +259,7 @@ func (x *Index) SetDoubt(member, reason string) {
 	defer x.mu.Unlock()
 	m := x.add(member)
 	m.doubt = reason
+	x.settle(m)
 	x.judge(m)
 }
 

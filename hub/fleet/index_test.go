@@ -444,3 +444,30 @@ func BenchmarkIndexMemory(b *testing.B) {
 		b.ReportMetric(heapOf(x)/(members*images), "heap-B/image")
 	}
 }
+
+// What is reported under two names is counted under one.
+func TestIndexCountsNoClusterTwice(t *testing.T) {
+	page := []v1alpha1.ReportedImage{{Namespace: "n", Name: "a", UID: "1", Source: "http://images.example.com/a", Phase: v1alpha1.PhaseSucceeded}}
+	root := &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page", Sequence: 1}}}
+	x := fleet.NewIndex()
+	for _, m := range []string{"a", "b"} {
+		x.SetRoot(m, root)
+		x.SetPage(m, "page", 1, page)
+	}
+	counted := func() int {
+		images, _ := x.Images(10, "")
+		require.Len(t, images, 1)
+		return images[0].Members
+	}
+	assert.Equal(t, 2, counted())
+	x.SetDoubt("b", v1alpha1.ReasonDuplicateCluster)
+	assert.Equal(t, 1, counted())
+	x.SetPage("b", "page", 1, page)
+	x.SetRoot("b", root)
+	assert.Equal(t, 1, counted())
+	assert.Equal(t, []fleet.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonDuplicateCluster}}, x.Unknown())
+	x.SetDoubt("b", "")
+	assert.Equal(t, 2, counted())
+	x.Forget("b")
+	assert.Equal(t, 1, counted())
+}

@@ -50,6 +50,9 @@ type MemberView struct {
 	// Another is the clusterUID of a report in the member that was not copied,
 	// because it is not that of the cluster that is known.
 	Another types.UID
+	// Holder names the other member that its cluster belongs to, see the function
+	// Holder. Nothing is planned for it then, and what it reports is the other's.
+	Holder string
 	// Older: the member shows a report that is older than the hub's copy.
 	Older bool
 	// Totals of the member's pages, nil for none.
@@ -82,6 +85,10 @@ func MemberStatus(v MemberView) (status v1alpha1.MemberClusterStatus, after time
 	if v.Another == uid {
 		s.Another = ""
 	}
+	if v.Holder != "" {
+		s.Report, s.Totals, s.Plan, s.Another = nil, nil, nil, ""
+		s.duplicate, uid = uid, "" // recorded, it would be a claim
+	}
 	s.st = v1alpha1.MemberClusterStatus{
 		ObservedGeneration: v.Member.Generation,
 		Namespace:          v1alpha1.MemberNamespacePrefix + v.Member.Name,
@@ -109,6 +116,8 @@ type memberStep struct {
 	MemberView
 	st    v1alpha1.MemberClusterStatus
 	after time.Duration
+	// duplicate is the cluster that Holder has.
+	duplicate types.UID
 }
 
 // lookAgain asks for another look at a time to come.

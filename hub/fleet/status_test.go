@@ -191,6 +191,17 @@ func TestMemberStatusConditions(t *testing.T) {
 			},
 			wantReady: open, wantWhy: v1alpha1.ReasonNeverReported,
 		},
+		"a cluster that another member has": {
+			change: func(v *fleet.MemberView) { v.Holder = "berlin" },
+			want: []want{
+				{v1alpha1.ConditionIdentityConfirmed, no, v1alpha1.ReasonDuplicateCluster, "belongs to MemberCluster berlin already"},
+				{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
+				{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
+				{v1alpha1.ConditionWithinBudget, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
+				{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
+			},
+			wantReady: no, wantWhy: v1alpha1.ReasonDuplicateCluster,
+		},
 
 		"no policy": {
 			change:    func(v *fleet.MemberView) { v.Plan, v.Desired = nil, nil },
@@ -401,6 +412,17 @@ func TestMemberStatusKeepsComplete(t *testing.T) {
 	v.Now = now.Add(fleet.IncompleteGrace)
 	got, _ = fleet.MemberStatus(v)
 	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionReportComplete))
+}
+
+func TestMemberStatusClaimsNothingOfAnother(t *testing.T) {
+	v := stored(well())
+	v.Holder = "berlin"
+	got, _ := fleet.MemberStatus(v)
+	assert.Empty(t, got.ClusterUID)
+	assert.Nil(t, got.Plan)
+	assert.Nil(t, got.Images)
+	v = stored(v)
+	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, fleet.Doubt(v.Member))
 }
 
 func TestClusterUID(t *testing.T) {

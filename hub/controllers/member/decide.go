@@ -31,6 +31,8 @@ type snapshot struct {
 	connection fleet.Connection
 	carried    relay.Result
 	policy     policy.State
+	// holder is the other member that its cluster belongs to; empty: none.
+	holder string
 	// known: all stored reports and the fleet's policy have been read. Before,
 	// nothing may be planned.
 	known bool
@@ -43,6 +45,8 @@ type decision struct {
 	plan   *v1alpha1.ClusterPlan
 	grant  *v1alpha1.TransferGrant
 	status v1alpha1.MemberClusterStatus
+	// withdraw: plan and grant on the hub are to go.
+	withdraw bool
 	// after which to look again; 0 for never.
 	after time.Duration
 }
@@ -74,14 +78,18 @@ func decide(s snapshot) decision {
 	view := fleet.MemberView{
 		Now: s.now, Member: s.member, Connection: s.connection,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, IncompleteSince: s.root.IncompleteSince,
-		Another: s.carried.Another, Older: s.carried.Older, Totals: s.totals,
+		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}
 	if s.policy.Policy != nil {
 		desired, view.Source, view.PolicyErrors = s.policy.Policy.For(s.member.Name, s.member.Labels)
 		view.Desired = desired
 	}
 	current := s.plan
-	if s.known && obstacle == "" {
+	switch {
+	case obstacle != "":
+	case s.holder != "":
+		d.withdraw = s.plan != nil || s.grant != nil
+	case s.known:
 		if d.plan = nextPlan(s, name, desired, view.Source); d.plan != nil {
 			current = d.plan
 		}

@@ -106,6 +106,25 @@ func TestNamespaceOfAMember(t *testing.T) {
 	assert.Positive(t, d.after)
 }
 
+func TestNothingIsPlannedForTheClusterOfAnother(t *testing.T) {
+	s := settledMember(t)
+	planned := decide(s)
+	s.holder = "berlin"
+	d := decide(s)
+	assert.Nil(t, d.plan)
+	assert.Nil(t, d.grant)
+	assert.False(t, d.withdraw)
+
+	s.plan, s.grant = planned.plan, planned.grant
+	d = decide(s)
+	assert.True(t, d.withdraw)
+	assert.Empty(t, d.status.ClusterUID, "it claims nothing")
+	identity := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionIdentityConfirmed)
+	require.NotNil(t, identity)
+	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, identity.Reason)
+	assert.Contains(t, identity.Message, "MemberCluster berlin")
+}
+
 func TestGrantRisesAboveWhatTheMemberHas(t *testing.T) {
 	s := settledMember(t)
 	s.grant = decide(s).grant

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
 const (
@@ -56,7 +58,14 @@ func (r *Reconciler) letGo(ctx context.Context, member *v1alpha1.MemberCluster) 
 			return ctrl.Result{}, fmt.Errorf("deleting what was planned for MemberCluster %s, on the hub: %w", member.Name, err)
 		}
 	}
-	done, err := r.bidFarewell(ctx, member)
+	shared, err := r.clusterOfAnother(ctx, member)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	done := shared
+	if !shared {
+		done, err = r.bidFarewell(ctx, member)
+	}
 	if !done {
 		return ctrl.Result{}, nil // its end brings the request back
 	}
@@ -80,6 +89,21 @@ func (r *Reconciler) letGo(ctx context.Context, member *v1alpha1.MemberCluster) 
 	delete(r.leaving, member.Name)
 	r.mu.Unlock()
 	return ctrl.Result{}, nil
+}
+
+// clusterOfAnother tells that the plan which would be removed in a member is that
+// of another one: it leads to the same cluster.
+func (r *Reconciler) clusterOfAnother(ctx context.Context, member *v1alpha1.MemberCluster) (bool, error) {
+	for _, cluster := range []types.UID{
+		fleet.ClusterUID(member, r.Reports.Root(member.Name).ClusterUID),
+		r.Relays.Of(member.Name).Another,
+	} {
+		holder, err := claim.Holder(ctx, r.Client, member, cluster)
+		if holder != "" || err != nil {
+			return holder != "", err
+		}
+	}
+	return false, nil
 }
 
 // bidFarewell begins to clean up a member, and tells whether that has come to an

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/relay"
@@ -120,12 +121,15 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
 	s.known = s.policy.Known && r.Reports.Filled()
+	var err error
+	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {
+		return s, err
+	}
 	state := r.Members.State(member.Name)
 	s.connection = fleet.Connection{Known: state.Known, Reachable: state.Reachable, Reason: state.Reason, Message: state.Message}
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}
-	var err error
 	if s.namespace, err = r.namespace(ctx, member.Name); err != nil {
 		return s, err
 	}
@@ -174,6 +178,11 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 	if d.createNamespace {
 		if err := r.createNamespace(ctx, member); err != nil {
 			return 0, err
+		}
+	}
+	if d.withdraw {
+		if err := remove(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
+			return 0, fmt.Errorf("withdrawing what was planned for MemberCluster %s, whose cluster is another's: %w", member.Name, err)
 		}
 	}
 	if d.plan != nil {

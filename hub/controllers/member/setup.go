@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
 // workers look after members at a time; none of them ever waits for a member.
@@ -63,12 +65,45 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ClusterPlan{}, mailbox).
 		Watches(&v1alpha1.TransferGrant{}, mailbox).
 		Watches(&corev1.Namespace{}, namespace).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(claimChanges())).
 		WatchesRawSource(&r.again).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](leastBackoff, mostBackoff),
 		}).
 		Complete(r)
+}
+
+// claimChanges lets through what gives other members a cluster, or takes it.
+func claimChanges() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // it has none yet, or all are looked at
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
+			after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
+			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || fleet.Claim(before) != fleet.Claim(after) ||
+				before.Spec.AgentNamespace != after.Spec.AgentNamespace)
+		},
+	}
+}
+
+// rivals are the members whose cluster is another's, or is recorded twice.
+func (r *Reconciler) rivals(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	changed, is := o.(*v1alpha1.MemberCluster)
+	var list v1alpha1.MemberClusterList
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil || !is {
+		log.FromContext(ctx).Error(err, "Listing MemberClusters to look at those that lead to one cluster")
+		return nil
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionIdentityConfirmed)
+		waits := c != nil && c.Reason == v1alpha1.ReasonDuplicateCluster
+		if m.Name != changed.Name && (waits || fleet.Claim(changed) != "" && fleet.Claim(m) == fleet.Claim(changed)) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+		}
+	}
+	return requests
 }
 
 func ofNamespace(name string) []reconcile.Request {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -85,11 +86,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 		Seen:   r.remembered(name, connected),
 	}
 	known := fleet.ClusterUID(member, r.Reports.Root(name).ClusterUID)
+	holder, err := claim.Holder(ctx, r.Cached, member, known)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if holder != "" {
+		known = "" // it may become another cluster, without anybody's consent
+	}
 
 	// Up first: what the member says may be what a plan waits for.
 	up, upErr := carrier.Up(ctx, known)
 	r.Metrics.Carried(metrics.Up, up.Carried)
-	down, downErr := carrier.Down(ctx)
+	another := up.Another
+	if upErr != nil {
+		another = r.Results.Of(name).Another
+	}
+	var down relay.Down
+	var downErr error
+	if holder == "" && (another == "" || another == known) { // else it may be another member's plan that is there
+		down, downErr = carrier.Down(ctx)
+	}
 	r.Metrics.Carried(metrics.Down, len(down.Carried))
 	r.Results.set(name, up, upErr, down, downErr)
 	return r.outcome(ctx, upErr, downErr)

@@ -5,6 +5,7 @@ package connect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +143,36 @@ func TestClusterAPITokenRefused(t *testing.T) {
 		return steady.Get(t.Context(), client.ObjectKeyFromObject(before), &rbacv1.RoleBinding{}) == nil
 	}, patience, tick, "they are given again")
 	connected(t, "robbed")
+}
+
+// TestClusterAPINotRead has a hub that was installed without Cluster API.
+func TestClusterAPINotRead(t *testing.T) {
+	clusterSecret(t, "hidden", steady.Config())
+	makeNamespace(t, steady, "agent-of-hidden")
+	role := &rbacv1.ClusterRole{}
+	require.NoError(t, hub.Get(t.Context(), client.ObjectKey{Name: "ot-hub"}, role))
+	all := role.Rules
+	role.Rules = slices.DeleteFunc(slices.Clone(all), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") })
+	require.Len(t, role.Rules, len(all)-1)
+	require.NoError(t, hub.Update(t.Context(), role))
+	again := func() {
+		require.NoError(t, hub.Get(context.Background(), client.ObjectKey{Name: "ot-hub"}, role))
+		role.Rules = all
+		require.NoError(t, hub.Update(context.Background(), role))
+	}
+	t.Cleanup(again)
+	cfg, err := hub.ServiceAccountConfig(t.Context(), hubNamespace, "ot-hub")
+	require.NoError(t, err)
+	asHub, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return apierrors.IsForbidden(asHub.Get(t.Context(), client.ObjectKey{Namespace: tenants, Name: "hidden-kubeconfig"}, &corev1.Secret{}))
+	}, patience, tick)
+
+	joinByCluster(t, "hidden")
+	require.Contains(t, state(t, "hidden", v1alpha1.ReasonCredentials).Message, "the hub may not read Secret tenants/hidden-kubeconfig, the kubeconfig of Cluster tenants/hidden: set clusterAPI.enabled in the hub's chart")
+	again()
+	connected(t, "hidden")
 }
 
 // TestClusterAPITakesOverNothing has objects by the hub's names in the agent's

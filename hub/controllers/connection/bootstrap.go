@@ -66,6 +66,8 @@ func (k *keeper) adminKubeconfig(ctx context.Context, member *v1alpha1.MemberClu
 	switch err := k.live.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
 		return nil, missingError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
+	case apierrors.IsForbidden(err):
+		return nil, missingError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart", key, ref.Namespace, ref.Name))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
 	}

@@ -12,7 +12,7 @@ const (
 	ask
 	// write the source over the copy.
 	write
-	// ahead: the copy is newer, and is left alone.
+	// ahead: the copy is newer, of the same cluster, and is left alone.
 	ahead
 	// another: this is for or of another cluster, and is not carried.
 	another
@@ -36,7 +36,8 @@ type look struct {
 // decide goes by versions where they tell that the source is newer. Everything
 // else is either nothing to do, or rare enough to read the source once more: a
 // cache that is behind must neither bring back what is gone, nor take a copy for
-// one that somebody changed.
+// one that somebody changed. Versions of different clusters do not compare: what
+// the source holds is for the cluster that is there now.
 func decide(l look) verdict {
 	switch {
 	case l.found && l.order == 0 && l.same:
@@ -45,7 +46,7 @@ func decide(l look) verdict {
 		return write
 	case !l.live:
 		return ask
-	case l.found && l.order < 0:
+	case l.found && l.order < 0 && !l.foreign:
 		return ahead
 	default:
 		return write
@@ -78,8 +79,6 @@ func decideRoot(l look, known, source types.UID) verdict {
 		return ask
 	case stranger:
 		return another
-	case l.found && l.foreign && l.live:
-		return write
 	}
 	return decide(l)
 }

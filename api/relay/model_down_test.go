@@ -22,6 +22,7 @@ const (
 	sweepsUnasked
 	pageBySequence
 	neverRewrites
+	foreignIsAhead
 )
 
 func (b bug) has(one bug) bool { return b&one != 0 }
@@ -78,6 +79,8 @@ func (w *downWorld) touch() {
 type downModel struct {
 	bugs                              bug
 	restores, edits, rebuilds, relays uint8
+	// foreign: it begins with a copy for another cluster, of a higher version.
+	foreign bool
 }
 
 func uid(cluster uint8) types.UID { return types.UID([]string{"x", "y", "z"}[cluster]) }
@@ -100,6 +103,9 @@ func (m downModel) decide(w *downWorld, r *downRelay) {
 	r.verdict = decideDown(l, reported, uid(r.source.cluster))
 	if m.bugs.has(neverRewrites) && l.found && l.order == 0 {
 		r.verdict = leave
+	}
+	if m.bugs.has(foreignIsAhead) && r.verdict == write && l.found && l.foreign && l.order < 0 {
+		r.verdict = ahead
 	}
 	r.pc = map[verdict]uint8{ask: downAsk, write: downPut}[r.verdict]
 }
@@ -161,6 +167,8 @@ func (m downModel) put(w *downWorld, r *downRelay) (violation string) {
 	w.touch()
 	switch {
 	case !old.there || old.edited:
+	case r.source.cluster != old.cluster:
+		return is(r.source.age >= old.age, "a plan for the cluster of before replaced that for the one of now")
 	case r.source.version < old.version:
 		return "an older plan replaced a newer one"
 	case r.source.version == old.version && r.source.age < old.age:
@@ -183,7 +191,7 @@ func (m downModel) hub(w downWorld, emit func(downWorld, string)) {
 	p := w.now()
 	p.there = true
 	switch {
-	case w.target.there && w.target.version > p.version:
+	case w.target.there && w.target.cluster == w.cluster && w.target.version > p.version:
 		p.version = (w.target.version/16 + 1) * 16
 		p.cluster = w.cluster
 		become(p, "the planner begins an epoch above the member's")
@@ -237,7 +245,11 @@ func (m downModel) member(w downWorld, emit func(downWorld, string)) {
 		set(plan{}, edited, "somebody deletes the copy")
 	}
 	if w.rebuilds < m.rebuilds {
-		set(plan{}, func(next *downWorld) { next.rebuilds++; next.cluster = 1 }, "the member is rebuilt")
+		rebuilt := func(next *downWorld) { next.rebuilds++; next.cluster = 1 }
+		set(plan{}, rebuilt, "the member is rebuilt")
+		if w.target.there {
+			set(w.target, rebuilt, "the member is rebuilt, and its objects are restored")
+		}
 	}
 }
 
@@ -264,7 +276,7 @@ func (m downModel) settles(w downWorld) string {
 		return "a relay alone never stops writing"
 	case source.cluster != w.cluster:
 		return is(w.relays[0].verdict == another, "a plan for another cluster is not told")
-	case target.version > source.version:
+	case target.version > source.version && target.cluster == source.cluster:
 		return is(w.relays[0].verdict == ahead, "a member that is ahead is not told")
 	}
 	return is(source == target, "the member's copy stays another than the hub's")
@@ -281,6 +293,9 @@ func (m downModel) explore(t *testing.T) found {
 	t.Helper()
 	start := downWorld{states: 1}
 	start.history[0] = plan{there: true, version: 1}
+	if m.foreign {
+		start.target = plan{there: true, version: 18, cluster: 2}
+	}
 	return explore(t, start, m.steps, m.settles)
 }
 
@@ -290,6 +305,7 @@ func TestDownUnderAnyInterleaving(t *testing.T) {
 		"restores": {relays: 2, restores: 1},
 		"edits":    {relays: 2, edits: 1},
 		"rebuild":  {relays: 2, rebuilds: 1},
+		"foreign":  {relays: 2, foreign: true},
 		"all":      {relays: 1, restores: 1, edits: 1, rebuilds: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,6 +326,7 @@ func TestDownModelFindsBugs(t *testing.T) {
 		"versions not looked": {downModel{relays: 2, bugs: noCompare}, "an older plan replaced a newer one"},
 		"the cache is enough": {downModel{relays: 2, restores: 1, bugs: neverAsks}, "of two plans of one version, the older one replaced the newer"},
 		"identity not looked": {downModel{relays: 1, rebuilds: 1, bugs: noIdentity}, "a plan for another cluster is not told"},
+		"foreign is ahead":    {downModel{relays: 1, foreign: true, bugs: foreignIsAhead}, "the member's copy stays another than the hub's"},
 		"edits stay":          {downModel{relays: 1, edits: 1, bugs: neverRewrites}, "the member's copy stays another than the hub's"},
 	} {
 		t.Run(name, func(t *testing.T) {

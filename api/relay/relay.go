@@ -48,11 +48,11 @@ type Down struct {
 	// Carried are the kinds that were written.
 	Carried []string
 	// Ahead is the version of the member's plan, where that is newer than the
-	// hub's: the hub was restored to an older state, or somebody changed the
-	// copy. It was left alone.
+	// hub's for the same cluster: the hub was restored to an older state, or
+	// somebody changed the copy. It was left alone.
 	Ahead *v1alpha1.PlanVersion
 	// AheadGrant is the sequence of the member's grant, where that is newer than
-	// the hub's. It was left alone.
+	// the hub's for the same cluster. It was left alone.
 	AheadGrant *int64
 	// Another is the UID of the cluster that the member's agent reports to be,
 	// where plan or grant are for another. That was not carried.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/relay"
@@ -109,6 +110,23 @@ func TestPlanForAnotherClusterIsNotCarried(t *testing.T) {
 	a.uid = cluster
 	a.root()
 	assert.Equal(t, []string{"ClusterPlan"}, b.down(r).Carried)
+}
+
+// TestCopyForTheClusterOfBefore has the member rebuilt, and its objects restored
+// without what its agent acknowledged.
+func TestCopyForTheClusterOfBefore(t *testing.T) {
+	b := newBox(t)
+	newAgent(b).root()
+	const before types.UID = "before"
+	b.create(member, &v1alpha1.ClusterPlan{ObjectMeta: in(b.agentNamespace, v1alpha1.MailboxName), Spec: v1alpha1.ClusterPlanSpec{
+		PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 9, Hash: "nine"}, ClusterUID: before, Policy: map[string]string{"concurrency": "9"},
+	}})
+	b.create(member, &v1alpha1.TransferGrant{ObjectMeta: in(b.agentNamespace, v1alpha1.MailboxName), Spec: v1alpha1.TransferGrantSpec{ClusterUID: before, Sequence: 9, Unlimited: true}})
+	b.plans(1, 1, "one", "1")
+	b.create(hub, &v1alpha1.TransferGrant{ObjectMeta: in(b.hubNamespace, v1alpha1.MailboxName), Spec: v1alpha1.TransferGrantSpec{ClusterUID: cluster, Sequence: 1, Unlimited: true}})
+	assert.Equal(t, relay.Down{Carried: []string{"ClusterPlan", "TransferGrant"}}, b.down(b.relay()))
+	b.wantPlan(1, 1, "1")
+	assert.Equal(t, cluster, b.copyOfPlan().Spec.ClusterUID)
 }
 
 func TestRelayThatWakesUpLateWritesNoOlderPlan(t *testing.T) {

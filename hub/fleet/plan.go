@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -29,6 +31,9 @@ type PlanView struct {
 	// The hub's copy is then as old as the hub: after a restore from a backup it
 	// would hide what the member has seen, and the plan stays as it is.
 	Unconfirmed bool
+	// Ahead is the version of the member's copy of the plan, where that is newer than
+	// the hub's; the zero version for none.
+	Ahead v1alpha1.PlanVersion
 	// Desired is the policy that the fleet's ConfigMap asks for, and Source where
 	// it comes from: see Policy.For. Nil says that there is no valid one, not that
 	// it is not known yet.
@@ -52,6 +57,9 @@ const anyPolicy = "any"
 // ConfigMap is then as old as the rest of it, and the member's policy is the
 // newer one: the plan goes on in a new epoch with the member's policy, and the
 // ConfigMap's is held back until it asks for something else. held tells that.
+// A copy that is ahead, and that the member refuses for its policy, says nothing
+// of what the member goes by, but the relay brings nothing over it: the plan goes
+// on above it. One that is not refused is being acknowledged, and waited for.
 //
 // A member that is behind, or that acknowledged nothing, needs no new plan: the
 // relay brings it the current one. Without a report that the member is known to
@@ -76,9 +84,14 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
 	next.Images = sortedImages(v.Images)
 	next.Hash = PlanHash(next.ClusterUID, next.Policy, next.Images)
+	blocked := isBlocked(v.Ahead, v.Current, v.Report)
 	switch {
+	case ahead && blocked:
+		next.Epoch, next.Sequence = max(v.Report.Plan.Epoch, v.Ahead.Epoch)+1, 1
 	case ahead:
 		next.Epoch, next.Sequence = v.Report.Plan.Epoch+1, 1
+	case blocked:
+		next.Epoch, next.Sequence = v.Ahead.Epoch+1, 1
 	case v.Current == nil:
 		next.Epoch, next.Sequence = 1, 1
 	// The content itself is looked at, too: somebody may have edited the plan.
@@ -102,6 +115,14 @@ func isAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSp
 	}
 	order := acknowledged.Compare(current.PlanVersion)
 	return order > 0 || order == 0 && acknowledged.Hash != "" && acknowledged.Hash != current.Hash
+}
+
+// isBlocked tells whether a member's copy of the plan is above what the hub
+// plans, and will never be acknowledged.
+func isBlocked(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
+	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
+	return current != nil && copied.Compare(current.PlanVersion) > 0 &&
+		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyFaulty
 }
 
 // policy returns what the plan is to carry, where that is from, and the hash of

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -37,6 +39,9 @@ type planWorld struct {
 	// Copies that relays have read and not written yet, and those of relays that
 	// were paused when the hub was restored.
 	underWay, paused []*v1alpha1.ClusterPlanSpec
+	// refused is the member's copy of the plan where its agent refuses that for its
+	// policy.
+	refused *v1alpha1.PlanVersion
 	// plans made since the hub was restored
 	made         map[*v1alpha1.ClusterPlanSpec]bool
 	member       ledger
@@ -47,6 +52,9 @@ func (w *planWorld) view() fleet.PlanView {
 	v := fleet.PlanView{
 		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, Unconfirmed: w.unconfirmed,
 		Source: fmt.Sprint("asked ", w.hub.asks), Images: []v1alpha1.PlannedImage{image("a", fmt.Sprintf("%dGi", w.hub.images+1))},
+	}
+	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
+		v.Ahead = *w.refused // the relay looks before it carries
 	}
 	if !w.hub.invalid && w.hub.asks > 0 {
 		v.Desired = data{"concurrency": fmt.Sprint(w.hub.asks)}
@@ -77,11 +85,17 @@ func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
 			require.Positive(w.t, order, "%s: %v after %v", name, next.PlanVersion, *old)
 		}
 	}
+	if c := meta.FindStatusCondition(v.Report.Conditions, v1alpha1.ConditionPlanAccepted); c != nil {
+		require.Positive(w.t, next.PlanVersion.Compare(v.Ahead), "%v after the copy %v", next.PlanVersion, v.Ahead)
+	}
 	v.Current = &next
 	_, again, _ := fleet.NextPlan(v)
 	require.False(w.t, again, "a second look writes again")
 	return next, true
 }
+
+// refusal is what a member says that can do nothing with a plan's policy.
+var refusal = metav1.Condition{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanPolicyFaulty}
 
 func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
 	if p == nil {
@@ -98,11 +112,12 @@ func (w *planWorld) planStep() {
 }
 
 // arrive is the agent: it refuses what is older than what it acknowledged, or
-// another of the same version.
+// another of the same version. A relay writes nothing over a newer copy.
 func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
-	if p == nil {
+	if p == nil || w.refused != nil && p.Compare(*w.refused) < 0 {
 		return
 	}
+	w.refused = nil
 	if has := w.member.plan; has != nil {
 		order := p.PlanVersion.Compare(has.PlanVersion)
 		if order < 0 || order == 0 && p.Hash != has.Hash {
@@ -123,6 +138,9 @@ func (w *planWorld) reportStep() {
 	root := &v1alpha1.ReportRoot{}
 	if w.member.plan != nil {
 		root = acknowledging(w.member.plan)
+	}
+	if w.refused != nil {
+		root.Conditions = []metav1.Condition{refusal}
 	}
 	w.hub.report, w.unconfirmed = root, false
 }
@@ -164,6 +182,12 @@ func TestNextPlanProperty(t *testing.T) {
 			"a paused relay wakes": func(t *rapid.T) {
 				if len(w.paused) > 0 && w.made[w.member.plan] {
 					w.arrive(rapid.SampledFrom(w.paused).Draw(t, "copy"))
+				}
+			},
+			"a copy comes to be that the agent refuses": func(t *rapid.T) {
+				v := v1alpha1.PlanVersion{Epoch: rapid.Int64Range(1, 9).Draw(t, "epoch"), Sequence: rapid.Int64Range(1, 9).Draw(t, "sequence")}
+				if has := w.member.plan; w.refused == nil && (has == nil || v.Compare(has.PlanVersion) > 0) {
+					w.refused = &v
 				}
 			},
 			"backup of the hub":    func(*rapid.T) { w.hubBackup = w.hub },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -206,6 +207,39 @@ func TestNextPlan(t *testing.T) {
 			v.Current = &got
 			again, write, _ := fleet.NextPlan(v)
 			assert.False(t, write, "a second look writes nothing: %v", again)
+		})
+	}
+}
+
+func TestNextPlanGoesAboveACopyThatBlocks(t *testing.T) {
+	current := plan(version(1, 7), concurrency(3))
+	refused := acknowledging(current)
+	refused.Conditions = []metav1.Condition{refusal}
+	older := acknowledging(plan(version(2, 4), concurrency(5)))
+	older.Conditions = refused.Conditions
+	accepted := acknowledging(current)
+	accepted.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlanInForce}}
+	for name, tt := range map[string]struct {
+		report   *v1alpha1.ReportRoot
+		ahead    v1alpha1.PlanVersion
+		want     v1alpha1.PlanVersion
+		wantFrom data
+	}{
+		"none is ahead":                   {refused, v1alpha1.PlanVersion{}, version(1, 7), concurrency(3)},
+		"refused":                         {refused, version(3, 10), version(4, 1), concurrency(3)},
+		"was gone over since":             {refused, version(1, 6), version(1, 7), concurrency(3)},
+		"to be acknowledged":              {accepted, version(1, 10), version(1, 7), concurrency(3)},
+		"above one that was acknowledged": {older, version(3, 1), version(4, 1), concurrency(5)},
+		"below one that was acknowledged": {older, version(1, 9), version(3, 1), concurrency(5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, write, _ := fleet.NextPlan(fleet.PlanView{
+				ClusterUID: uid, ReportClusterUID: uid, Current: current, Report: tt.report, Ahead: tt.ahead, Desired: concurrency(3), Source: "fleet default",
+			})
+			assert.Equal(t, tt.want.Compare(current.PlanVersion) > 0, write)
+			next.Hash = ""
+			assert.Equal(t, tt.want, next.PlanVersion)
+			assert.Equal(t, tt.wantFrom, next.Policy)
 		})
 	}
 }

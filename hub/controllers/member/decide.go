@@ -116,6 +116,7 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 		ClusterUID: fleet.ClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
 		Unconfirmed: s.carried.Confirmed == 0 || s.root.Sequence < s.carried.Confirmed,
+		Ahead:       s.carried.Ahead,
 		Desired:     desired, Source: source,
 	}
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}

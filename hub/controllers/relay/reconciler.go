@@ -162,6 +162,9 @@ type Result struct {
 	Another types.UID
 	// Older: the member shows a report from before the hub's copy.
 	Older bool
+	// Ahead is the version of a plan in the member that is newer than the hub's; the
+	// zero version for none.
+	Ahead v1alpha1.PlanVersion
 	// AheadGrant is the sequence of a grant in the member that is newer than the
 	// hub's; 0 for none.
 	AheadGrant int64
@@ -203,7 +206,10 @@ func (r *Results) set(member string, up relay.Up, upErr error, down relay.Down, 
 		next.Confirmed = up.Root
 	}
 	if downErr == nil {
-		next.AheadGrant = 0
+		next.Ahead, next.AheadGrant = v1alpha1.PlanVersion{}, 0
+		if down.Ahead != nil {
+			next.Ahead = *down.Ahead
+		}
 		if down.AheadGrant != nil {
 			next.AheadGrant = *down.AheadGrant
 		}

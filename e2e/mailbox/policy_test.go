@@ -150,6 +150,16 @@ func TestPlanDeleted(t *testing.T) {
 		assert.EqualValues(t, 5, st.Budget)
 		assert.Equal(t, "7", st.Policy["retryLimit"])
 	})
+	t.Run("a hub is not held to what it said", func(t *testing.T) {
+		p := planOf(t, policy("concurrency", "2"))
+		setPlan(t, p)
+		require.Equal(t, p.Spec.Policy, place.Ledger(t).Status.PlanPolicy)
+		withoutPlan(t)
+		st := place.Ledger(t).Status
+		assert.Empty(t, st.PlanPolicy)
+		assert.Empty(t, st.PlanPolicySource)
+		assert.Equal(t, &p.Spec.PlanVersion, st.Plan, "what comes is above what was acknowledged")
+	})
 	t.Run("without one of its own, the last stays", func(t *testing.T) {
 		setPlan(t, planOf(t, policy("concurrency", "2")))
 		require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))

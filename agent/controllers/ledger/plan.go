@@ -25,8 +25,10 @@ type planReading struct {
 	// accepted is acknowledged by the write of the ledger; nil where no plan is
 	// gone by.
 	accepted *v1alpha1.ClusterPlanSpec
-	reason   string
-	message  string
+	// gone: there is no plan, as a live read has told.
+	gone    bool
+	reason  string
+	message string
 }
 
 // settledPlan is a plan that is not to be gone by, as a live read has confirmed:
@@ -52,6 +54,7 @@ func (r *Reconciler) readPlan(ctx context.Context, ledger *v1alpha1.SyncLedger) 
 		return planReading{}, err
 	}
 	if p == nil {
+		none.gone = true
 		return none, nil
 	}
 	own, err := r.Cluster.UID(ctx)
@@ -77,7 +80,7 @@ func (r *Reconciler) readPlan(ctx context.Context, ledger *v1alpha1.SyncLedger) 
 }
 
 // currentPlan is the plan as the cache shows it, nil where there is none. One
-// that does not follow what the ledger was written under, be it that another
+// that is gone while the ledger still has something of it, or that does not follow what the ledger was written under, be it that another
 // leader has acknowledged a newer one, is read live: going by it would raise a
 // budget again that was lowered.
 func (r *Reconciler) currentPlan(ctx context.Context, key types.NamespacedName, st v1alpha1.SyncLedgerStatus) (*v1alpha1.ClusterPlan, error) {
@@ -107,16 +110,21 @@ func (r *Reconciler) mayBeOld(p *v1alpha1.ClusterPlan, err error, st v1alpha1.Sy
 		return !plan.Follows(p.Spec.PlanVersion, st.Plan) && r.settled != settledPlan{object: p.ResourceVersion, acknowledged: *st.Plan}
 	case apierrors.IsNotFound(err):
 		c := planCondition(st)
-		return c == nil || c.Reason != v1alpha1.ReasonNoPlan
+		return c == nil || c.Reason != v1alpha1.ReasonNoPlan || len(st.PlanPolicy) > 0
 	default:
 		return false
 	}
 }
 
-// acknowledge writes what was made of the plan into the ledger. planPolicy
-// outlives the plan: a hub that was restored from a backup reads there what it
-// has forgotten.
+// acknowledge writes what was made of the plan into the ledger. planPolicy stays
+// while a plan is there, one that is refused included: a hub that was restored
+// from a backup reads there what it has forgotten. With the plan it goes: the
+// hub let go of the member, and one that takes it back is not to be held to it.
+// What was acknowledged stays, so that a later plan is above it.
 func (p planReading) acknowledge(st *v1alpha1.SyncLedgerStatus) {
+	if p.gone {
+		st.PlanPolicy, st.PlanPolicySource = nil, ""
+	}
 	if p.accepted == nil {
 		return
 	}

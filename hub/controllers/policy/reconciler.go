@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +37,13 @@ const Kept = "ot-hub-policy-in-force"
 // not in force; without it, it is.
 const AnnotationRefused = "pelotech.ot/refused"
 
+// Annotations of that ConfigMap with the state of the fleet's policy ConfigMap
+// that it was written after: what a cache shows of before is not gone by.
+const (
+	annotationUID             = "pelotech.ot/policy-uid"
+	annotationResourceVersion = "pelotech.ot/policy-resource-version"
+)
+
 // Reconciler keeps the policy in force as the ConfigMap says, as long as that is
 // valid.
 type Reconciler struct {
@@ -56,11 +64,22 @@ type Reconciler struct {
 
 // reading is what the ConfigMap says.
 type reading struct {
+	of      source
 	data    map[string]string // nil: there is none that is valid
 	policy  *fleet.Policy
 	unknown []string
 	errs    []apipolicy.KeyError
 	missing bool
+}
+
+// source is a state of the ConfigMap; empty where there is none.
+type source struct{ uid, resourceVersion string }
+
+func sourceOf(cm *corev1.ConfigMap) source {
+	if cm == nil {
+		return source{}
+	}
+	return source{string(cm.UID), cm.ResourceVersion}
 }
 
 // Reconcile looks at the fleet's policy or at a preview.
@@ -72,7 +91,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
-	cm, err := r.get(ctx)
+	kept, err := r.kept(ctx)
+	if err != nil {
+		return err
+	}
+	cm, err := r.get(ctx, kept)
 	if err != nil {
 		return err
 	}
@@ -80,11 +103,8 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept, err := r.kept(ctx)
-	if err != nil {
-		return err
-	}
 	next := read(cm, members)
+	next.of = sourceOf(cm)
 	// It is kept before anything is planned by it: a hub that starts again beside a
 	// bad ConfigMap must not fall back behind what members were told.
 	if err := r.keep(ctx, kept, next); err != nil {
@@ -105,16 +125,28 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	return nil
 }
 
-// get returns nil where there is no ConfigMap.
-func (r *Reconciler) get(ctx context.Context) (*corev1.ConfigMap, error) {
+// get returns nil where there is no ConfigMap. The cache of a new leader may show
+// one from before what the last leader took into force.
+func (r *Reconciler) get(ctx context.Context, kept *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	switch err := r.Get(ctx, r.PolicyKey, cm); {
+	err := r.Get(ctx, r.PolicyKey, cm)
+	last := kept.Annotations[annotationResourceVersion]
+	if apierrors.IsNotFound(err) && last != "" || err == nil && older(cm, last) {
+		cm = &corev1.ConfigMap{}
+		err = r.Live.Get(ctx, r.PolicyKey, cm)
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading the fleet's policy ConfigMap %s: %w", r.PolicyKey, err)
 	}
 	return cm, nil
+}
+
+func older(cm *corev1.ConfigMap, last string) bool {
+	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, last)
+	return err == nil && order < 0
 }
 
 func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
@@ -168,11 +200,17 @@ func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, next read
 		why = r.message(next)
 	}
 	changed := next.data != nil && (!exists || !maps.Equal(next.data, kept.Data))
+	// That of another object has no order with the next ones of this one.
+	another := next.of.uid != "" && kept.Annotations[annotationUID] != next.of.uid
 	switch {
-	case next.data == nil && !exists, !changed && kept.Annotations[AnnotationRefused] == why:
+	case next.data == nil && !exists, !changed && !another && kept.Annotations[AnnotationRefused] == why:
 		return nil
 	case changed:
 		kept.Data = next.data
+	}
+	if next.of.uid != "" {
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationUID, next.of.uid)
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationResourceVersion, next.of.resourceVersion)
 	}
 	delete(kept.Annotations, AnnotationRefused)
 	if why != "" {

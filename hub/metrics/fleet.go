@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -20,7 +21,7 @@ type Reports interface {
 
 // Fleet counts the members when it is asked, not at every change of them.
 // Unknown is never zero: a member that has not reported has no series of what
-// only a report tells.
+// only a report tells, nor has a condition that is Unknown.
 type Fleet struct {
 	Members client.Reader
 	Reports Reports
@@ -33,15 +34,15 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	members          = describe("members", "Members of the fleet, by state: all, reachable, healthy, unknown (of whose images the hub knows nothing current).", "state")
-	memberReachable  = describe("member_reachable", "1 while the hub talks to the member's API server.", "member")
-	memberHealthy    = describe("member_healthy", "1 while the reports of the member's agent keep coming.", "member")
+	memberReachable  = describe("member_reachable", "1 while the hub talks to the member's API server, 0 while it cannot.", "member")
+	memberHealthy    = describe("member_healthy", "1 while the reports of the member's agent keep coming, 0 while they do not.", "member")
 	memberBudget     = describe("member_budget", "Imports that the member's ledger allows at a time.", "member")
 	memberSlots      = describe("member_slots", "Imports that the member's ledger lists.", "member")
-	memberOver       = describe("member_over_budget", "1 while the member's ledger lists more imports than it allows.", "member")
+	memberOver       = describe("member_over_budget", "1 while the member's ledger lists more imports than it allows, or allows more than the plan that it acknowledged.", "member")
 	memberImages     = describe("member_images", "Images of the member, by phase.", "member", "phase")
 	memberReferences = describe("member_references", "VirtualMachines that need an image, over all images of the member.", "member")
 	memberBytes      = describe("member_images_bytes", "Storage that the member's images take, as provisioned.", "member")
-	memberAcked      = describe("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan.", "member")
+	memberAcked      = describe("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan, 0 while it was not.", "member")
 	memberAge        = describe("member_report_age_seconds", "How long ago the member's report was last seen to change.", "member")
 	images           = describe("images", "Distinct images, by source, that members are known to have.")
 	indexPages       = describe("index_pages", "Pages of reports that the hub's index holds.")
@@ -87,25 +88,26 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	var reachable, healthy float64
 	for i := range list.Items {
 		m := &list.Items[i]
-		is := func(condition string) float64 {
-			if meta.IsStatusConditionTrue(m.Status.Conditions, condition) {
-				return 1
+		// judged has a series where a condition holds or does not, and returns 1 where
+		// it is as wanted.
+		judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
+			c := meta.FindStatusCondition(m.Status.Conditions, condition)
+			if c == nil || c.Status == metav1.ConditionUnknown {
+				return 0
 			}
-			return 0
+			if c.Status == want {
+				value = 1
+			}
+			gauge(d, value, m.Name)
+			return value
 		}
-		reachable += is(v1alpha1.ConditionReachable)
-		healthy += is(v1alpha1.ConditionAgentHealthy)
-		gauge(memberReachable, is(v1alpha1.ConditionReachable), m.Name)
-		gauge(memberHealthy, is(v1alpha1.ConditionAgentHealthy), m.Name)
-		gauge(memberAcked, is(v1alpha1.ConditionPolicyAcknowledged), m.Name)
+		reachable += judged(memberReachable, v1alpha1.ConditionReachable, metav1.ConditionTrue)
+		healthy += judged(memberHealthy, v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue)
+		judged(memberAcked, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
+		judged(memberOver, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
 		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
 			gauge(memberBudget, float64(*budget), m.Name)
 			gauge(memberSlots, float64(*slots), m.Name)
-			over := 0.0
-			if *slots > *budget {
-				over = 1
-			}
-			gauge(memberOver, over, m.Name)
 		}
 		at, known := f.Reports.ReceivedAt(m.Name)
 		if !known && m.Status.LastReport != nil {

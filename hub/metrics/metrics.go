@@ -17,7 +17,7 @@ const (
 
 // Metrics of a hub. Create them with New.
 type Metrics struct {
-	valid   prometheus.Gauge
+	valid   *prometheus.GaugeVec
 	keys    *prometheus.GaugeVec
 	copies  *prometheus.CounterVec
 	errors  *prometheus.CounterVec
@@ -30,8 +30,8 @@ type Metrics struct {
 // before it first happens.
 func New(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		valid: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_valid",
-			Help: "1 while the fleet's policy ConfigMap is in force as it is, 0 while an older policy or none is. Only the replica that plans knows."}),
+		valid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_valid",
+			Help: "1 while the fleet's policy ConfigMap is in force as it is, 0 while an older policy or none is. Only the replica that plans knows, and has it."}, nil),
 		keys: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
 			Help: "1 for a key of the fleet's policy ConfigMap that cannot be used; the last valid policy is in force."}, []string{"key"}),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_copies_total",
@@ -56,10 +56,11 @@ func New(r prometheus.Registerer) *Metrics {
 // Policy tells whether the ConfigMap is in force and which of its keys cannot
 // be used.
 func (m *Metrics) Policy(valid bool, invalid []string) {
-	m.valid.Set(0)
+	value := 0.0
 	if valid {
-		m.valid.Set(1)
+		value = 1
 	}
+	m.valid.WithLabelValues().Set(value)
 	m.keys.Reset()
 	for _, key := range invalid {
 		m.keys.WithLabelValues(key).Set(1)

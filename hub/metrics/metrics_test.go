@@ -1,0 +1,78 @@
+package metrics_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// series returns the values of one metric, by member.
+func series(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			member := ""
+			for _, label := range m.GetLabel() {
+				member = label.GetValue()
+			}
+			values[member] = m.GetGauge().GetValue()
+		}
+	}
+	return values
+}
+
+func TestPolicyIsOfTheReplicaThatKnows(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := metrics.New(r)
+	assert.Empty(t, series(t, r, "ot_hub_policy_valid"))
+	m.Policy(false, nil)
+	assert.Equal(t, map[string]float64{"": 0}, series(t, r, "ot_hub_policy_valid"))
+	m.Policy(true, nil)
+	assert.Equal(t, map[string]float64{"": 1}, series(t, r, "ot_hub_policy_valid"))
+}
+
+type noReports struct{}
+
+func (noReports) ReceivedAt(string) (time.Time, bool) { return time.Time{}, false }
+
+func TestUnknownIsNotZero(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	of := func(name string, status metav1.ConditionStatus, conditions ...string) *v1alpha1.MemberCluster {
+		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, c := range conditions {
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: c, Status: status})
+		}
+		return m
+	}
+	all := []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget}
+	r := prometheus.NewRegistry()
+	r.MustRegister(&metrics.Fleet{Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		of("new", metav1.ConditionUnknown), of("open", metav1.ConditionUnknown, all...),
+		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...),
+	).Build()})
+	for name, want := range map[string]map[string]float64{
+		"ot_hub_member_reachable":         {"no": 0, "yes": 1},
+		"ot_hub_member_healthy":           {"no": 0, "yes": 1},
+		"ot_hub_member_plan_acknowledged": {"no": 0, "yes": 1},
+		"ot_hub_member_over_budget":       {"no": 1, "yes": 0},
+	} {
+		assert.Equal(t, want, series(t, r, name), name)
+	}
+}

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// A member that leaves is asked so often to give up its plan, and for so long:
-	// one that does not answer must not keep its MemberCluster for ever.
+	// A member that leaves is asked so often to give up its plan, once the hub is
+	// connected, and for so long: one that does not answer must not keep its
+	// MemberCluster for ever.
 	farewellAttempts = 3
 	farewellTimeout  = 15 * time.Second
 	farewellPause    = time.Second
@@ -31,6 +32,10 @@ const (
 	// about to write it.
 	settled = 300 * time.Millisecond
 )
+
+// errConnecting: nothing is known to be wrong with a member. A hub that has just
+// started, or renews a connection, will have it soon.
+var errConnecting = fmt.Errorf("the hub was not connected to it within %v", farewellTimeout)
 
 // farewell is the removal of the plan in a member that leaves. It goes on beside
 // the reconciler, so that nobody waits for a member that does not answer.
@@ -133,20 +138,21 @@ func (r *Reconciler) bidFarewell(ctx context.Context, member *v1alpha1.MemberClu
 	return false, nil
 }
 
-func (r *Reconciler) cleanUp(ctx context.Context, name string) (err error) {
+func (r *Reconciler) cleanUp(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
-	for attempt := range farewellAttempts {
-		if attempt > 0 {
-			if pause(ctx, farewellPause) != nil {
-				break
-			}
-		}
-		if err = r.removeInMember(ctx, name); err == nil {
+	for attempts := 0; ; {
+		err := r.removeInMember(ctx, name)
+		if err == nil {
 			return nil
 		}
+		if !errors.Is(err, errConnecting) {
+			attempts++
+		}
+		if attempts == farewellAttempts || pause(ctx, farewellPause) != nil {
+			return err
+		}
 	}
-	return err
 }
 
 func (r *Reconciler) removeInMember(ctx context.Context, name string) error {
@@ -155,7 +161,7 @@ func (r *Reconciler) removeInMember(ctx context.Context, name string) error {
 		if state := r.Members.State(name); state.Known && !state.Reachable {
 			return fmt.Errorf("the hub does not reach it (%s): %s", state.Reason, state.Message)
 		}
-		return errors.New("the hub is not connected to it")
+		return errConnecting
 	} else if err != nil {
 		return err
 	}

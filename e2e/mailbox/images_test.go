@@ -162,6 +162,28 @@ func TestPeoplesImagesThatTheCacheDoesNotShow(t *testing.T) {
 	withoutPlan(t)
 }
 
+// TestPlanThatTheCacheDoesNotShow has an agent that sees an older plan: it makes
+// what the newer one names, and nothing that only the older one does.
+func TestPlanThatTheCacheDoesNotShow(t *testing.T) {
+	place.SetPolicy(t, policy("concurrency", "0"))
+	ns := home(t)
+	withoutPlan(t)
+	place.WithoutAgent(t, func() {
+		blind, p := proxied(t)
+		former, later := place.Image(ns, "former", "/ok/100ms/former"), place.Image(ns, "later", "/ok/100ms/later")
+		setPlan(t, planOf(t, nil, former))
+		first := made(t, former)
+		p.HoldWatches("clusterplans", "syncledgers")
+		store(t, planOf(t, nil, later))
+		require.NoError(t, place.Client().Delete(t.Context(), first))
+		made(t, later)
+		place.Gone(t, first)
+		blind.Kill()
+		<-blind.Done()
+	})
+	withoutPlan(t)
+}
+
 func TestPlannedImageThatIsRejected(t *testing.T) {
 	place.SetPolicy(t, policy())
 	ns := home(t)

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -88,10 +89,25 @@ func holdOf(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, until time
 	return h
 }
 
-// Reconcile goes through the whole plan. It stops at the first answer that is
-// none, for the images behind would wait for theirs as long.
+// errOutdated tells that the cache shows another plan than the one to be gone by.
+var errOutdated = errors.New("the plan is another by now")
+
+// Reconcile goes through the whole plan, as the cache shows it. Before the first
+// write plan and ledger are read live: an older plan would bring back what a newer
+// one no longer names, or a source that it has replaced.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	p, verdict, err := r.read(ctx)
+	result, err := r.follow(ctx, r.Mailbox, r.Client, false)
+	if errors.Is(err, errOutdated) {
+		return r.follow(ctx, r.Live, r.Live, true)
+	}
+	return result, err
+}
+
+// follow goes through the plan. It stops at the first answer that is none, for
+// the images behind would wait for theirs as long. live: plan and ledger are read
+// past the cache.
+func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, live bool) (ctrl.Result, error) {
+	p, verdict, err := r.read(ctx, plans, ledgers)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
@@ -103,12 +119,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil // what was done under the last plan stays as it is
 	}
 	r.begin(p.Spec.Images)
-	pass := pass{Reconciler: r, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
+	pass := pass{Reconciler: r, plan: p, confirmed: live, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
 	before := r.Results.Get()
 	for i := range p.Spec.Images {
 		want := &p.Spec.Images[i]
 		if err == nil {
-			err = pass.do(ctx, want)
+			if err = pass.do(ctx, want); errors.Is(err, errOutdated) {
+				return ctrl.Result{}, err
+			}
 		} else if last, known := before[plan.KeyOf(want)]; known {
 			pass.items[plan.KeyOf(want)] = last
 		} else {
@@ -120,17 +138,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // read returns the plan, nil for none, and whether it may be gone by.
-func (r *Reconciler) read(ctx context.Context) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
 	p := &v1alpha1.ClusterPlan{}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
-	if err := r.Mailbox.Get(ctx, key, p); apierrors.IsNotFound(err) {
+	if err := plans.Get(ctx, key, p); apierrors.IsNotFound(err) {
 		return nil, plan.Verdict{}, nil
 	} else if err != nil {
 		return nil, plan.Verdict{}, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
 	}
 	ledger := &v1alpha1.SyncLedger{}
 	key.Name = v1alpha1.LedgerName
-	if err := r.Get(ctx, key, ledger); client.IgnoreNotFound(err) != nil {
+	if err := ledgers.Get(ctx, key, ledger); client.IgnoreNotFound(err) != nil {
 		return nil, plan.Verdict{}, fmt.Errorf("reading SyncLedger %s: %w", key, err)
 	}
 	own, err := r.Cluster.UID(ctx)
@@ -159,8 +177,11 @@ func (r *Reconciler) begin(images []v1alpha1.PlannedImage) {
 // pass is one way through the plan.
 type pass struct {
 	*Reconciler
-	now   time.Time
-	items map[plan.Key]v1alpha1.PlanItemReport
+	plan *v1alpha1.ClusterPlan
+	// confirmed: the plan is the one to be gone by, as a live read has told.
+	confirmed bool
+	now       time.Time
+	items     map[plan.Key]v1alpha1.PlanItemReport
 	// absent are the namespaces in which nothing can be made.
 	absent map[string]plan.Answer
 	wait   time.Duration
@@ -194,6 +215,9 @@ func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
 		p.within(h.until.Sub(p.now))
 		return nil
 	}
+	if err := p.confirm(ctx); err != nil {
+		return err
+	}
 	delete(p.held, key)
 	if action == plan.Create {
 		err = p.Create(ctx, plan.New(want), FieldOwner)
@@ -220,6 +244,22 @@ func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
 	if answer.Transient {
 		return fmt.Errorf("making VMDiskImage %s/%s as the plan says: %w", want.Namespace, want.Name, err)
 	}
+	return nil
+}
+
+// confirm reads live, once in a pass, whether its plan is to be gone by.
+func (p *pass) confirm(ctx context.Context) error {
+	if p.confirmed {
+		return nil
+	}
+	now, verdict, err := p.read(ctx, p.Live, p.Live)
+	switch {
+	case err != nil:
+		return err
+	case now == nil, now.UID != p.plan.UID, now.ResourceVersion != p.plan.ResourceVersion, !verdict.Accepted:
+		return errOutdated
+	}
+	p.confirmed = true
 	return nil
 }
 

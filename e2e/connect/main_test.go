@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
@@ -44,6 +45,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
 
@@ -172,8 +174,14 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	mail := &poke.Source[mcreconcile.Request]{}
+	provider.OnMail(func(member string, o client.Object) {
+		mail.Poke(mcreconcile.Request{
+			ClusterName: multicluster.ClusterName(member), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)},
+		})
+	})
 	if err := mcbuilder.ControllerManagedBy(mgr).Named("seen").
-		For(&v1alpha1.ClusterReport{}, mcbuilder.WithEngageWithLocalCluster(false), mcbuilder.WithEngageWithProviderClusters(true)).
+		WatchesRawSource(mail).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{NeedLeaderElection: ptr.To(false)}).
 		Complete(mcreconcile.Func(func(_ context.Context, request mcreconcile.Request) (reconcile.Result, error) {
 			seen.Store(request.ClusterName.String()+"/"+request.Name, true)

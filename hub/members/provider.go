@@ -133,6 +133,7 @@ type Provider struct {
 	ending  map[string]chan struct{}
 	indexes []index
 	hooks   []func(string)
+	mail    []func(string, client.Object)
 }
 
 var _ multicluster.Provider = (*Provider)(nil)
@@ -195,6 +196,19 @@ func (p *Provider) OnChange(hook func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hooks = append(p.hooks, hook)
+}
+
+// OnMail has hook called with each object of a member's mailbox that is seen to
+// be made, changed or deleted, those included that are there when the member is
+// connected. Call it before the Provider runs. A hook must not block, nor change
+// the object.
+//
+// It is there because the watches of multicluster-runtime (v0.24) leave a
+// goroutine behind for each connection; these go with the connection's cache.
+func (p *Provider) OnMail(hook func(name string, o client.Object)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mail = append(p.mail, hook)
 }
 
 func (p *Provider) changed(name string) {

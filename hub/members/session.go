@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -70,16 +73,23 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 
 	// A source of a controller blocks the engaging of all clusters until its
 	// informer has synced. So the informers are there, and have synced, before.
+	var informers []cache.Informer
 	for _, kind := range mailbox() {
-		if _, err := l.cluster.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+		informer, err := l.cluster.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
 			return false, fmt.Errorf("watching %T: %w", kind, err)
 		}
+		informers = append(informers, informer)
 	}
 	if err := p.addIndexes(ctx, l); err != nil {
 		return false, err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- l.cluster.Start(ctx) }()
+	go func() {
+		ended <- l.cluster.Start(ctx)
+		// What was under way keeps its connection from being idle, and has ended then.
+		time.AfterFunc(p.options.RequestTimeout, l.close)
+	}()
 	if err := l.sync(ctx, p.options.SyncTimeout); err != nil {
 		return false, err
 	}
@@ -90,6 +100,11 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 	defer p.engage(e, nil)
 	if err := p.aware.Engage(ctx, multicluster.ClusterName(e.name), m); err != nil {
 		return false, fmt.Errorf("engaging it: %w", err)
+	}
+	for _, informer := range informers {
+		if _, err := informer.AddEventHandler(p.mailOf(e.name)); err != nil {
+			return false, fmt.Errorf("listening to what is watched in it: %w", err)
+		}
 	}
 	p.settle(e, connected())
 	p.changed(e.name)
@@ -121,6 +136,26 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 		if heard.deaf(cached, live, time.Now()) {
 			return true, errDeaf
 		}
+	}
+}
+
+// mailOf tells the hooks of what happens in a member's mailbox.
+func (p *Provider) mailOf(name string) toolscache.ResourceEventHandler {
+	p.mu.Lock()
+	hooks := slices.Clone(p.mail)
+	p.mu.Unlock()
+	tell := func(what any) {
+		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
+			what = gone.Obj
+		}
+		if o, is := what.(client.Object); is {
+			for _, hook := range hooks {
+				hook(name, o)
+			}
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -40,13 +39,9 @@ const (
 func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	// A member that has just been connected may have nothing that an event could
 	// come of.
-	connected := &poke.Source[mcreconcile.Request]{}
-	r.Members.OnChange(func(name string) { connected.Poke(of(name)) })
-	inMember := func(name multicluster.ClusterName, _ cluster.Cluster) handler.TypedEventHandler[client.Object, mcreconcile.Request] {
-		return handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, client.Object) []mcreconcile.Request {
-			return []mcreconcile.Request{of(string(name))}
-		})
-	}
+	inMember := &poke.Source[mcreconcile.Request]{}
+	r.Members.OnChange(func(name string) { inMember.Poke(of(name)) })
+	r.Members.OnMail(func(name string, _ client.Object) { inMember.Poke(of(name)) })
 	local := mgr.GetLocalManager()
 	onHub := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
 		if member, is := report.MemberOf(o.GetNamespace()); is {
@@ -67,15 +62,12 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	copied.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
 	return mcbuilder.ControllerManagedBy(everywhere{mgr}).
 		Named("relay").
-		Watches(&v1alpha1.ClusterReport{}, inMember).
-		Watches(&v1alpha1.ClusterPlan{}, inMember).
-		Watches(&v1alpha1.TransferGrant{}, inMember).
 		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.ClusterPlan{}), onHub)).
 		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.TransferGrant{}), onHub)).
 		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(copied), onHub, gone())).
 		WatchesRawSource(source.TypedKind(local.GetCache(), &v1alpha1.MemberCluster{}, named, identity())).
 		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&corev1.Namespace{}), onHubNamed)).
-		WatchesRawSource(connected).
+		WatchesRawSource(inMember).
 		WithOptions(mccontroller.Options{
 			MaxConcurrentReconciles: workers,
 			NeedLeaderElection:      ptr.To(false),

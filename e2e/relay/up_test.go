@@ -31,7 +31,7 @@ func TestReportGoesUp(t *testing.T) {
 	a.root()
 	up, err := r.Up(t.Context(), "")
 	require.NoError(t, err)
-	assert.Equal(t, relay.Up{Carried: pages + 1}, up)
+	assert.Equal(t, relay.Up{Carried: pages + 1}, b.besidesRoot(up))
 	b.wantSame()
 	b.wantWrites(pages+1, 0)
 
@@ -154,7 +154,7 @@ func TestReportOfAnotherCluster(t *testing.T) {
 
 	up, err := r.Up(t.Context(), other)
 	require.NoError(t, err)
-	assert.Equal(t, relay.Up{Carried: 3}, up, "a page, the root, and a page less, whatever their sequences")
+	assert.Equal(t, relay.Up{Carried: 3}, b.besidesRoot(up), "a page, the root, and a page less, whatever their sequences")
 	b.wantSame()
 }
 
@@ -266,7 +266,7 @@ func TestPageThatTheHubRefusesDoesNotHoldUpTheRest(t *testing.T) {
 	up, err := r.Up(t.Context(), cluster)
 	require.True(t, apierrors.IsInvalid(err))
 	require.ErrorContains(t, err, "creating ClusterReport "+b.hubNamespace+"/page-01 on the hub")
-	assert.Equal(t, relay.Up{Carried: 3}, up)
+	assert.Equal(t, relay.Up{Carried: 3}, b.besidesRoot(up))
 	want := b.report(member, b.agentNamespace)
 	delete(want, "page-01")
 	assert.Equal(t, want, b.report(hub, b.hubNamespace))

@@ -144,7 +144,8 @@ type ReportRoot struct {
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
 	// planPolicy is what that plan said about the policy, so that a hub that was
-	// restored from a backup does not undo what it has forgotten.
+	// restored from a backup does not undo what it has forgotten; none where the plan
+	// is gone.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	PlanPolicy map[string]string `json:"planPolicy,omitempty"`

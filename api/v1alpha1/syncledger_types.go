@@ -69,7 +69,8 @@ type SyncLedgerStatus struct {
 	// refused.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
-	// planPolicy is what that plan said about the policy.
+	// planPolicy is what that plan said about the policy; it goes when there is no
+	// plan any more.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	PlanPolicy map[string]string `json:"planPolicy,omitempty"`

@@ -91,7 +91,8 @@ func (s *memberStep) reachable() verdict {
 	case !c.Known:
 		return unknown(v1alpha1.ReasonNeverConnected, "%s", cmp.Or(c.Message, "the hub has not talked to the member's API server yet"))
 	case c.Reachable:
-		return holds(v1alpha1.ReasonConnected, "the hub talks to the member's API server")
+		// There may be more to say of a connection than that it is there.
+		return holds(v1alpha1.ReasonConnected, "the hub talks to the member's API server%s", strings.TrimPrefix(c.Message, "connected"))
 	default:
 		return fails(cmp.Or(c.Reason, v1alpha1.ReasonUnreachable), "%s", cmp.Or(c.Message, "the member's API server does not answer: is it up, and does the kubeconfig name the right address?"))
 	}

@@ -124,6 +124,13 @@ func TestMemberStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionReachable, no, v1alpha1.ReasonUnauthorized, "renew the token"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonUnauthorized,
 		},
+		"reachable without its Secret": {
+			change: func(v *fleet.MemberView) {
+				v.Connection = fleet.Connection{Known: true, Reachable: true, Message: "connected; Secret x is gone"}
+			},
+			want:      []want{{v1alpha1.ConditionReachable, yes, v1alpha1.ReasonConnected, "the hub talks to the member's API server; Secret x is gone"}},
+			wantReady: yes, wantWhy: "Ready",
+		},
 		"not reachable": {
 			change:    func(v *fleet.MemberView) { v.Connection = fleet.Connection{Known: true} },
 			want:      []want{{v1alpha1.ConditionReachable, no, v1alpha1.ReasonUnreachable, "does not answer"}, {v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},

@@ -239,7 +239,7 @@ func wantEveryKind(t *testing.T, story []step) {
 	want := []string{
 		"add finalizer", "admit", "create datavolumes", "create syncledgers", "create volumesnapshots",
 		"delete datavolumes", "delete persistentvolumeclaims", "delete volumesnapshots", "free", "mark as ended",
-		"remove finalizer", "store Deleting status", "store Queued status", "store Succeeded status",
+		"put clusterreports", "remove finalizer", "store Deleting status", "store Queued status", "store Succeeded status",
 		"store Syncing status", "store policy",
 	}
 	got := kinds(story)

@@ -44,7 +44,7 @@ func TestFailures(t *testing.T) {
 			got := failed(t, images[f.path], f.wantReason)
 			assert.Contains(t, got.Status.Message, f.wantText)
 			assert.EqualValues(t, f.wantAttempts, got.Status.Attempts)
-			wantEvent(t, images[f.path], string(f.wantReason), "attempt")
+			place.WantEvent(t, images[f.path], string(f.wantReason), "attempt")
 		})
 	}
 	wantNothingStored(t, ns)

@@ -28,7 +28,7 @@ func TestDataVolumeDeletedWhileImporting(t *testing.T) {
 			place.Create(t, img)
 			dv := importing(t, img)
 			require.NoError(t, place.Client().Delete(t.Context(), dv))
-			wantEvent(t, img, string(v1alpha1.ReasonDataVolumeLost), "DataVolume "+dv.Name+" was deleted while it was imported")
+			place.WantEvent(t, img, string(v1alpha1.ReasonDataVolumeLost), "DataVolume "+dv.Name+" was deleted while it was imported")
 			got := succeeded(t, img)
 			assert.EqualValues(t, 2, got.Status.Serving.Attempt)
 			assert.Equal(t, 2, history().Attempts(img.UID))
@@ -64,7 +64,7 @@ func TestStorageOfAFinishedImageLost(t *testing.T) {
 	}
 	lose(succeeded(t, img).Status.Serving)
 	got := place.Eventually(t, img, servesAttempt(2))
-	wantEvent(t, img, string(v1alpha1.ReasonStorageLost), "storage of a finished image is gone")
+	place.WantEvent(t, img, string(v1alpha1.ReasonStorageLost), "storage of a finished image is gone")
 
 	lose(got.Status.Serving)
 	got = failed(t, img, v1alpha1.ReasonResyncLimit)

@@ -26,7 +26,7 @@ func TestPolicyMissingFromTheStart(t *testing.T) {
 			require.NoError(t, place.Client().Delete(t.Context(), l))
 		}
 	})
-	c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 	assert.Contains(t, c.Message, "sync-operator/sync-operator-policy does not exist")
 	assert.Contains(t, c.Message, "nothing is downloaded")
 	assert.Zero(t, place.Ledger(t).Status.Budget)
@@ -41,7 +41,7 @@ func TestPolicyMissingFromTheStart(t *testing.T) {
 
 	place.SetPolicy(t, policy())
 	succeeded(t, img)
-	ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+	place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	history()
 }
 
@@ -49,7 +49,7 @@ func TestPolicyDeletedLater(t *testing.T) {
 	place.SetPolicy(t, policy("concurrency", "2"))
 	history := observed(t)
 	require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
-	c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 	assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
 
@@ -73,11 +73,11 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 			cm := place.StorePolicy(t, policy(tt.key, tt.value))
 			var c *metav1.Condition
 			require.True(t, scene.Await(t, func() bool {
-				c = ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
+				c = place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 				return strings.Contains(c.Message, tt.wantText)
 			}), "condition says %s", c.Message)
 			assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
-			wantEvent(t, cm, "PolicyInvalid", tt.wantText)
+			place.WantEvent(t, cm, "PolicyInvalid", tt.wantText)
 			assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
 			require.True(t, scene.Await(t, func() bool {
 				return metric(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && metric(t, "ot_agent_policy_accepted") == 0
@@ -101,7 +101,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 	})
 	t.Run("a good one heals", func(t *testing.T) {
 		place.SetPolicy(t, policy("concurrency", "256"))
-		c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+		c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 		assert.Equal(t, "in force", c.Message)
 		assert.EqualValues(t, 256, place.Ledger(t).Status.Budget)
 		require.True(t, scene.Await(t, func() bool { return metric(t, "ot_agent_policy_accepted") == 1 }))
@@ -110,7 +110,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 
 func TestPolicyKeyThatIsNotKnown(t *testing.T) {
 	place.SetPolicy(t, policy("concurency", "5"))
-	c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	assert.Contains(t, c.Message, "keys that this agent does not know are ignored: concurency")
 	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
 }
@@ -162,7 +162,7 @@ func TestBudgetLoweredBelowWhatRuns(t *testing.T) {
 
 	place.SetPolicy(t, policy("concurrency", "2"))
 	require.NoError(t, o.Bind(t.Context()))
-	c := ledgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
+	c := place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "4 imports run and the policy allows 2")
 	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
 	assert.Len(t, place.Ledger(t).Status.Slots, 4)
@@ -171,7 +171,7 @@ func TestBudgetLoweredBelowWhatRuns(t *testing.T) {
 		require.NoError(t, place.Client().Delete(t.Context(), img))
 		place.Gone(t, img.DeepCopy())
 	}
-	ledgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
+	place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
 	for _, img := range wait {
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseQueued)).Status.Reason)
 	}

@@ -52,7 +52,7 @@ func TestSourceChangedWhileImporting(t *testing.T) {
 	old := importing(t, img)
 	point(t, img, "/ok/200ms/b")
 	succeeded(t, img)
-	wantEvent(t, img, string(v1alpha1.ReasonSuperseded), "the source was changed while it was imported")
+	place.WantEvent(t, img, string(v1alpha1.ReasonSuperseded), "the source was changed while it was imported")
 	place.Gone(t, old)
 	require.True(t, scene.Await(t, func() bool { return len(revisions(t, img)) == 1 }))
 	h := history()

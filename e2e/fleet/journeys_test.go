@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -85,7 +86,7 @@ func TestImageOfAMemberShowsOnTheHub(t *testing.T) {
 	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
 
 	var images []hubfleet.Image
-	require.True(t, await(t, func() (done bool) {
+	require.True(t, scene.Await(t, func() (done bool) {
 		var err error
 		images, err = shared.hub.Images(t.Context())
 		return err == nil && len(images) == 1 && images[0].Phases[v1alpha1.PhaseSucceeded] == 1 && images[0].Unknown == 0
@@ -110,7 +111,7 @@ func TestImageOfAMemberShowsOnTheHub(t *testing.T) {
 }
 
 func TestReadAPIIsForThoseWhoMay(t *testing.T) {
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		status, err := shared.hub.Status(t.Context(), "/fleet/v1/members", shared.plane.Config().BearerToken)
 		return err == nil && status == http.StatusOK
 	}))
@@ -138,7 +139,7 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 	shared.setPolicy(t, map[string]string{"concurrency": "many"})
 	shared.awaitMetric(t, "ot_hub_policy_valid", 0)
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list, client.InNamespace(hub.PolicyNamespace)))
 		for i := range list.Items {
@@ -176,7 +177,7 @@ func TestPreviewSaysWhoGains(t *testing.T) {
 	answered := func(says ...string) {
 		t.Helper()
 		answer := ""
-		require.True(t, await(t, func() bool {
+		require.True(t, scene.Await(t, func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(preview), preview))
 			answer = preview.Annotations[v1alpha1.AnnotationPreview]
 			for _, part := range says {
@@ -201,7 +202,7 @@ func TestMemberThatLeavesIsCleanedUp(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), m))
 	gone := func(c client.Client, key client.ObjectKey, o client.Object) {
 		t.Helper()
-		require.True(t, await(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, o)) }), "%T %s is still there", o, key)
+		require.True(t, scene.Await(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, o)) }), "%T %s is still there", o, key)
 	}
 	gone(shared, client.ObjectKeyFromObject(m), &v1alpha1.MemberCluster{})
 	gone(shared, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + "edge"}, &corev1.Namespace{})
@@ -224,7 +225,7 @@ func TestNamespaceOfOthersIsLeftAlone(t *testing.T) {
 	require.NoError(t, shared.Create(t.Context(), m))
 	shared.eventually(t, "taken", "not ready", func(m *v1alpha1.MemberCluster) bool { return because(m, v1alpha1.ConditionReady, "NamespaceTaken") })
 	require.NoError(t, shared.Delete(t.Context(), m))
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 	}))
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))

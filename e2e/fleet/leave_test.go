@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // A member that does not answer can be let go of, and the hub says what it could
@@ -32,10 +33,10 @@ func TestMemberThatHangsCanLeave(t *testing.T) {
 	}
 	t.Cleanup(resume)
 	require.NoError(t, shared.Delete(t.Context(), m))
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(m), &v1alpha1.MemberCluster{}))
 	}), "MemberCluster edge is still there")
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {
@@ -87,7 +88,7 @@ func TestClusterUnderTwoNames(t *testing.T) {
 	assert.Equal(t, first.Status.Plan.Sequence+1, after.Status.Plan.Sequence)
 
 	require.NoError(t, shared.Delete(t.Context(), second))
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(second), &v1alpha1.MemberCluster{}))
 	}), "MemberCluster again is still there")
 	assert.Equal(t, before.UID, plan().UID, "the first one's plan was never deleted")

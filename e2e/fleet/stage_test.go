@@ -5,7 +5,6 @@ package fleet_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -17,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,12 +24,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 const (
 	// patience is how long a test waits for what is bound to come. It is long: a
 	// busy machine is no failure.
-	patience = 3 * time.Minute
+	patience = scene.Patience
 	tick     = 20 * time.Millisecond
 	// heartbeat of the agents here.
 	heartbeat = "2s"
@@ -95,7 +93,7 @@ func startFleet(ctx context.Context, args []string, names ...string) (_ *fleet, 
 	}
 	options := make([]member.Options, len(names))
 	for i, name := range names {
-		options[i] = member.Options{Name: name, Instant: true, Scheme: newScheme()}
+		options[i] = member.Options{Name: name, Instant: true, Scheme: scene.NewScheme()}
 	}
 	started, err := member.StartAll(ctx, options...)
 	if err != nil {
@@ -181,39 +179,18 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		panic(err)
-	}
-	return s
-}
-
-var scheme = newScheme()
+var scheme = scene.NewScheme()
 
 // member returns a MemberCluster as it is stored.
 func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	m := &v1alpha1.MemberCluster{}
-	require.NoError(t, client.IgnoreNotFound(f.Get(t.Context(), client.ObjectKey{Name: name}, m)))
-	return m
+	return scene.Member(t, f, name)
 }
 
 // eventually reads a MemberCluster until it is as wanted.
-func (f *fleet) eventually(t *testing.T, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	var m *v1alpha1.MemberCluster
-	if !await(t, func() bool {
-		m = f.member(t, name)
-		return holds(m)
-	}) {
-		text := fmt.Sprintf("policy %+v, plan %+v, acknowledged %+v, images %+v", m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
-		for _, c := range m.Status.Conditions {
-			text += fmt.Sprintf("\n%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
-		}
-		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s\nlog: %s", text, f.hub.LogFile())
-	}
-	return m
+	return scene.EventuallyMember(t, f, name, wanted+"; the hub's log is "+f.hub.LogFile(), holds...)
 }
 
 // is tells whether a condition is True.
@@ -300,26 +277,8 @@ func (f *fleet) awaitMetric(t *testing.T, name string, want float64) {
 	t.Helper()
 	var value float64
 	var found bool
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		value, found = f.metric(t, name)
 		return found && value == want
 	}), "metric %s is %v (there: %t), want %v", name, value, found, want)
-}
-
-// await tells whether something holds within patience.
-func await(t *testing.T, holds func() bool) bool {
-	t.Helper()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if holds() {
-			return true
-		}
-		select {
-		case <-ticker.C:
-		case <-t.Context().Done():
-			return false
-		}
-	}
-	return false
 }

@@ -9,14 +9,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,40 +122,7 @@ func wantAcknowledged(t *testing.T, p *v1alpha1.ClusterPlan) {
 func withoutPlan(t *testing.T) {
 	t.Helper()
 	require.NoError(t, client.IgnoreNotFound(place.Client().Delete(t.Context(), plan())))
-	ledgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonNoPlan)
-}
-
-// ledgerCondition waits until the ledger says something, and returns how.
-func ledgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
-	t.Helper()
-	var c *metav1.Condition
-	require.True(t, scene.Await(t, func() bool {
-		c = meta.FindStatusCondition(place.Ledger(t).Status.Conditions, kind)
-		return c != nil && c.Status == status && c.Reason == reason
-	}), "condition %s is %+v, want %s %s", kind, c, status, reason)
-	return c
-}
-
-// wantEvent waits for an event about an object.
-func wantEvent(t *testing.T, about client.Object, reason, says string) {
-	t.Helper()
-	var notes []string
-	require.True(t, scene.Await(t, func() bool {
-		notes = nil
-		var list eventsv1.EventList
-		require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(about.GetNamespace())))
-		for i := range list.Items {
-			e := &list.Items[i]
-			if e.Regarding.UID != about.GetUID() {
-				continue
-			}
-			notes = append(notes, e.Reason+": "+e.Note)
-			if e.Reason == reason && strings.Contains(e.Note, says) {
-				return true
-			}
-		}
-		return false
-	}), "no event %s with %q about %s: %q", reason, says, about.GetName(), notes)
+	place.LedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonNoPlan)
 }
 
 // succeeded waits until an image is in the cluster.

@@ -50,8 +50,8 @@ func TestPolicyByPlan(t *testing.T) {
 				wantRetries = "2"
 			}
 			setPlan(t, p)
-			ledgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionTrue, v1alpha1.ReasonPlanInForce)
-			c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+			place.LedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionTrue, v1alpha1.ReasonPlanInForce)
+			c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 			assert.Contains(t, c.Message, tt.wantText)
 			st := place.Ledger(t).Status
 			assert.Equal(t, tt.wantBudget, st.Budget)
@@ -69,10 +69,10 @@ func wantRefused(t *testing.T, stored *v1alpha1.ClusterPlan, reason, says string
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, scene.Await(t, func() bool {
-		c = ledgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, reason)
+		c = place.LedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, reason)
 		return strings.Contains(c.Message, says)
 	}), "condition says %s", c.Message)
-	wantEvent(t, stored, "PlanRefused", says)
+	place.WantEvent(t, stored, "PlanRefused", says)
 	st := place.Ledger(t).Status
 	assert.Equal(t, before.Budget, st.Budget)
 	assert.Equal(t, before.Policy, st.Policy)
@@ -164,7 +164,7 @@ func TestPlanDeleted(t *testing.T) {
 		setPlan(t, planOf(t, policy("concurrency", "2")))
 		require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
 		withoutPlan(t)
-		c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+		c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 		assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 		place.WithoutAgent(t, func() {})
 		place.SetPolicy(t, policy("concurrency", "3"))
@@ -175,7 +175,7 @@ func TestPlanDeleted(t *testing.T) {
 		setPlan(t, planOf(t, policy("concurrency", "2")))
 		withoutPlan(t)
 		store(t, older)
-		ledgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonPlanOlder)
+		place.LedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonPlanOlder)
 		withoutPlan(t)
 	})
 }
@@ -186,7 +186,7 @@ func TestOwnPolicyThatCannotBeUsedUnderAPlan(t *testing.T) {
 	place.SetPolicy(t, policy("concurrency", "3"))
 	setPlan(t, planOf(t, policy("concurrency", "2", "retryLimit", "1")))
 	place.StorePolicy(t, policy("concurrency", "three"))
-	c := ledgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
+	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 	assert.Contains(t, c.Message, `concurrency: "three" is not a whole number`)
 	assert.Contains(t, c.Message, "the hub's policy is in force (a test), concurrency 2")
 
@@ -246,7 +246,7 @@ func TestPlanLowersBelowWhatRuns(t *testing.T) {
 
 	setPlan(t, planOf(t, policy("concurrency", "1")))
 	o := place.Observe(t)
-	c := ledgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
+	c := place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "3 imports run and the policy allows 1")
 	assert.Equal(t, before, place.Ledger(t).Status.Slots, "nothing is killed")
 
@@ -254,7 +254,7 @@ func TestPlanLowersBelowWhatRuns(t *testing.T) {
 		require.NoError(t, place.Client().Delete(t.Context(), img))
 		place.Gone(t, img.DeepCopy())
 	}
-	ledgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
+	place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
 	for _, img := range wait {
 		place.Eventually(t, img, scene.Because(v1alpha1.ReasonWaitingForSlot))
 	}

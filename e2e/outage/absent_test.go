@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -43,7 +44,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	assert.Nil(t, m.Status.LastReport)
 	assert.Nil(t, m.Status.Plan, "it might know a newer one")
 	var told web.Member
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		told = shared.readAPI(t, lab)
 		return told.Reachable == metav1.ConditionTrue
 	}))
@@ -55,7 +56,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 
 	require.NoError(t, s.startAgent(t.Context()))
 	shared.eventually(t, lab, "healthy", healthy, hasBudget(2))
-	require.True(t, await(t, func() bool { return shared.readAPI(t, lab).Unknown == "" }))
+	require.True(t, scene.Await(t, func() bool { return shared.readAPI(t, lab).Unknown == "" }))
 }
 
 // leave takes a member out of the fleet.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // leaveWithin is far above what the hub grants a member that does not answer, and
@@ -36,7 +37,7 @@ func TestUnreachableMemberCanLeave(t *testing.T) {
 	shared.awaitGone(t, before.DeepCopy())
 	assert.Less(t, time.Since(begun), leaveWithin)
 	shared.awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {

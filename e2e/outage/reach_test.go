@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 )
 
@@ -74,7 +75,7 @@ func TestMemberThatIsSlow(t *testing.T) {
 	for _, concurrency := range []string{"5", "6"} {
 		shared.setPolicy(t, "concurrency", concurrency)
 		after := shared.eventually(t, name, "under the new policy", healthy, func(m *v1alpha1.MemberCluster) bool {
-			assert.True(t, says(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected)(m), describe(m))
+			assert.True(t, says(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected)(m), scene.Describe(m))
 			return m.Status.Policy.Data["concurrency"] == concurrency
 		})
 		assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 )
 
@@ -65,7 +66,7 @@ func TestClusterRebuiltUnderItsName(t *testing.T) {
 	m = shared.eventually(t, bergen, "the new cluster, healthy", healthy, hasBudget(3), hasImages(1), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.ClusterUID == after.clusterUID(t)
 	})
-	assert.True(t, says(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionTrue, v1alpha1.ReasonSameCluster)(m), describe(m))
+	assert.True(t, says(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionTrue, v1alpha1.ReasonSameCluster)(m), scene.Describe(m))
 	shared.awaitImage(t, "of-the-new", func(image hubfleet.ImageDetail) bool { return image.Unknown == 0 && len(image.In) == 1 })
 	shared.awaitImage(t, "of-the-old", func(image hubfleet.ImageDetail) bool { return len(image.In) == 0 })
 

@@ -23,6 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
@@ -55,7 +56,7 @@ func TestMemberReturnsWithOldData(t *testing.T) {
 	after := shared.eventually(t, bergen, "as it is now, under the newest plan", healthy, hasBudget(3), hasImages(1))
 	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*before.Status.Plan), 0)
 	assert.Equal(t, before.Status.ClusterUID, after.Status.ClusterUID)
-	assert.True(t, says(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete)(after), describe(after))
+	assert.True(t, says(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete)(after), scene.Describe(after))
 	copies.assertRising(t)
 
 	// All goes on from there.
@@ -115,7 +116,7 @@ func TestConnectionHearsAgainAfterARestore(t *testing.T) {
 	hears := func(version string) {
 		t.Helper()
 		heard := ""
-		require.True(t, await(t, func() bool {
+		require.True(t, scene.Await(t, func() bool {
 			m, err := provider.Member(lab)
 			if err != nil {
 				return false

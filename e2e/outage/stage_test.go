@@ -17,9 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/light"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -39,7 +38,7 @@ import (
 const (
 	// patience is how long a test waits for what is bound to come. It is long: a
 	// busy machine is no failure.
-	patience = 3 * time.Minute
+	patience = scene.Patience
 	tick     = 50 * time.Millisecond
 	// heartbeat of the agents here.
 	heartbeat = "2s"
@@ -108,7 +107,7 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 		return f, err
 	}
 	started, err := member.StartAll(ctx,
-		member.Options{Name: bergen, Instant: true, Scheme: newScheme()}, member.Options{Name: lab, Instant: true, Scheme: newScheme()})
+		member.Options{Name: bergen, Instant: true, Scheme: scene.NewScheme()}, member.Options{Name: lab, Instant: true, Scheme: scene.NewScheme()})
 	if err != nil {
 		return f, err
 	}
@@ -264,49 +263,18 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		panic(err)
-	}
-	return s
-}
-
-var scheme = newScheme()
+var scheme = scene.NewScheme()
 
 // member returns a MemberCluster as it is stored.
 func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	m := &v1alpha1.MemberCluster{}
-	require.NoError(t, client.IgnoreNotFound(f.Get(t.Context(), client.ObjectKey{Name: name}, m)))
-	return m
+	return scene.Member(t, f, name)
 }
 
 // eventually reads a MemberCluster until it is as wanted.
 func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	var m *v1alpha1.MemberCluster
-	if !await(t, func() bool {
-		m = f.member(t, name)
-		for _, hold := range holds {
-			if !hold(m) {
-				return false
-			}
-		}
-		return true
-	}) {
-		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s\nlog: %s", describe(m), f.hub.LogFile())
-	}
-	return m
-}
-
-func describe(m *v1alpha1.MemberCluster) string {
-	text := fmt.Sprintf("cluster %s, policy %+v, plan %+v, acknowledged %+v, images %+v",
-		m.Status.ClusterUID, m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
-	for _, c := range m.Status.Conditions {
-		text += fmt.Sprintf("\n%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
-	}
-	return text
+	return scene.EventuallyMember(t, f, name, wanted+"; the hub's log is "+f.hub.LogFile(), holds...)
 }
 
 // healthy wants a member that works under its newest plan.
@@ -362,7 +330,7 @@ func (f *fleet) readAPI(t *testing.T, name string) web.Member {
 func (f *fleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageDetail) bool) {
 	t.Helper()
 	var detail hubfleet.ImageDetail
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		images, err := f.hub.Images(t.Context())
 		require.NoError(t, err)
 		detail = hubfleet.ImageDetail{}
@@ -415,22 +383,4 @@ func (s *site) clusterUID(t *testing.T) types.UID {
 	ns := &corev1.Namespace{}
 	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))
 	return ns.UID
-}
-
-// await tells whether something holds within patience.
-func await(t *testing.T, holds func() bool) bool {
-	t.Helper()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if holds() {
-			return true
-		}
-		select {
-		case <-ticker.C:
-		case <-t.Context().Done():
-			return false
-		}
-	}
-	return false
 }

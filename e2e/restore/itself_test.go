@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // The hub's own cluster is a member. Both charts are there, one of them brings
@@ -54,10 +55,10 @@ func TestHubsOwnClusterIsAMember(t *testing.T) {
 	// Nothing is written any more but heartbeats, and the hub's copies of them.
 	const beats = 4
 	var was string
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		before, plans := shared.sequences(t, itself), shared.mailboxes(t)
 		began := time.Now()
-		require.True(t, await(t, func() bool { return shared.generation(t, agent.Namespace) >= before.root+beats }))
+		require.True(t, scene.Await(t, func() bool { return shared.generation(t, agent.Namespace) >= before.root+beats }))
 		took, after := time.Since(began), shared.sequences(t, itself)
 		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
 		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&

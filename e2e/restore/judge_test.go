@@ -20,6 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // version of a plan or a report, by their own fields.
@@ -53,7 +54,7 @@ type judge struct {
 // judges watches until the test ends.
 func judges(t *testing.T, where string, cfg *rest.Config) *judge {
 	t.Helper()
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: newScheme()})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scene.NewScheme()})
 	require.NoError(t, err)
 	j := &judge{client: c, where: where, last: map[string]string{}, states: map[string][]version{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -120,7 +121,7 @@ func (j *judge) onlyRose(t *testing.T) {
 	// Reports may come all the time; the plans have settled by now.
 	var plans v1alpha1.ClusterPlanList
 	require.NoError(t, j.client.List(t.Context(), &plans))
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		for i := range plans.Items {
@@ -214,7 +215,7 @@ func (g *gate) status(t *testing.T) int {
 	t.Helper()
 	g.open()
 	status := 0
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		for _, w := range g.proxy.Writes() {
 			if w.N == g.write.N {
 				status = w.Status

@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // patient has a hub wait for a write that a test holds.
@@ -39,7 +40,7 @@ func (f *fleet) plannedFor(t *testing.T, name string, want map[string]string) {
 	t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		return f.Get(t.Context(), key, plan) == nil && plan.Spec.Policy["concurrency"] == want["concurrency"]
 	}), "plan of %s: %+v", name, &plan.Spec)
 }
@@ -74,7 +75,7 @@ func TestPlanInFlightComesLate(t *testing.T) {
 	onlyRose := shared.judgeAll(t)
 	late := hold(t, shared.proxy, mailbox(proxied, "clusterplans", v1alpha1.MailboxName))[0]
 	first := shared.change(t)
-	require.True(t, await(t, late.has), "no plan is carried")
+	require.True(t, scene.Await(t, late.has), "no plan is carried")
 	// The other replica carries it.
 	shared.acknowledged(t, first)
 	var newest int32
@@ -105,13 +106,13 @@ func TestLeaderPausedAndWokenLate(t *testing.T) {
 		mailbox(v1alpha1.MemberNamespacePrefix+another, "clusterreports", v1alpha1.MailboxName))
 	// Both replicas carry reports: the leader is at it first sooner or later.
 	n := 0
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		n++
 		shared.report(t, another, n%50)
 		return gates[1].has()
 	}), "the leader carries no report")
 	budget := shared.change(t)
-	require.True(t, await(t, gates[0].has), "the leader writes no plan")
+	require.True(t, scene.Await(t, gates[0].has), "the leader writes no plan")
 	require.NoError(t, leader.Pause(t.Context()))
 
 	shared.leads(t, follower)
@@ -125,7 +126,7 @@ func TestLeaderPausedAndWokenLate(t *testing.T) {
 		assert.Equal(t, http.StatusConflict, g.status(t), g.write)
 	}
 	require.NoError(t, leader.Resume())
-	require.True(t, await(t, func() bool { return ended(leader.Process) }), "a leader that lost its Lease goes on")
+	require.True(t, scene.Await(t, func() bool { return ended(leader.Process) }), "a leader that lost its Lease goes on")
 	shared.report(t, another, 61)
 	shared.reported(t, another, 61)
 	shared.acknowledged(t, budget)

@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 func TestRestartPlansNothingAnew(t *testing.T) {
@@ -65,7 +66,7 @@ func TestMembersWorkOnWithoutAHub(t *testing.T) {
 
 	// The report tells the state, and is no list of what the hub has missed.
 	var reports v1alpha1.ClusterReportList
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		require.NoError(t, shared.bergen.Client().List(t.Context(), &reports, client.InNamespace(agent.Namespace)))
 		for i := range reports.Items {
 			if root := reports.Items[i].Root; root != nil && root.Phases[v1alpha1.PhaseSucceeded] == images {
@@ -99,7 +100,7 @@ func syncImage(t *testing.T, c client.Client, name string) {
 func synced(t *testing.T, c client.Client, n int) {
 	t.Helper()
 	var list v1alpha1.VMDiskImageList
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		require.NoError(t, c.List(t.Context(), &list))
 		ready := 0
 		for i := range list.Items {
@@ -119,7 +120,7 @@ func TestBadPolicyBesideAHubThatStarts(t *testing.T) {
 	shared.setPolicy(t, map[string]string{"concurrency": "many"})
 	h = shared.startHub(t, nil)
 	shared.leads(t, h)
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		text, err := h.Metrics(t.Context())
 		require.NoError(t, err)
 		return strings.Contains(text, "ot_hub_policy_valid 0") && strings.Contains(text, `ot_hub_policy_key_invalid{key="concurrency"} 1`)

@@ -29,12 +29,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/member"
 	"github.com/pelotech/ot-fleet/e2e/process"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 const (
 	// patience is how long a test waits for what is bound to come. It is long: a
 	// busy machine is no failure.
-	patience = 3 * time.Minute
+	patience = scene.Patience
 	tick     = 20 * time.Millisecond
 	// heartbeat of the agents here.
 	heartbeat = 2 * time.Second
@@ -100,8 +101,8 @@ func startFleet(ctx context.Context) (_ *fleet, err error) {
 
 func (f *fleet) startClusters(ctx context.Context) error {
 	started, err := member.StartAll(ctx,
-		member.Options{Name: "home", Instant: true, Scheme: newScheme()},
-		member.Options{Name: real1, Instant: true, InstantTakes: 200 * time.Millisecond, Scheme: newScheme()},
+		member.Options{Name: "home", Instant: true, Scheme: scene.NewScheme()},
+		member.Options{Name: real1, Instant: true, InstantTakes: 200 * time.Millisecond, Scheme: scene.NewScheme()},
 	)
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func (f *fleet) startClusters(ctx context.Context) error {
 		return err
 	}
 	f.cleanup = append(f.cleanup, f.plane.Stop)
-	if f.WithWatch, err = client.NewWithWatch(f.home.ControlPlane.Config(), client.Options{Scheme: newScheme()}); err != nil {
+	if f.WithWatch, err = client.NewWithWatch(f.home.ControlPlane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
 		return err
 	}
 	if err := hub.Install(ctx, f.home.ControlPlane, map[string]any{"policy": map[string]any{"data": anyData(policyData(3))}}); err != nil {
@@ -198,14 +199,6 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := errors.Join(member.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		panic(err)
-	}
-	return s
-}
-
 // startHub starts one that ends with the test, at the latest.
 func (f *fleet) startHub(t *testing.T, through func(*rest.Config), args ...string) *hub.Hub {
 	t.Helper()
@@ -257,26 +250,13 @@ func (f *fleet) change(t *testing.T) int32 {
 // member returns a MemberCluster as it is stored.
 func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	m := &v1alpha1.MemberCluster{}
-	require.NoError(t, client.IgnoreNotFound(f.Get(t.Context(), client.ObjectKey{Name: name}, m)))
-	return m
+	return scene.Member(t, f, name)
 }
 
 // eventually reads a MemberCluster until it is as wanted.
-func (f *fleet) eventually(t *testing.T, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	var m *v1alpha1.MemberCluster
-	if !await(t, func() bool {
-		m = f.member(t, name)
-		return holds(m)
-	}) {
-		text := fmt.Sprintf("policy %+v, plan %+v, acknowledged %+v, images %+v", m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
-		for _, c := range m.Status.Conditions {
-			text += fmt.Sprintf("\n%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
-		}
-		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s", text)
-	}
-	return m
+	return scene.EventuallyMember(t, f, name, wanted, holds...)
 }
 
 // acknowledged waits until members work under the newest plan with a budget;
@@ -345,7 +325,7 @@ func (f *fleet) reported(t *testing.T, name string, n int32) {
 // the members.
 func (f *fleet) mailboxes(t *testing.T) map[string]string {
 	t.Helper()
-	lights, err := client.New(f.plane.Config(), client.Options{Scheme: newScheme()})
+	lights, err := client.New(f.plane.Config(), client.Options{Scheme: scene.NewScheme()})
 	require.NoError(t, err)
 	versions := map[string]string{}
 	for where, c := range map[string]client.Client{"home": f, real1: f.bergen.Client(), "light": lights} {
@@ -364,7 +344,7 @@ func (f *fleet) mailboxes(t *testing.T) map[string]string {
 // leads waits until a hub leads.
 func (f *fleet) leads(t *testing.T, h *hub.Hub) {
 	t.Helper()
-	require.True(t, await(t, func() bool {
+	require.True(t, scene.Await(t, func() bool {
 		text, err := h.Metrics(t.Context())
 		require.NoError(t, err)
 		return strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`)
@@ -379,22 +359,4 @@ func ended(p *process.Process) bool {
 	default:
 		return false
 	}
-}
-
-// await tells whether something holds within patience.
-func await(t *testing.T, holds func() bool) bool {
-	t.Helper()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if holds() {
-			return true
-		}
-		select {
-		case <-ticker.C:
-		case <-t.Context().Done():
-			return false
-		}
-	}
-	return false
 }

@@ -18,6 +18,7 @@ var GroupVersion = schema.GroupVersion{Group: "pelotech.ot", Version: "v1alpha1"
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VMDiskImage{}, &VMDiskImageList{},
+		&VirtualMachine{}, &VirtualMachineList{},
 		&SyncLedger{}, &SyncLedgerList{},
 		&ClusterPlan{}, &ClusterPlanList{},
 		&TransferGrant{}, &TransferGrantList{},

@@ -19,6 +19,26 @@ const (
 	// retries and the resyncs it has used are forgotten.
 	AnnotationRetry = "pelotech.ot/retry"
 
+	// LabelMachineUID stands on all that is made for a VirtualMachine: its root disk
+	// with the claim of it, its cloud-init Secret and its KubeVirt VirtualMachine.
+	// Its value is the UID of the VirtualMachine.
+	LabelMachineUID = "pelotech.ot/machine-uid"
+	// LabelBaseVM, LabelBaseVMVersion and LabelVersion stand on the KubeVirt
+	// VirtualMachine and its instances, as the VirtualMachine's spec says.
+	LabelBaseVM        = "pelotech.ot/base-vm"
+	LabelBaseVMVersion = "pelotech.ot/base-vm-version"
+	LabelVersion       = "pelotech.ot/version"
+	// AnnotationClonedFrom of a root disk says what it was cloned from:
+	// image UID, revision, attempt and the name of the claim or snapshot, with
+	// slashes between them.
+	AnnotationClonedFrom = "pelotech.ot/cloned-from"
+	// AnnotationApplied of a KubeVirt VirtualMachine is the digest of what was
+	// applied to it, passwords left out.
+	AnnotationApplied = "pelotech.ot/applied"
+	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
+	// namespace/name, from whose template it was made.
+	AnnotationCreatedFor = "pelotech.ot/created-for"
+
 	// FinalizerImage keeps a VMDiskImage until nothing of it runs or is stored.
 	FinalizerImage = "pelotech.ot/teardown"
 )

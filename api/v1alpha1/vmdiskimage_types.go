@@ -25,7 +25,7 @@ const (
 // A change of url, sourceType, checksum, diskSize or storageClass is a new
 // revision: it is synced through the queue beside the old one, which serves
 // until the new one is ready. A change of secretRef, certConfigMap,
-// snapshotClass or priority is none.
+// snapshotClass, priority or deleteUnreferencedAfter is none.
 //
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && size(self.url) > 0)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
@@ -104,6 +104,15 @@ type VMDiskImageSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
+
+	// deleteUnreferencedAfter has the image deleted once no VirtualMachine has
+	// referenced it for so long, as in 72h. Never one that a ClusterPlan wants.
+	// Default: it is not deleted.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1m')",message="deleteUnreferencedAfter must be a duration of at least 1m in hours, minutes and seconds, as in 72h or 1h30m"
+	// +optional
+	DeleteUnreferencedAfter *metav1.Duration `json:"deleteUnreferencedAfter,omitempty"`
 }
 
 // Phase is where a VMDiskImage is in its life.
@@ -321,6 +330,10 @@ type VMDiskImageStatus struct {
 	ObservedRetry string `json:"observedRetry,omitempty"`
 	// +optional
 	References References `json:"references"`
+	// tearDown: nothing held the image when its holders were listed after it had
+	// been marked as Deleting. There is no way back from here.
+	// +optional
+	TearDown bool `json:"tearDown,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

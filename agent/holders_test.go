@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/member"
@@ -35,7 +35,7 @@ type claims struct {
 
 const claimLabel = "claims"
 
-func (c *claims) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]string, error) {
+func (c *claims) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 	c.mu.Lock()
 	atLive := c.atLive
 	c.mu.Unlock()
@@ -46,12 +46,11 @@ func (c *claims) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool)
 	if err := c.client.List(ctx, &list, client.InNamespace(img.Namespace), client.MatchingLabels{claimLabel: img.Name}); err != nil {
 		return nil, err
 	}
-	var names []string
+	var holders []image.Holder
 	for i := range list.Items {
-		names = append(names, list.Items[i].Namespace+"/"+list.Items[i].Name)
+		holders = append(holders, image.Holder{Name: list.Items[i].Namespace + "/" + list.Items[i].Name})
 	}
-	slices.Sort(names)
-	return names, nil
+	return holders, nil
 }
 
 func (c *claims) whenLive(do func()) {

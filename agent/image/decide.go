@@ -32,6 +32,14 @@ type Blocker struct {
 	Message string
 }
 
+// Holder is a VirtualMachine that needs an image.
+type Holder struct {
+	Name string // namespace/name
+	// Pin is what of this image it is built from; nil where it has pinned nothing
+	// of it.
+	Pin *v1alpha1.PinnedImage
+}
+
 // View is everything that a decision on an image rests on.
 type View struct {
 	Now    time.Time
@@ -42,7 +50,12 @@ type View struct {
 	// Attempts is what exists of the image.
 	Attempts map[int32]*Objects
 	// Holders need the image.
-	Holders []string
+	Holders []Holder
+	// NamespaceGoing: the namespace of the image is being deleted, so that the
+	// image has to go whoever holds it. Only asked for where that matters.
+	NamespaceGoing bool
+	// Planned: a ClusterPlan wants the image. Only asked for where that matters.
+	Planned bool
 	// Blocker keeps the next attempt from being started; nil for none.
 	Blocker   *Blocker
 	Preflight Preflight
@@ -97,6 +110,9 @@ type Decision struct {
 	Delete         []Target
 	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
 	RemoveFinalizer bool
+	// DeleteImage: nobody has held the image for as long as its spec says. It is
+	// deleted only as it was decided on: by UID and resourceVersion.
+	DeleteImage bool
 
 	// After is when to look again for what no event tells of; 0 for never.
 	After time.Duration
@@ -148,7 +164,9 @@ func Decide(v View) Decision {
 func (s *step) hold() {
 	refs := v1alpha1.References{Count: int32(len(s.Holders)), UnreferencedSince: s.st.References.UnreferencedSince}
 	const shown = 5
-	refs.Holders = append(refs.Holders, s.Holders[:min(shown, len(s.Holders))]...)
+	for _, holder := range s.Holders[:min(shown, len(s.Holders))] {
+		refs.Holders = append(refs.Holders, holder.Name)
+	}
 	if refs.Count > 0 {
 		refs.UnreferencedSince = nil
 	} else if refs.UnreferencedSince == nil {

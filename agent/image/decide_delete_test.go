@@ -18,7 +18,7 @@ func TestDecideServesOnWhileItIsHeld(t *testing.T) {
 	w := queued(t, apitest.Image("ns/a"), unasked())
 	w.imported()
 	serving := *w.status().Serving
-	w.holders = []string{"ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6"}
+	w.holders = named("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6")
 	w.deleteImage()
 	for range 3 {
 		d := w.reconcile()
@@ -51,7 +51,7 @@ func TestDecideTakesTheMarkBackForAHolder(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReady).Status, "it can no longer be acquired")
 
 	w.sync() // the holder is not in the cache
-	w.holders = []string{"ns/vm"}
+	w.holders = named("ns/vm")
 	w.reconcileCached(allWrites)
 
 	assert.True(t, w.live)
@@ -69,7 +69,7 @@ func TestDecideAsksLiveForHoldersOfAMarkedImage(t *testing.T) {
 	w.imported()
 	w.deleteImage()
 	w.reconcile()
-	w.cache.holders = []string{"ns/vm"}
+	w.cache.holders = named("ns/vm")
 	w.reconcileCached(allWrites)
 	assert.True(t, w.live)
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
@@ -145,7 +145,7 @@ func TestDecideDeletesInEveryState(t *testing.T) {
 
 func TestDecideImportsForHoldersOfATerminatingImage(t *testing.T) {
 	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.holders = []string{"ns/vm"}
+	w.holders = named("ns/vm")
 	w.deleteImage()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
@@ -158,7 +158,7 @@ func TestDecideImportsForHoldersOfATerminatingImage(t *testing.T) {
 func TestDecideDoesNotStartOverBecauseItIsDeleted(t *testing.T) {
 	w := queued(t, apitest.Image("ns/a"), unasked())
 	w.failed(notFound)
-	w.holders = []string{"ns/vm"}
+	w.holders = named("ns/vm")
 	w.deleteImage()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)

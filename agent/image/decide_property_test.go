@@ -115,7 +115,7 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 			}
 		},
 		"VMs come and go": func(t *rapid.T) {
-			w.holders = rapid.SliceOfN(rapid.SampledFrom([]string{"ns/1", "ns/2"}), 0, 2).Draw(t, "holders")
+			w.holders = named(rapid.SliceOfN(rapid.SampledFrom([]string{"ns/1", "ns/2"}), 0, 2).Draw(t, "holders")...)
 		},
 		"the source answers": alive(func() {
 			var refused *v1alpha1.Failure

@@ -196,7 +196,7 @@ func TestDecideOnHolders(t *testing.T) {
 	w.reconcile()
 	assert.Equal(t, since, w.status().References.UnreferencedSince, "since it was first seen")
 
-	w.holders = []string{"ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6", "ns/7"}
+	w.holders = named("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6", "ns/7")
 	w.reconcile()
 	assert.EqualValues(t, 7, w.status().References.Count)
 	assert.Len(t, w.status().References.Holders, 5)

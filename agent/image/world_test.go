@@ -24,7 +24,16 @@ type state struct {
 	img     *v1alpha1.VMDiskImage // nil once it is gone
 	slots   []v1alpha1.Slot
 	lists   image.Lists
-	holders []string
+	holders []image.Holder
+}
+
+// named are holders that have pinned nothing.
+func named(names ...string) []image.Holder {
+	var holders []image.Holder
+	for _, name := range names {
+		holders = append(holders, image.Holder{Name: name})
+	}
+	return holders
 }
 
 // world is a cluster with one image and who works on it: the agent, around the

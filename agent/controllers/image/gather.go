@@ -72,7 +72,7 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	return v, nil
 }
 
-func (r *Reconciler) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]string, error) {
+func (r *Reconciler) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 	if r.Holders == nil {
 		return nil, nil
 	}

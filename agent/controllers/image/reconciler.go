@@ -37,9 +37,13 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get
 
-// Holders lists who needs an image, as namespace/name. With live, it reads past
+// Holders lists who needs an image: by its name, or by a pin of it. With live, it
+// reads past every cache.
+type Holders func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error)
+
+// Planned tells whether a ClusterPlan wants an image. With live, it reads past
 // every cache.
-type Holders func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]string, error)
+type Planned func(ctx context.Context, img types.NamespacedName, live bool) (bool, error)
 
 // Reconciler looks after VMDiskImages.
 type Reconciler struct {
@@ -59,6 +63,9 @@ type Reconciler struct {
 	PokeLedger func()
 	// Holders of images; nil where nothing can hold one.
 	Holders Holders
+	// Planned images are never deleted for want of holders; nil where nothing is
+	// planned.
+	Planned Planned
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 

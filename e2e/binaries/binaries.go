@@ -27,6 +27,7 @@ const (
 	Etcd               Name = "etcd"
 	KWOK               Name = "kwok"
 	CDI                Name = "cdi-controller"
+	KubeVirt           Name = "virt-controller"
 	SnapshotController Name = "snapshot-controller"
 	Helm               Name = "helm"
 )

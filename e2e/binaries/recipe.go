@@ -47,6 +47,10 @@ var recipes = []recipe{
 		why: "real DataVolumes in members", cold: "1 to 2 minutes",
 	},
 	{
+		name: KubeVirt, directory: "kubevirt", pkg: ".", module: "kubevirt.io/kubevirt",
+		why: "real VirtualMachines in members", cold: "2 to 4 minutes",
+	},
+	{
 		name: KWOK, directory: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", module: "sigs.k8s.io/kwok",
 		why: "playing the kubelet in members", cold: "1 minute",
 	},

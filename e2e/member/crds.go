@@ -24,18 +24,21 @@ import (
 
 const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 
-// definitions come from the sources that are pinned already: CDI's from its
-// controller, those of snapshots from the module with their Go types.
+// definitions come from the sources that are pinned already: CDI's and KubeVirt's
+// from their controllers, those of snapshots from the module with their Go types.
 func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
-	if !o.WithoutCDI {
-		text, err := exec.CommandContext(ctx, paths[binaries.CDI], "-print-crds").Output()
+	for program, wanted := range map[binaries.Name]bool{binaries.CDI: !o.WithoutCDI, binaries.KubeVirt: o.KubeVirt} {
+		if !wanted {
+			continue
+		}
+		text, err := exec.CommandContext(ctx, paths[program], "-print-crds").Output()
 		if err != nil {
-			return nil, fmt.Errorf("printing CDI's CRDs with %s: %w", paths[binaries.CDI], err)
+			return nil, fmt.Errorf("printing the CRDs of %s with %s: %w", program, paths[program], err)
 		}
 		crds, err := decode(text)
 		if err != nil {
-			return nil, fmt.Errorf("reading CDI's CRDs: %w", err)
+			return nil, fmt.Errorf("reading the CRDs of %s: %w", program, err)
 		}
 		all = append(all, crds...)
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	instancetypev1beta1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,10 +32,13 @@ import (
 // Options choose what a member has.
 type Options struct {
 	Name string
-	// Scheme is what Client knows; core, CDI and snapshot kinds are added to it.
+	// Scheme is what Client knows; core, CDI, snapshot and KubeVirt kinds are added to it.
 	Scheme *runtime.Scheme
 	// WithoutCDI leaves out CDI's CRDs and controller.
 	WithoutCDI bool
+	// KubeVirt adds KubeVirt's kinds, its real virt-controller, and the simulated
+	// virt-handler; InstallKubeVirt adds them later.
+	KubeVirt bool
 	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
 	// Instant has simulator.Instant in place of CDI's controller, the node, the
@@ -64,6 +69,8 @@ type Member struct {
 
 	mu              sync.Mutex
 	cdi, snapshots  *process.Process
+	kubevirt        *process.Process
+	handler         *simulator.VirtHandler
 	stopped         bool
 	cancelInterrupt func()
 }
@@ -92,6 +99,9 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	if !o.WithoutSnapshots {
 		needed = append(needed, binaries.SnapshotController)
+	}
+	if o.KubeVirt {
+		needed = append(needed, binaries.KubeVirt)
 	}
 	paths, err := binaries.Ensure(ctx, needed...)
 	if err != nil {
@@ -127,14 +137,21 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if m.client, err = client.New(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
 		return nil, fmt.Errorf("making its client: %w", err)
 	}
-	return m, m.start(ctx, paths)
+	if err := m.start(ctx, paths); err != nil || !o.KubeVirt {
+		return m, err
+	}
+	return m, m.deployKubeVirt(ctx)
 }
 
-func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
-	simulated := simulator.Options{
+func (m *Member) simulated() simulator.Options {
+	return simulator.Options{
 		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
 		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
 	}
+}
+
+func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
+	simulated := m.simulated()
 	if m.options.Instant {
 		m.instant, err = simulator.StartInstant(ctx, simulated, m.options.InstantTakes)
 		return err
@@ -172,9 +189,12 @@ func StartAll(ctx context.Context, options ...Options) ([]*Member, error) {
 	return process.StartAll(ctx, Start, options)
 }
 
-// AddToScheme adds the kinds of a member: Kubernetes' own, CDI's and snapshots.
+// AddToScheme adds the kinds of a member: Kubernetes' own, CDI's, snapshots and
+// KubeVirt's.
 func AddToScheme(scheme *runtime.Scheme) error {
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, kubevirtv1.AddToScheme, instancetypev1beta1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("adding a member's kinds to the scheme: %w", err)
 		}
@@ -209,7 +229,7 @@ func (m *Member) Stop() error {
 	}
 	m.stopped = true
 	m.cancelInterrupt()
-	var errs []error
+	errs := []error{m.stopKubeVirt()}
 	for _, p := range []*process.Process{m.cdi, m.snapshots} {
 		if p != nil {
 			errs = append(errs, p.Stop(stopTimeout))

@@ -30,14 +30,18 @@ const (
 	beat      = 50 * time.Millisecond
 )
 
-var one *member.Member
+var (
+	one *member.Member
+	// contextOfAll outlasts each test.
+	contextOfAll = context.Background()
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	started := time.Now()
 	var err error
-	one, err = member.Start(context.Background(), member.Options{Name: "one", LogDir: os.Getenv("OT_FLEET_TEST_LOGS")})
+	one, err = member.Start(contextOfAll, member.Options{Name: "one", LogDir: os.Getenv("OT_FLEET_TEST_LOGS")})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -107,6 +107,7 @@ spec:
   selector:
     matchExpressions:
     - {key: '.metadata.deletionTimestamp', operator: Exists}
+    - {key: '.metadata.labels["kubevirt.io"]', operator: NotIn, values: [virt-launcher]}
   next: {delete: true}
 <<- template "stage" >>
 metadata: {name: pod-run}

@@ -1,0 +1,238 @@
+//go:build linux
+
+package simulator
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// heartbeat is well below the five minutes after which virt-controller takes a
+// node for lost and its machines for failed.
+const heartbeat = time.Minute
+
+// overtaken is how long a machine that was written meanwhile is left alone; the
+// event of that write comes before, as a rule.
+const overtaken = 100 * time.Millisecond
+
+// VirtHandler plays KubeVirt's virt-handler, its virt-launchers and the guests
+// of the member's node. Nothing is emulated: a guest is up as soon as its pod
+// runs, and off as soon as it is asked to be. As the real ones it leaves pod,
+// volumes and finalizers to virt-controller, and keeps a pod that ends until
+// its guest is off.
+type VirtHandler struct {
+	client client.Client
+	node   bool
+	held   atomic.Bool
+	wake   chan event.GenericEvent
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// StartVirtHandler serves the VirtualMachineInstances of the member's node. With
+// node it plays scheduler and kubelet as well, for virt-launcher pods only: for
+// members that have neither.
+func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool) (*VirtHandler, error) {
+	if node {
+		if err := createNode(ctx, c); client.IgnoreAlreadyExists(err) != nil {
+			return nil, err
+		}
+	}
+	mgr, err := ctrl.NewManager(o.Config, ctrl.Options{
+		Scheme:                 o.Scheme,
+		Metrics:                server.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Controller:             config.Controller{SkipNameValidation: ptr.To(true), MaxConcurrentReconciles: 4},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
+	}
+	h := &VirtHandler{client: mgr.GetClient(), node: node, wake: make(chan event.GenericEvent), done: make(chan struct{})}
+	err = ctrl.NewControllerManagedBy(mgr).Named("sim-virt-handler").For(&kubevirtv1.VirtualMachineInstance{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(machineOfPod)).
+		WatchesRawSource(source.Channel(h.wake, &handler.EnqueueRequestForObject{})).
+		Complete(reconcile.Func(h.reconcile))
+	if err == nil {
+		err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			ticker := time.NewTicker(heartbeat)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-ticker.C:
+					_ = beat(ctx, c) // one that is lost, with its API server, is made good by the next
+				}
+			}
+		}))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
+	}
+	if err := equip(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := beat(ctx, c); err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	h.cancel = cancel
+	go func() {
+		defer close(h.done)
+		h.err = mgr.Start(running)
+	}()
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		cancel()
+		<-h.done
+		return nil, fmt.Errorf("starting the simulated virt-handler of %s: its caches did not fill (%v)", o.Name, h.err)
+	}
+	return h, nil
+}
+
+// Stop ends it; machines stay as they are.
+func (h *VirtHandler) Stop() error {
+	h.cancel()
+	<-h.done
+	return h.err
+}
+
+// Hold keeps guests from starting, as a node does that is slow or broken, until
+// it is called with false.
+func (h *VirtHandler) Hold(ctx context.Context, hold bool) error {
+	h.held.Store(hold)
+	if hold {
+		return nil
+	}
+	var list kubevirtv1.VirtualMachineInstanceList
+	if err := h.client.List(ctx, &list); err != nil {
+		return fmt.Errorf("letting the guests start: %w", err)
+	}
+	for i := range list.Items {
+		select {
+		case h.wake <- event.GenericEvent{Object: &list.Items[i]}:
+		case <-h.done:
+			return fmt.Errorf("letting the guests start: the simulated virt-handler has ended (%w)", h.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// PowerOff ends a running guest from within, Crash has it break.
+func (h *VirtHandler) PowerOff(ctx context.Context, key client.ObjectKey) error {
+	return h.end(ctx, key, kubevirtv1.Succeeded)
+}
+
+// Crash is described at PowerOff.
+func (h *VirtHandler) Crash(ctx context.Context, key client.ObjectKey) error {
+	return h.end(ctx, key, kubevirtv1.Failed)
+}
+
+func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubevirtv1.VirtualMachineInstancePhase) error {
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsInvalid, func() error {
+		var vmi kubevirtv1.VirtualMachineInstance
+		if err := h.client.Get(ctx, key, &vmi); err != nil {
+			return err
+		}
+		if vmi.Status.Phase != kubevirtv1.Running {
+			return fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
+		}
+		return h.enter(ctx, &vmi, phase)
+	})
+	if err != nil {
+		return fmt.Errorf("ending the guest of machine %s: %w", key, err)
+	}
+	return nil
+}
+
+func machineOfPod(_ context.Context, pod client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != kubevirtv1.VirtualMachineInstanceGroupVersionKind.Kind {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: owner.Name}}}
+}
+
+func (h *VirtHandler) reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var vmi *kubevirtv1.VirtualMachineInstance
+	found := &kubevirtv1.VirtualMachineInstance{}
+	if err := h.client.Get(ctx, r.NamespacedName, found); err == nil {
+		vmi = found
+	} else if !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, err
+	}
+	var pods corev1.PodList
+	if err := h.client.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"}); err != nil {
+		return reconcile.Result{}, err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.Name != r.Name {
+			continue
+		}
+		var guest *kubevirtv1.VirtualMachineInstance
+		if vmi != nil && owner.UID == vmi.UID {
+			guest = vmi
+		}
+		if err := h.serve(ctx, guest, pod); apierrors.IsInvalid(err) {
+			return reconcile.Result{RequeueAfter: overtaken}, nil
+		} else if err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// serve brings one virt-launcher pod and its machine, nil for one that is gone,
+// a step further.
+func (h *VirtHandler) serve(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) error {
+	launcher := pod.Annotations[kubevirtv1.EphemeralProvisioningObject] == ""
+	on := launcher && vmi != nil && vmi.Status.NodeName == NodeName &&
+		(vmi.Status.Phase == kubevirtv1.Scheduled || vmi.Status.Phase == kubevirtv1.Running)
+	switch {
+	case on && (vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil):
+		if vmi.Status.Phase == kubevirtv1.Scheduled {
+			return h.enter(ctx, vmi, kubevirtv1.Failed) // it has not come to run: as virt-handler has it
+		}
+		return h.enter(ctx, vmi, kubevirtv1.Succeeded)
+	case pod.DeletionTimestamp != nil:
+		if err := h.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("removing pod %s/%s, whose guest is off: %w", pod.Namespace, pod.Name, err)
+		}
+		return nil
+	case launcher && vmi != nil && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
+		return h.exit(ctx, pod)
+	case h.node && pod.Spec.NodeName == "":
+		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
+		if err := h.client.SubResource("binding").Create(ctx, pod, binding); err != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("placing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		return nil
+	case h.node && pod.Status.Phase == corev1.PodPending:
+		return h.run(ctx, pod)
+	case on && vmi.Status.Phase == kubevirtv1.Scheduled && pod.Status.Phase == corev1.PodRunning && !h.held.Load():
+		return h.enter(ctx, vmi, kubevirtv1.Running)
+	}
+	return nil
+}

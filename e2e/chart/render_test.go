@@ -52,12 +52,16 @@ func TestAgentChartIsLintClean(t *testing.T) {
 func TestAgentChartRendersEveryTemplate(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"CustomResourceDefinition syncledgers.pelotech.ot",
+		"CustomResourceDefinition virtualmachines.pelotech.ot",
 		"CustomResourceDefinition vmdiskimages.pelotech.ot",
 		"CustomResourceDefinition clusterplans.pelotech.ot",
 		"CustomResourceDefinition clusterreports.pelotech.ot",
 		"CustomResourceDefinition transfergrants.pelotech.ot",
 		"ServiceAccount ot-system/ot-agent",
 		"ClusterRole ot-agent",
+		"ClusterRole ot-viewer",
+		"ClusterRole ot-vm-author",
+		"ClusterRole ot-image-author",
 		"ClusterRoleBinding ot-agent",
 		"Role ot-system/ot-agent",
 		"RoleBinding ot-system/ot-agent",
@@ -72,6 +76,12 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-datavolume-label",
 		"ValidatingAdmissionPolicy ot-agent-ledger",
 		"ValidatingAdmissionPolicyBinding ot-agent-ledger",
+		"ValidatingAdmissionPolicy ot-agent-virtualmachines",
+		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachines",
+		"ValidatingAdmissionPolicy ot-agent-virtualmachine-pins",
+		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-pins",
+		"ValidatingAdmissionPolicy ot-agent-virtualmachine-passwords",
+		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-passwords",
 	}, render(t, "ot-system", nil).keys())
 }
 
@@ -119,7 +129,7 @@ func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
 			kept++
 		}
 	}
-	assert.Equal(t, 6, kept)
+	assert.Equal(t, 7, kept)
 }
 
 func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {

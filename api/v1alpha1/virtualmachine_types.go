@@ -74,16 +74,18 @@ type VirtualMachineSpec struct {
 
 	// instancetype is passed to KubeVirt; it excludes resources.cpu and
 	// resources.memory.
+	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind.endsWith('Instancetype')",message="instancetype.kind must be VirtualMachineInstancetype or VirtualMachineClusterInstancetype"
 	// +optional
 	Instancetype *Matcher `json:"instancetype,omitempty"`
 	// preference is passed to KubeVirt.
+	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind.endsWith('Preference')",message="preference.kind must be VirtualMachinePreference or VirtualMachineClusterPreference"
 	// +optional
 	Preference *Matcher `json:"preference,omitempty"`
 
 	// interfaces, in the order in which the guest sees them. Default: one on the
 	// cluster's Pod network.
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(i, !has(i.ipAddress) || self.exists_one(o, has(o.ipAddress) && o.ipAddress.lowerAscii().split('/')[0] == i.ipAddress.lowerAscii().split('/')[0]))",message="two interfaces have the same ipAddress"
+	// +kubebuilder:validation:XValidation:rule="self.all(i, !has(i.ipAddress) || !isCIDR(i.ipAddress) || self.exists_one(o, has(o.ipAddress) && isCIDR(o.ipAddress) && cidr(o.ipAddress).ip() == cidr(i.ipAddress).ip()))",message="two interfaces have the same ipAddress"
 	// +kubebuilder:validation:XValidation:rule="self.all(i, !has(i.macAddress) || self.exists_one(o, has(o.macAddress) && o.macAddress.lowerAscii() == i.macAddress.lowerAscii()))",message="two interfaces have the same macAddress"
 	// +listType=atomic
 	// +optional
@@ -255,11 +257,12 @@ type Interface struct {
 
 // ImageReference names a VMDiskImage.
 type ImageReference struct {
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// namespace of the image. Default: that of the machine.
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`

@@ -1,0 +1,179 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Inputs are what a guest is told beside what its VirtualMachine says.
+type Inputs struct {
+	// Cluster is the UID of the cluster's namespace kube-system.
+	Cluster types.UID
+	// Passwords are what the users' passwordSecretRefs lead to, by user name as it
+	// stands in the spec.
+	Passwords map[string]string
+	// UserData is what cloudInit.userDataSecretRef leads to.
+	UserData []byte
+}
+
+// Config is what cloud-init reads.
+type Config struct {
+	UserData []byte
+	// NetworkData is nil where the spec has no interfaces.
+	NetworkData []byte
+	// MACs has one address for each interface.
+	MACs     []string
+	Hostname string
+	// Adjusted has a sentence for each thing that is not to the letter of the spec.
+	Adjusted []string
+	// Digest of all of it, but for passwords and for what is read from Secrets:
+	// it is shown to people who may not read those.
+	Digest string
+}
+
+// MaxSize of what cloud-init reads, in bytes: a Secret holds 1 MiB.
+const MaxSize = 900 << 10
+
+// Render words a machine's guest for cloud-init. An error is for the author of
+// the VirtualMachine: it cannot be carried out.
+func Render(vm *v1alpha1.VirtualMachine, in Inputs) (Config, error) {
+	hostname, adjusted := hostName(vm)
+	cfg := Config{Hostname: hostname, Adjusted: adjusted}
+
+	users, adjusted, err := renderUsers(vm.Spec.Users, in.Passwords)
+	if err != nil {
+		return Config{}, err
+	}
+	cfg.Adjusted = append(cfg.Adjusted, adjusted...)
+	if cfg.MACs, cfg.NetworkData, err = renderNetwork(vm, in.Cluster); err != nil {
+		return Config{}, err
+	}
+	base := cloudConfig{Hostname: hostname, Users: users, SSHPwauth: sshPwauth(users)}
+	agents, err := base.text()
+	if err != nil {
+		return Config{}, err
+	}
+	if cfg.UserData, err = userData(agents, authors(vm, in)); err != nil {
+		return Config{}, err
+	}
+	if size := len(cfg.UserData) + len(cfg.NetworkData); size > MaxSize {
+		return Config{}, fmt.Errorf("what cloud-init is told has %d bytes, and a Secret holds %d of them: make the user data smaller, or have the guest fetch the rest itself with #include", size, MaxSize)
+	}
+	cfg.Digest, err = digest(vm, base, cfg.NetworkData)
+	return cfg, err
+}
+
+// SecretName is the name of the Secret that a machine's cloud-init data is in.
+func SecretName(vm *v1alpha1.VirtualMachine) string { return vm.Name + "-cloudinit" }
+
+// cloudConfig is the agent's own part of the user data.
+type cloudConfig struct {
+	Hostname  string `json:"hostname"`
+	SSHPwauth *bool  `json:"ssh_pwauth,omitempty"`
+	// Users that are listed are all there are: the image's default user is made
+	// where there is no list, or where it stands in the list as "default".
+	Users []user `json:"users,omitempty"`
+}
+
+func (c cloudConfig) text() ([]byte, error) {
+	body, err := yaml.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the cloud-config: %w", err)
+	}
+	return append([]byte("#cloud-config\n"), body...), nil
+}
+
+// authors is the author's own part of the user data.
+func authors(vm *v1alpha1.VirtualMachine, in Inputs) []byte {
+	switch {
+	case vm.Spec.CloudInit == nil:
+		return nil
+	case vm.Spec.CloudInit.UserDataSecretRef != nil:
+		return in.UserData
+	default:
+		return []byte(vm.Spec.CloudInit.UserData)
+	}
+}
+
+// digest leaves out what is secret, and not only its text: a hash of it would
+// let everybody who reads the digest try guesses.
+func digest(vm *v1alpha1.VirtualMachine, base cloudConfig, network []byte) (string, error) {
+	open := base
+	open.Users = make([]user, len(base.Users))
+	for i, u := range base.Users {
+		u.PlainTextPasswd, u.HashedPasswd = "", ""
+		open.Users[i] = u
+	}
+	text, err := yaml.Marshal(struct {
+		Base    cloudConfig         `json:"base"`
+		Author  *v1alpha1.CloudInit `json:"author"`
+		Network string              `json:"network"`
+	}{open, vm.Spec.CloudInit, string(network)})
+	if err != nil {
+		return "", fmt.Errorf("encoding the cloud-config for its digest: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+const mostLabel = 63
+
+// hostName of the guest is a DNS label: KubeVirt takes no other.
+func hostName(vm *v1alpha1.VirtualMachine) (string, []string) {
+	field, wanted := "spec.name", vm.Spec.Name
+	if wanted == "" {
+		field, wanted = "metadata.name", vm.Name
+	}
+	name := strings.Trim(replaced(wanted, isLabel), "-")
+	if name == "" {
+		name = "vm-" + shortHash(wanted)
+	}
+	if len(name) > mostLabel {
+		name = strings.TrimRight(name[:mostLabel-1-hashLength], "-") + "-" + shortHash(wanted)
+	}
+	if name == wanted {
+		return name, nil
+	}
+	return name, []string{fmt.Sprintf("%s %q is no host name of one label: the guest is called %q", field, wanted, name)}
+}
+
+// replaced lowers ASCII letters and puts a dash for each run of what may not stay.
+func replaced(s string, stays func(rune) bool) string {
+	var b strings.Builder
+	dash := false
+	for _, r := range s {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		switch {
+		case stays(r):
+			b.WriteRune(r)
+			dash = false
+		case !dash:
+			b.WriteByte('-')
+			dash = true
+		}
+	}
+	return b.String()
+}
+
+func isLabel(r rune) bool {
+	return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-'
+}
+
+const hashLength = 8
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])[:hashLength]
+}
+
+var errNotUTF8 = errors.New("is no UTF-8")

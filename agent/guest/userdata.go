@@ -1,0 +1,57 @@
+package guest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"unicode/utf8"
+)
+
+// mergeType says how cloud-init merges the agent's part into what the author's
+// says: what both set stays as the author has it, and of lists the agent's items
+// stand first.
+const mergeType = "list(prepend)+dict(no_replace,recurse_list)+str()"
+
+// userData puts the parts of agent and author into one archive. The agent's
+// comes last: cloud-init merges a part by that part's own instructions, and the
+// author's can have a form that carries none.
+func userData(agents, author []byte) ([]byte, error) {
+	if len(author) == 0 {
+		return agents, nil
+	}
+	sum := sha256.Sum256(author)
+	boundary := "ot-fleet-" + hex.EncodeToString(sum[:])
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=%q\n\n--%s\n", boundary, boundary)
+	if isArchive(author) {
+		if !utf8.Valid(author) {
+			return nil, fmt.Errorf("cloudInit: the MIME archive %w, so cloud-init could not read it", errNotUTF8)
+		}
+		b.Write(author) // headers and all: one archive in the other
+	} else {
+		writePart(&b, "Content-Type: text/plain; charset=\"utf-8\"\n", author)
+	}
+	fmt.Fprintf(&b, "\n--%s\n", boundary)
+	writePart(&b, "Content-Type: text/cloud-config; charset=\"utf-8\"\nMerge-Type: "+mergeType+"\n", agents)
+	fmt.Fprintf(&b, "\n--%s--\n", boundary)
+	return b.Bytes(), nil
+}
+
+// isArchive tells a MIME message as cloud-init does.
+func isArchive(data []byte) bool {
+	return bytes.Contains(bytes.ToLower(data[:min(len(data), 4096)]), []byte("mime-version:"))
+}
+
+func writePart(b *bytes.Buffer, headers string, data []byte) {
+	b.WriteString(headers)
+	b.WriteString("Content-Transfer-Encoding: base64\n\n")
+	const line = 76
+	text := base64.StdEncoding.EncodeToString(data)
+	for len(text) > line {
+		b.WriteString(text[:line] + "\n")
+		text = text[line:]
+	}
+	b.WriteString(text + "\n")
+}

@@ -1,0 +1,120 @@
+package machine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// mostDiskName leaves room in a label for what CDI and Kubernetes add to a name.
+const mostDiskName = 53
+
+// RootDiskName is the name of a machine's root disk, the same whenever a machine
+// of that name is made again.
+func RootDiskName(vm *v1alpha1.VirtualMachine) string {
+	const suffix = "-root"
+	name := strings.ReplaceAll(vm.Name, ".", "-")
+	if name == vm.Name && len(name)+len(suffix) <= mostDiskName {
+		return name + suffix
+	}
+	sum := sha256.Sum256([]byte(vm.Name))
+	hash := "-" + hex.EncodeToString(sum[:])[:8]
+	if most := mostDiskName - len(hash) - len(suffix); len(name) > most {
+		name = strings.TrimRight(name[:most], "-")
+	}
+	return name + hash + suffix
+}
+
+// RootDisk is the DataVolume of a machine's root disk, cloned from what the
+// machine has pinned. Unlike an image's it is bound by the machine that uses it
+// first, and is no concern of the ledger's.
+func RootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{
+		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
+		ObjectMeta: owned(vm, RootDiskName(vm)),
+		Spec: cdiv1.DataVolumeSpec{
+			Source:      &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}},
+			ContentType: cdiv1.DataVolumeKubeVirt,
+			Storage: &cdiv1.StorageSpec{
+				Resources: corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceStorage: size},
+				},
+			},
+		},
+	}
+	dv.Annotations = map[string]string{
+		v1alpha1.AnnotationClonedFrom: ClonedFrom(pin),
+		"cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
+	}
+	if pin.VolumeSnapshot != "" {
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: pin.Namespace, Name: pin.VolumeSnapshot}}
+	}
+	if img.Spec.StorageClass != "" {
+		dv.Spec.Storage.StorageClassName = ptr.To(img.Spec.StorageClass)
+	}
+	return dv
+}
+
+// ClonedFrom is the value of AnnotationClonedFrom.
+func ClonedFrom(pin v1alpha1.PinnedImage) string {
+	source := pin.VolumeSnapshot
+	if source == "" {
+		source = pin.PersistentVolumeClaim
+	}
+	return strings.Join([]string{string(pin.UID), pin.Revision, strconv.Itoa(int(pin.Attempt)), source}, "/")
+}
+
+// DiskSize is the size of a machine's root disk: as asked for, and no less than
+// the image needs. Where that is more, adjusted says so.
+func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
+	least := img.Spec.DiskSize
+	if s := img.Status.Serving; s != nil && s.RestoreSize != nil && s.RestoreSize.Cmp(least) > 0 {
+		least = *s.RestoreSize
+	}
+	if vm.Spec.Resources == nil || vm.Spec.Resources.DiskSize == nil {
+		return least, ""
+	}
+	asked := *vm.Spec.Resources.DiskSize
+	if asked.Cmp(least) >= 0 {
+		return asked, ""
+	}
+	return least, fmt.Sprintf("resources.diskSize %s is less than image %s/%s needs: the root disk has %s", asked.String(), img.Namespace, img.Name, least.String())
+}
+
+// CloudInitSecret holds what the guest is told. The keys are those that KubeVirt
+// looks for.
+func CloudInitSecret(vm *v1alpha1.VirtualMachine, cfg guest.Config) *corev1.Secret {
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: owned(vm, guest.SecretName(vm)),
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{"userdata": cfg.UserData},
+	}
+	if cfg.NetworkData != nil {
+		secret.Data["networkdata"] = cfg.NetworkData
+	}
+	return secret
+}
+
+func owned(vm *v1alpha1.VirtualMachine, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: vm.Namespace, Name: name,
+		Labels: map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)},
+		// No blockOwnerDeletion: who may make the object need not be allowed to
+		// change finalizers of its owner.
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachine", Name: vm.Name, UID: vm.UID, Controller: ptr.To(true),
+		}},
+	}
+}

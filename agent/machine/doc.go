@@ -1,0 +1,5 @@
+// Package machine builds the objects that a VirtualMachine is made of: root
+// disk, cloud-init Secret and KubeVirt VirtualMachine.
+//
+// It is pure: what it returns is applied by the controller.
+package machine

@@ -1,0 +1,153 @@
+package machine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Kind is KubeVirt's VirtualMachine.
+var Kind = kubevirtv1.VirtualMachineGroupVersionKind
+
+// Names inside a machine, for who writes an overlay. Interfaces and their
+// networks are net0, net1 and so on; the one of the Pod is PodNetwork.
+const (
+	RootVolume      = "root"
+	CloudInitVolume = "cloudinit"
+	PodNetwork      = "default"
+)
+
+// KubeVirt is what is applied as a machine's KubeVirt VirtualMachine: what the
+// agent owns of it and nothing else. An error is for the author of the
+// VirtualMachine: the overlay does not do.
+func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unstructured, error) {
+	typed := kubevirtv1.VirtualMachine{ObjectMeta: owned(vm, vm.Name), Spec: machineSpec(vm, cfg)}
+	addLabels(typed.Labels, vm)
+	typed.Spec.Template.ObjectMeta.Labels = typed.Labels
+	typed.SetGroupVersionKind(Kind)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	if err != nil {
+		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	// Not omitted when empty, and not the agent's.
+	unstructured.RemoveNestedField(content, "status")
+	for _, path := range [][]string{
+		{"metadata", "creationTimestamp"}, {"spec", "template", "metadata", "creationTimestamp"}, {"spec", "template", "spec", "domain", "resources"},
+	} {
+		unstructured.RemoveNestedField(content, path...)
+	}
+	if err := overlay(content, vm.Spec.Overlay); err != nil {
+		return nil, err
+	}
+	sum, err := digest(u, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	u.SetAnnotations(map[string]string{v1alpha1.AnnotationApplied: sum})
+	return u, nil
+}
+
+func addLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
+	for label, value := range map[string]string{
+		v1alpha1.LabelBaseVM: vm.Spec.BaseVM, v1alpha1.LabelBaseVMVersion: vm.Spec.BaseVMVersion, v1alpha1.LabelVersion: vm.Spec.Version,
+	} {
+		if value != "" {
+			labels[label] = value
+		}
+	}
+}
+
+func machineSpec(vm *v1alpha1.VirtualMachine, cfg guest.Config) kubevirtv1.VirtualMachineSpec {
+	spec := kubevirtv1.VirtualMachineSpec{Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{}}
+	if vm.Spec.RunStrategy != "" {
+		spec.RunStrategy = ptr.To(kubevirtv1.VirtualMachineRunStrategy(vm.Spec.RunStrategy))
+	}
+	if m := vm.Spec.Instancetype; m != nil {
+		spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: m.Name, Kind: m.Kind}
+	}
+	if m := vm.Spec.Preference; m != nil {
+		spec.Preference = &kubevirtv1.PreferenceMatcher{Name: m.Name, Kind: m.Kind}
+	}
+	instance := &spec.Template.Spec
+	instance.Hostname = cfg.Hostname
+	instance.Domain.CPU, instance.Domain.Memory = size(vm)
+	instance.Domain.Devices.Disks, instance.Volumes = disks(vm, cfg)
+	instance.Domain.Devices.Interfaces, instance.Networks = interfaces(vm, cfg)
+	return spec
+}
+
+// size is left to the instancetype where there is one: KubeVirt refuses both.
+func size(vm *v1alpha1.VirtualMachine) (*kubevirtv1.CPU, *kubevirtv1.Memory) {
+	if vm.Spec.Instancetype != nil {
+		return nil, nil
+	}
+	cpu := &kubevirtv1.CPU{Cores: 1}
+	if vm.Spec.Resources == nil {
+		return cpu, nil
+	}
+	if cores := vm.Spec.Resources.CPU; cores != nil {
+		cpu.Cores = uint32(cores.Value())
+	}
+	if vm.Spec.Resources.Memory == nil {
+		return cpu, nil
+	}
+	return cpu, &kubevirtv1.Memory{Guest: ptr.To(vm.Spec.Resources.Memory.DeepCopy())}
+}
+
+func disks(vm *v1alpha1.VirtualMachine, cfg guest.Config) ([]kubevirtv1.Disk, []kubevirtv1.Volume) {
+	// A preference's bus is taken where the disk names none.
+	bus := kubevirtv1.DiskBusVirtio
+	if vm.Spec.Preference != nil {
+		bus = ""
+	}
+	disk := func(name string, order *uint) kubevirtv1.Disk {
+		return kubevirtv1.Disk{Name: name, BootOrder: order, DiskDevice: kubevirtv1.DiskDevice{Disk: &kubevirtv1.DiskTarget{Bus: bus}}}
+	}
+	source := &kubevirtv1.CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: guest.SecretName(vm)}}
+	if cfg.NetworkData != nil {
+		source.NetworkDataSecretRef = source.UserDataSecretRef
+	}
+	return []kubevirtv1.Disk{disk(RootVolume, ptr.To[uint](1)), disk(CloudInitVolume, nil)}, []kubevirtv1.Volume{
+		{Name: RootVolume, VolumeSource: kubevirtv1.VolumeSource{DataVolume: &kubevirtv1.DataVolumeSource{Name: RootDiskName(vm)}}},
+		{Name: CloudInitVolume, VolumeSource: kubevirtv1.VolumeSource{CloudInitNoCloud: source}},
+	}
+}
+
+func interfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv1.Interface, networks []kubevirtv1.Network) {
+	if len(vm.Spec.Interfaces) == 0 {
+		return []kubevirtv1.Interface{*kubevirtv1.DefaultMasqueradeNetworkInterface()}, []kubevirtv1.Network{*kubevirtv1.DefaultPodNetwork()}
+	}
+	for i, spec := range vm.Spec.Interfaces {
+		name := "net" + strconv.Itoa(i)
+		nics = append(nics, kubevirtv1.Interface{
+			Name: name, MacAddress: cfg.MACs[i],
+			InterfaceBindingMethod: kubevirtv1.InterfaceBindingMethod{Bridge: &kubevirtv1.InterfaceBridge{}},
+		})
+		networks = append(networks, kubevirtv1.Network{
+			Name: name, NetworkSource: kubevirtv1.NetworkSource{Multus: &kubevirtv1.MultusNetwork{NetworkName: spec.Network}},
+		})
+	}
+	return nics, networks
+}
+
+// digest is of what the author decides: a machine's UID is no part of it.
+func digest(u *unstructured.Unstructured, cfg guest.Config) (string, error) {
+	text, err := json.Marshal(map[string]any{"labels": u.GetLabels(), "spec": u.Object["spec"], "guest": cfg.Digest})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
+}

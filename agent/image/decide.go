@@ -32,14 +32,6 @@ type Blocker struct {
 	Message string
 }
 
-// Holder is a VirtualMachine that needs an image.
-type Holder struct {
-	Name string // namespace/name
-	// Pin is what of this image it is built from; nil where it has pinned nothing
-	// of it.
-	Pin *v1alpha1.PinnedImage
-}
-
 // View is everything that a decision on an image rests on.
 type View struct {
 	Now    time.Time
@@ -128,7 +120,8 @@ type step struct {
 	policy policy.Policy
 	target string
 	now    metav1.Time
-	// tearDown: marked, and seen live to be held by nobody since.
+	// tearDown: marked, seen live to be held by nobody since, and, before anything
+	// is deleted, stored as such.
 	tearDown bool
 	// wait is what the current revision is doing or waiting for.
 	wait Blocker
@@ -153,26 +146,12 @@ func Decide(v View) Decision {
 	}
 	s.sweep()
 	s.finish()
+	s.expire()
 	if s.d.NeedsLive && !v.Live {
 		return Decision{NeedsLive: true}
 	}
 	s.summarize()
 	return s.d
-}
-
-// hold counts who needs the image.
-func (s *step) hold() {
-	refs := v1alpha1.References{Count: int32(len(s.Holders)), UnreferencedSince: s.st.References.UnreferencedSince}
-	const shown = 5
-	for _, holder := range s.Holders[:min(shown, len(s.Holders))] {
-		refs.Holders = append(refs.Holders, holder.Name)
-	}
-	if refs.Count > 0 {
-		refs.UnreferencedSince = nil
-	} else if refs.UnreferencedSince == nil {
-		refs.UnreferencedSince = &s.now
-	}
-	s.st.References = refs
 }
 
 // arrive gives the current revision a place, and starts it over where a person
@@ -265,30 +244,6 @@ func (s *step) dropRevisions(most int, mayGo func(v1alpha1.RevisionStatus) bool)
 		if mayGo(s.st.Revisions[i]) {
 			s.st.Revisions = slices.Delete(s.st.Revisions, i, i+1)
 		}
-	}
-}
-
-// leave takes an image that is to be deleted through Terminating and Deleting.
-//
-// The mark is stored before the holders are listed live. Whoever acquires the
-// image reads the mark live, or is seen by that list (DESIGN, S2).
-func (s *step) leave() {
-	if s.Image.DeletionTimestamp == nil {
-		return
-	}
-	marked := s.Image.Status.Phase == v1alpha1.PhaseDeleting
-	switch {
-	case len(s.Holders) > 0:
-		if marked && !s.Live {
-			s.d.NeedsLive = true
-		}
-		s.st.Phase = v1alpha1.PhaseTerminating
-	case !marked:
-		s.st.Phase = v1alpha1.PhaseDeleting
-	case !s.Live:
-		s.d.NeedsLive = true
-	default:
-		s.tearDown = true
 	}
 }
 

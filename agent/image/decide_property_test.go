@@ -74,7 +74,7 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		"cached image":          func(t *rapid.T) { w.syncImage() },
 		"cached slots":          func(t *rapid.T) { w.syncSlots() },
 		"cached storage":        func(t *rapid.T) { w.syncLists() },
-		"cached holders":        func(t *rapid.T) { w.cache.holders = w.holders },
+		"cached holders":        func(t *rapid.T) { w.syncHolders() },
 		"the ledger":            func(t *rapid.T) { w.ledger() },
 		"roll forward":          func(t *rapid.T) { w.rollForward() },
 		"ledger and DataVolume": func(t *rapid.T) { w.ledger(); w.rollForward() },
@@ -115,8 +115,9 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 			}
 		},
 		"VMs come and go": func(t *rapid.T) {
-			w.holders = named(rapid.SliceOfN(rapid.SampledFrom([]string{"ns/1", "ns/2"}), 0, 2).Draw(t, "holders")...)
+			w.come(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}), 0, 3, rapid.ID).Draw(t, "holders")...)
 		},
+		"a VM acquires": func(t *rapid.T) { w.acquire(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}).Draw(t, "holder")) },
 		"the source answers": alive(func() {
 			var refused *v1alpha1.Failure
 			if reason := rapid.SampledFrom([]v1alpha1.Reason{"", "", v1alpha1.ReasonNotFound, v1alpha1.ReasonForbidden}).Draw(t, "refused"); reason != "" {
@@ -211,7 +212,8 @@ func (w *world) comesToRest(t *rapid.T) {
 	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFound}).Draw(t, "in the end the source says")
 	snapshots := rapid.Bool().Draw(t, "in the end snapshots become ready")
 	w.blocker, w.policy = nil, w.usual
-	for range 200 {
+	looksAgain := 0
+	for range 400 {
 		before := asJSON(t, []any{w.img, w.slots, w.lists})
 		w.work(fails, snapshots)
 		if w.img == nil {
@@ -220,9 +222,11 @@ func (w *world) comesToRest(t *rapid.T) {
 			return
 		}
 		if w.last.AskSource || asJSON(t, []any{w.img, w.slots, w.lists}) != before {
+			looksAgain = 0
 			continue
 		}
-		if w.last.After == 0 {
+		// One that is held looks for its namespace for as long as it is.
+		if looksAgain++; w.last.After == 0 || (w.status().Phase == v1alpha1.PhaseTerminating && looksAgain > 100) {
 			w.checkAtRest(t)
 			return
 		}
@@ -242,9 +246,23 @@ func (w *world) checkAtRest(t require.TestingT) {
 	}
 	require.Empty(t, w.slots, "a slot that nobody needs")
 	if st.Phase == v1alpha1.PhaseSucceeded {
-		require.Len(t, w.lists.Claims, 1, "nothing is left of what is not served")
-		require.LessOrEqual(t, len(w.lists.DataVolumes), 1)
-		require.LessOrEqual(t, len(w.lists.Snapshots), 1)
-		require.Len(t, st.Revisions, 1)
+		stay, snapshots := map[int32]bool{st.Serving.Attempt: true}, map[string]bool{st.Serving.VolumeSnapshot: true}
+		for _, pin := range w.pinned() {
+			stay[pin.Attempt], snapshots[pin.VolumeSnapshot] = true, true
+		}
+		left := image.ByAttempt(w.lists)
+		require.NotNil(t, left[st.Serving.Attempt].Claim)
+		for attempt, o := range left {
+			if attempt > st.LastAttempt {
+				continue // finished in no slot after the ledger was emptied: nobody has seen it begin
+			}
+			require.True(t, stay[attempt], "attempt %d is left, neither served nor pinned", attempt)
+			for _, snap := range o.Snapshots {
+				if e := entry(*st, snap.Labels[v1alpha1.LabelRevision]); e.VolumeSnapshot != snap.Name {
+					require.True(t, snapshots[snap.Name], "VolumeSnapshot %s is left, neither served nor pinned", snap.Name)
+				}
+			}
+		}
+		require.LessOrEqual(t, len(st.Revisions), len(stay))
 	}
 }

@@ -120,9 +120,11 @@ func TestDecideFollowsTheSnapshotClass(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "a new class has its own tries")
 	w.collect()
 	w.readySnapshot()
-	d := w.reconcile()
+	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletes(d))
+	assert.Empty(t, w.last.Delete, "not before it is stored what serves")
+	w.reconcile()
+	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletes(w.last))
 	assert.EqualValues(t, 1, w.status().LastAttempt)
 }
 

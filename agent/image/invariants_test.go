@@ -55,8 +55,8 @@ func entry(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.RevisionStat
 
 // checkAgain decides on the outcome, with all else as it was.
 func checkAgain(t require.TestingT, v image.View, d image.Decision) {
-	if d.RemoveFinalizer || d.Status.Phase == v1alpha1.PhaseDeleting {
-		return // the mark calls for a View that was read after it
+	if d.RemoveFinalizer || d.Status.Phase == v1alpha1.PhaseDeleting || !sameJSON(d.Status.Serving, v.Image.Status.Serving) {
+		return // that calls for a View that was read after it
 	}
 	again := v
 	again.Image = v.Image.DeepCopy()

@@ -73,7 +73,7 @@ func MayRun(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) bool {
 // StandingOf tells how an image takes part in the queue, by its status.
 func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 	st := &img.Status
-	if st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
+	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
 		return queue.Out
 	}
 	target := Revision(img.Spec)

@@ -9,13 +9,17 @@ import (
 // sweep removes what is left of attempts that are neither running, nor served,
 // nor about to be, and forgets revisions of which nothing is left.
 //
-// It goes by numbers that only grow, so it may rest on a cache: an attempt that
-// has ended does not run again, and one that the status does not know of yet is
-// left alone.
+// It goes by numbers that only grow, so that what has failed may be removed by a
+// cache: an attempt that has ended does not run again, and one that the status
+// does not know of yet is left alone. What may once have served is removed by
+// two live looks of two sides (DESIGN, S2): the status says, stored, that it does
+// not serve, then nobody is seen live to have pinned it. Whoever pins it later
+// sees, live, that it does not serve.
 func (s *step) sweep() {
 	if s.d.NeedsLive {
 		return
 	}
+	s.retire()
 	numbers := make([]int32, 0, len(s.Attempts))
 	for n := range s.Attempts {
 		numbers = append(numbers, n)
@@ -31,8 +35,51 @@ func (s *step) sweep() {
 	})
 }
 
+// retire gives up revisions that were imported and do not serve, one by one. By
+// a write without way back: a revision that is wanted again gets another attempt,
+// for somebody may still be about to delete what was left of this one.
+func (s *step) retire() {
+	for i := range s.st.Revisions {
+		e := &s.st.Revisions[i]
+		n := e.AttemptEnded
+		if e.Revision == s.target || e.Outcome != v1alpha1.OutcomeSucceeded || e.Attempt > n || s.servesAttempt(n) || s.tearDown {
+			continue
+		}
+		pinned := len(s.pins(n)) > 0
+		o := s.Attempts[n]
+		there := o != nil && o.Claim != nil && !lost(o.Claim)
+		switch {
+		case pinned && there:
+			continue
+		case !s.Live:
+			s.d.NeedsLive = true
+			return
+		case there:
+			e.Failure = &v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "another source took its place, and no VirtualMachine is built from it", Time: s.now}
+		default:
+			// CDI makes a lost claim again and downloads into it, also one that is pinned.
+			e.Failure = &v1alpha1.Failure{Reason: v1alpha1.ReasonStorageLost, Message: "the storage of its DataVolume " + e.DataVolume + " is gone", Time: s.now}
+		}
+		e.Outcome, e.NotBefore = v1alpha1.OutcomeFailed, nil
+	}
+}
+
+// servesAttempt tells that an attempt serves, or did so by what is stored: VMs
+// may still be acquiring it.
+func (s *step) servesAttempt(n int32) bool {
+	for _, serving := range []*v1alpha1.Serving{s.st.Serving, s.Image.Status.Serving} {
+		if serving != nil && serving.Attempt == n {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *step) sweepAttempt(n int32, o *Objects) {
-	keepStorage, keepSnapshots := s.wanted(n)
+	if s.d.NeedsLive {
+		return
+	}
+	keepStorage, keepSnapshots := s.wanted(n, o)
 	keepStorage = keepStorage || s.mayBeCreated(n)
 	snapshots := 0
 	for i := range o.Snapshots {
@@ -42,6 +89,10 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 		}
 		snapshots++
 		if snap.DeletionTimestamp == nil {
+			if !s.Live {
+				s.d.NeedsLive = true // somebody may have pinned it
+				return
+			}
 			s.d.Delete = append(s.d.Delete, Target{VolumeSnapshot, snap.Name, snap.UID})
 		}
 	}
@@ -50,14 +101,28 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 	if keepStorage || snapshots > 0 {
 		return
 	}
+	var target Target
 	switch {
-	case o.DataVolume != nil:
-		if o.DataVolume.DeletionTimestamp == nil {
-			s.d.Delete = append(s.d.Delete, Target{DataVolume, o.DataVolume.Name, o.DataVolume.UID})
-		}
-	case o.Claim != nil && o.Claim.DeletionTimestamp == nil:
-		s.d.Delete = append(s.d.Delete, Target{PersistentVolumeClaim, o.Claim.Name, o.Claim.UID})
+	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
+		target = Target{DataVolume, o.DataVolume.Name, o.DataVolume.UID}
+	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
+		target = Target{PersistentVolumeClaim, o.Claim.Name, o.Claim.UID}
+	default:
+		return
 	}
+	if !s.Live && !s.hasFailed(n) {
+		s.d.NeedsLive = true
+		return
+	}
+	s.d.Delete = append(s.d.Delete, target)
+}
+
+// hasFailed tells that the status has an attempt as failed: it has never served,
+// or was retired, or lost its storage.
+func (s *step) hasFailed(n int32) bool {
+	return slices.ContainsFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool {
+		return e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeFailed
+	})
 }
 
 // mayBeCreated tells that an attempt stands in a slot that is not marked as
@@ -73,32 +138,42 @@ func (s *step) mayBeCreated(n int32) bool {
 }
 
 // wanted tells what of an attempt is to stay.
-func (s *step) wanted(n int32) (storage bool, snapshots []string) {
+func (s *step) wanted(n int32, o *Objects) (storage bool, snapshots []string) {
 	if s.tearDown {
 		return false, nil
 	}
-	if serving := s.st.Serving; serving != nil && serving.Attempt == n {
+	for _, serving := range []*v1alpha1.Serving{s.st.Serving, s.Image.Status.Serving} {
+		if serving == nil || serving.Attempt != n {
+			continue
+		}
 		e := find(s.st.Revisions, serving.Revision)
-		storage = e == nil || e.AttemptEnded < n || (e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded)
+		storage = storage || e == nil || e.AttemptEnded < n || (e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded)
 		snapshots = append(snapshots, serving.VolumeSnapshot)
 	}
-	known := n <= s.st.LastAttempt
 	for i := range s.st.Revisions {
 		e := &s.st.Revisions[i]
 		if e.Attempt == n && e.AttemptEnded < n {
 			storage = true
 		}
-		if e.Revision == s.target && e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded {
+		if e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded { // it is wanted, or not retired yet
 			storage = true
 			snapshots = append(snapshots, e.VolumeSnapshot)
 		}
 	}
+	// What is pinned stays, also of a revision that has lost its place in the list.
+	// A claim that is lost does not: CDI would make it again and download into it.
+	for _, pin := range s.pins(n) {
+		storage = storage || (o.Claim != nil && !lost(o.Claim) && !s.hasFailed(n))
+		snapshots = append(snapshots, pin.VolumeSnapshot)
+	}
+	known := n <= s.st.LastAttempt
 	return storage || !known, snapshots
 }
 
-// finish lets the image go once nothing of it is left, by a live View.
+// finish lets the image go once nothing of it is left, by a live View and by
+// what is stored.
 func (s *step) finish() {
-	if s.tearDown && len(s.Slots) == 0 && len(s.Attempts) == 0 {
+	if s.tearDown && s.Image.Status.TearDown && len(s.Slots) == 0 && len(s.Attempts) == 0 {
 		s.d.RemoveFinalizer = true
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -25,6 +26,57 @@ type state struct {
 	slots   []v1alpha1.Slot
 	lists   image.Lists
 	holders []image.Holder
+}
+
+// come has VMs be those of some names. Who stays keeps what it has pinned.
+func (w *world) come(names ...string) {
+	before := w.holders
+	w.holders = named(names...)
+	for i := range w.holders {
+		for _, h := range before {
+			if h.Name == w.holders[i].Name {
+				w.holders[i].Pin = h.Pin
+			}
+		}
+	}
+}
+
+// acquire has a VM pin what serves, where it may: it has looked live.
+func (w *world) acquire(name string) {
+	for i := range w.holders {
+		h := &w.holders[i]
+		if w.img == nil || h.Name != name || h.Pin != nil || w.status().Serving == nil || w.status().Phase == v1alpha1.PhaseDeleting {
+			continue
+		}
+		serving := w.status().Serving
+		h.Pin = &v1alpha1.PinnedImage{
+			ImageKey: image.KeyOf(w.img), Revision: serving.Revision, Attempt: serving.Attempt,
+			PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
+		}
+	}
+}
+
+func (w *world) pinned() []*v1alpha1.PinnedImage {
+	var pins []*v1alpha1.PinnedImage
+	for _, h := range w.holders {
+		if h.Pin != nil {
+			pins = append(pins, h.Pin)
+		}
+	}
+	return pins
+}
+
+// checkPinned holds what the agent deletes against what VMs are built from (S2).
+func (w *world) checkPinned(target image.Target) {
+	for _, pin := range w.pinned() {
+		require.NotEqual(w.t, pin.VolumeSnapshot, target.Name, "a pinned VolumeSnapshot is deleted")
+		if target.Name != pin.PersistentVolumeClaim {
+			continue
+		}
+		claim := w.claim(target.Name)
+		require.True(w.t, claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase == corev1.ClaimLost,
+			"%s %s is deleted, which is pinned", target.Kind, target.Name)
+	}
 }
 
 // named are holders that have pinned nothing.
@@ -96,12 +148,13 @@ func (w *world) sync() {
 	w.syncImage()
 	w.syncSlots()
 	w.syncLists()
-	w.cache.holders = w.holders
+	w.syncHolders()
 }
 
-func (w *world) syncImage() { w.cache.img = w.img.DeepCopy() }
-func (w *world) syncSlots() { w.cache.slots = append([]v1alpha1.Slot(nil), w.slots...) }
-func (w *world) syncLists() { w.cache.lists = copyLists(w.lists) }
+func (w *world) syncImage()   { w.cache.img = w.img.DeepCopy() }
+func (w *world) syncSlots()   { w.cache.slots = append([]v1alpha1.Slot(nil), w.slots...) }
+func (w *world) syncHolders() { w.cache.holders = append([]image.Holder(nil), w.holders...) }
+func (w *world) syncLists()   { w.cache.lists = copyLists(w.lists) }
 
 func copyLists(l image.Lists) image.Lists {
 	var c image.Lists
@@ -219,6 +272,7 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 		if die() {
 			return
 		}
+		w.checkPinned(target)
 		w.delete(target)
 	}
 }

@@ -1,0 +1,98 @@
+package image
+
+import (
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Holder is a VirtualMachine that needs an image.
+type Holder struct {
+	Name string // namespace/name
+	// Pin is what of this image it is built from; nil where it has pinned nothing
+	// of it.
+	Pin *v1alpha1.PinnedImage
+}
+
+// hold counts who needs the image.
+func (s *step) hold() {
+	refs := v1alpha1.References{Count: int32(len(s.Holders)), UnreferencedSince: s.st.References.UnreferencedSince}
+	const shown = 5
+	for _, holder := range s.Holders[:min(shown, len(s.Holders))] {
+		refs.Holders = append(refs.Holders, holder.Name)
+	}
+	if refs.Count > 0 {
+		refs.UnreferencedSince = nil
+	} else if refs.UnreferencedSince == nil {
+		refs.UnreferencedSince = &s.now
+	}
+	s.st.References = refs
+}
+
+// pins are what VirtualMachines are built from of an attempt.
+func (s *step) pins(attempt int32) []*v1alpha1.PinnedImage {
+	var pins []*v1alpha1.PinnedImage
+	for i := range s.Holders {
+		if pin := s.Holders[i].Pin; pin != nil && pin.UID == s.Image.UID && pin.Attempt == attempt {
+			pins = append(pins, pin)
+		}
+	}
+	return pins
+}
+
+// leave takes an image that is to be deleted through Terminating and Deleting.
+//
+// The mark is stored before the holders are listed live. Whoever acquires the
+// image reads the mark live, or is seen by that list (DESIGN, S2). That there was
+// none is stored before anything is deleted, against the resourceVersion of the
+// mark: a leader that was paused since it listed finds that another one has taken
+// the mark back for a holder that came later.
+func (s *step) leave() {
+	if s.Image.DeletionTimestamp == nil {
+		return
+	}
+	marked := s.Image.Status.Phase == v1alpha1.PhaseDeleting
+	switch {
+	case s.Image.Status.TearDown:
+		s.st.Phase = v1alpha1.PhaseDeleting
+		s.tearDown = s.Live
+		s.d.NeedsLive = !s.Live
+	case len(s.Holders) > 0 && !s.NamespaceGoing:
+		if marked && !s.Live {
+			s.d.NeedsLive = true
+		}
+		s.st.Phase = v1alpha1.PhaseTerminating
+		s.within(namespaceInterval)
+	case !marked:
+		s.st.Phase = v1alpha1.PhaseDeleting
+	case !s.Live:
+		s.d.NeedsLive = true
+	default:
+		s.st.TearDown = true
+		s.tearDown = true
+	}
+}
+
+// namespaceInterval is how often the namespace of an image is looked at that is
+// to be deleted and is held: no event tells that it goes.
+const namespaceInterval = 30 * time.Second
+
+// expire has an image deleted that nobody has held for as long as its spec says,
+// whatever its phase. What a plan wants is never deleted so.
+func (s *step) expire() {
+	after := s.Image.Spec.DeleteUnreferencedAfter
+	since := s.st.References.UnreferencedSince
+	if after == nil || since == nil || s.Image.DeletionTimestamp != nil {
+		return
+	}
+	switch left := after.Duration - s.Now.Sub(since.Time); {
+	case left > 0:
+		s.within(left)
+	case s.Planned:
+		s.within(blockerInterval)
+	case !s.Live:
+		s.d.NeedsLive = true
+	default:
+		s.d.DeleteImage = true
+	}
+}

@@ -30,7 +30,10 @@ const (
 )
 
 // server has the agent's chart installed, twice; all tests share it.
-var server client.Client
+var (
+	server       client.Client
+	serverConfig *rest.Config
+)
 
 func TestMain(m *testing.M) {
 	code, err := withServer(m.Run)
@@ -68,6 +71,7 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	var err error
+	serverConfig = cfg
 	if server, err = client.New(cfg, client.Options{Scheme: known}); err != nil {
 		return err
 	}

@@ -55,10 +55,18 @@ func (m *Member) InstallCDI(ctx context.Context) error {
 	if err := m.installKinds(ctx, Options{WithoutSnapshots: true}, binaries.CDI); err != nil {
 		return err
 	}
+	return m.deployCDI(ctx)
+}
+
+// deployCDI is what there is to do once CDI's kinds are served.
+func (m *Member) deployCDI(ctx context.Context) error {
 	if err := m.prepareCDI(ctx); err != nil {
 		return err
 	}
 	if err := m.StartCDI(); err != nil {
+		return err
+	}
+	if err := m.StartCDIWebhooks(); err != nil {
 		return err
 	}
 	return m.waitForCDI(ctx)
@@ -84,11 +92,30 @@ func (m *Member) installKinds(ctx context.Context, o Options, needed ...binaries
 
 // StartCDI starts CDI's controller where it does not run.
 func (m *Member) StartCDI() error {
+	return m.startCDI(&m.cdi, binaries.CDI, "GOMEMLIMIT=128MiB")
+}
+
+// StopCDI takes CDI's controller away; importer pods run on.
+func (m *Member) StopCDI() error { return m.stopCDI(&m.cdi) }
+
+// cdiWebhooks names the log of the webhooks, which are of CDI's program.
+const cdiWebhooks binaries.Name = "cdi-apiserver"
+
+// StartCDIWebhooks starts CDI's admission webhooks where they do not run.
+func (m *Member) StartCDIWebhooks() error {
+	return m.startCDI(&m.cdiWebhooks, cdiWebhooks, "GOMEMLIMIT=48MiB", "-webhooks")
+}
+
+// StopCDIWebhooks takes CDI's admission webhooks away: no DataVolume can be
+// created or changed then, CDI's own controller included.
+func (m *Member) StopCDIWebhooks() error { return m.stopCDI(&m.cdiWebhooks) }
+
+func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cdi != nil {
+	if *p != nil {
 		select {
-		case <-m.cdi.Done():
+		case <-(*p).Done():
 		default:
 			return nil
 		}
@@ -97,21 +124,20 @@ func (m *Member) StartCDI() error {
 	if err != nil {
 		return err
 	}
-	m.cdi, err = process.Start(process.Options{
-		Path: paths[binaries.CDI], LogFile: m.LogFile(binaries.CDI), Env: []string{"GOMEMLIMIT=128MiB"},
-		Args: []string{"-kubeconfig=" + m.ControlPlane.Kubeconfig()},
+	*p, err = process.Start(process.Options{
+		Path: paths[binaries.CDI], LogFile: m.LogFile(name), Env: []string{memory},
+		Args: append([]string{"-kubeconfig=" + m.ControlPlane.Kubeconfig()}, args...),
 	})
 	return err
 }
 
-// StopCDI takes CDI's controller away; importer pods run on.
-func (m *Member) StopCDI() error {
+func (m *Member) stopCDI(p **process.Process) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cdi == nil {
+	if *p == nil {
 		return nil
 	}
-	return m.cdi.Stop(stopTimeout)
+	return (*p).Stop(stopTimeout)
 }
 
 // waitForCDI returns when CDI can serve a DataVolume on every class: before,
@@ -119,10 +145,12 @@ func (m *Member) StopCDI() error {
 func (m *Member) waitForCDI(ctx context.Context) error {
 	missing := "its configuration"
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiTimeout, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-m.cdi.Done():
-			return false, fmt.Errorf("cdi-controller ended (%w), its log is %s", m.cdi.Wait(), m.cdi.LogFile())
-		default:
+		for _, p := range []*process.Process{m.cdi, m.cdiWebhooks} {
+			select {
+			case <-p.Done():
+				return false, fmt.Errorf("a part of CDI ended (%w), its log is %s", p.Wait(), p.LogFile())
+			default:
+			}
 		}
 		var config cdiv1.CDIConfig
 		if err := m.client.Get(ctx, client.ObjectKey{Name: "config"}, &config); err != nil || config.Status.FilesystemOverhead == nil {
@@ -135,10 +163,31 @@ func (m *Member) waitForCDI(ctx context.Context) error {
 				return false, client.IgnoreNotFound(err)
 			}
 		}
-		return true, nil
+		missing = "its admission webhooks"
+		return m.clonesAreReviewed(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for CDI to get ready, still missing %s (log %s): %w", missing, m.LogFile(binaries.CDI), err)
 	}
 	return nil
+}
+
+// clonesAreReviewed asks for a clone that is not to be: CDI's webhooks refuse
+// one whose source is not there.
+func (m *Member) clonesAreReviewed(ctx context.Context) (bool, error) {
+	probe := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cdiNamespace, Name: "probe"},
+		Spec: cdiv1.DataVolumeSpec{
+			Source:  &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "namespace-that-is-not-there", Name: "probe"}},
+			Storage: &cdiv1.StorageSpec{},
+		},
+	}
+	err := m.client.Create(ctx, probe, client.DryRunAll)
+	if apierrors.IsBadRequest(err) {
+		return true, nil
+	}
+	if err == nil || apierrors.IsInternalError(err) { // not registered yet, or not reached
+		return false, nil
+	}
+	return false, err
 }

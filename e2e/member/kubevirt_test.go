@@ -3,8 +3,10 @@
 package member_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
+	instancetypev1beta1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/e2e/member"
@@ -80,7 +83,7 @@ func machineGoes(t *testing.T, m *member.Member, key client.ObjectKey) {
 			err := m.Client().Get(t.Context(), key, kind)
 			require.True(c, apierrors.IsNotFound(err), "%T: %v, finalizers %v", kind, err, kind.GetFinalizers())
 		}
-		require.Empty(c, launchers(t, m, key))
+		require.Empty(c, launchers(c, m, key))
 	}, patience, beat)
 }
 
@@ -95,18 +98,131 @@ func launchers(t require.TestingT, m *member.Member, key client.ObjectKey) []cor
 	return of.Items
 }
 
+// TestMachinesStartStopAndGo with a root disk cloned from another namespace.
 func TestMachinesStartStopAndGo(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, lateKubeVirt())
-	create(t, dataVolume("vm-always", simulator.ClassCSI, "", nil))
-	vm := machine(namespace, "always", "vm-always", kubevirtv1.RunStrategyAlways)
-	create(t, vm)
-	key := client.ObjectKeyFromObject(vm)
-	becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
-	setStrategy(t, one, key, kubevirtv1.RunStrategyHalted)
-	becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
-	require.Empty(t, launchers(t, one, key))
-	setStrategy(t, one, key, kubevirtv1.RunStrategyRerunOnFailure)
-	becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
-	machineGoes(t, one, key)
+	space := newNamespace(t, "machines")
+	image(t, "vm-image", simulator.ClassCSI, true)
+	for name, snapshot := range map[string]bool{"of-snapshot": true, "of-claim": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := client.ObjectKey{Namespace: space, Name: name}
+			create(t, machine(space, name, name, kubevirtv1.RunStrategyAlways))
+			create(t, clone(space, name, "vm-image", simulator.ClassCSI, "2Gi", snapshot))
+			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			pods := launchers(t, one, key)
+			require.Len(t, pods, 1)
+			require.Equal(t, simulator.NodeName, pods[0].Spec.NodeName)
+			setStrategy(t, one, key, kubevirtv1.RunStrategyHalted)
+			becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
+			require.EventuallyWithT(t, func(c *assert.CollectT) { require.Empty(c, launchers(c, one, key)) }, patience, beat)
+			setStrategy(t, one, key, kubevirtv1.RunStrategyRerunOnFailure)
+			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			machineGoes(t, one, key)
+			removeLeavesNothingIn(t, space, name)
+		})
+	}
+}
+
+func TestGuestsThatEnd(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, lateKubeVirt())
+	space := newNamespace(t, "guests")
+	for strategy, again := range map[kubevirtv1.VirtualMachineRunStrategy]struct{ afterPowerOff, afterCrash bool }{
+		kubevirtv1.RunStrategyAlways:         {true, true},
+		kubevirtv1.RunStrategyRerunOnFailure: {false, true},
+		kubevirtv1.RunStrategyManual:         {false, false},
+	} {
+		for what, c := range map[string]struct {
+			end   func(context.Context, client.ObjectKey) error
+			again bool
+		}{
+			"power-off": {one.VirtHandler().PowerOff, again.afterPowerOff},
+			"crash":     {one.VirtHandler().Crash, again.afterCrash},
+		} {
+			name := strings.ToLower(string(strategy)) + "-" + what
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				key := client.ObjectKey{Namespace: space, Name: name}
+				disk := dataVolume(name, simulator.ClassCSI, "", nil)
+				disk.Namespace = space
+				create(t, disk)
+				create(t, machine(space, name, name, strategy))
+				if strategy == kubevirtv1.RunStrategyManual {
+					becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
+					request(t, one, key, kubevirtv1.StartRequest)
+				}
+				becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+				var first kubevirtv1.VirtualMachineInstance
+				require.NoError(t, one.Client().Get(t.Context(), key, &first))
+				require.NoError(t, c.end(t.Context(), key))
+				if !c.again {
+					becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
+				}
+				require.EventuallyWithT(t, func(check *assert.CollectT) {
+					var next kubevirtv1.VirtualMachineInstance
+					err := one.Client().Get(t.Context(), key, &next)
+					if c.again {
+						require.NoError(check, err)
+						require.NotEqual(check, first.UID, next.UID)
+						require.Equal(check, kubevirtv1.Running, next.Status.Phase)
+					}
+				}, patience, beat)
+				machineGoes(t, one, key)
+			})
+		}
+	}
+}
+
+// request does what virt-api's start and stop do with machines whose run
+// strategy says neither.
+func request(t *testing.T, m *member.Member, key client.ObjectKey, action kubevirtv1.StateChangeRequestAction) {
+	t.Helper()
+	vm := &kubevirtv1.VirtualMachine{}
+	require.NoError(t, m.Client().Get(t.Context(), key, vm))
+	old := vm.DeepCopy()
+	vm.Status.StateChangeRequests = []kubevirtv1.VirtualMachineStateChangeRequest{{Action: action}}
+	require.NoError(t, m.Client().Status().Patch(t.Context(), vm, client.MergeFrom(old)))
+}
+
+func TestInstancetypeAndPreference(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, lateKubeVirt())
+	space := newNamespace(t, "instancetypes")
+	size := instancetypev1beta1.VirtualMachineInstancetypeSpec{
+		CPU: instancetypev1beta1.CPUInstancetype{Guest: 3}, Memory: instancetypev1beta1.MemoryInstancetype{Guest: resource.MustParse("96Mi")},
+	}
+	taste := instancetypev1beta1.VirtualMachinePreferenceSpec{
+		Devices: &instancetypev1beta1.DevicePreferences{PreferredDiskBus: kubevirtv1.DiskBusSATA},
+	}
+	create(t, &instancetypev1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "three"}, Spec: size})
+	create(t, &instancetypev1beta1.VirtualMachineClusterPreference{ObjectMeta: metav1.ObjectMeta{Name: "sata"}, Spec: taste})
+	create(t, &instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "three"}, Spec: size})
+	create(t, &instancetypev1beta1.VirtualMachinePreference{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "sata"}, Spec: taste})
+	for name, kinds := range map[string][2]string{
+		"of-cluster":   {"VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference"},
+		"of-namespace": {"VirtualMachineInstancetype", "VirtualMachinePreference"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk := dataVolume(name, simulator.ClassCSI, "", nil)
+			disk.Namespace = space
+			create(t, disk)
+			vm := machine(space, name, name, kubevirtv1.RunStrategyAlways)
+			vm.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "three", Kind: kinds[0]}
+			vm.Spec.Preference = &kubevirtv1.PreferenceMatcher{Name: "sata", Kind: kinds[1]}
+			vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}
+			vm.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = kubevirtv1.DiskDevice{}
+			create(t, vm)
+			key := client.ObjectKeyFromObject(vm)
+			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			var vmi kubevirtv1.VirtualMachineInstance
+			require.NoError(t, one.Client().Get(t.Context(), key, &vmi))
+			require.EqualValues(t, 3, vmi.Spec.Domain.CPU.Sockets*vmi.Spec.Domain.CPU.Cores*vmi.Spec.Domain.CPU.Threads)
+			require.Equal(t, "96Mi", vmi.Spec.Domain.Memory.Guest.String())
+			require.NotNil(t, vmi.Spec.Domain.Devices.Disks[0].Disk)
+			require.Equal(t, kubevirtv1.DiskBusSATA, vmi.Spec.Domain.Devices.Disks[0].Disk.Bus)
+		})
+	}
 }

@@ -69,6 +69,7 @@ type Member struct {
 
 	mu              sync.Mutex
 	cdi, snapshots  *process.Process
+	cdiWebhooks     *process.Process
 	kubevirt        *process.Process
 	handler         *simulator.VirtHandler
 	stopped         bool
@@ -174,13 +175,7 @@ func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
 	if m.options.WithoutCDI {
 		return nil
 	}
-	if err := m.prepareCDI(ctx); err != nil {
-		return err
-	}
-	if err := m.StartCDI(); err != nil {
-		return err
-	}
-	return m.waitForCDI(ctx)
+	return m.deployCDI(ctx)
 }
 
 // StartAll runs members beside each other; when one fails to start, the others
@@ -230,7 +225,7 @@ func (m *Member) Stop() error {
 	m.stopped = true
 	m.cancelInterrupt()
 	errs := []error{m.stopKubeVirt()}
-	for _, p := range []*process.Process{m.cdi, m.snapshots} {
+	for _, p := range []*process.Process{m.cdi, m.cdiWebhooks, m.snapshots} {
 		if p != nil {
 			errs = append(errs, p.Stop(stopTimeout))
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/e2e/member"
@@ -39,6 +41,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
 	started := time.Now()
 	var err error
 	one, err = member.Start(contextOfAll, member.Options{Name: "one", LogDir: os.Getenv("OT_FLEET_TEST_LOGS")})
@@ -124,6 +127,11 @@ func TestImportsSucceed(t *testing.T) {
 }
 
 func removeLeavesNothing(t *testing.T, name string) {
+	t.Helper()
+	removeLeavesNothingIn(t, namespace, name)
+}
+
+func removeLeavesNothingIn(t *testing.T, namespace, name string) {
 	t.Helper()
 	ctx, c := t.Context(), one.Client()
 	var claim corev1.PersistentVolumeClaim
@@ -253,12 +261,15 @@ func TestSnapshots(t *testing.T) {
 		require.NoError(t, one.Client().Delete(t.Context(), &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		var snapshots snapshotv1.VolumeSnapshotList
-		require.NoError(c, one.Client().List(t.Context(), &snapshots))
-		require.Empty(c, snapshots.Items)
 		var contents snapshotv1.VolumeSnapshotContentList
 		require.NoError(c, one.Client().List(t.Context(), &contents))
-		require.Empty(c, contents.Items)
+		for _, name := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
+			err := one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &snapshotv1.VolumeSnapshot{})
+			require.True(c, apierrors.IsNotFound(err), "snapshot %s: %v", name, err)
+			for _, content := range contents.Items {
+				require.NotEqual(c, name, content.Spec.VolumeSnapshotRef.Name)
+			}
+		}
 	}, patience, beat)
 }
 

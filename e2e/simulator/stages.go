@@ -145,6 +145,38 @@ spec:
         phase: Running
         startTime: {{ $now | Quote }}
 <<- template "stage" >>
+metadata: {name: clone-succeed}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
+    - {key: '.metadata.labels["cdi.kubevirt.io"]', operator: In, values: [cdi-populator-prep, cdi-clone-source]}
+    - {key: '.status.phase', operator: In, values: [Running]}
+  delay: {durationMilliseconds: 300}
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        {{ $now := Now }}
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: false
+          started: false
+          restartCount: {{ .restartCount }}
+          state:
+            terminated: {exitCode: 0, reason: Completed, startedAt: {{ .state.running.startedAt | Quote }}, finishedAt: {{ $now | Quote }}}
+        {{ end }}
+        conditions:
+        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        phase: Succeeded
+<<- template "stage" >>
 metadata: {name: importer-succeed}
 spec:
   resourceRef: {apiGroup: v1, kind: Pod}

@@ -77,6 +77,9 @@ func StartStorage(ctx context.Context, c client.Client, o Options) (*Storage, er
 	if err := (&provisioner{client: mgr.GetClient(), live: mgr.GetAPIReader()}).setUp(mgr, o.Snapshots); err != nil {
 		return nil, fmt.Errorf("setting up the simulated provisioner of %s: %w", o.Name, err)
 	}
+	if err := (&clones{client: mgr.GetClient()}).setUp(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the simulated clones of %s: %w", o.Name, err)
+	}
 	if o.Snapshots {
 		if err := (&snapshotter{client: mgr.GetClient()}).setUp(mgr); err != nil {
 			return nil, fmt.Errorf("setting up the simulated snapshotter of %s: %w", o.Name, err)

@@ -222,7 +222,7 @@ func (h *VirtHandler) serve(ctx context.Context, vmi *kubevirtv1.VirtualMachineI
 		}
 		return nil
 	case launcher && vmi != nil && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
-		return h.exit(ctx, pod)
+		return completePod(ctx, h.client, pod, "")
 	case h.node && pod.Spec.NodeName == "":
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
 		if err := h.client.SubResource("binding").Create(ctx, pod, binding); err != nil && !apierrors.IsConflict(err) {

@@ -64,22 +64,6 @@ func appended(path string, length int, value any) operation {
 	return operation{"add", path + "/-", value}
 }
 
-// exit is what the kubelet says of a virt-launcher that has ended with its guest.
-func (h *VirtHandler) exit(ctx context.Context, pod *corev1.Pod) error {
-	old := pod.DeepCopy()
-	pod.Status.Phase = corev1.PodSucceeded
-	for i := range pod.Status.ContainerStatuses {
-		s := &pod.Status.ContainerStatuses[i]
-		s.Ready = false
-		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: metav1.Now()}}
-	}
-	ready(pod, corev1.ConditionFalse)
-	if err := h.client.Status().Patch(ctx, pod, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reporting pod %s/%s as ended: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
-}
-
 // run is what the kubelet says of a pod that runs.
 func (h *VirtHandler) run(ctx context.Context, pod *corev1.Pod) error {
 	old, now := pod.DeepCopy(), metav1.Now()
@@ -91,23 +75,11 @@ func (h *VirtHandler) run(ctx context.Context, pod *corev1.Pod) error {
 			Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 		})
 	}
-	ready(pod, corev1.ConditionTrue)
+	setReady(pod, corev1.ConditionTrue)
 	if err := h.client.Status().Patch(ctx, pod, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reporting pod %s/%s as running: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
-}
-
-func ready(pod *corev1.Pod, status corev1.ConditionStatus) {
-	kept := pod.Status.Conditions[:0]
-	for _, c := range pod.Status.Conditions {
-		if c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
-			kept = append(kept, c)
-		}
-	}
-	pod.Status.Conditions = append(kept,
-		corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()},
-		corev1.PodCondition{Type: corev1.ContainersReady, Status: status, LastTransitionTime: metav1.Now()})
 }
 
 // equip gives the node the devices that virt-handler's device plugins report.

@@ -4,14 +4,15 @@
 // election and no key file below /var/run. Any number of instances can run on
 // one machine as an ordinary user, one for each control plane.
 //
+// With -webhooks it is CDI's cdi-apiserver instead, as far as admission goes:
+// see serveWebhooks.
+//
 // With -print-crds it writes CDI's CustomResourceDefinitions to standard output
 // instead, so that their Go packages stay out of the project's own module.
 package main
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
 	"flag"
 	"fmt"
 	"os"
@@ -68,13 +69,14 @@ const (
 
 func main() {
 	printCRDs := flag.Bool("print-crds", false, "write CDI's CustomResourceDefinitions to standard output and exit")
+	admission := flag.Bool("webhooks", false, "serve CDI's admission webhooks instead of its controllers")
 	klog.InitFlags(nil)
 	flag.Parse()
 	if *printCRDs {
 		writeCRDs()
 		return
 	}
-	if err := run(signals.SetupSignalHandler(), flag.Lookup("v").Value.String()); err != nil {
+	if err := run(signals.SetupSignalHandler(), flag.Lookup("v").Value.String(), *admission); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -91,22 +93,25 @@ func writeCRDs() {
 	}
 }
 
-func run(ctx context.Context, verbosity string) error {
+func run(ctx context.Context, verbosity string, admission bool) error {
 	level, err := strconv.Atoi(verbosity)
 	if err != nil {
 		return fmt.Errorf("reading flag -v %q as a number: %w", verbosity, err)
 	}
 	logf.SetLogger(zap.New(zap.Level(zapcore.Level(-level)), zap.UseDevMode(level > 1)))
+	restConfig, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("loading the kubeconfig (pass -kubeconfig): %w", err)
+	}
+	if admission {
+		return serveWebhooks(ctx, restConfig)
+	}
 	if err := metrics.SetupMetrics(); err != nil {
 		return fmt.Errorf("registering CDI's metrics: %w", err)
 	}
 	scheme, err := newScheme()
 	if err != nil {
 		return err
-	}
-	restConfig, err := config.GetConfig()
-	if err != nil {
-		return fmt.Errorf("loading the kubeconfig (pass -kubeconfig): %w", err)
 	}
 	mgr, err := manager.New(restConfig, manager.Options{
 		Scheme:  scheme,
@@ -150,9 +155,9 @@ func cacheOptions(namespace string) cache.Options {
 // addControllers keeps the order of CDI's cmd/cdi-controller: the indexes have
 // to exist before the controllers that look things up through them.
 func addControllers(ctx context.Context, mgr manager.Manager, verbosity string) error {
-	token, err := rsa.GenerateKey(rand.Reader, 2048)
+	token, err := tokenKey(mgr.GetConfig())
 	if err != nil {
-		return fmt.Errorf("generating the clone token key: %w", err)
+		return err
 	}
 	public := &token.PublicKey
 	serverCerts, serverBundle, err := authority("cdi-uploadserver-signer")

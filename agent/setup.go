@@ -112,6 +112,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
 	}
+	images.Planned = plans.Wants
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID, PlanResults: reported(results),

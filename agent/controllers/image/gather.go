@@ -40,7 +40,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	if v.Attempts, err = r.objects(ctx, r.Client, img, client.MatchingFields{image.UIDIndex: string(img.UID)}); err != nil {
 		return v, err
 	}
-	if v.Holders, err = r.holders(ctx, img, false); err != nil {
+	if err = r.wanted(ctx, &v); err != nil {
 		return v, err
 	}
 	v.Blocker, err = r.blocker(ctx, img)
@@ -58,7 +58,8 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	if err != nil {
 		return v, fmt.Errorf("reading VMDiskImage %s/%s: %w", v.Image.Namespace, v.Image.Name, err)
 	}
-	if v.Holders, err = r.holders(ctx, v.Image, true); err != nil {
+	v.Live = true
+	if err = r.wanted(ctx, &v); err != nil {
 		return v, err
 	}
 	if v.Attempts, err = r.objects(ctx, r.Live, v.Image, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
@@ -68,8 +69,34 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	if v.Slots, err = r.slots(ctx, r.Live, v.Image); err != nil {
 		return v, err
 	}
-	v.Live = true
 	return v, nil
+}
+
+// wanted looks who wants an image to be there.
+func (r *Reconciler) wanted(ctx context.Context, v *image.View) (err error) {
+	img := v.Image
+	if v.Holders, err = r.holders(ctx, img, v.Live); err != nil {
+		return err
+	}
+	v.NamespaceGoing, v.Planned = false, false
+	held := len(v.Holders) > 0
+	switch {
+	case img.DeletionTimestamp != nil && held:
+		v.NamespaceGoing, err = r.namespaceGoing(ctx, img)
+	case img.DeletionTimestamp == nil && !held && img.Spec.DeleteUnreferencedAfter != nil && r.Planned != nil:
+		v.Planned, err = r.Planned(ctx, client.ObjectKeyFromObject(img), v.Live)
+	}
+	return err
+}
+
+// namespaceGoing tells, live, whether the namespace of an image is being deleted.
+func (r *Reconciler) namespaceGoing(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
+	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: img.Namespace}, ns)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the namespace of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
+	}
+	return err != nil || ns.DeletionTimestamp != nil, nil
 }
 
 func (r *Reconciler) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {

@@ -30,12 +30,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages/status,verbs=update
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps;namespaces,verbs=get
 
 // Holders lists who needs an image: by its name, or by a pin of it. With live, it
 // reads past every cache.
@@ -159,6 +159,22 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 			return err
 		}
 	}
+	if d.DeleteImage {
+		return r.deleteUnreferenced(ctx, img)
+	}
+	return nil
+}
+
+// deleteUnreferenced deletes an image as it was decided on: a machine that came
+// to name it since finds it Terminating, and keeps it.
+func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage) error {
+	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("deleting VMDiskImage %s/%s, which nothing references: %w", img.Namespace, img.Name, err))
+	}
+	r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Unreferenced", "Delete",
+		"deleted: no VirtualMachine has referenced it since %s, for longer than spec.deleteUnreferencedAfter, %s",
+		img.Status.References.UnreferencedSince.UTC().Format(time.RFC3339), img.Spec.DeleteUnreferencedAfter.Duration)
 	return nil
 }
 

@@ -1,5 +1,6 @@
-// Command ot-agent syncs the disk images of one cluster: a queue of CDI imports
-// under the concurrency that the policy ConfigMap allows.
+// Command ot-agent syncs the disk images of one cluster, a queue of CDI imports
+// under the concurrency that the policy ConfigMap allows, and runs the
+// VirtualMachines that are cloned from them.
 package main
 
 import (
@@ -78,7 +79,6 @@ func run(o options) error {
 	cfg.QPS, cfg.Burst = float32(o.qps), int(2*o.qps)
 
 	ctx := ctrl.SetupSignalHandler()
-	// Nothing holds images until there are VirtualMachines.
 	mgr, err := setup(ctx, cfg, o, nil)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)

@@ -27,12 +27,14 @@ import (
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
 	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
+	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -41,7 +43,7 @@ import (
 const requestTimeout = 30 * time.Second
 
 // setup makes the manager with everything the agent consists of. holders tells
-// who needs an image; nil where nothing can.
+// who needs an image; nil stands for the VirtualMachines.
 func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.Holders) (ctrl.Manager, error) {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
@@ -76,9 +78,21 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		return nil, err
 	}
 
-	mailbox, err := newMailbox(cfg, mgr, o.namespace)
+	mailbox, err := newCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.namespace: {}}})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of the mailbox: %w", err)
+	}
+	made, err := newCache(cfg, mgr, cache.Options{DefaultLabelSelector: has(v1alpha1.LabelMachineUID)})
+	if err != nil {
+		return nil, fmt.Errorf("the cache of what is made for machines: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.ImageIndex, func(o client.Object) []string {
+		return vm.Images(o.(*v1alpha1.VirtualMachine))
+	}); err != nil {
+		return nil, fmt.Errorf("indexing machines by their images: %w", err)
+	}
+	if holders == nil {
+		holders = machines{cached: mgr.GetClient(), live: mgr.GetAPIReader()}.holders
 	}
 	cluster := identity.New(mgr.GetAPIReader())
 	results := &plan.Results{}
@@ -122,6 +136,13 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		return nil, fmt.Errorf("the report's controller: %w", err)
 	}
 	results.OnChange(reports.Poke)
+	vms := &vmcontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Made: made, Events: mgr.GetEventRecorder("ot-agent"),
+		Kinds: served, Metrics: metrics.NewMachines(ctrlmetrics.Registry), Cluster: cluster.UID,
+	}
+	if err := vms.Setup(ctx, mgr, made); err != nil {
+		return nil, fmt.Errorf("the machines' controller: %w", err)
+	}
 	return mgr, mgr.Add(served)
 }
 
@@ -140,24 +161,22 @@ func reported(results *plan.Results) func() map[types.NamespacedName]v1alpha1.Pl
 	}
 }
 
-// mailboxCache holds what hub and agent meet in. It is a cache of its own: its
-// kinds may come to be served later, and the agent may read them in its own
-// namespace only.
-type mailboxCache struct{ cache.Cache }
+// sideCache is a cache beside the manager's own: one of the mailbox, whose kinds
+// may come to be served later and may be read in the agent's namespace only, and
+// one of what carries a machine's UID in place of an image's.
+type sideCache struct{ cache.Cache }
 
 // GetCache has the manager start it before any controller.
-func (m mailboxCache) GetCache() cache.Cache { return m.Cache }
+func (c sideCache) GetCache() cache.Cache { return c.Cache }
 
-func newMailbox(cfg *rest.Config, mgr ctrl.Manager, namespace string) (cache.Cache, error) {
-	c, err := cache.New(cfg, cache.Options{
-		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultNamespaces: map[string]cache.Config{namespace: {}},
-		DefaultTransform:  cache.TransformStripManagedFields(),
-	})
+func newCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
+	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
+	options.DefaultTransform = cache.TransformStripManagedFields()
+	c, err := cache.New(cfg, options)
 	if err != nil {
 		return nil, err
 	}
-	return c, mgr.Add(mailboxCache{c})
+	return c, mgr.Add(sideCache{c})
 }
 
 func newScheme() *runtime.Scheme {
@@ -174,18 +193,15 @@ func newScheme() *runtime.Scheme {
 // Kubernetes make, only what carries an image's UID. That is the default, not an
 // option of each kind: an option is refused for a kind that is not served.
 func cacheOptions(o options) cache.Options {
-	ours := labels.NewSelector()
-	if has, err := labels.NewRequirement(v1alpha1.LabelImageUID, selection.Exists, nil); err == nil {
-		ours = ours.Add(*has)
-	}
 	return cache.Options{
 		DefaultTransform:     cache.TransformStripManagedFields(),
-		DefaultLabelSelector: ours,
+		DefaultLabelSelector: has(v1alpha1.LabelImageUID),
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.VMDiskImage{}:   {Label: labels.Everything()},
-			&v1alpha1.SyncLedger{}:    {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
-			&storagev1.StorageClass{}: {Label: labels.Everything()},
-			&corev1.Pod{}:             {Transform: dropPodSpec},
+			&v1alpha1.VMDiskImage{}:    {Label: labels.Everything()},
+			&v1alpha1.VirtualMachine{}: {Label: labels.Everything()},
+			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
+			&storagev1.StorageClass{}:  {Label: labels.Everything()},
+			&corev1.Pod{}:              {Transform: dropPodSpec},
 			&corev1.ConfigMap{}: {
 				Label:      labels.Everything(),
 				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
@@ -193,6 +209,15 @@ func cacheOptions(o options) cache.Options {
 			},
 		},
 	}
+}
+
+// has selects what carries a label.
+func has(label string) labels.Selector {
+	r, err := labels.NewRequirement(label, selection.Exists, nil)
+	if err != nil {
+		panic(err) // a label of ours that is none
+	}
+	return labels.NewSelector().Add(*r)
 }
 
 func dropPodSpec(obj any) (any, error) {

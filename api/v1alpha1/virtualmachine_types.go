@@ -330,6 +330,9 @@ type PinnedImage struct {
 	// volumeSnapshot, where the image has one, is what is cloned.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
+	// restoreSize is the least size of a clone.
+	// +optional
+	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 	// acquiredAt is when the image was seen, read live after the pin had been
 	// stored, to serve what is pinned. Nothing is cloned before.
 	// +optional

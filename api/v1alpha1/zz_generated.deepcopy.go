@@ -583,6 +583,11 @@ func (in *PageRef) DeepCopy() *PageRef {
 func (in *PinnedImage) DeepCopyInto(out *PinnedImage) {
 	*out = *in
 	out.ImageKey = in.ImageKey
+	if in.RestoreSize != nil {
+		in, out := &in.RestoreSize, &out.RestoreSize
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.AcquiredAt != nil {
 		in, out := &in.AcquiredAt, &out.AcquiredAt
 		*out = (*in).DeepCopy()

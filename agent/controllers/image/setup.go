@@ -37,6 +37,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Named("image").
 		Watches(&v1alpha1.VMDiskImage{}, r.handler()).
 		Watches(&v1alpha1.SyncLedger{}, ledgerHandler()).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(heldBy)).
 		Watches(&corev1.PersistentVolumeClaim{}, child).
 		Watches(&corev1.Pod{}, child).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.skipped)).
@@ -76,6 +77,17 @@ func uidOf(o client.Object) []string {
 		return []string{uid}
 	}
 	return nil
+}
+
+// heldBy are the images that a machine holds. Of a change both what it held and
+// what it holds is asked for.
+func heldBy(_ context.Context, o client.Object) []reconcile.Request {
+	machine := o.(*v1alpha1.VirtualMachine)
+	held := []reconcile.Request{{NamespacedName: machine.ImageName()}}
+	if p := machine.Status.Pinned; p != nil && (p.Namespace != machine.ImageName().Namespace || p.Name != machine.ImageName().Name) {
+		held = append(held, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}})
+	}
+	return held
 }
 
 // ofChild finds the image of a child by its UID.

@@ -1,0 +1,169 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// gather collects what a decision rests on, from the cache but for Secrets.
+func (r *Reconciler) gather(ctx context.Context, obj *v1alpha1.VirtualMachine) (vm.View, error) {
+	v := vm.View{
+		Now: time.Now(), VM: obj,
+		CDI: r.Kinds.Serves(image.DataVolumeKind), KubeVirt: r.Kinds.Serves(machine.Kind),
+	}
+	var err error
+	if v.Image, v.Pinned, err = r.images(ctx, r.Client, obj); err != nil {
+		return v, err
+	}
+	disk := types.NamespacedName{Namespace: obj.Namespace, Name: machine.RootDiskName(obj)}
+	if v.RootClaim, err = get(ctx, r.Made, disk, &corev1.PersistentVolumeClaim{}); err != nil {
+		return v, err
+	}
+	if v.CDI {
+		if v.RootDisk, err = get(ctx, r.Made, disk, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
+	if v.KubeVirt {
+		there := &unstructured.Unstructured{}
+		there.SetGroupVersionKind(machine.Kind)
+		if v.Machine, err = get(ctx, r.Made, client.ObjectKeyFromObject(obj), there); err != nil {
+			return v, err
+		}
+	}
+	if v.Secret, err = get(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
+		return v, err
+	}
+	if v.Inputs.Cluster, err = r.Cluster(ctx); err != nil {
+		return v, err
+	}
+	v.Inputs, v.Missing, err = r.inputs(ctx, obj, v.Inputs)
+	return v, err
+}
+
+// gatherLive reads again, past the cache, what cannot be taken back rests on:
+// that the machine still is as decided on, then its images.
+func (r *Reconciler) gatherLive(ctx context.Context, v vm.View) (vm.View, error) {
+	now := &v1alpha1.VirtualMachine{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), now)
+	if apierrors.IsNotFound(err) || (err == nil && now.ResourceVersion != v.VM.ResourceVersion) {
+		return v, errChanged
+	}
+	if err != nil {
+		return v, fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
+	}
+	if v.Image, v.Pinned, err = r.images(ctx, r.Live, v.VM); err != nil {
+		return v, err
+	}
+	if v.SourceThere, err = r.sourceThere(ctx, v.VM.Status.Pinned); err != nil {
+		return v, err
+	}
+	v.Live = true
+	return v, nil
+}
+
+// images returns the image that a machine names and the one that it has pinned;
+// nil for what is not there.
+func (r *Reconciler) images(ctx context.Context, from client.Reader, obj *v1alpha1.VirtualMachine) (named, pinned *v1alpha1.VMDiskImage, err error) {
+	if named, err = get(ctx, from, obj.ImageName(), &v1alpha1.VMDiskImage{}); err != nil {
+		return nil, nil, err
+	}
+	p := obj.Status.Pinned
+	if p == nil {
+		return named, nil, nil
+	}
+	pinned = named
+	if key := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); key != obj.ImageName() {
+		if pinned, err = get(ctx, from, key, &v1alpha1.VMDiskImage{}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if pinned != nil && pinned.UID != p.UID {
+		pinned = nil
+	}
+	return named, pinned, nil
+}
+
+// sourceThere tells whether what is pinned can be cloned.
+func (r *Reconciler) sourceThere(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
+	if p == nil {
+		return false, nil
+	}
+	if p.VolumeSnapshot != "" {
+		snap, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+		return snap != nil && image.SnapshotReady(snap), err
+	}
+	claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	return claim != nil && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+}
+
+// inputs reads what the guest is told from Secrets.
+func (r *Reconciler) inputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in guest.Inputs) (guest.Inputs, string, error) {
+	in.Passwords = map[string]string{}
+	for i := range obj.Spec.Users {
+		u := &obj.Spec.Users[i]
+		if u.PasswordSecretRef == nil {
+			continue
+		}
+		value, missing, err := r.secret(ctx, obj.Namespace, *u.PasswordSecretRef)
+		if missing != "" || err != nil {
+			return in, missing, err
+		}
+		in.Passwords[u.Name] = string(value)
+	}
+	if c := obj.Spec.CloudInit; c != nil && c.UserDataSecretRef != nil {
+		value, missing, err := r.secret(ctx, obj.Namespace, *c.UserDataSecretRef)
+		if missing != "" || err != nil {
+			return in, missing, err
+		}
+		in.UserData = value
+	}
+	return in, "", nil
+}
+
+func (r *Reconciler) secret(ctx context.Context, namespace string, ref v1alpha1.SecretKey) (value []byte, missing string, err error) {
+	secret, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &corev1.Secret{})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case secret == nil:
+		return nil, fmt.Sprintf("Secret %s/%s does not exist: create it, or correct the spec", namespace, ref.Name), nil
+	}
+	value, there := secret.Data[ref.Key]
+	if !there {
+		return nil, fmt.Sprintf("Secret %s/%s has no key %s: add it, or correct the spec", namespace, ref.Name, ref.Key), nil
+	}
+	return value, "", nil
+}
+
+// get reads one object; nil where it does not exist or its kind is not served.
+func get[T interface {
+	comparable
+	client.Object
+}](ctx context.Context, from client.Reader, key types.NamespacedName, obj T) (T, error) {
+	var none T
+	err := from.Get(ctx, key, obj)
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T %s: %w", obj, key, err)
+	}
+	return obj, nil
+}

@@ -1,0 +1,185 @@
+// Package vm carries out what package agent/vm decides for each VirtualMachine.
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=virtualmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=virtualmachines/status,verbs=update
+// +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
+
+// owner is the field manager of what the agent applies.
+const owner = client.FieldOwner("ot-agent")
+
+// Reconciler looks after VirtualMachines.
+type Reconciler struct {
+	client.Client
+	// Live reads from the API server, past the cache.
+	Live client.Reader
+	// Made holds what carries a machine's UID: root disks with their claims, and
+	// KubeVirt's VirtualMachines.
+	Made    client.Reader
+	Events  events.EventRecorder
+	Kinds   *kinds.Served
+	Metrics *metrics.Machines
+	// Cluster is the UID of the cluster.
+	Cluster func(context.Context) (types.UID, error)
+
+	again chan event.GenericEvent
+}
+
+// errChanged: the machine is not any more as the cache showed it. The event of
+// that change brings it back.
+var errChanged = errors.New("the machine has changed meanwhile")
+
+// changedDelay is the wait after a write that met another one, should the event
+// of that one have come before.
+const changedDelay = 50 * time.Millisecond
+
+// steps is how often a machine is decided on in one visit: what is pinned is
+// stored first, and looked at again.
+const steps = 4
+
+// Reconcile takes one machine further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.Kinds.Known() {
+		return ctrl.Result{RequeueAfter: changedDelay}, nil
+	}
+	obj := &v1alpha1.VirtualMachine{}
+	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
+		r.Metrics.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if obj.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil // what was made for it is owned by it, and goes with it
+	}
+	var d vm.Decision
+	for range steps {
+		var err error
+		if d, err = r.decide(ctx, obj); err == nil {
+			err = r.apply(ctx, obj, &d)
+		}
+		if errors.Is(err, errChanged) || apierrors.IsConflict(err) {
+			return ctrl.Result{RequeueAfter: changedDelay}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if !d.StoreFirst {
+			return ctrl.Result{RequeueAfter: d.After}, nil
+		}
+	}
+	return ctrl.Result{RequeueAfter: changedDelay}, nil
+}
+
+func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine) (vm.Decision, error) {
+	view, err := r.gather(ctx, obj)
+	if err != nil {
+		return vm.Decision{}, err
+	}
+	d := vm.Decide(view)
+	if !d.NeedsLive {
+		return d, nil
+	}
+	if view, err = r.gatherLive(ctx, view); err != nil {
+		return vm.Decision{}, err
+	}
+	return vm.Decide(view), nil
+}
+
+// apply carries out a decision, and stores the status last, but for a pin: that
+// is stored first and alone.
+func (r *Reconciler) apply(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+	if !d.StoreFirst {
+		what, err := r.make(ctx, obj, d)
+		reason, refused := refusal(what, err)
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && what != partImage:
+			return nil // the machine is going too
+		case refused:
+			d.Refused(obj.Generation, time.Now(), reason, string(what), err)
+		case err != nil:
+			return fmt.Errorf("making %s of VirtualMachine %s/%s: %w", what, obj.Namespace, obj.Name, err)
+		}
+	}
+	before := obj.Status.DeepCopy()
+	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
+		r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
+		return nil
+	}
+	obj.Status = d.Status
+	if err := r.Status().Update(ctx, obj); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("storing status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err))
+	}
+	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
+	r.tell(obj, before)
+	return nil
+}
+
+// refusal tells errors that come again until a person, or another object,
+// changes something.
+func refusal(what part, err error) (v1alpha1.Reason, bool) {
+	var taken *takenError
+	switch {
+	case err == nil:
+		return "", false
+	case errors.As(err, &taken):
+		return v1alpha1.ReasonNameTaken, true
+	case what == partImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
+		return v1alpha1.ReasonImageNamespaceMissing, true
+	case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err):
+		return "", false
+	}
+	switch what {
+	case partImage:
+		return v1alpha1.ReasonImageRefused, true
+	case partRootDisk:
+		return v1alpha1.ReasonRootDiskRefused, true
+	default:
+		return v1alpha1.ReasonMachineRefused, true
+	}
+}
+
+// tell reports what a stored status says for the first time.
+func (r *Reconciler) tell(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
+	st := &obj.Status
+	if before.Phase != st.Phase || (before.Reason != st.Reason && st.Phase == v1alpha1.MachineFailed) {
+		kind := corev1.EventTypeNormal
+		if st.Phase == v1alpha1.MachineFailed {
+			kind = corev1.EventTypeWarning
+		}
+		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s: %s", st.Phase, st.Message)
+	}
+	for _, t := range []string{
+		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
+	} {
+		if c := vm.Newly(before.Conditions, st.Conditions, t); c != nil {
+			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", c.Message)
+		}
+	}
+}

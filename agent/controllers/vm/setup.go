@@ -1,0 +1,108 @@
+package vm
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// workers look after machines at a time.
+const workers = 8
+
+// uidIndex is the field index of VirtualMachines by their UID.
+const uidIndex = "uid"
+
+// Setup adds the controller to a manager. made is the cache behind r.Made.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cache) error {
+	r.again = make(chan event.GenericEvent, 1024)
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, uidIndex, func(o client.Object) []string {
+		return []string{string(o.GetUID())}
+	}); err != nil {
+		return err
+	}
+	ofMade := handler.EnqueueRequestsFromMapFunc(r.ofMade)
+	c, err := ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachine").
+		For(&v1alpha1.VirtualMachine{}).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage)).
+		WatchesRawSource(source.Kind(made, client.Object(&corev1.PersistentVolumeClaim{}), ofMade)).
+		WatchesRawSource(source.Channel(r.again, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Build(r)
+	if err != nil {
+		return err
+	}
+	watch := func(obj client.Object) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := c.Watch(source.Kind(made, obj, ofMade)); err != nil {
+				return err
+			}
+			return r.refreshAll(ctx)
+		}
+	}
+	theirs := &unstructured.Unstructured{}
+	theirs.SetGroupVersionKind(machine.Kind)
+	r.Kinds.WhenServed(image.DataVolumeKind, watch(&cdiv1.DataVolume{}))
+	r.Kinds.WhenServed(machine.Kind, watch(theirs))
+	return nil
+}
+
+// ofImage finds the machines that hold an image.
+func (r *Reconciler) ofImage(ctx context.Context, o client.Object) []reconcile.Request {
+	var found []reconcile.Request
+	for _, key := range vm.ImageKeys(o.(*v1alpha1.VMDiskImage)) {
+		found = append(found, r.find(ctx, client.MatchingFields{vm.ImageIndex: key})...)
+	}
+	return found
+}
+
+// ofMade finds the machine that something was made for, by its UID.
+func (r *Reconciler) ofMade(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.find(ctx, client.MatchingFields{uidIndex: o.GetLabels()[v1alpha1.LabelMachineUID]})
+}
+
+func (r *Reconciler) find(ctx context.Context, match client.ListOption) []reconcile.Request {
+	var machines v1alpha1.VirtualMachineList
+	if err := r.List(ctx, &machines, match); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Finding the machines that an event concerns")
+		return nil
+	}
+	found := make([]reconcile.Request, 0, len(machines.Items))
+	for i := range machines.Items {
+		found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+	}
+	return found
+}
+
+// refreshAll has all machines looked at again.
+func (r *Reconciler) refreshAll(ctx context.Context) error {
+	var machines v1alpha1.VirtualMachineList
+	if err := r.List(ctx, &machines); err != nil {
+		return err
+	}
+	go func() {
+		for i := range machines.Items {
+			select {
+			case <-ctx.Done():
+				return
+			case r.again <- event.GenericEvent{Object: &machines.Items[i]}:
+			}
+		}
+	}()
+	return nil
+}

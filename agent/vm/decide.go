@@ -1,0 +1,291 @@
+package vm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// missingInterval is how often a Secret or a namespace is looked for that no
+// watch tells of, and a refused request repeated.
+const missingInterval = 30 * time.Second
+
+// Decide works out what becomes of a machine.
+func Decide(v View) Decision {
+	s := &step{View: v, now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	v.VM.Status.DeepCopyInto(&s.d.Status)
+	s.st = &s.d.Status
+
+	s.render()
+	s.findImage()
+	s.pin()
+	if !s.d.StoreFirst {
+		s.acquire()
+		s.keepRootDisk()
+		s.keepSecret()
+		s.keepMachine()
+	}
+	if s.d.NeedsLive && !v.Live {
+		return Decision{NeedsLive: true}
+	}
+	if s.d.StoreFirst && s.st.Phase != "" {
+		return s.d // what it waits for is told once it has been looked at again
+	}
+	s.summarize()
+	return s.d
+}
+
+// render works out what the guest is told and what KubeVirt is to run.
+func (s *step) render() {
+	if s.Missing != "" {
+		return
+	}
+	if s.guest, s.invalid = guest.Render(s.VM, s.Inputs); s.invalid != nil {
+		return
+	}
+	s.wanted, s.invalid = machine.KubeVirt(s.VM, s.guest)
+}
+
+// findImage sees to it that the image that the spec names is there, and says
+// how far it is.
+func (s *step) findImage() {
+	s.st.Image = nil
+	name := s.VM.ImageName()
+	img := s.Image
+	if img == nil {
+		s.missImage(name)
+		return
+	}
+	s.st.Image = &v1alpha1.MachineImage{
+		Phase: img.Status.Phase, Reason: img.Status.Reason, Progress: img.Status.Progress, QueuePosition: img.Status.QueuePosition,
+	}
+	switch {
+	case deleting(img):
+		s.image = provisioning(v1alpha1.ReasonImageDeleting, fmt.Sprintf("VMDiskImage %s is being removed; this machine goes on when it is made again%s", name, s.byWhom()))
+	case img.Status.Serving != nil:
+		s.image = wait{v1alpha1.MachineReady, v1alpha1.ReasonReady, fmt.Sprintf("VMDiskImage %s is ready", name)}
+	case img.Status.Phase == v1alpha1.PhaseFailed:
+		s.image = failed(v1alpha1.ReasonImageFailed, fmt.Sprintf("VMDiskImage %s failed: %s: %s", name, img.Status.Reason, img.Status.Message))
+	default:
+		s.image = provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("waits for VMDiskImage %s: %s", name, progress(img)))
+	}
+}
+
+func (s *step) missImage(name types.NamespacedName) {
+	switch {
+	case !s.mayCreateImage():
+		s.image = failed(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
+	case !s.Live:
+		s.d.NeedsLive = true
+	default:
+		s.image = provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("VMDiskImage %s is being created from the template", name))
+		s.d.CreateImage = &v1alpha1.VMDiskImage{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VMDiskImage"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: name.Namespace, Name: name.Name,
+				Annotations: map[string]string{v1alpha1.AnnotationCreatedFor: s.VM.Namespace + "/" + s.VM.Name},
+			},
+			Spec: *s.VM.Spec.VMDiskImageTemplate.DeepCopy(),
+		}
+	}
+}
+
+func (s *step) mayCreateImage() bool {
+	return s.VM.Spec.VMDiskImageTemplate != nil && s.VM.Spec.ImageMode != v1alpha1.ImageModeFail
+}
+
+// byWhom says who makes an image again that is being removed.
+func (s *step) byWhom() string {
+	if s.mayCreateImage() {
+		return " from spec.vmDiskImageTemplate"
+	}
+	return ""
+}
+
+func progress(img *v1alpha1.VMDiskImage) string {
+	if img.Status.Phase == "" {
+		return "it has just been created"
+	}
+	text := fmt.Sprintf("%s, %s", img.Status.Phase, img.Status.Reason)
+	if p := img.Status.Progress; img.Status.Phase == v1alpha1.PhaseSyncing && p != "" && p != "N/A" {
+		text += " " + p
+	}
+	if img.Status.Message != "" {
+		text += ": " + img.Status.Message
+	}
+	return text
+}
+
+// deleting tells that an image can no longer be acquired.
+func deleting(img *v1alpha1.VMDiskImage) bool {
+	return img.Status.Phase == v1alpha1.PhaseDeleting || img.Status.TearDown
+}
+
+// pin chooses what the root disk is cloned from. Once it has been cloned the
+// choice stands: another image, revision or snapshot is for a new disk only.
+func (s *step) pin() {
+	if s.hasDisk() {
+		if s.st.Pinned == nil {
+			s.st.Pinned = s.pinOfDisk()
+			s.d.StoreFirst = s.st.Pinned != nil
+		}
+		return
+	}
+	if s.ignored() {
+		// The name holds the image; which revision of it is taken is decided when the
+		// disk is made.
+		s.d.StoreFirst = s.st.Pinned != nil
+		s.st.Pinned = nil
+		return
+	}
+	p := s.st.Pinned
+	if p != nil && s.Image != nil && p.UID == s.Image.UID {
+		switch {
+		case serves(s.Image, p):
+			return
+		case p.AcquiredAt != nil && !s.Live:
+			s.d.NeedsLive = true
+			return
+		case p.AcquiredAt != nil && s.SourceThere:
+			return // an older revision, which is kept for the sake of this pin
+		}
+	}
+	// What was pinned is of another image, has never been acquired, or is gone.
+	next := s.pinOf(s.Image)
+	if next == nil && (p == nil || (s.Image != nil && p.UID == s.Image.UID && !deleting(s.Image))) {
+		return
+	}
+	if !s.Live {
+		s.d.NeedsLive = true // no pin is given up for what a cache shows
+		return
+	}
+	s.st.Pinned = next
+	s.d.StoreFirst = true
+}
+
+// pinOf is what an image serves now; nil where it serves nothing, or can no
+// longer be acquired.
+func (s *step) pinOf(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
+	if img == nil || img.Status.Serving == nil || deleting(img) {
+		return nil
+	}
+	serving := img.Status.Serving
+	return &v1alpha1.PinnedImage{
+		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
+		Revision: serving.Revision, Attempt: serving.Attempt,
+		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
+		RestoreSize: serving.RestoreSize,
+	}
+}
+
+// pinOfDisk finds again what a disk was cloned from whose machine has lost its
+// status. Nothing can be said of an image that the spec does not name.
+func (s *step) pinOfDisk() *v1alpha1.PinnedImage {
+	if s.RootDisk == nil || s.Image == nil || s.RootDisk.Spec.Source == nil {
+		return nil
+	}
+	from := strings.Split(s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], "/")
+	if len(from) != 4 || from[0] != string(s.Image.UID) {
+		return nil
+	}
+	attempt, err := strconv.ParseInt(from[2], 10, 32)
+	if err != nil {
+		return nil
+	}
+	p := &v1alpha1.PinnedImage{
+		ImageKey: v1alpha1.ImageKey{Namespace: s.Image.Namespace, Name: s.Image.Name, UID: s.Image.UID},
+		Revision: from[1], Attempt: int32(attempt), AcquiredAt: &s.now,
+	}
+	if s.RootDisk.Spec.Source.Snapshot != nil {
+		p.VolumeSnapshot = from[3]
+	} else {
+		p.PersistentVolumeClaim = from[3]
+	}
+	return p
+}
+
+// serves tells whether an image serves what is pinned of it.
+func serves(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
+	serving := img.Status.Serving
+	return serving != nil && !deleting(img) && serving.Revision == p.Revision && serving.Attempt == p.Attempt &&
+		serving.PersistentVolumeClaim == p.PersistentVolumeClaim && serving.VolumeSnapshot == p.VolumeSnapshot
+}
+
+// acquire makes sure that what is pinned stays: the pin was stored before the
+// image is looked at here, so whoever removes it has either been seen or sees
+// the pin (DESIGN, S2).
+func (s *step) acquire() {
+	p := s.st.Pinned
+	if p == nil || p.AcquiredAt != nil {
+		return
+	}
+	switch {
+	case !s.Live:
+		s.d.NeedsLive = true
+	case s.Pinned != nil && serves(s.Pinned, p) && s.SourceThere:
+		p.AcquiredAt = &s.now
+	case s.Pinned != nil && serves(s.Pinned, p):
+		s.image = provisioning(v1alpha1.ReasonAcquiring, fmt.Sprintf("what VMDiskImage %s/%s serves is gone: waits until the image has seen it", p.Namespace, p.Name))
+		s.within(time.Second)
+	}
+}
+
+// ignored: nothing but the image is made.
+func (s *step) ignored() bool { return s.VM.Spec.IgnoreOnDeploy && s.Machine == nil }
+
+// hasDisk tells whether the root disk has been cloned. A bound claim without a
+// DataVolume counts too: older CDI collects finished ones, and a claim that is
+// filled by a populator is bound when it is full.
+func (s *step) hasDisk() bool {
+	switch {
+	case s.RootDisk != nil:
+		return s.mine(s.RootDisk) && s.RootDisk.DeletionTimestamp == nil && s.RootDisk.Status.Phase == cdiv1.Succeeded
+	case s.RootClaim != nil:
+		return s.mine(s.RootClaim) && s.RootClaim.DeletionTimestamp == nil && s.RootClaim.Status.Phase == corev1.ClaimBound
+	default:
+		return false
+	}
+}
+
+// mine tells whether an object was made for this machine.
+func (s *step) mine(o metav1.Object) bool {
+	return o.GetLabels()[v1alpha1.LabelMachineUID] == string(s.VM.UID)
+}
+
+func taken(kind, name string) wait {
+	return failed(v1alpha1.ReasonNameTaken, fmt.Sprintf("there is a %s %s that was not made for this machine: rename or delete it, or give this machine another name", kind, name))
+}
+
+// leftOver is the wait for what a former machine of the name has left: it is
+// owned by that one and goes with it.
+func leftOver(what, name string) wait {
+	return provisioning(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s of a former machine of this name is still there: waits until it is removed", what, name))
+}
+
+// Refused has the status say that the API server did not take something.
+func (d *Decision) Refused(generation int64, now time.Time, reason v1alpha1.Reason, what string, err error) {
+	s := &step{st: &d.Status, now: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	s.show(generation, failed(reason, fmt.Sprintf("the API server refused %s: %s", what, cut(err.Error()))))
+	if d.After == 0 || d.After > missingInterval {
+		d.After = missingInterval
+	}
+}
+
+func cut(text string) string {
+	const most = 768
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,50 @@
+package vm
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ImageIndex is the field index of VirtualMachines by the images they hold; its
+// values are those of Images and ImageKeys.
+const ImageIndex = "image"
+
+// Images are what a machine holds, running or stopped: the image that it names,
+// and the one that its root disk was cloned from, by its UID. The latter can be
+// another: a reference may be changed, and a name used again.
+func Images(vm *v1alpha1.VirtualMachine) []string {
+	held := []string{vm.ImageName().String()}
+	if vm.Status.Pinned != nil {
+		held = append(held, string(vm.Status.Pinned.UID))
+	}
+	return held
+}
+
+// ImageKeys are the values under which the holders of an image are indexed.
+func ImageKeys(img *v1alpha1.VMDiskImage) []string {
+	return []string{types.NamespacedName{Namespace: img.Namespace, Name: img.Name}.String(), string(img.UID)}
+}
+
+// Holders are those of some machines that hold an image, by name.
+func Holders(vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
+	var holders []image.Holder
+	for i := range vms {
+		vm := &vms[i]
+		pins := vm.Status.Pinned != nil && vm.Status.Pinned.UID == img.UID
+		if !pins && vm.ImageName() != (types.NamespacedName{Namespace: img.Namespace, Name: img.Name}) {
+			continue
+		}
+		h := image.Holder{Name: vm.Namespace + "/" + vm.Name}
+		if pins {
+			h.Pin = vm.Status.Pinned
+		}
+		holders = append(holders, h)
+	}
+	slices.SortFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })
+}

@@ -1,0 +1,202 @@
+package vm
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// runByDefault is what a machine is created with that names no runStrategy.
+const runByDefault = v1alpha1.RunStrategy("Always")
+
+// keepSecret stores what the guest is told where KubeVirt reads it.
+func (s *step) keepSecret() {
+	if s.ignored() {
+		return
+	}
+	switch {
+	case s.Missing != "":
+		s.within(missingInterval)
+		if s.Machine == nil { // one that is there has been told
+			s.blocked(failed(v1alpha1.ReasonSecretMissing, s.Missing))
+		}
+		return
+	case s.invalid != nil:
+		s.blocked(failed(v1alpha1.ReasonSpecInvalid, s.invalid.Error()))
+		return
+	case !s.diskMade:
+		return
+	}
+	want := machine.CloudInitSecret(s.VM, s.guest)
+	switch {
+	case s.Secret == nil || s.mine(s.Secret):
+	case s.Secret.Labels[v1alpha1.LabelMachineUID] == "":
+		s.blocked(taken("Secret", want.Name))
+		return
+	default:
+		s.blocked(leftOver("Secret", want.Name))
+		return
+	}
+	if s.Secret == nil || !reflect.DeepEqual(s.Secret.Data, want.Data) {
+		s.d.ApplySecret = want
+	}
+	s.told = true
+}
+
+// keepMachine has KubeVirt run what the spec says, and says how far that is.
+func (s *step) keepMachine() {
+	switch {
+	case s.ignored():
+		w := s.image
+		if w.phase == v1alpha1.MachineReady {
+			w = wait{v1alpha1.MachineReady, v1alpha1.ReasonIgnoredOnDeploy, fmt.Sprintf("VMDiskImage %s is ready; no KubeVirt VirtualMachine is created while spec.ignoreOnDeploy is true", s.VM.ImageName())}
+		}
+		s.blocked(w)
+		return
+	case !s.KubeVirt:
+		s.blocked(failed(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent takes it up by itself"))
+		return
+	case s.Machine != nil && !s.mine(s.Machine):
+		s.blocked(leftOver("KubeVirt VirtualMachine", s.VM.Name))
+		return
+	case s.Machine != nil && s.Machine.GetDeletionTimestamp() != nil:
+		s.blocked(provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))
+		return
+	}
+	if s.told && !s.VM.Spec.IgnoreOnDeploy {
+		s.applyMachine()
+	}
+	s.blocked(s.running())
+}
+
+func (s *step) applyMachine() {
+	want := s.wanted.DeepCopy()
+	live := s.Machine
+	if live == nil {
+		if s.VM.Spec.RunStrategy == "" {
+			setRunStrategy(want, string(runByDefault))
+		}
+		s.d.ApplyMachine = want
+		return
+	}
+	now, _, _ := unstructured.NestedString(live.Object, "spec", "runStrategy")
+	changed := live.GetAnnotations()[v1alpha1.AnnotationApplied] != want.GetAnnotations()[v1alpha1.AnnotationApplied]
+	if changed && s.instanceRuns() {
+		s.heldBack = true
+		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) {
+			s.d.RunStrategy = run
+		}
+		return
+	}
+	if !changed && covers(live.Object, want.Object) {
+		return
+	}
+	if s.VM.Spec.RunStrategy == "" && now != "" {
+		// Somebody else's: left out, it would be removed. The resourceVersion sees to
+		// it that no newer one is put back.
+		setRunStrategy(want, now)
+	}
+	want.SetResourceVersion(live.GetResourceVersion())
+	s.d.ApplyMachine = want
+}
+
+func setRunStrategy(machine *unstructured.Unstructured, run string) {
+	spec, _ := machine.Object["spec"].(map[string]any)
+	spec["runStrategy"] = run
+}
+
+// instanceRuns tells whether a change of the template would meet an instance.
+// One that is told to end takes nothing up any more, and the next is made of the
+// template as it is then.
+func (s *step) instanceRuns() bool {
+	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
+	status := s.printable()
+	return created && status != "Stopping" && status != "Terminating" && status != "Stopped"
+}
+
+func (s *step) printable() string {
+	if s.Machine == nil {
+		return ""
+	}
+	status, _, _ := unstructured.NestedString(s.Machine.Object, "status", "printableStatus")
+	return status
+}
+
+// running says what KubeVirt makes of its machine. Everything it reports as a
+// fault can pass (KubeVirt 1.8).
+func (s *step) running() wait {
+	if s.Machine == nil {
+		return provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being created")
+	}
+	run, _, _ := unstructured.NestedString(s.Machine.Object, "spec", "runStrategy")
+	ready, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "ready")
+	switch status := s.printable(); status {
+	case "Running", "Migrating", "Paused":
+		if ready || status == "Paused" {
+			return wait{v1alpha1.MachineReady, v1alpha1.ReasonRunning, fmt.Sprintf("the machine is %s", lower(status))}
+		}
+		return provisioning(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
+	case "Stopped":
+		if run == "Always" {
+			return provisioning(v1alpha1.ReasonStarting, "the machine is about to be started")
+		}
+		return wait{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
+	case "CrashLoopBackOff", "ErrorUnschedulable", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
+		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+	case "":
+		return provisioning(v1alpha1.ReasonStarting, "KubeVirt has not looked at its VirtualMachine yet")
+	default:
+		return provisioning(v1alpha1.ReasonStarting, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+	}
+}
+
+// complaint is the message of the first condition of KubeVirt's that is not as
+// it should be.
+func (s *step) complaint() string {
+	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
+	for _, t := range []string{"Failure", "Ready"} {
+		for _, item := range list {
+			c, _ := item.(map[string]any)
+			message, _ := c["message"].(string)
+			if c["type"] == t && message != "" && (t == "Failure") == (c["status"] == "True") {
+				return ": " + cut(message)
+			}
+		}
+	}
+	return ""
+}
+
+// covers tells whether an object holds everything that is wanted of it: maps may
+// hold more, lists may not.
+func covers(live, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		l, is := live.(map[string]any)
+		if !is {
+			return len(want) == 0 && live == nil
+		}
+		for key, value := range want {
+			if !covers(l[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		l, is := live.([]any)
+		if !is || len(l) != len(want) {
+			return len(want) == 0 && live == nil
+		}
+		for i := range want {
+			if !covers(l[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return reflect.DeepEqual(live, want)
+	}
+}

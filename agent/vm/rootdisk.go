@@ -1,0 +1,151 @@
+package vm
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// failedDiskAge is how old a failed clone gets before another is tried: cloning
+// costs no egress, so it is tried for as long as it is wanted.
+const failedDiskAge = time.Minute
+
+// keepRootDisk has the root disk cloned from what is pinned. A disk that has
+// been cloned is never deleted here, whatever it was cloned from: a guest has
+// written to it.
+func (s *step) keepRootDisk() {
+	name := machine.RootDiskName(s.VM)
+	s.st.RootDisk = nil
+	if s.RootDisk != nil && !s.mine(s.RootDisk) {
+		s.blocked(leftOver("DataVolume", name))
+		return
+	}
+	if s.RootClaim != nil && !s.mine(s.RootClaim) {
+		s.blocked(leftOver("PersistentVolumeClaim", name))
+		return
+	}
+	if s.hasDisk() {
+		s.diskMade = true
+		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Ready: true}
+		return
+	}
+	if s.ignored() {
+		s.dropDisk()
+		return
+	}
+	if !s.CDI {
+		s.blocked(failed(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"))
+		return
+	}
+	p := s.st.Pinned
+	if p == nil || p.AcquiredAt == nil {
+		s.dropDisk()
+		w := s.image
+		if w.phase == v1alpha1.MachineReady {
+			w = provisioning(v1alpha1.ReasonAcquiring, fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", s.VM.ImageName()))
+		}
+		s.blocked(w)
+		return
+	}
+	switch dv := s.RootDisk; {
+	case dv == nil:
+		s.makeDisk(p)
+	case dv.DeletionTimestamp != nil:
+		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
+	case dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*p):
+		s.dropDisk()
+		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
+	case dv.Status.Phase == cdiv1.Failed:
+		s.retryDisk(dv)
+	default:
+		s.diskMade = true
+		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Progress: string(dv.Status.Progress)}
+		s.blocked(provisioning(v1alpha1.ReasonCloning, cloning(dv)))
+	}
+}
+
+// makeDisk clones the root disk. What is pinned has been acquired, but may have
+// been deleted by hand since.
+func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
+	if s.RootClaim != nil {
+		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk is still there: waits until it is removed", s.RootClaim.Name)))
+		return
+	}
+	img := s.Pinned
+	switch {
+	case !s.Live:
+		s.d.NeedsLive = true
+		return
+	case img == nil || !s.SourceThere:
+		s.blocked(provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
+		s.within(time.Second)
+		return
+	}
+	size, _ := machine.DiskSize(s.VM, img)
+	if p.RestoreSize != nil && p.RestoreSize.Cmp(size) > 0 {
+		size = *p.RestoreSize // of an older revision than the image serves now
+	}
+	dv := machine.RootDisk(s.VM, img, *p, size)
+	s.d.CreateRootDisk = dv
+	s.diskMade = true
+	s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}
+	s.blocked(provisioning(v1alpha1.ReasonCloning, "the root disk is being cloned"))
+}
+
+// dropDisk deletes a root disk that is incomplete and not wanted as it is.
+func (s *step) dropDisk() {
+	if s.RootDisk != nil && s.RootDisk.DeletionTimestamp == nil {
+		s.d.DeleteRootDisk = &Target{s.RootDisk.Name, s.RootDisk.UID}
+	}
+}
+
+func (s *step) retryDisk(dv *cdiv1.DataVolume) {
+	s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", cut(stuckOn(dv)), failedDiskAge)))
+	if left := failedDiskAge - s.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+		s.within(left)
+		return
+	}
+	s.dropDisk()
+}
+
+// diskSize is what the disk has, or was asked for.
+func (s *step) diskSize() resource.Quantity {
+	if s.RootClaim != nil {
+		if size, told := s.RootClaim.Status.Capacity[corev1.ResourceStorage]; told {
+			return size
+		}
+	}
+	if s.RootDisk != nil && s.RootDisk.Spec.Storage != nil {
+		return s.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	}
+	return resource.Quantity{}
+}
+
+func cloning(dv *cdiv1.DataVolume) string {
+	text := "the root disk is being cloned"
+	if p := dv.Status.Progress; p != "" && p != "N/A" {
+		text += ": " + string(p)
+	}
+	if why := stuckOn(dv); why != "" {
+		text += " (" + cut(why) + ")"
+	}
+	return text
+}
+
+// stuckOn is what CDI says of a clone that does not run.
+func stuckOn(dv *cdiv1.DataVolume) string {
+	for _, t := range []cdiv1.DataVolumeConditionType{cdiv1.DataVolumeRunning, cdiv1.DataVolumeBound} {
+		for i := range dv.Status.Conditions {
+			if c := &dv.Status.Conditions[i]; c.Type == t && c.Status != corev1.ConditionTrue && c.Message != "" {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package vm
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// summarize writes phase, reason, message and conditions: all in one place, and
+// all of them on every visit.
+func (s *step) summarize() {
+	s.st.ObservedGeneration = s.VM.Generation
+	s.st.PrintableStatus = s.printable()
+	if s.d.StoreFirst {
+		s.blocked(provisioning(v1alpha1.ReasonAcquiring, "the image is about to be acquired"))
+	}
+	s.show(s.VM.Generation, *s.wait)
+
+	acquired := (s.st.Pinned != nil && s.st.Pinned.AcquiredAt != nil) || (s.ignored() && s.image.phase == v1alpha1.MachineReady)
+	reason, message := v1alpha1.ReasonNotAcquired, s.image.message
+	if p := s.st.Pinned; acquired && p != nil {
+		reason, message = v1alpha1.ReasonAcquired, fmt.Sprintf("the root disk is of VMDiskImage %s/%s, revision %s", p.Namespace, p.Name, p.Revision)
+	} else if acquired {
+		reason = v1alpha1.ReasonAcquired
+	}
+	s.condition(v1alpha1.ConditionImageAcquired, acquired, reason, message)
+
+	disk := s.st.RootDisk
+	switch {
+	case disk != nil && disk.Ready:
+		s.condition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
+	case disk != nil:
+		s.condition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonCloning), "the root disk is being cloned")
+	default:
+		s.condition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, "there is no root disk yet")
+	}
+
+	created := s.Machine != nil && s.mine(s.Machine) && s.Machine.GetDeletionTimestamp() == nil
+	if created || s.d.ApplyMachine != nil {
+		s.condition(v1alpha1.ConditionMachineCreated, true, v1alpha1.ReasonCreated, "KubeVirt VirtualMachine "+s.VM.Name)
+	} else {
+		s.condition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, s.wait.message)
+	}
+
+	if s.heldBack {
+		s.condition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("the spec was changed while the machine runs: it takes effect when it is restarted (virtctl restart %s)", s.VM.Name))
+	} else {
+		s.condition(v1alpha1.ConditionRestartRequired, false, v1alpha1.ReasonUpToDate, "KubeVirt has the spec as it is")
+	}
+	s.tellAdjusted()
+	s.tellDifference()
+	s.tellPasswords()
+}
+
+// show writes what the machine is and why.
+func (s *step) show(generation int64, w wait) {
+	s.st.Phase, s.st.Reason, s.st.Message = w.phase, w.reason, w.message
+	s.generation = generation
+	s.condition(v1alpha1.ConditionReady, w.phase == v1alpha1.MachineReady, string(w.reason), w.message)
+	s.condition(v1alpha1.ConditionReconciling, w.phase == v1alpha1.MachineProvisioning, string(w.reason), w.message)
+	s.condition(v1alpha1.ConditionStalled, w.phase == v1alpha1.MachineFailed, string(w.reason), w.message)
+}
+
+func (s *step) condition(t string, holds bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.st.Conditions, metav1.Condition{
+		Type: t, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: s.generation, LastTransitionTime: s.now,
+	})
+}
+
+// tellAdjusted says where something else was done than the letter of the spec.
+func (s *step) tellAdjusted() {
+	adjusted := append([]string(nil), s.guest.Adjusted...)
+	if img := s.diskImage(); img != nil {
+		if _, grown := machine.DiskSize(s.VM, img); grown != "" {
+			adjusted = append(adjusted, grown)
+		}
+	}
+	if p := s.st.Pinned; p != nil && s.st.RootDisk != nil && s.st.RootDisk.Ready {
+		if named := s.VM.ImageName(); named != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}) {
+			adjusted = append(adjusted, fmt.Sprintf("the root disk was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (delete DataVolume %s to have one made; what the guest has written is lost then)",
+				p.Namespace, p.Name, named, s.st.RootDisk.DataVolume))
+		}
+	}
+	if s.st.RootDisk != nil && s.st.RootDisk.Ready && s.VM.Spec.Resources != nil && s.VM.Spec.Resources.DiskSize != nil &&
+		s.st.RootDisk.Size.Cmp(*s.VM.Spec.Resources.DiskSize) < 0 {
+		adjusted = append(adjusted, fmt.Sprintf("the root disk has %s and is not grown to resources.diskSize: enlarge PersistentVolumeClaim %s where its StorageClass allows it", s.st.RootDisk.Size.String(), s.st.RootDisk.DataVolume))
+	}
+	if len(adjusted) == 0 {
+		s.condition(v1alpha1.ConditionSpecAdjusted, false, v1alpha1.ReasonAsSpecified, "the machine is as spec says")
+		return
+	}
+	s.condition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
+}
+
+// diskImage is the image that the root disk is, or will be, cloned from.
+func (s *step) diskImage() *v1alpha1.VMDiskImage {
+	if s.Pinned != nil {
+		return s.Pinned
+	}
+	return s.Image
+}
+
+// tellDifference says where the image that is there is not what the template
+// says: it wins.
+func (s *step) tellDifference() {
+	t := s.VM.Spec.VMDiskImageTemplate
+	switch {
+	case t == nil || s.Image == nil:
+		s.condition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonNoTemplate, "there is no image to compare with a template")
+	default:
+		fields := differences(t, &s.Image.Spec)
+		if len(fields) == 0 {
+			s.condition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonSameAsImage, "the image is what the template says")
+			return
+		}
+		s.condition(v1alpha1.ConditionImageDiffers, true, v1alpha1.ReasonDiffers, fmt.Sprintf("VMDiskImage %s was there and is used as it is; the template has another %s", s.VM.ImageName(), strings.Join(fields, ", ")))
+	}
+}
+
+func differences(t, img *v1alpha1.VMDiskImageSpec) []string {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"url", t.URL == img.URL},
+		{"sourceType", t.SourceType == img.SourceType},
+		{"checksum", t.Checksum == img.Checksum},
+		{"diskSize", t.DiskSize.Cmp(img.DiskSize) == 0},
+		{"storageClass", t.StorageClass == img.StorageClass},
+		{"snapshotClass", t.SnapshotClass == img.SnapshotClass},
+		{"secretRef", t.SecretRef == img.SecretRef},
+		{"certConfigMap", t.CertConfigMap == img.CertConfigMap},
+	} {
+		if !f.same {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
+func (s *step) tellPasswords() {
+	var names []string
+	for i := range s.VM.Spec.Users {
+		if s.VM.Spec.Users[i].PlainTextPasswd != "" {
+			names = append(names, s.VM.Spec.Users[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		s.condition(v1alpha1.ConditionPlainTextPassword, false, v1alpha1.ReasonNoneInSpec, "no password stands in the spec")
+		return
+	}
+	s.condition(v1alpha1.ConditionPlainTextPassword, true, v1alpha1.ReasonInSpec, fmt.Sprintf("everybody who may read this VirtualMachine can read the password of %s: use passwordSecretRef", strings.Join(names, ", ")))
+}
+
+// Newly returns a condition that has come to hold; nil where it has not.
+func Newly(before, after []metav1.Condition, t string) *metav1.Condition {
+	c := meta.FindStatusCondition(after, t)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return nil
+	}
+	if was := meta.FindStatusCondition(before, t); was != nil && was.Status == c.Status && was.Message == c.Message {
+		return nil
+	}
+	return c
+}
+
+func lower(status string) string { return strings.ToLower(status) }

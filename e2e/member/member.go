@@ -43,8 +43,10 @@ type Options struct {
 	WithoutSnapshots bool
 	// Instant has simulator.Instant in place of CDI's controller, the node, the
 	// storage and all that serves them: CDI's CRDs are there and imports end when
-	// they are allowed to. There are no snapshots then.
-	Instant bool
+	// they are allowed to. There are no snapshots then, unless InstantSnapshots
+	// has it play those as well. Nothing that is owned goes with its owner.
+	Instant          bool
+	InstantSnapshots bool
 	// InstantTakes is how long an import takes then.
 	InstantTakes time.Duration
 	// LogDir keeps the logs beyond Stop; by default they go with the member.
@@ -91,14 +93,14 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	var needed []binaries.Name
 	if o.Instant {
-		o.WithoutSnapshots = true
+		o.WithoutSnapshots = !o.InstantSnapshots
 	} else {
 		needed = append(needed, binaries.KWOK)
 	}
 	if !o.WithoutCDI {
 		needed = append(needed, binaries.CDI)
 	}
-	if !o.WithoutSnapshots {
+	if !o.WithoutSnapshots && !o.Instant {
 		needed = append(needed, binaries.SnapshotController)
 	}
 	if o.KubeVirt {

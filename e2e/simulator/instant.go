@@ -23,7 +23,9 @@ import (
 // the agent costs is of interest: it gives a DataVolume its claim, Bound, and
 // has it Succeeded, in three writes and no time, or a set one. It knows no
 // failures and deletes nothing. Imports end in the order of their creation, and
-// only as many as were allowed to.
+// only as many as were allowed to. Clones, of claims and of snapshots, take no
+// time and no allowance, but wait for their source; nobody asks whether who made
+// one may read it.
 type Instant struct {
 	client client.Client
 	takes  time.Duration
@@ -33,6 +35,7 @@ type Instant struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	waiting  []begun
+	clones   []begun
 	allowed  int
 	finished int
 	stopped  bool
@@ -56,7 +59,7 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 	if err != nil {
 		return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
 	}
-	if err := createClasses(ctx, c, false); err != nil {
+	if err := createClasses(ctx, c, o.Snapshots); err != nil {
 		return nil, err
 	}
 	var list cdiv1.DataVolumeList
@@ -75,8 +78,15 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 	}
 	i := &Instant{client: c, takes: takes, cancel: cancel}
 	i.changed = sync.NewCond(&i.mu)
+	if o.Snapshots {
+		if err := i.serveSnapshots(running, c); err != nil {
+			cancel()
+			w.Stop()
+			return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
+		}
+	}
 	for n := range list.Items {
-		i.waiting = append(i.waiting, begun{&list.Items[n], time.Now()})
+		i.add(begun{&list.Items[n], time.Now()})
 	}
 	i.done.Add(1 + instantWorkers)
 	go func() {
@@ -84,8 +94,7 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 		defer w.Stop()
 		for e := range w.ResultChan() {
 			if dv, is := e.Object.(*cdiv1.DataVolume); is && e.Type == watch.Added {
-				at := time.Now()
-				i.change(func() { i.waiting = append(i.waiting, begun{dv, at}) })
+				i.add(begun{dv, time.Now()})
 			}
 		}
 	}()
@@ -95,7 +104,9 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 			for dv, more := i.next(); more; dv, more = i.next() {
 				err := i.finish(running, dv)
 				i.change(func() {
-					i.finished++
+					if !dv.isClone() {
+						i.finished++
+					}
 					if err != nil && i.err == nil {
 						i.err = err
 					}
@@ -136,11 +147,16 @@ func (i *Instant) Stop() error {
 func (i *Instant) next() (begun, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for !i.stopped && (i.allowed == 0 || len(i.waiting) == 0) {
+	for !i.stopped && len(i.clones) == 0 && (i.allowed == 0 || len(i.waiting) == 0) {
 		i.changed.Wait()
 	}
 	if i.stopped {
 		return begun{}, false
+	}
+	if len(i.clones) > 0 {
+		dv := i.clones[0]
+		i.clones = i.clones[1:]
+		return dv, true
 	}
 	dv := i.waiting[0]
 	i.waiting = i.waiting[1:]
@@ -148,9 +164,32 @@ func (i *Instant) next() (begun, bool) {
 	return dv, true
 }
 
+func (i *Instant) add(dv begun) {
+	i.change(func() {
+		if dv.isClone() {
+			i.clones = append(i.clones, dv)
+		} else {
+			i.waiting = append(i.waiting, dv)
+		}
+	})
+}
+
 // finish gives a DataVolume its claim at once, as CDI does, and ends it when it
 // has been there for as long as imports take.
 func (i *Instant) finish(ctx context.Context, dv begun) error {
+	size := dv.size()
+	if dv.isClone() {
+		least, err := i.sourceSize(ctx, dv)
+		if err != nil {
+			return fmt.Errorf("looking for the source of clone %s/%s: %w", dv.Namespace, dv.Name, err)
+		}
+		if least == nil || !size.IsZero() && size.Cmp(*least) < 0 {
+			return i.later(ctx, dv)
+		}
+		if size.IsZero() {
+			size = *least
+		}
+	}
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: dv.Namespace, Name: dv.Name, Labels: dv.Labels,
@@ -159,7 +198,7 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: ptr.To(ClassCSI),
-			Resources:        dv.Spec.Storage.Resources,
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
 			VolumeName:       "instant-" + string(dv.UID),
 		},
 	}
@@ -172,10 +211,12 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	if err := i.client.Status().Update(ctx, claim); err != nil {
 		return fmt.Errorf("binding claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	select {
-	case <-time.After(time.Until(dv.at.Add(i.takes))):
-	case <-ctx.Done():
-		return ctx.Err()
+	if !dv.isClone() {
+		select {
+		case <-time.After(time.Until(dv.at.Add(i.takes))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
 	if err := i.client.Status().Update(ctx, dv.DataVolume); err != nil && !apierrors.IsNotFound(err) {

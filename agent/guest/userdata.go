@@ -2,10 +2,12 @@ package guest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"unicode/utf8"
 )
 
@@ -18,8 +20,9 @@ const mergeType = "list(prepend)+dict(no_replace,recurse_list)+str()"
 // comes last: cloud-init merges a part by that part's own instructions, and the
 // author's can have a form that carries none.
 func userData(agents, author []byte) ([]byte, error) {
-	if len(author) == 0 {
-		return agents, nil
+	author, err := decompressed(author)
+	if err != nil || len(author) == 0 {
+		return agents, err
 	}
 	sum := sha256.Sum256(author)
 	boundary := "ot-fleet-" + hex.EncodeToString(sum[:])
@@ -37,6 +40,23 @@ func userData(agents, author []byte) ([]byte, error) {
 	writePart(&b, "Content-Type: text/cloud-config; charset=\"utf-8\"\nMerge-Type: "+mergeType+"\n", agents)
 	fmt.Fprintf(&b, "\n--%s--\n", boundary)
 	return b.Bytes(), nil
+}
+
+// decompressed is for data that cloud-init decompresses too where it stands alone.
+// In a part it would have to be marked, and a MIME archive in it is not found.
+func decompressed(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return data, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("cloudInit: the user data begins like gzip and is not: %w", err)
+	}
+	data, err = io.ReadAll(io.LimitReader(r, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("cloudInit: decompressing the user data: %w", err)
+	}
+	return data, nil
 }
 
 // isArchive tells a MIME message as cloud-init does.

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
@@ -36,7 +36,7 @@ func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unst
 	addLabels(typed.Labels, vm)
 	typed.Spec.Template.ObjectMeta.Labels = typed.Labels
 	typed.SetGroupVersionKind(Kind)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	content, err := toMap(typed)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
@@ -57,6 +57,16 @@ func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unst
 	}
 	u.SetAnnotations(map[string]string{v1alpha1.AnnotationApplied: sum})
 	return u, nil
+}
+
+// toMap goes by way of JSON: the converter of runtime keeps unsigned numbers,
+// which an Unstructured cannot hold.
+func toMap(typed kubevirtv1.VirtualMachine) (content map[string]any, err error) {
+	text, err := json.Marshal(typed)
+	if err != nil {
+		return nil, err
+	}
+	return content, utiljson.Unmarshal(text, &content)
 }
 
 func addLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {

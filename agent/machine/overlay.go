@@ -1,11 +1,14 @@
 package machine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -31,7 +34,7 @@ func overlay(content map[string]any, raw *runtime.RawExtension) error {
 	if err := utiljson.Unmarshal(raw.Raw, &over); err != nil {
 		return fmt.Errorf("%w must be an object, with what belongs under spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
-	for _, key := range sortedKeys(over) {
+	for _, key := range slices.Sorted(maps.Keys(over)) {
 		if why, no := refused[key]; no {
 			return fmt.Errorf("%w must not set %s: %s", errOverlay, key, why)
 		}
@@ -45,12 +48,51 @@ func overlay(content map[string]any, raw *runtime.RawExtension) error {
 	spec, _ := content["spec"].(map[string]any)
 	content["spec"] = mergeMaps(spec, over)
 
-	var typed kubevirtv1.VirtualMachine
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &typed, true); err != nil {
-		text := strings.TrimPrefix(err.Error(), "strict decoding error: ")
-		return fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %s", errOverlay, text)
+	if err := isKubeVirt(content); err != nil {
+		return fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
 	return nil
+}
+
+// instanceSpec is without the methods of VirtualMachineInstanceSpec, one of
+// which decodes it and passes over fields that it does not know.
+type instanceSpec kubevirtv1.VirtualMachineInstanceSpec
+
+func isKubeVirt(content map[string]any) error {
+	spec, found, err := unstructured.NestedMap(content, "spec", "template", "spec")
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("spec.template.spec is missing")
+	}
+	outer := runtime.DeepCopyJSON(content)
+	unstructured.RemoveNestedField(outer, "spec", "template", "spec")
+	if err := decodes(outer, &kubevirtv1.VirtualMachine{}, ""); err != nil {
+		return err
+	}
+	return decodes(spec, &instanceSpec{}, "spec.template.spec.")
+}
+
+// decodes tells what does not, under is where the content stands.
+func decodes(content map[string]any, into any, under string) error {
+	text, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	var mismatch *json.UnmarshalTypeError
+	err = json.Unmarshal(text, into)
+	if errors.As(err, &mismatch) {
+		return fmt.Errorf("%s%s cannot be a %s", under, mismatch.Field, mismatch.Value)
+	}
+	if err != nil {
+		return err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, into, true)
+	if strict, is := runtime.AsStrictDecodingError(err); is {
+		return errors.New(strings.ReplaceAll(strings.TrimPrefix(strict.Error(), "strict decoding error: "), `unknown field "`, `unknown field "`+under))
+	}
+	return err
 }
 
 func mergeMaps(base, over map[string]any) map[string]any {
@@ -85,18 +127,16 @@ func mergeLists(base, over []any) []any {
 	if !named(base) || !named(over) {
 		base = nil
 	}
+	merged := base
 	for _, item := range over {
-		i := -1
-		if named(over) {
-			i = slices.IndexFunc(base, func(b any) bool { return nameOf(b) == nameOf(item) })
-		}
+		i := slices.IndexFunc(base, func(b any) bool { return nameOf(b) == nameOf(item) })
 		if i < 0 {
-			base = append(base, merge(nil, item))
+			merged = append(merged, merge(nil, item))
 		} else {
-			base[i] = merge(base[i], item)
+			merged[i] = merge(merged[i], item)
 		}
 	}
-	return base
+	return merged
 }
 
 func named(list []any) bool {
@@ -107,13 +147,4 @@ func nameOf(item any) string {
 	m, _ := item.(map[string]any)
 	name, _ := m["name"].(string)
 	return name
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -87,7 +86,7 @@ func renderNetwork(vm *v1alpha1.VirtualMachine, cluster types.UID) (macs []strin
 		// it for the interface's name where it does not write for netplan.
 		cfg.Ethernets["eth"+strconv.Itoa(i)] = e
 	}
-	text, err = yaml.Marshal(cfg)
+	text, err = marshal(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encoding the network configuration: %w", err)
 	}

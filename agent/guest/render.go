@@ -3,6 +3,7 @@ package guest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,11 +85,28 @@ type cloudConfig struct {
 }
 
 func (c cloudConfig) text() ([]byte, error) {
-	body, err := yaml.Marshal(c)
+	body, err := marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the cloud-config: %w", err)
 	}
 	return append([]byte("#cloud-config\n"), body...), nil
+}
+
+// marshal escapes what JSON takes in a string and YAML does not.
+func marshal(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var escaped strings.Builder
+	for _, r := range string(text) {
+		if 0x7f <= r && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff {
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		} else {
+			escaped.WriteRune(r)
+		}
+	}
+	return yaml.JSONToYAML([]byte(escaped.String()))
 }
 
 // authors is the author's own part of the user data.
@@ -112,7 +130,7 @@ func digest(vm *v1alpha1.VirtualMachine, base cloudConfig, network []byte) (stri
 		u.PlainTextPasswd, u.HashedPasswd = "", ""
 		open.Users[i] = u
 	}
-	text, err := yaml.Marshal(struct {
+	text, err := marshal(struct {
 		Base    cloudConfig         `json:"base"`
 		Author  *v1alpha1.CloudInit `json:"author"`
 		Network string              `json:"network"`

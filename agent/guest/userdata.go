@@ -25,7 +25,7 @@ func userData(agents, author []byte) ([]byte, error) {
 		return agents, err
 	}
 	sum := sha256.Sum256(author)
-	boundary := "ot-fleet-" + hex.EncodeToString(sum[:])
+	boundary := "ot-fleet-" + hex.EncodeToString(sum[:16])
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=%q\n\n--%s\n", boundary, boundary)
 	if isArchive(author) {

@@ -54,7 +54,7 @@ func RootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alph
 		},
 	}
 	dv.Annotations = map[string]string{
-		v1alpha1.AnnotationClonedFrom: ClonedFrom(pin),
+		v1alpha1.AnnotationClonedFrom:                   ClonedFrom(pin),
 		"cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
 	}
 	if pin.VolumeSnapshot != "" {

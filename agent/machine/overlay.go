@@ -125,7 +125,7 @@ func merge(base, over any) any {
 // mergeLists by name where all items of both have one.
 func mergeLists(base, over []any) []any {
 	if !named(base) || !named(over) {
-		base = nil
+		base = []any{}
 	}
 	merged := base
 	for _, item := range over {

@@ -1,0 +1,133 @@
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func asYAML(t require.TestingT, object any) string {
+	text, err := yaml.Marshal(object)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func pin(img *v1alpha1.VMDiskImage, claim, snapshot string) v1alpha1.PinnedImage {
+	return v1alpha1.PinnedImage{
+		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
+		Revision: "r1", Attempt: 3, PersistentVolumeClaim: claim, VolumeSnapshot: snapshot,
+	}
+}
+
+func TestRootDisk(t *testing.T) {
+	vm := apitest.VirtualMachine("workspaces", "demo").WithUID("vm-uid").Obj()
+	img := apitest.Image("farm/ubuntu").WithUID("image-uid").WithStorageClass("gp3").Obj()
+
+	got := asYAML(t, machine.RootDisk(vm, img, pin(img, "ubuntu-x-3", "ubuntu-x-3-1"), resource.MustParse("24Gi")))
+
+	assert.Equal(t, `apiVersion: cdi.kubevirt.io/v1beta1
+kind: DataVolume
+metadata:
+  annotations:
+    cdi.kubevirt.io/storage.deleteAfterCompletion: "false"
+    pelotech.ot/cloned-from: image-uid/r1/3/ubuntu-x-3-1
+  labels:
+    pelotech.ot/machine-uid: vm-uid
+  name: demo-root
+  namespace: workspaces
+  ownerReferences:
+  - apiVersion: pelotech.ot/v1alpha1
+    controller: true
+    kind: VirtualMachine
+    name: demo
+    uid: vm-uid
+spec:
+  contentType: kubevirt
+  source:
+    snapshot:
+      name: ubuntu-x-3-1
+      namespace: farm
+  storage:
+    resources:
+      requests:
+        storage: 24Gi
+    storageClassName: gp3
+status: {}
+`, got)
+
+	plain := machine.RootDisk(vm, apitest.Image("farm/ubuntu").Obj(), pin(img, "ubuntu-x-3", ""), resource.MustParse("1Gi"))
+	assert.Equal(t, "image-uid/r1/3/ubuntu-x-3", plain.Annotations[v1alpha1.AnnotationClonedFrom])
+	assert.Nil(t, plain.Spec.Source.Snapshot)
+	assert.Equal(t, "farm/ubuntu-x-3", plain.Spec.Source.PVC.Namespace+"/"+plain.Spec.Source.PVC.Name)
+	assert.Nil(t, plain.Spec.Storage.StorageClassName, "the cluster's default")
+}
+
+func TestRootDiskName(t *testing.T) {
+	names := []string{
+		"demo", "demo.vm", "demo-vm", strings.Repeat("a", 48), strings.Repeat("a", 49), strings.Repeat("a", 63), strings.Repeat("a", 62) + "b",
+		strings.Repeat("a", 34) + strings.Repeat("-", 10) + "aaaaaaa",
+	}
+	seen := map[string]string{}
+	for _, name := range names {
+		got := machine.RootDiskName(apitest.VirtualMachine("ns", name).Obj())
+		assert.Empty(t, validation.IsDNS1123Label(got), got)
+		assert.LessOrEqual(t, len(got), 53)
+		assert.Empty(t, seen[got], name)
+		seen[got] = name
+		assert.True(t, strings.HasSuffix(got, "-root"))
+		assert.Equal(t, got, machine.RootDiskName(apitest.VirtualMachine("ns", name).WithUID("made again").Obj()))
+	}
+	assert.Equal(t, "demo-vm", seen["demo-vm-root"])
+}
+
+func TestDiskSize(t *testing.T) {
+	serving := func(size string) v1alpha1.VMDiskImageStatus {
+		q := resource.MustParse(size)
+		return v1alpha1.VMDiskImageStatus{Serving: &v1alpha1.Serving{RestoreSize: &q}}
+	}
+	for name, tt := range map[string]struct {
+		asked        string
+		img          *apitest.ImageBuilder
+		want         string
+		wantAdjusted string
+	}{
+		"the image's":      {"", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
+		"the proposal's":   {"18Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", "resources.diskSize 18Gi is less than image farm/a needs: the root disk has 24Gi"},
+		"just enough":      {"24Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
+		"more":             {"1Ti", apitest.Image("farm/a").WithDiskSize("24Gi"), "1Ti", ""},
+		"the snapshot's":   {"18Gi", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("20Gi")), "20Gi", "resources.diskSize 18Gi is less than image farm/a needs: the root disk has 20Gi"},
+		"nothing asked":    {"", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("20Gi")), "20Gi", ""},
+		"a small snapshot": {"", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("2Gi")), "10Gi", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, adjusted := machine.DiskSize(apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", tt.asked).Obj(), tt.img.Obj())
+			assert.Equal(t, tt.want, got.String())
+			assert.Equal(t, tt.wantAdjusted, adjusted)
+		})
+	}
+	vm := apitest.VirtualMachine("ns", "vm").Obj()
+	vm.Spec.Resources = nil
+	got, _ := machine.DiskSize(vm, apitest.Image("farm/a").Obj())
+	assert.Equal(t, "1Gi", got.String())
+}
+
+func TestCloudInitSecret(t *testing.T) {
+	vm := apitest.VirtualMachine("ns", "demo").WithUID("vm-uid").Obj()
+	got := machine.CloudInitSecret(vm, guest.Config{UserData: []byte("u"), NetworkData: []byte("n")})
+	assert.Equal(t, "ns/demo-cloudinit", types.NamespacedName{Namespace: got.Namespace, Name: got.Name}.String())
+	assert.Equal(t, map[string][]byte{"userdata": []byte("u"), "networkdata": []byte("n")}, got.Data)
+	assert.Equal(t, map[string]string{v1alpha1.LabelMachineUID: "vm-uid"}, got.Labels)
+	assert.Equal(t, vm.UID, got.OwnerReferences[0].UID)
+	assert.NotContains(t, machine.CloudInitSecret(vm, guest.Config{UserData: []byte("u")}).Data, "networkdata")
+}

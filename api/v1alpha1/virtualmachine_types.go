@@ -145,7 +145,7 @@ type User struct {
 	// VirtualMachine: prefer passwordSecretRef.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
-	PlainTextPasswd string `json:"plain_text_passwd,omitempty"` //nolint:revive // the proposal's name, cloud-init's own
+	PlainTextPasswd string `json:"plain_text_passwd,omitempty"`
 	// lock_passwd forbids to log in with a password. Default: true without a
 	// password, false with one.
 	// +optional

@@ -22,7 +22,7 @@ func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 		values                        map[string]any
 		viewer, vmAuthor, imageAuthor string
 	}{
-		"by default":      {nil, "view", "edit", none},
+		"by default":      {map[string]any{}, "view", "edit", none},
 		"images too":      {map[string]any{"imagesToEdit": true}, "view", "edit", "edit"},
 		"not at all":      {map[string]any{"aggregate": false}, none, none, none},
 		"not even images": {map[string]any{"aggregate": false, "imagesToEdit": true}, none, none, none},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -58,7 +59,7 @@ func parts(t require.TestingT, text []byte) (all []part) {
 	r := multipart.NewReader(msg.Body, params["boundary"])
 	for {
 		p, err := r.NextPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		require.NoError(t, err)

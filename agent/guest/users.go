@@ -19,7 +19,7 @@ type user struct {
 	Gecos string `json:"gecos,omitempty"`
 	// PlainTextPasswd and HashedPasswd, unlike passwd, are set for a user whom the
 	// image already has, too.
-	PlainTextPasswd   string   `json:"plain_text_passwd,omitempty"` //nolint:revive // cloud-init's name
+	PlainTextPasswd   string   `json:"plain_text_passwd,omitempty"`
 	HashedPasswd      string   `json:"hashed_passwd,omitempty"`
 	LockPasswd        bool     `json:"lock_passwd"`
 	SSHAuthorizedKeys []string `json:"ssh_authorized_keys,omitempty"`

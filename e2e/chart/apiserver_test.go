@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,11 +73,18 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	}
 	var err error
 	serverConfig = cfg
-	if server, err = client.New(cfg, client.Options{Scheme: known}); err != nil {
+	quiet := rest.CopyConfig(cfg)
+	quiet.WarningHandler = rest.NoWarnings{}
+	if server, err = client.New(quiet, client.Options{Scheme: known}); err != nil {
 		return err
 	}
-	if err := server.Create(ctx, dataVolumeCRD()); err != nil {
-		return fmt.Errorf("creating a stand-in for CDI's DataVolume: %w", err)
+	for _, crd := range []*unstructured.Unstructured{
+		standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
+		standIn("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+	} {
+		if err := server.Create(ctx, crd); err != nil {
+			return fmt.Errorf("creating stand-in %s: %w", crd.GetName(), err)
+		}
 	}
 	for range 2 {
 		if err := chart.Install(ctx, cfg, agentChart, "agent", agentNamespace, nil); err != nil {
@@ -90,19 +98,19 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	return server.Create(ctx, namespace)
 }
 
-// dataVolumeCRD has the names of CDI's DataVolume and accepts every content:
-// the admission policies look at metadata only.
-func dataVolumeCRD() *unstructured.Unstructured {
+// standIn has the names of somebody else's kind and accepts every content: the
+// admission policies look at metadata only.
+func standIn(group, version, kind, plural string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
-		"metadata":   map[string]any{"name": "datavolumes.cdi.kubevirt.io"},
+		"metadata":   map[string]any{"name": plural + "." + group},
 		"spec": map[string]any{
-			"group": "cdi.kubevirt.io",
+			"group": group,
 			"scope": "Namespaced",
-			"names": map[string]any{"kind": "DataVolume", "listKind": "DataVolumeList", "plural": "datavolumes", "singular": "datavolume"},
+			"names": map[string]any{"kind": kind, "listKind": kind + "List", "plural": plural, "singular": strings.ToLower(kind)},
 			"versions": []any{map[string]any{
-				"name": "v1beta1", "served": true, "storage": true,
+				"name": version, "served": true, "storage": true,
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{
 					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
 				}},

@@ -73,6 +73,9 @@ var rights = map[string][]right{
 	"robot":      {author},
 }
 
+// serviceAccounts by name: the namespace of those who are no people.
+var serviceAccounts = map[string]string{"robot": workspace, "ot-agent": agentNamespace}
+
 // person is a client with the rights of one user.
 func person(t *testing.T, name string) client.Client {
 	t.Helper()
@@ -86,13 +89,14 @@ func personWithWarnings(t *testing.T, name string) (client.Client, *warnings) {
 	cfg := rest.CopyConfig(serverConfig)
 	cfg.QPS = -1
 	cfg.WarningHandler = heard
-	switch name {
-	case "admin":
-	case "robot":
-		cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + workspace + ":robot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + workspace}}
+	switch {
+	case name == "admin":
+	case serviceAccounts[name] != "":
+		cfg.Impersonate.UserName = "system:serviceaccount:" + serviceAccounts[name] + ":" + name
+		cfg.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serviceAccounts[name]}
 	default:
 		require.Contains(t, rights, name)
-		cfg.Impersonate = rest.ImpersonationConfig{UserName: name}
+		cfg.Impersonate.UserName = name
 	}
 	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})
 	require.NoError(t, err)

@@ -82,6 +82,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-pins",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-passwords",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-passwords",
+		"ValidatingAdmissionPolicy ot-agent-own",
+		"ValidatingAdmissionPolicyBinding ot-agent-own",
 	}, render(t, "ot-system", nil).keys())
 }
 
@@ -186,14 +188,23 @@ func TestAgentRulesAreLeast(t *testing.T) {
 				assert.NotContains(t, rule["resources"], "leases", "leases are the agent's own: a Role is enough")
 				assert.NotContains(t, rule["resources"], "syncledgers", "the ledger is the agent's own: a Role is enough")
 				for _, verb := range rule["verbs"].([]any) {
+					if verb != "get" && verb != "create" && verb != "patch" {
+						assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and patched: %v", rule)
+					}
 					if verb != "get" && verb != "list" && verb != "watch" {
-						assert.NotContains(t, rule["resources"], "secrets", "%v", rule)
 						assert.NotContains(t, rule["resources"], "configmaps", "%v", rule)
 					}
 				}
 			}
 		}
 	}
+}
+
+func TestAgentMayCloneWhatItPins(t *testing.T) {
+	rules, _, err := unstructured.NestedSlice(render(t, "ot-system", nil)["ClusterRole ot-agent"].Object, "rules")
+	require.NoError(t, err)
+	assert.Contains(t, rules, map[string]any{"apiGroups": []any{"cdi.kubevirt.io"}, "resources": []any{"datavolumes/source"}, "verbs": []any{"create"}},
+		"policy ot-agent-virtualmachine-pins asks for it, and so does CDI")
 }
 
 func TestAgentPodIsRestricted(t *testing.T) {

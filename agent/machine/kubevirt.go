@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,17 +41,10 @@ func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unst
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	u := &unstructured.Unstructured{Object: content}
-	// Not omitted when empty, and not the agent's.
-	unstructured.RemoveNestedField(content, "status")
-	for _, path := range [][]string{
-		{"metadata", "creationTimestamp"}, {"spec", "template", "metadata", "creationTimestamp"}, {"spec", "template", "spec", "domain", "resources"},
-	} {
-		unstructured.RemoveNestedField(content, path...)
-	}
-	if err := overlay(content, vm.Spec.Overlay); err != nil {
+	if content, err = overlaid(content, vm.Spec.Overlay); err != nil {
 		return nil, err
 	}
+	u := &unstructured.Unstructured{Object: content}
 	sum, err := digest(u, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
@@ -60,13 +54,23 @@ func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unst
 }
 
 // toMap goes by way of JSON: the converter of runtime keeps unsigned numbers,
-// which an Unstructured cannot hold.
-func toMap(typed kubevirtv1.VirtualMachine) (content map[string]any, err error) {
+// which an Unstructured cannot hold. What is written though it is empty is not
+// the agent's.
+func toMap(typed kubevirtv1.VirtualMachine) (map[string]any, error) {
 	text, err := json.Marshal(typed)
 	if err != nil {
 		return nil, err
 	}
-	return content, utiljson.Unmarshal(text, &content)
+	var content map[string]any
+	if err := utiljson.Unmarshal(text, &content); err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(content, "status")
+	domain := []string{"spec", "template", "spec", "domain", "resources"}
+	if resources, found, _ := unstructured.NestedMap(content, domain...); found && len(resources) == 0 {
+		unstructured.RemoveNestedField(content, domain...)
+	}
+	return content, nil
 }
 
 func addLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
@@ -152,9 +156,13 @@ func interfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv
 	return nics, networks
 }
 
-// digest is of what the author decides: a machine's UID is no part of it.
+// digest is of what an instance is made of: whether one is to run is no part of
+// it, so that it can be changed while one runs.
 func digest(u *unstructured.Unstructured, cfg guest.Config) (string, error) {
-	text, err := json.Marshal(map[string]any{"labels": u.GetLabels(), "spec": u.Object["spec"], "guest": cfg.Digest})
+	spec, _ := u.Object["spec"].(map[string]any)
+	spec = maps.Clone(spec)
+	delete(spec, "runStrategy")
+	text, err := json.Marshal(map[string]any{"labels": u.GetLabels(), "spec": spec, "guest": cfg.Digest})
 	if err != nil {
 		return "", err
 	}

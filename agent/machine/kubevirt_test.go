@@ -150,7 +150,6 @@ func TestDigest(t *testing.T) {
 	for name, vm := range map[string]*v1alpha1.VirtualMachine{
 		"base":    base().Obj(),
 		"memory":  base().WithResources("1", "2Gi", "").Obj(),
-		"run":     base().WithRunStrategy("Always").Obj(),
 		"user":    base().WithUsers(v1alpha1.User{Name: "a"}).Obj(),
 		"overlay": base().WithOverlay(`{"template":{"spec":{"nodeSelector":{"a":"b"}}}}`).Obj(),
 		"label":   labelled,
@@ -159,4 +158,6 @@ func TestDigest(t *testing.T) {
 		assert.Empty(t, seen[d], "%s and %s", name, seen[d])
 		seen[d] = name
 	}
+	assert.Equal(t, made(t, base().WithRunStrategy("Always").Obj()).GetAnnotations(), made(t, base().WithRunStrategy("Halted").Obj()).GetAnnotations(),
+		"whether it runs can be changed while it runs")
 }

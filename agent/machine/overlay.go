@@ -25,33 +25,39 @@ var refused = map[string]string{
 
 var errOverlay = errors.New("overlay")
 
-// overlay merges over the spec of a KubeVirt VirtualMachine, in place.
-func overlay(content map[string]any, raw *runtime.RawExtension) error {
+// overlaid is content, a KubeVirt VirtualMachine, with an overlay merged over its
+// spec. It comes out as KubeVirt stores it: with quantities in one spelling and
+// without what is empty, or it would look changed for ever.
+func overlaid(content map[string]any, raw *runtime.RawExtension) (map[string]any, error) {
 	if raw == nil || len(raw.Raw) == 0 {
-		return nil
+		return content, nil
 	}
 	var over map[string]any
 	if err := utiljson.Unmarshal(raw.Raw, &over); err != nil {
-		return fmt.Errorf("%w must be an object, with what belongs under spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
+		return nil, fmt.Errorf("%w must be an object, with what belongs under spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(over)) {
 		if why, no := refused[key]; no {
-			return fmt.Errorf("%w must not set %s: %s", errOverlay, key, why)
+			return nil, fmt.Errorf("%w must not set %s: %s", errOverlay, key, why)
 		}
 		if slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "status"}, key) {
-			return fmt.Errorf("%w must not have %s: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}", errOverlay, key)
+			return nil, fmt.Errorf("%w must not have %s: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}", errOverlay, key)
 		}
 	}
 	if len(over) == 0 {
-		return nil
+		return content, nil
 	}
 	spec, _ := content["spec"].(map[string]any)
 	content["spec"] = mergeMaps(spec, over)
 
 	if err := isKubeVirt(content); err != nil {
-		return fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %w", errOverlay, err)
+		return nil, fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
-	return nil
+	var typed kubevirtv1.VirtualMachine
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed); err != nil {
+		return nil, fmt.Errorf("%w: %w", errOverlay, err)
+	}
+	return toMap(typed)
 }
 
 // instanceSpec is without the methods of VirtualMachineInstanceSpec, one of

@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-func overlaid(t *testing.T, over string) *apitest.MachineBuilder {
+func withOverlay(t *testing.T, over string) *apitest.MachineBuilder {
 	text, err := yaml.YAMLToJSON([]byte(over))
 	require.NoError(t, err)
 	return apitest.VirtualMachine("ns", "vm").WithOverlay(string(text))
@@ -44,7 +44,12 @@ func TestOverlay(t *testing.T) {
 			"template: {spec: {tolerations: [{key: a, operator: Exists}]}}", "spec.template.spec.tolerations", "- key: a\n  operator: Exists\n",
 		},
 		"an empty list": {
-			"template: {spec: {networks: []}}", "spec.template.spec.networks", "[]\n",
+			"template: {spec: {networks: []}}", "spec.template.spec.networks", "null\n",
+		},
+		"as KubeVirt stores it": {
+			"template: {spec: {domain: {memory: {guest: 2048Mi}, resources: {requests: {memory: 1024Mi}}, ioThreadsPolicy: ''}}}", "spec.template.spec.domain",
+			"cpu:\n  cores: 1\ndevices:\n  disks:\n  - bootOrder: 1\n    disk:\n      bus: virtio\n    name: root\n  - disk:\n      bus: virtio\n    name: cloudinit\n  interfaces:\n  - masquerade: {}\n    name: default\n" +
+				"ioThreadsPolicy: \"\"\nmemory:\n  guest: 2Gi\nresources:\n  requests:\n    memory: 1Gi\n",
 		},
 		"labels": {
 			"template: {metadata: {labels: {a: b}}}", "metadata.labels", "pelotech.ot/machine-uid: vm\n",
@@ -54,7 +59,7 @@ func TestOverlay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vm := overlaid(t, tt.over).WithUID("vm").Obj()
+			vm := withOverlay(t, tt.over).WithUID("vm").Obj()
 			assert.Equal(t, tt.want, asYAML(t, at(t, made(t, vm), tt.path)))
 		})
 	}
@@ -89,7 +94,7 @@ func TestOverlayRefused(t *testing.T) {
 		"no object":     {"template: {spec: 1}", "spec.template.spec"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := machine.KubeVirt(overlaid(t, tt.over).Obj(), guest.Config{Hostname: "vm"})
+			_, err := machine.KubeVirt(withOverlay(t, tt.over).Obj(), guest.Config{Hostname: "vm"})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}

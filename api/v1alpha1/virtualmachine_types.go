@@ -330,7 +330,7 @@ type PinnedImage struct {
 	// volumeSnapshot, where the image has one, is what is cloned.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// restoreSize is the least size of a clone.
+	// restoreSize is that of the image's status.serving.
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 	// acquiredAt is when the image was seen, read live after the pin had been

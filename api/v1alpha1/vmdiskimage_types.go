@@ -257,7 +257,8 @@ type Serving struct {
 	// volumeSnapshot, where there is one, is the better source of clones.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// restoreSize is the least size of a clone.
+	// restoreSize is the least size that CDI is to be asked for in a clone
+	// (spec.storage), without the overhead of a filesystem.
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }

@@ -8,19 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/scene"
-	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
 // proposal is the VMDiskImage of the proposal, unchanged.
@@ -46,21 +40,7 @@ func kubectl(t *testing.T, ns, stdin string, args ...string) (string, error) {
 // TestProposal is a pipeline that publishes an image and waits for it.
 func TestProposal(t *testing.T) {
 	place.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "5m"})
-	driver := simulator.ClassCSI + ".pelotech.ot"
-	place.Create(t,
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "gp3"}, Provisioner: driver},
-		&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "ebs-snapshot"}, Driver: driver, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete},
-	)
-	require.True(t, scene.Await(t, func() bool { // as CDI does by itself for drivers that it knows
-		profile := &cdiv1.StorageProfile{}
-		if place.Client().Get(t.Context(), client.ObjectKey{Name: "gp3"}, profile) != nil {
-			return false
-		}
-		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-		}}
-		return place.Client().Update(t.Context(), profile) == nil
-	}))
+	place.CreateClasses(t, "gp3", "ebs-snapshot")
 	ns := place.Namespace(t)
 	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 

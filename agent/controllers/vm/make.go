@@ -58,7 +58,7 @@ func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *
 		}
 	}
 	if d.ApplyMachine != nil {
-		if err := r.applyMachine(ctx, obj, d.ApplyMachine); err != nil {
+		if err := r.applyMachine(ctx, d.ApplyMachine); err != nil {
 			return partMachine, err
 		}
 	}
@@ -93,7 +93,7 @@ func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMa
 
 // applyMachine applies KubeVirt's machine. One that the cache does not show may
 // be there and somebody else's: it would be taken over.
-func (r *Reconciler) applyMachine(ctx context.Context, obj *v1alpha1.VirtualMachine, want *unstructured.Unstructured) error {
+func (r *Reconciler) applyMachine(ctx context.Context, want *unstructured.Unstructured) error {
 	if want.GetResourceVersion() == "" {
 		there := &unstructured.Unstructured{}
 		there.SetGroupVersionKind(machine.Kind)

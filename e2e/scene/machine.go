@@ -1,0 +1,72 @@
+//go:build linux
+
+package scene
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Machine is a VirtualMachine of an image, not created yet.
+func Machine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
+	return &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Resources:      &v1alpha1.MachineResources{Memory: ptr.To(resource.MustParse("1Gi"))},
+			VMDiskImageRef: v1alpha1.ImageReference{Namespace: img.Namespace, Name: img.Name},
+		},
+	}
+}
+
+// EventuallyMachine reads a VirtualMachine until it is as wanted.
+func (s *Scene) EventuallyMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
+	t.Helper()
+	got := &v1alpha1.VirtualMachine{}
+	if !Await(t, func() bool {
+		got = &v1alpha1.VirtualMachine{}
+		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && wanted(got)
+	}) {
+		require.Failf(t, "machine is not as wanted", "%s/%s was last seen %s, %s: %s\npinned %+v\n%+v", vm.Namespace, vm.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Pinned, got.Status.Conditions)
+	}
+	return got
+}
+
+// MachineReady wants a machine that is ready as its spec is now.
+func MachineReady(vm *v1alpha1.VirtualMachine) bool {
+	return vm.Status.Phase == v1alpha1.MachineReady && vm.Status.ObservedGeneration == vm.Generation
+}
+
+// MachineBecause wants a machine with a reason.
+func MachineBecause(reason v1alpha1.Reason) func(*v1alpha1.VirtualMachine) bool {
+	return func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Reason == reason && vm.Status.ObservedGeneration == vm.Generation
+	}
+}
+
+// Holds tells whether a condition of a machine is True, and its message.
+func Holds(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
+	c := meta.FindStatusCondition(vm.Status.Conditions, condition)
+	if c == nil {
+		return false, "there is no such condition"
+	}
+	return c.Status == metav1.ConditionTrue, c.Message
+}
+
+// KubeVirtMachine reads the KubeVirt VirtualMachine of a machine.
+func (s *Scene) KubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine"})
+	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), u))
+	return u
+}

@@ -1,0 +1,66 @@
+//go:build linux
+
+package workspaces
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// proposal is the example that the API was proposed with.
+const proposal = `
+apiVersion: "pelotech.ot/v1alpha1"
+kind: "VirtualMachine"
+metadata: {name: "demo-workspace-1"}
+spec:
+  baseVm: ubuntu_2004_lts_en-us_x64
+  baseVmVersion: 2.1.2
+  ignoreOnDeploy: true
+  name: demo-vm
+  version: 2.1.0
+  users: [{name: demo user, plain_text_passwd: demo-pwd, lock_passwd: false, sudo: "ALL=(ALL) NOPASSWD:ALL", groups: sudo}]
+  resources: {cpu: '2', memory: 2Gi, diskSize: 18Gi}
+  interfaces: [{network: control-net, ipAddress: 10.10.0.161/24}, {network: bridge-inet, ipAddress: 4.29.163.6/28}, {network: bridge-edge, ipAddress: 172.27.11.11/28}]
+  vmDiskImageRef: {name: demo-vmdi, namespace: vmdi-farm}
+  vmDiskImageTemplate: {storageClass: gp3, snapshotClass: ebs-snapshot, secretRef: foo-bar, name: harrison-vm, url: "https://s3.us-gov-west-1.amazonaws.com/vm-images/images/harrison-vm/1.0.0/vm.qcow2", sourceType: s3, diskSize: 24Gi}
+`
+
+func TestTheProposalsExample(t *testing.T) {
+	place.CreateClasses(t, "gp3", "ebs-snapshot")
+	place.Create(t,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmdi-farm"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmdi-farm", Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "a", "secretKey": "s"}},
+	)
+	ns := place.Namespace(t)
+	object := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(proposal), &object.Object))
+	object.SetNamespace(ns)
+	require.NoError(t, place.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "demo-workspace-1"}}
+
+	ignored := place.EventuallyMachine(t, vm, scene.MachineReady)
+	assert.Equal(t, v1alpha1.ReasonIgnoredOnDeploy, ignored.Status.Reason)
+	assert.Equal(t, v1alpha1.PhaseSucceeded, ignored.Status.Image.Phase, "the image is made ready")
+
+	place.Change(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
+	ready := place.EventuallyMachine(t, vm, scene.MachineReady)
+	assert.Equal(t, v1alpha1.ReasonRunning, ready.Status.Reason)
+	adjusted, message := scene.Holds(ready, v1alpha1.ConditionSpecAdjusted)
+	assert.True(t, adjusted)
+	assert.Contains(t, message, "24Gi")
+	assert.Contains(t, message, "demo-user")
+	assert.Equal(t, "24Gi", ready.Status.RootDisk.Size.String())
+	told, message := scene.Holds(ready, v1alpha1.ConditionPlainTextPassword)
+	assert.True(t, told, message)
+	t.Logf("%+v", ready.Status)
+}

@@ -33,9 +33,9 @@ func TestAgentWritesWhatItMadeOnly(t *testing.T) {
 		apply := func(c client.Client, object *unstructured.Unstructured) error {
 			return c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("ot-agent"), client.ForceOwnership)
 		}
-		denies := func(name string) func(assert.TestingT, error) {
-			return func(t assert.TestingT, err error) {
-				assert.ErrorContains(t, err, "denied request: "+kind+" images/"+name+" was not made for a VirtualMachine of pelotech.ot (it has no label pelotech.ot/machine-uid), "+
+		denies := func(name string) func(require.TestingT, error) {
+			return func(t require.TestingT, err error) {
+				require.ErrorContains(t, err, "denied request: "+kind+" images/"+name+" was not made for a VirtualMachine of pelotech.ot (it has no label pelotech.ot/machine-uid), "+
 					"and the agent writes to no other: rename or delete it, or give the machine another name")
 				assert.True(t, apierrors.IsForbidden(err), "%v", err)
 			}

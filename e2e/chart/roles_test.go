@@ -64,13 +64,13 @@ func TestNamespacesOfImagesCanBeKept(t *testing.T) {
 			eventuallyCreated(t, object)
 		}
 	}
-	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept-images", Labels: map[string]string{"pelotech.ot/keep-images": "true"}}}
-	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other-images", Labels: map[string]string{"pelotech.ot/keep-images": "false"}}}
+	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kept-", Labels: map[string]string{"pelotech.ot/keep-images": "true"}}}
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-", Labels: map[string]string{"pelotech.ot/keep-images": "false"}}}
 	require.NoError(t, server.Create(t.Context(), kept))
 	require.NoError(t, server.Create(t.Context(), other))
 
-	const says = "namespace kept-images holds disk images that VirtualMachines of all namespaces may use, and its deletion would take them from under these. " +
-		"If that is wanted, remove its label first: kubectl label namespace kept-images pelotech.ot/keep-images-"
+	says := "namespace " + kept.Name + " holds disk images that VirtualMachines of all namespaces may use, and its deletion would take them from under these. " +
+		"If that is wanted, remove its label first: kubectl label namespace " + kept.Name + " pelotech.ot/keep-images-"
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
 		assert.ErrorContains(check, server.Delete(t.Context(), kept.DeepCopy(), client.DryRunAll), says)
 	}, policyDelay, 20*time.Millisecond)

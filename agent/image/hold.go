@@ -17,8 +17,7 @@ type Holder struct {
 // hold counts who needs the image.
 func (s *step) hold() {
 	refs := v1alpha1.References{Count: int32(len(s.Holders)), UnreferencedSince: s.st.References.UnreferencedSince}
-	const shown = 5
-	for _, holder := range s.Holders[:min(shown, len(s.Holders))] {
+	for _, holder := range s.Holders[:min(shownHolders, len(s.Holders))] {
 		refs.Holders = append(refs.Holders, holder.Name)
 	}
 	if refs.Count > 0 {
@@ -28,6 +27,8 @@ func (s *step) hold() {
 	}
 	s.st.References = refs
 }
+
+const shownHolders = 5
 
 // pins are what VirtualMachines are built from of an attempt.
 func (s *step) pins(attempt int32) []*v1alpha1.PinnedImage {

@@ -50,6 +50,9 @@ func (s *step) summarize() {
 		shown = Blocker{v1alpha1.ReasonDeleted, "nothing holds it: its storage is being removed"}
 	}
 	st.Reason, st.Message = shown.Reason, shown.Message
+	if shown.Reason == v1alpha1.ReasonReady {
+		st.Message += s.keptBeside()
+	}
 
 	s.setCondition(v1alpha1.ConditionReady, s.wait.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
 	imported := e != nil && e.Outcome == v1alpha1.OutcomeSucceeded && e.Attempt <= e.AttemptEnded
@@ -115,9 +118,29 @@ func digits(n int32) int {
 }
 
 func (s *step) holders() string {
-	names := strings.Join(s.st.References.Holders, ", ")
-	if more := int(s.st.References.Count) - len(s.st.References.Holders); more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
+	return list(s.st.References.Holders, int(s.st.References.Count))
+}
+
+// keptBeside says for whom more of the image is kept than what it serves.
+func (s *step) keptBeside() string {
+	var names []string
+	for i := range s.Holders {
+		pin := s.Holders[i].Pin
+		if pin != nil && pin.UID == s.Image.UID && (pin.Attempt != s.st.Serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != s.st.Serving.VolumeSnapshot)) {
+			names = append(names, s.Holders[i].Name)
+		}
 	}
-	return names
+	if len(names) == 0 {
+		return ""
+	}
+	return "; what came before is kept for those built from it: " + list(names[:min(shownHolders, len(names))], len(names))
+}
+
+// list shows the first few of n names.
+func list(names []string, n int) string {
+	text := strings.Join(names, ", ")
+	if more := n - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -101,9 +101,11 @@ type world struct {
 	// policy in force, and the one that ends a disturbance of it.
 	policy, usual *policy.Policy
 
-	blocker  *image.Blocker
-	position *int32
-	answers  map[string]image.Preflight
+	blocker *image.Blocker
+	// going is the image's namespace; planned is the image.
+	going, planned bool
+	position       *int32
+	answers        map[string]image.Preflight
 
 	serial int64
 	// last is the last decision that was carried out, live whether it took a live View.
@@ -187,6 +189,7 @@ func (w *world) view(live bool) image.View {
 		Now: w.now, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
 		Attempts: image.ByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
 		Preflight: w.answers[question(img)], Position: w.position,
+		NamespaceGoing: w.going, Planned: w.planned,
 		ArrivalKey: arrival, FreshKey: key, Live: live,
 	}
 }

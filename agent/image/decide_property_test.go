@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
@@ -114,6 +115,17 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 				w.deleteImage()
 			}
 		},
+		"the namespace goes": func(t *rapid.T) {
+			if w.img != nil && rapid.IntRange(0, 5).Draw(t, "really") == 0 {
+				w.going = true
+				w.deleteImage()
+			}
+		},
+		"it is planned, or not": func(*rapid.T) { w.planned = !w.planned },
+		"somebody edits its time": alive(func() {
+			after := rapid.SampledFrom([]*metav1.Duration{nil, {Duration: time.Minute}, {Duration: time.Hour}}).Draw(t, "deleteUnreferencedAfter")
+			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = after })
+		}),
 		"VMs come and go": func(t *rapid.T) {
 			w.come(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}), 0, 3, rapid.ID).Draw(t, "holders")...)
 		},
@@ -225,8 +237,10 @@ func (w *world) comesToRest(t *rapid.T) {
 			looksAgain = 0
 			continue
 		}
-		// One that is held looks for its namespace for as long as it is.
-		if looksAgain++; w.last.After == 0 || (w.status().Phase == v1alpha1.PhaseTerminating && looksAgain > 100) {
+		// One that is held looks for its namespace for as long as it is, and one that
+		// is planned for whether it still is.
+		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.planned
+		if looksAgain++; w.last.After == 0 || (looks && looksAgain > 100) {
 			w.checkAtRest(t)
 			return
 		}

@@ -68,6 +68,9 @@ func (w *world) pinned() []*v1alpha1.PinnedImage {
 
 // checkPinned holds what the agent deletes against what VMs are built from (S2).
 func (w *world) checkPinned(target image.Target) {
+	if w.going {
+		return // outside of it
+	}
 	for _, pin := range w.pinned() {
 		require.NotEqual(w.t, pin.VolumeSnapshot, target.Name, "a pinned VolumeSnapshot is deleted")
 		if target.Name != pin.PersistentVolumeClaim {
@@ -277,6 +280,15 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 		}
 		w.checkPinned(target)
 		w.delete(target)
+	}
+	if d.DeleteImage {
+		require.True(w.t, v.Live)
+		require.Empty(w.t, v.Holders)
+		require.False(w.t, v.Planned)
+		require.GreaterOrEqual(w.t, v.Now.Sub(v.Image.Status.References.UnreferencedSince.Time), v.Image.Spec.DeleteUnreferencedAfter.Duration)
+		if w.img != nil && !die() {
+			w.deleteImage()
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func (m *Member) StartCDI() error {
 }
 
 // StopCDI takes CDI's controller away; importer pods run on.
-func (m *Member) StopCDI() error { return m.stopCDI(&m.cdi) }
+func (m *Member) StopCDI() error { return m.stopProcess(&m.cdi) }
 
 // cdiWebhooks names the log of the webhooks, which are of CDI's program.
 const cdiWebhooks binaries.Name = "cdi-apiserver"
@@ -108,7 +108,7 @@ func (m *Member) StartCDIWebhooks() error {
 
 // StopCDIWebhooks takes CDI's admission webhooks away: no DataVolume can be
 // created or changed then, CDI's own controller included.
-func (m *Member) StopCDIWebhooks() error { return m.stopCDI(&m.cdiWebhooks) }
+func (m *Member) StopCDIWebhooks() error { return m.stopProcess(&m.cdiWebhooks) }
 
 func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string, args ...string) error {
 	m.mu.Lock()
@@ -131,7 +131,7 @@ func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string
 	return err
 }
 
-func (m *Member) stopCDI(p **process.Process) error {
+func (m *Member) stopProcess(p **process.Process) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if *p == nil {

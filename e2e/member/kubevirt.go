@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,12 +29,12 @@ const (
 	kubeVirtNamespace = "kubevirt"
 	kubeVirtName      = "kubevirt"
 	kubeVirtLease     = "virt-controller"
-	kubeVirtTimeout   = 60 * time.Second
+	kubeVirtTimeout   = 3 * time.Minute
 )
 
 // InstallKubeVirt installs KubeVirt in a member that was started without it,
 // and returns when it is ready: its kinds, the KubeVirt object, virt-controller,
-// and the simulated virt-handler.
+// the admission webhooks of virt-api, and the simulated virt-handler.
 func (m *Member) InstallKubeVirt(ctx context.Context) error {
 	if err := m.installKinds(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, binaries.KubeVirt); err != nil {
 		return fmt.Errorf("installing KubeVirt in member %s: %w", m.options.Name, err)
@@ -62,6 +63,9 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	if err := m.StartKubeVirt(); err != nil {
 		return err
 	}
+	if err := m.StartKubeVirtWebhooks(); err != nil {
+		return err
+	}
 	return m.waitForKubeVirt(ctx)
 }
 
@@ -75,7 +79,7 @@ func (m *Member) prepareKubeVirt(ctx context.Context) error {
 	}
 	old := &kubevirtv1.KubeVirt{ObjectMeta: installed.ObjectMeta}
 	installed = old.DeepCopy()
-	installed.Status.Phase = kubevirtv1.KubeVirtPhaseDeployed
+	installed.Status.Phase, installed.Status.DefaultArchitecture = kubevirtv1.KubeVirtPhaseDeployed, "amd64"
 	for _, kind := range []kubevirtv1.KubeVirtConditionType{kubevirtv1.KubeVirtConditionAvailable, kubevirtv1.KubeVirtConditionCreated} {
 		installed.Status.Conditions = append(installed.Status.Conditions, kubevirtv1.KubeVirtCondition{Type: kind, Status: corev1.ConditionTrue})
 	}
@@ -87,11 +91,41 @@ func (m *Member) prepareKubeVirt(ctx context.Context) error {
 
 // StartKubeVirt starts virt-controller where it does not run.
 func (m *Member) StartKubeVirt() error {
+	// It watches this directory, so nothing else may be written there.
+	dir := filepath.Join(m.ControlPlane.Dir(), "virt-controller")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the directory of virt-controller's certificate: %w", err)
+	}
+	return m.startKubeVirt(&m.kubevirt, binaries.KubeVirt, "kubevirt-controller", "GOMEMLIMIT=128MiB",
+		"--listen=127.0.0.1", "--port=0",
+		"--prom-cert-file="+filepath.Join(dir, "tls.crt"), "--prom-key-file="+filepath.Join(dir, "tls.key"),
+		// Nobody else wants to lead; losing the lease for an API server that is
+		// away would end it, and nothing starts it anew.
+		"--leader-elect-lease-duration=48h", "--leader-elect-renew-deadline=24h",
+	)
+}
+
+// StopKubeVirt takes virt-controller away; machines and their pods run on.
+func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
+
+// kubeVirtWebhooks names the log of the webhooks, which are of KubeVirt's program.
+const kubeVirtWebhooks binaries.Name = "virt-api"
+
+// StartKubeVirtWebhooks starts KubeVirt's admission webhooks where they do not run.
+func (m *Member) StartKubeVirtWebhooks() error {
+	return m.startKubeVirt(&m.kubevirtWebhooks, kubeVirtWebhooks, "kubevirt-apiserver", "GOMEMLIMIT=64MiB", "-webhooks")
+}
+
+// StopKubeVirtWebhooks takes KubeVirt's admission webhooks away: no machine can
+// be created or changed then, virt-controller included.
+func (m *Member) StopKubeVirtWebhooks() error { return m.stopProcess(&m.kubevirtWebhooks) }
+
+func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account, memory string, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.kubevirt != nil {
+	if *p != nil {
 		select {
-		case <-m.kubevirt.Done():
+		case <-(*p).Done():
 		default:
 			return nil
 		}
@@ -100,49 +134,69 @@ func (m *Member) StartKubeVirt() error {
 	if err != nil {
 		return err
 	}
-	// It watches this directory, so nothing else may be written there.
-	dir := filepath.Join(m.ControlPlane.Dir(), "virt-controller")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of virt-controller's certificate: %w", err)
+	kubeconfig, err := m.kubeconfigOf(account)
+	if err != nil {
+		return err
 	}
-	m.kubevirt, err = process.Start(process.Options{
-		Path: paths[binaries.KubeVirt], LogFile: m.LogFile(binaries.KubeVirt), Env: []string{"GOMEMLIMIT=128MiB"},
-		Args: []string{
-			"--kubeconfig=" + m.ControlPlane.Kubeconfig(), "--listen=127.0.0.1", "--port=0",
-			"--prom-cert-file=" + filepath.Join(dir, "tls.crt"), "--prom-key-file=" + filepath.Join(dir, "tls.key"),
-			// Nobody else wants to lead; losing the lease for an API server that
-			// is away would end it, and nothing starts it anew.
-			"--leader-elect-lease-duration=48h", "--leader-elect-renew-deadline=24h",
-		},
+	*p, err = process.Start(process.Options{
+		Path: paths[binaries.KubeVirt], LogFile: m.LogFile(name), Env: []string{memory},
+		Args: append([]string{"--kubeconfig=" + kubeconfig}, args...),
 	})
 	return err
 }
 
-// StopKubeVirt takes virt-controller away; machines and their pods run on.
-func (m *Member) StopKubeVirt() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.kubevirt == nil {
-		return nil
+// kubeconfigOf is one for a part of KubeVirt. It has all rights, and the name of
+// its account: KubeVirt's webhooks allow their own accounts what they refuse to
+// everybody else.
+func (m *Member) kubeconfigOf(account string) (string, error) {
+	config, err := clientcmd.LoadFromFile(m.ControlPlane.Kubeconfig())
+	if err != nil {
+		return "", fmt.Errorf("making a kubeconfig for %s: %w", account, err)
 	}
-	return m.kubevirt.Stop(stopTimeout)
+	for _, user := range config.AuthInfos {
+		user.Impersonate, user.ImpersonateGroups = simulator.KubeVirtAccount(account)
+	}
+	path := filepath.Join(m.ControlPlane.Dir(), account+".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return "", fmt.Errorf("making a kubeconfig for %s: %w", account, err)
+	}
+	return path, nil
 }
 
 func (m *Member) waitForKubeVirt(ctx context.Context) error {
+	missing := ""
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtTimeout, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-m.kubevirt.Done():
-			return false, fmt.Errorf("virt-controller ended (%w)", m.kubevirt.Wait())
-		default:
+		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
+			select {
+			case <-p.Done():
+				return false, fmt.Errorf("a part of KubeVirt ended (%w), its log is %s", p.Wait(), p.LogFile())
+			default:
+			}
 		}
+		missing = "a leading virt-controller"
 		var lease coordinationv1.Lease
 		err := m.client.Get(ctx, client.ObjectKey{Namespace: kubeVirtNamespace, Name: kubeVirtLease}, &lease)
-		return err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "", client.IgnoreNotFound(err)
+		if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+			return false, client.IgnoreNotFound(err)
+		}
+		missing = "admission webhooks"
+		return m.machinesAreReviewed(ctx), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for virt-controller to lead (log %s): %w", m.LogFile(binaries.KubeVirt), err)
+		return fmt.Errorf("waiting for KubeVirt, still missing %s (log %s): %w", missing, m.LogFile(binaries.KubeVirt), err)
 	}
 	return nil
+}
+
+// machinesAreReviewed tries a machine of which nobody says whether it is to run:
+// only KubeVirt's webhooks refuse it.
+func (m *Member) machinesAreReviewed(ctx context.Context) bool {
+	probe := &kubevirtv1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: kubeVirtNamespace, Name: "probe"},
+		Spec:       kubevirtv1.VirtualMachineSpec{Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{}},
+	}
+	err := m.client.Create(ctx, probe, client.DryRunAll)
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // VirtHandler is the simulated one; nil where KubeVirt is not installed.
@@ -154,8 +208,10 @@ func (m *Member) VirtHandler() *simulator.VirtHandler {
 
 func (m *Member) stopKubeVirt() error {
 	var errs []error
-	if m.kubevirt != nil {
-		errs = append(errs, m.kubevirt.Stop(stopTimeout))
+	for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
+		if p != nil {
+			errs = append(errs, p.Stop(stopTimeout))
+		}
 	}
 	if m.handler != nil {
 		errs = append(errs, m.handler.Stop())

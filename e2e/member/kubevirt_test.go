@@ -226,3 +226,42 @@ func TestInstancetypeAndPreference(t *testing.T) {
 		})
 	}
 }
+
+// TestInvalidMachinesAreRefused as virt-api refuses them.
+func TestInvalidMachinesAreRefused(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, lateKubeVirt())
+	for name, c := range map[string]struct {
+		spoil   func(*kubevirtv1.VirtualMachine)
+		message string
+	}{
+		"disk without volume": {
+			func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Template.Spec.Volumes = nil },
+			"spec.template.spec.domain.devices.disks[0].Name",
+		},
+		"no run strategy": {
+			func(vm *kubevirtv1.VirtualMachine) { vm.Spec.RunStrategy = nil },
+			"RunStrategy",
+		},
+		"volume without source": {
+			func(vm *kubevirtv1.VirtualMachine) {
+				vm.Spec.Template.Spec.Volumes[0].VolumeSource = kubevirtv1.VolumeSource{}
+			},
+			"spec.template.spec.volumes[0]",
+		},
+		"cloud-init without data": {
+			func(vm *kubevirtv1.VirtualMachine) {
+				vm.Spec.Template.Spec.Volumes[0].VolumeSource = kubevirtv1.VolumeSource{CloudInitNoCloud: &kubevirtv1.CloudInitNoCloudSource{}}
+			},
+			"spec.template.spec.volumes[0].cloudInitNoCloud",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm := machine(namespace, "refused", "nothing", kubevirtv1.RunStrategyHalted)
+			c.spoil(vm)
+			err := one.Client().Create(t.Context(), vm)
+			require.ErrorContains(t, err, "denied the request")
+			require.ErrorContains(t, err, c.message)
+		})
+	}
+}

@@ -36,8 +36,8 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// WithoutCDI leaves out CDI's CRDs and controller.
 	WithoutCDI bool
-	// KubeVirt adds KubeVirt's kinds, its real virt-controller, and the simulated
-	// virt-handler; InstallKubeVirt adds them later.
+	// KubeVirt adds KubeVirt's kinds, its real virt-controller and webhooks, and the
+	// simulated virt-handler; InstallKubeVirt adds them later.
 	KubeVirt bool
 	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
@@ -69,13 +69,14 @@ type Member struct {
 	storage *simulator.Storage
 	instant *simulator.Instant
 
-	mu              sync.Mutex
-	cdi, snapshots  *process.Process
-	cdiWebhooks     *process.Process
-	kubevirt        *process.Process
-	handler         *simulator.VirtHandler
-	stopped         bool
-	cancelInterrupt func()
+	mu               sync.Mutex
+	cdi, snapshots   *process.Process
+	cdiWebhooks      *process.Process
+	kubevirt         *process.Process
+	kubevirtWebhooks *process.Process
+	handler          *simulator.VirtHandler
+	stopped          bool
+	cancelInterrupt  func()
 }
 
 const stopTimeout = 15 * time.Second

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -48,6 +49,12 @@ type VirtHandler struct {
 	err    error
 }
 
+// KubeVirtAccount is a part of KubeVirt to the API server: its name, and groups
+// that give it all rights.
+func KubeVirtAccount(name string) (user string, groups []string) {
+	return "system:serviceaccount:kubevirt:" + name, []string{"system:masters", "system:authenticated"}
+}
+
 // StartVirtHandler serves the VirtualMachineInstances of the member's node. With
 // node it plays scheduler and kubelet as well, for virt-launcher pods only: for
 // members that have neither.
@@ -57,7 +64,9 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 			return nil, err
 		}
 	}
-	mgr, err := ctrl.NewManager(o.Config, ctrl.Options{
+	own := rest.CopyConfig(o.Config)
+	own.Impersonate.UserName, own.Impersonate.Groups = KubeVirtAccount("kubevirt-handler")
+	mgr, err := ctrl.NewManager(own, ctrl.Options{
 		Scheme:                 o.Scheme,
 		Metrics:                server.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,58 +26,46 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// claims are the holders of this test: ConfigMaps that name an image. What they
-// stand for, VirtualMachines, does not exist yet.
-type claims struct {
-	client client.Client
-	mu     sync.Mutex
-	// atLive is called whenever the holders are listed live, before they are.
+// holders lists the machines of a cluster that hold an image, past all caches.
+type holders struct {
+	machines
+	mu sync.Mutex
+	// atLive is called whenever they are to be listed live, before they are.
 	atLive func()
 }
 
-const claimLabel = "claims"
-
-func (c *claims) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
-	c.mu.Lock()
-	atLive := c.atLive
-	c.mu.Unlock()
+func (h *holders) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
+	h.mu.Lock()
+	atLive := h.atLive
+	h.mu.Unlock()
 	if live && atLive != nil {
 		atLive()
 	}
-	var list corev1.ConfigMapList
-	if err := c.client.List(ctx, &list, client.InNamespace(img.Namespace), client.MatchingLabels{claimLabel: img.Name}); err != nil {
-		return nil, err
-	}
-	var holders []image.Holder
-	for i := range list.Items {
-		holders = append(holders, image.Holder{Name: list.Items[i].Namespace + "/" + list.Items[i].Name})
-	}
-	return holders, nil
+	return h.listLive(ctx, img)
 }
 
-func (c *claims) whenLive(do func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.atLive = do
+func (h *holders) whenLive(do func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.atLive = do
 }
 
-func claim(ns, name, image string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{claimLabel: image}}}
+// waiting is a machine that names an image and makes nothing of it.
+func waiting(ns, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
+	vm := scene.Machine(ns, name, img)
+	vm.Spec.IgnoreOnDeploy = true
+	return vm
 }
 
-// touch has the agent look at an image again: it watches no ConfigMaps.
-func touch(t *testing.T, s *scene.Scene, img *v1alpha1.VMDiskImage) {
-	t.Helper()
-	s.Change(t, img, func() {
-		img.Labels = map[string]string{"touched": time.Now().Format("150405.000000000")}
-	})
+func hasDisk(vm *v1alpha1.VirtualMachine) bool {
+	return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready && vm.Status.Pinned != nil && vm.Status.Pinned.AcquiredAt != nil
 }
 
 func TestImagesThatAreHeld(t *testing.T) {
 	s, err := scene.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &claims{client: s.Client()}
+	c := &holders{machines: machines{live: s.Client()}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-agent")
 	require.NoError(t, err)
@@ -91,7 +81,8 @@ func TestImagesThatAreHeld(t *testing.T) {
 
 	t.Run("they serve on until they are let go of", func(t *testing.T) {
 		ns := s.Namespace(t)
-		img, holder := s.Snapshotted(ns, "image", "/ok/100ms/image.qcow2"), claim(ns, "vm-1", "image")
+		img := s.Snapshotted(ns, "image", "/ok/100ms/image.qcow2")
+		holder := waiting(ns, "vm-1", img)
 		s.Create(t, img, holder)
 		ready := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		assert.EqualValues(t, 1, ready.Status.References.Count)
@@ -108,7 +99,6 @@ func TestImagesThatAreHeld(t *testing.T) {
 		assert.Nil(t, dv.DeletionTimestamp)
 
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		touch(t, s, held)
 		s.Gone(t, img)
 		s.Gone(t, dv)
 	})
@@ -116,7 +106,8 @@ func TestImagesThatAreHeld(t *testing.T) {
 	t.Run("one that is waited for is imported though it is to be deleted", func(t *testing.T) {
 		s.SetPolicy(t, map[string]string{"concurrency": "0"})
 		ns := s.Namespace(t)
-		img, holder := s.Image(ns, "image", "/ok/100ms/image.qcow2"), claim(ns, "vm-1", "image")
+		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
+		holder := waiting(ns, "vm-1", img)
 		s.Create(t, holder, img)
 		s.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
 		require.NoError(t, s.Client().Delete(t.Context(), img))
@@ -124,13 +115,13 @@ func TestImagesThatAreHeld(t *testing.T) {
 		s.SetPolicy(t, map[string]string{"concurrency": "1"})
 		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.Serving != nil })
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		touch(t, s, img)
 		s.Gone(t, img)
 	})
 
 	t.Run("the mark is stored before holders are listed, and one that comes between is seen", func(t *testing.T) {
 		ns := s.Namespace(t)
-		img, holder := s.Image(ns, "image", "/ok/100ms/image.qcow2"), claim(ns, "late", "image")
+		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
+		holder := waiting(ns, "late", img)
 		s.Create(t, img)
 		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		var marks []string
@@ -148,7 +139,82 @@ func TestImagesThatAreHeld(t *testing.T) {
 		assert.Equal(t, string(v1alpha1.PhaseDeleting), strings.Join(marks, ","), "stored when the holders were listed")
 		assert.NotNil(t, held.Status.Serving, "nothing was torn down")
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		touch(t, s, held)
 		s.Gone(t, img)
+	})
+
+	t.Run("what a machine is built from stays until it is gone", func(t *testing.T) {
+		for name, make := range map[string]func(ns, name, path string) *v1alpha1.VMDiskImage{"claim": s.Image, "snapshot": s.Snapshotted} {
+			t.Run(name, func(t *testing.T) {
+				ns := s.Namespace(t)
+				img := make(ns, "image", "/ok/100ms/image.qcow2")
+				first, second := scene.Machine(ns, "first", img), scene.Machine(ns, "second", img)
+				s.Create(t, img, first)
+				pin := *s.EventuallyMachine(t, first, hasDisk).Status.Pinned
+				s.Change(t, img, func() { img.Spec.URL += "?another" })
+				s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+					return img.Status.Phase == v1alpha1.PhaseSucceeded && img.Status.Serving.Attempt > pin.Attempt && strings.Contains(img.Status.Message, ns+"/first")
+				})
+				s.Create(t, second)
+				newer := *s.EventuallyMachine(t, second, hasDisk).Status.Pinned
+				assert.Greater(t, newer.Attempt, pin.Attempt)
+				assert.Equal(t, pin, *s.EventuallyMachine(t, first, hasDisk).Status.Pinned)
+				there := func(pin v1alpha1.PinnedImage) []client.Object {
+					objects := []client.Object{
+						&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.PersistentVolumeClaim}},
+						&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.PersistentVolumeClaim}},
+					}
+					if pin.VolumeSnapshot != "" {
+						objects = append(objects, &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.VolumeSnapshot}})
+					}
+					return objects
+				}
+				for _, o := range append(there(pin), there(newer)...) {
+					require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
+					assert.Nil(t, o.GetDeletionTimestamp(), "%T %s", o, o.GetName())
+				}
+				require.NoError(t, s.Client().Delete(t.Context(), first))
+				for _, o := range there(pin) {
+					s.Gone(t, o)
+				}
+				for _, o := range there(newer) {
+					require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
+					assert.Nil(t, o.GetDeletionTimestamp(), "%T %s", o, o.GetName())
+				}
+			})
+		}
+	})
+
+	t.Run("one whose namespace is deleted goes", func(t *testing.T) {
+		ns, other := s.Namespace(t), s.Namespace(t)
+		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
+		s.Create(t, img, waiting(other, "vm", img))
+		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		require.NoError(t, s.Client().Delete(t.Context(), img))
+		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		require.NoError(t, s.Client().Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+		s.Gone(t, img)
+	})
+
+	t.Run("one that nobody has referenced for long goes", func(t *testing.T) {
+		ns := s.Namespace(t)
+		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
+		img.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
+		holder := waiting(ns, "vm", img)
+		s.Create(t, img, holder)
+		longAgo := func() {
+			require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+				now := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+				at := metav1.NewTime(time.Now().Add(-2 * time.Hour))
+				now.Status.References.UnreferencedSince = &at
+				return s.Client().Status().Update(t.Context(), now)
+			}))
+		}
+		longAgo()
+		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince == nil })
+		require.NoError(t, s.Client().Delete(t.Context(), holder))
+		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince != nil })
+		longAgo()
+		s.Gone(t, img)
+		s.WantEvent(t, img, "Unreferenced", "spec.deleteUnreferencedAfter, 1h0m0s")
 	})
 }

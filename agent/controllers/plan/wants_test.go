@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestWants(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "this"}}
+	planFor := func(cluster types.UID) *v1alpha1.ClusterPlan {
+		return &v1alpha1.ClusterPlan{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName},
+			Spec: v1alpha1.ClusterPlanSpec{
+				PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, ClusterUID: cluster,
+				Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu"}},
+			},
+		}
+	}
+	newer := &v1alpha1.SyncLedger{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
+		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
+	}
+	for _, tt := range []struct {
+		name    string
+		objects []client.Object
+		image   string
+		want    bool
+	}{
+		{"there is no plan", nil, "ubuntu", false},
+		{"it names the image", []client.Object{planFor("this")}, "ubuntu", true},
+		{"it names another", []client.Object{planFor("this")}, "debian", false},
+		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "debian", true},
+		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "debian", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()
+			r := &Reconciler{Client: live, Live: live, Cluster: identity.New(live), Namespace: "ot-agent"}
+			got, err := r.Wants(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, got)
+		})
+	}
+	t.Run("the kind is not served, by the cache", func(t *testing.T) {
+		got, err := (&Reconciler{}).Wants(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
+		require.NoError(t, err)
+		assert.False(t, got)
+	})
+}

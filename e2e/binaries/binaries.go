@@ -28,6 +28,7 @@ const (
 	KWOK               Name = "kwok"
 	CDI                Name = "cdi-controller"
 	KubeVirt           Name = "virt-controller"
+	VirtAPI            Name = "virt-api"
 	SnapshotController Name = "snapshot-controller"
 	Helm               Name = "helm"
 )

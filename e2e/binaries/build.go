@@ -104,25 +104,26 @@ func goVersion(ctx context.Context) (string, error) {
 func cacheKey(source, goVersion, ldflags string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s\n%s\n", goVersion, ldflags)
-	entries, err := os.ReadDir(source)
+	err := filepath.WalkDir(source, func(path string, entry os.DirEntry, err error) error {
+		name := entry.Name()
+		if err != nil || name != "go.mod" && name != "go.sum" && !strings.HasSuffix(name, ".go") {
+			return err
+		}
+		relative, err := filepath.Rel(source, path)
+		if err != nil {
+			return err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		fmt.Fprintf(hash, "%s\n", relative)
+		_, err = io.Copy(hash, file)
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("hashing the tool module %s: %w", source, err)
-	}
-	for _, entry := range entries {
-		name := entry.Name()
-		if name != "go.mod" && name != "go.sum" && !strings.HasSuffix(name, ".go") {
-			continue
-		}
-		file, err := os.Open(filepath.Join(source, name))
-		if err != nil {
-			return "", fmt.Errorf("hashing the tool module %s: %w", source, err)
-		}
-		fmt.Fprintf(hash, "%s\n", name)
-		_, err = io.Copy(hash, file)
-		file.Close()
-		if err != nil {
-			return "", fmt.Errorf("hashing %s of the tool module %s: %w", name, source, err)
-		}
 	}
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }

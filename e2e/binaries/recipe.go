@@ -51,6 +51,10 @@ var recipes = []recipe{
 		why: "real VirtualMachines in members", cold: "2 to 4 minutes",
 	},
 	{
+		name: VirtAPI, directory: "kubevirt", pkg: "./virtapi", module: "kubevirt.io/kubevirt",
+		why: "what KubeVirt's admission does to VirtualMachines in members", cold: "a minute",
+	},
+	{
 		name: KWOK, directory: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", module: "sigs.k8s.io/kwok",
 		why: "playing the kubelet in members", cold: "1 minute",
 	},

@@ -36,10 +36,17 @@ const (
 // and returns when it is ready: its kinds, the KubeVirt object, virt-controller,
 // the admission webhooks of virt-api, and the simulated virt-handler.
 func (m *Member) InstallKubeVirt(ctx context.Context) error {
-	if err := m.installKinds(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, binaries.KubeVirt); err != nil {
+	if err := m.installKinds(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, kubeVirtPrograms(m.options)...); err != nil {
 		return fmt.Errorf("installing KubeVirt in member %s: %w", m.options.Name, err)
 	}
 	return m.deployKubeVirt(ctx)
+}
+
+func kubeVirtPrograms(o Options) []binaries.Name {
+	if o.Instant {
+		return []binaries.Name{binaries.KubeVirt}
+	}
+	return []binaries.Name{binaries.KubeVirt, binaries.VirtAPI}
 }
 
 // deployKubeVirt is what there is to do once KubeVirt's kinds are served.
@@ -62,6 +69,9 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	}
 	if err := m.StartKubeVirt(); err != nil {
 		return err
+	}
+	if m.options.Instant { // nobody reviews DataVolumes there either
+		return m.waitForKubeVirt(ctx)
 	}
 	if err := m.StartKubeVirtWebhooks(); err != nil {
 		return err
@@ -108,12 +118,9 @@ func (m *Member) StartKubeVirt() error {
 // StopKubeVirt takes virt-controller away; machines and their pods run on.
 func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
 
-// kubeVirtWebhooks names the log of the webhooks, which are of KubeVirt's program.
-const kubeVirtWebhooks binaries.Name = "virt-api"
-
 // StartKubeVirtWebhooks starts KubeVirt's admission webhooks where they do not run.
 func (m *Member) StartKubeVirtWebhooks() error {
-	return m.startKubeVirt(&m.kubevirtWebhooks, kubeVirtWebhooks, "kubevirt-apiserver", "GOMEMLIMIT=64MiB", "-webhooks")
+	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", "GOMEMLIMIT=64MiB")
 }
 
 // StopKubeVirtWebhooks takes KubeVirt's admission webhooks away: no machine can
@@ -130,7 +137,7 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 			return nil
 		}
 	}
-	paths, err := binaries.Ensure(context.Background(), binaries.KubeVirt)
+	paths, err := binaries.Ensure(context.Background(), name)
 	if err != nil {
 		return err
 	}
@@ -139,7 +146,7 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 		return err
 	}
 	*p, err = process.Start(process.Options{
-		Path: paths[binaries.KubeVirt], LogFile: m.LogFile(name), Env: []string{memory},
+		Path: paths[name], LogFile: m.LogFile(name), Env: []string{memory},
 		Args: append([]string{"--kubeconfig=" + kubeconfig}, args...),
 	})
 	return err
@@ -167,6 +174,9 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	missing := ""
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
+			if p == nil {
+				continue
+			}
 			select {
 			case <-p.Done():
 				return false, fmt.Errorf("a part of KubeVirt ended (%w), its log is %s", p.Wait(), p.LogFile())
@@ -180,7 +190,7 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 			return false, client.IgnoreNotFound(err)
 		}
 		missing = "admission webhooks"
-		return m.machinesAreReviewed(ctx), nil
+		return m.kubevirtWebhooks == nil || m.machinesAreReviewed(ctx), nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for KubeVirt, still missing %s (log %s): %w", missing, m.LogFile(binaries.KubeVirt), err)

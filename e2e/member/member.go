@@ -36,7 +36,7 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// WithoutCDI leaves out CDI's CRDs and controller.
 	WithoutCDI bool
-	// KubeVirt adds KubeVirt's kinds, its real virt-controller and webhooks, and the
+	// KubeVirt adds KubeVirt's kinds, its real virt-controller and (unless Instant) webhooks, and the
 	// simulated virt-handler; InstallKubeVirt adds them later.
 	KubeVirt bool
 	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
@@ -105,7 +105,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 		needed = append(needed, binaries.SnapshotController)
 	}
 	if o.KubeVirt {
-		needed = append(needed, binaries.KubeVirt)
+		needed = append(needed, kubeVirtPrograms(o)...)
 	}
 	paths, err := binaries.Ensure(ctx, needed...)
 	if err != nil {

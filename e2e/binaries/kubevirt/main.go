@@ -6,15 +6,11 @@
 //
 // The directory of the two files has to exist, the files need not.
 //
-// With -webhooks it is KubeVirt's virt-api instead, as far as the admission of
-// machines goes: see serveWebhooks.
-//
 // With -print-crds it writes KubeVirt's CustomResourceDefinitions to standard output
 // instead, so that their Go packages stay out of the project's own module.
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -24,25 +20,16 @@ import (
 )
 
 func main() {
-	switch arguments := os.Args[1:]; {
-	case slices.Contains(arguments, "-print-crds"):
-		end(writeCRDs(os.Stdout))
-	case slices.Contains(arguments, "-webhooks"):
-		if err := serveWebhooks(); !errors.Is(err, errAnew) {
-			end(err)
+	if slices.Contains(os.Args[1:], "-print-crds") {
+		if err := writeCRDs(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
-	default:
-		watch.Execute()
+		return
 	}
-	// Both come here when CDI's kinds have come or gone, and count on the kubelet
-	// to start them anew.
-	end(fmt.Errorf("starting anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ())))
-}
-
-func end(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	watch.Execute()
+	// It returns when CDI's kinds have come or gone, and counts on the kubelet to
+	// start it anew.
+	fmt.Fprintln(os.Stderr, "starting anew:", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+	os.Exit(1)
 }

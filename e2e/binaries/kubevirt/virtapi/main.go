@@ -1,3 +1,8 @@
+// Command virtapi is KubeVirt's virt-api as far as the admission of
+// VirtualMachines, their instances, instance types and preferences goes: on a
+// port of loopback that was free, with the registrations of KubeVirt's operator
+// for these, which point there. It is a program of its own because what it
+// imports works for seconds before it starts.
 package main
 
 import (
@@ -48,12 +53,21 @@ const (
 // errAnew says that CDI's kinds have come or gone: virt-api starts over then.
 var errAnew = errors.New("CDI's kinds have come or gone")
 
-// serveWebhooks is virt-api as far as the admission of VirtualMachines, their
-// instances, instance types and preferences goes: on a port of loopback that was
-// free, with the registrations of KubeVirt's operator for these, which point there.
+func main() {
+	err := serveWebhooks()
+	if errors.Is(err, errAnew) {
+		// The real one counts on the kubelet to start it anew.
+		err = fmt.Errorf("starting anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 func serveWebhooks() error {
+	kubecli.Init() // defines -kubeconfig
 	log.InitializeLogging("virt-api")
-	flag.Bool("webhooks", false, "serve virt-api's admission webhooks instead of virt-controller")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package simulator plays what lies below the API server of a member: the
-// node, the importer pods, the storage and the snapshots. Nothing here moves a
+// node, the importer pods, the storage, the snapshots and the guests. Nothing here moves a
 // byte of an image. CDI, the scheduler, the volume binder, the snapshot
 // controller and everything above them are the real programs.
 //
@@ -29,5 +29,13 @@
 //
 // The classes differ in what CDI makes of them: see the Class constants.
 // Volumes are objects only; PersistentVolumeClaims that a populator has to
-// fill are left to it, as external-provisioner does.
+// fill are left to it, as external-provisioner does. Claims from snapshots and
+// claims are served, claims that ask for more grow, and the pods of a copy end
+// after 0.3 s.
+//
+// # Machines
+//
+// VirtHandler plays KubeVirt's virt-handler, virt-launcher and guest, below the
+// real virt-controller: a guest is up as soon as its pod runs, and off as soon as
+// it is asked to be. Hold keeps guests from starting, PowerOff and Crash end them.
 package simulator

@@ -5,6 +5,7 @@ package simulator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -112,13 +113,10 @@ func completePod(ctx context.Context, c client.Client, pod *corev1.Pod, message 
 }
 
 func setReady(pod *corev1.Pod, status corev1.ConditionStatus) {
-	kept := pod.Status.Conditions[:0]
-	for _, c := range pod.Status.Conditions {
-		if c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
-			kept = append(kept, c)
-		}
-	}
-	pod.Status.Conditions = append(kept,
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady || c.Type == corev1.ContainersReady
+	})
+	pod.Status.Conditions = append(pod.Status.Conditions,
 		corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()},
 		corev1.PodCondition{Type: corev1.ContainersReady, Status: status, LastTransitionTime: metav1.Now()})
 }

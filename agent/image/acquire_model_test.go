@@ -303,16 +303,20 @@ func TestAcquire(t *testing.T) {
 		play
 		long bool
 	}{
-		"the image is deleted":                 {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
-		"the image is deleted, two makers":     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, wants: []want{acquired, goneAfter}}},
-		"two machines":                         {play: play{specs: []string{"a"}, machines: 2, lives: 1, keepers: 1, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
-		"the source changes":                   {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
-		"the source changes and comes back":    {play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, keptBeside, retired}}},
-		"the snapshot class changes":           {play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
-		"long: the snapshot class changes":     {long: true, play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
-		"long: two of each":                    {long: true, play: play{specs: []string{"a"}, machines: 2, lives: 1, keepers: 2, makers: 2, deletes: true}},
-		"long: two makers, the source changes": {long: true, play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 2, keepers: 2, makers: 2, deletes: true}},
-		"the namespace goes":                   {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
+		"the image is deleted":                   {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
+		"the image is deleted, two makers":       {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, wants: []want{acquired, goneAfter}}},
+		"two machines":                           {play: play{specs: []string{"a"}, machines: 2, lives: 1, keepers: 1, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
+		"the source changes":                     {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
+		"the source changes and comes back":      {play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, keptBeside, retired}}},
+		"the snapshot class changes":             {play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
+		"long: the snapshot class changes":       {long: true, play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
+		"long: two of each":                      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 2, deletes: true}},
+		"long: the source changes, two makers":   {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true}},
+		"long: the source changes, two machines": {long: true, play: play{specs: []string{"a", "b"}, machines: 2, lives: 1, keepers: 1, makers: 1}},
+		"long: the source comes back":            {long: true, play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
+		"a machine names another image":          {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
+		"long: a machine names another image":    {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
+		"the namespace goes":                     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.long && os.Getenv("OT_FLEET_LONG") != "1" {

@@ -8,7 +8,6 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -231,33 +230,24 @@ func (s *step) newSnapshot(e *v1alpha1.RevisionStatus, o *Objects) *snapshotv1.V
 // serve makes a revision the one that VMs are cloned from.
 func (s *step) serve(e *v1alpha1.RevisionStatus, o *Objects, snap *snapshotv1.VolumeSnapshot) {
 	serving := &v1alpha1.Serving{Revision: e.Revision, Attempt: e.AttemptEnded, PersistentVolumeClaim: o.Claim.Name}
-	size := o.Claim.Status.Capacity[corev1.ResourceStorage]
+	if size, told := o.Claim.Status.Capacity[corev1.ResourceStorage]; told {
+		serving.RestoreSize = &size
+	}
 	if snap != nil {
 		serving.VolumeSnapshot = snap.Name
 		if snap.Status.RestoreSize != nil {
-			size = *snap.Status.RestoreSize
+			serving.RestoreSize = snap.Status.RestoreSize
 		}
 		e.SnapshotAttempt, e.SnapshotSince = 1, nil
 	} else {
 		e.VolumeSnapshot, e.SnapshotAttempt, e.SnapshotSince = "", 0, nil
 	}
-	serving.RestoreSize = s.cloneSize(size, o.Claim)
 	s.st.Serving = serving
 	message := "ready: cloned from PersistentVolumeClaim " + serving.PersistentVolumeClaim
 	if snap != nil {
 		message = "ready: cloned from VolumeSnapshot " + snap.Name
 	}
 	s.wait = Blocker{v1alpha1.ReasonReady, message}
-}
-
-// cloneSize is what a clone has to ask CDI for, to get volumes of a size: CDI
-// adds the overhead of a filesystem to it as it did for the image (spec.storage,
-// CDI 1.65), so that more is needed only where the storage has rounded up.
-func (s *step) cloneSize(size resource.Quantity, claim *corev1.PersistentVolumeClaim) *resource.Quantity {
-	if asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]; size.Cmp(asked) <= 0 {
-		size = s.Image.Spec.DiskSize
-	}
-	return &size
 }
 
 // await says what keeps the next attempt of the current revision from starting.

@@ -47,9 +47,7 @@ func RootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alph
 			Source:      &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}},
 			ContentType: cdiv1.DataVolumeKubeVirt,
 			Storage: &cdiv1.StorageSpec{
-				Resources: corev1.VolumeResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceStorage: size},
-				},
+				Resources: corev1.VolumeResourceRequirements{Requests: request(size, img, pin)},
 			},
 		},
 	}
@@ -75,13 +73,10 @@ func ClonedFrom(pin v1alpha1.PinnedImage) string {
 	return strings.Join([]string{string(pin.UID), pin.Revision, strconv.Itoa(int(pin.Attempt)), source}, "/")
 }
 
-// DiskSize is the size of a machine's root disk: as asked for, and no less than
-// the image needs. Where that is more, adjusted says so.
+// DiskSize is the size of a machine's root disk as the guest sees it: as asked
+// for, and no less than the image has. Where that is more, adjusted says so.
 func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
 	least := img.Spec.DiskSize
-	if s := img.Status.Serving; s != nil && s.RestoreSize != nil && s.RestoreSize.Cmp(least) > 0 {
-		least = *s.RestoreSize
-	}
 	if vm.Spec.Resources == nil || vm.Spec.Resources.DiskSize == nil {
 		return least, ""
 	}
@@ -89,7 +84,22 @@ func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size reso
 	if asked.Cmp(least) >= 0 {
 		return asked, ""
 	}
-	return least, fmt.Sprintf("resources.diskSize %s is less than image %s/%s needs: the root disk has %s", asked.String(), img.Namespace, img.Name, least.String())
+	return least, fmt.Sprintf("resources.diskSize %s is less than image %s/%s has: the root disk has %s", asked.String(), img.Namespace, img.Name, least.String())
+}
+
+// request is what CDI is asked for. A disk as large as its image asks for
+// nothing: CDI takes the size of the source, and would add the overhead of a
+// filesystem to it a second time. A larger one must not ask for less than the
+// source takes, overhead included, or CDI refuses to clone (CDI 1.65).
+func request(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage) corev1.ResourceList {
+	known := pin.RestoreSize != nil && pin.RestoreSize.Sign() > 0
+	switch {
+	case known && size.Cmp(img.Spec.DiskSize) <= 0:
+		return nil
+	case known && size.Cmp(*pin.RestoreSize) < 0:
+		size = *pin.RestoreSize
+	}
+	return corev1.ResourceList{corev1.ResourceStorage: size}
 }
 
 // CloudInitSecret holds what the guest is told. The keys are those that KubeVirt

@@ -92,23 +92,16 @@ func TestRootDiskName(t *testing.T) {
 }
 
 func TestDiskSize(t *testing.T) {
-	serving := func(size string) v1alpha1.VMDiskImageStatus {
-		q := resource.MustParse(size)
-		return v1alpha1.VMDiskImageStatus{Serving: &v1alpha1.Serving{RestoreSize: &q}}
-	}
 	for name, tt := range map[string]struct {
 		asked        string
 		img          *apitest.ImageBuilder
 		want         string
 		wantAdjusted string
 	}{
-		"the image's":      {"", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
-		"the proposal's":   {"18Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", "resources.diskSize 18Gi is less than image farm/a needs: the root disk has 24Gi"},
-		"just enough":      {"24Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
-		"more":             {"1Ti", apitest.Image("farm/a").WithDiskSize("24Gi"), "1Ti", ""},
-		"the snapshot's":   {"18Gi", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("20Gi")), "20Gi", "resources.diskSize 18Gi is less than image farm/a needs: the root disk has 20Gi"},
-		"nothing asked":    {"", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("20Gi")), "20Gi", ""},
-		"a small snapshot": {"", apitest.Image("farm/a").WithDiskSize("10Gi").WithStatus(serving("2Gi")), "10Gi", ""},
+		"the image's":    {"", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
+		"the proposal's": {"18Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", "resources.diskSize 18Gi is less than image farm/a has: the root disk has 24Gi"},
+		"just enough":    {"24Gi", apitest.Image("farm/a").WithDiskSize("24Gi"), "24Gi", ""},
+		"more":           {"1Ti", apitest.Image("farm/a").WithDiskSize("24Gi"), "1Ti", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, adjusted := machine.DiskSize(apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", tt.asked).Obj(), tt.img.Obj())
@@ -120,6 +113,30 @@ func TestDiskSize(t *testing.T) {
 	vm.Spec.Resources = nil
 	got, _ := machine.DiskSize(vm, apitest.Image("farm/a").Obj())
 	assert.Equal(t, "1Gi", got.String())
+}
+
+func TestRootDiskAsksFor(t *testing.T) {
+	for name, tt := range map[string]struct{ size, image, restore, want string }{
+		"as large as its image":       {"24Gi", "24Gi", "25Gi", ""},
+		"larger":                      {"40Gi", "24Gi", "25Gi", "40Gi"},
+		"larger by less than needed":  {"25000Mi", "24Gi", "25Gi", "25Gi"},
+		"of a source of unknown size": {"24Gi", "24Gi", "", "24Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("farm/a").WithDiskSize(tt.image).Obj()
+			p := pin(img, "claim", "snapshot")
+			if tt.restore != "" {
+				q := resource.MustParse(tt.restore)
+				p.RestoreSize = &q
+			}
+			got := machine.RootDisk(apitest.VirtualMachine("ns", "vm").Obj(), img, p, resource.MustParse(tt.size)).Spec.Storage.Resources.Requests
+			if tt.want == "" {
+				assert.Empty(t, got, "CDI takes the size of the source")
+				return
+			}
+			assert.Equal(t, tt.want, got.Storage().String())
+		})
+	}
 }
 
 func TestCloudInitSecret(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
@@ -138,13 +139,18 @@ func TestRootDiskIsNeverTooSmall(t *testing.T) {
 		img := apitest.Image("farm/a").Obj()
 		img.Spec.DiskSize = size("image")
 		restore, asked := size("restore"), size("asked")
-		img.Status.Serving = &v1alpha1.Serving{RestoreSize: &restore}
 		vm := apitest.VirtualMachine("ns", "vm").Obj()
 		vm.Spec.Resources.DiskSize = &asked
 		got, adjusted := machine.DiskSize(vm, img)
-		for _, q := range []resource.Quantity{img.Spec.DiskSize, restore, asked} {
-			require.GreaterOrEqual(t, got.Cmp(q), 0)
-		}
+		require.GreaterOrEqual(t, got.Cmp(img.Spec.DiskSize), 0)
+		require.GreaterOrEqual(t, got.Cmp(asked), 0)
 		require.Equal(t, got.Cmp(asked) != 0, adjusted != "")
+
+		p := pin(img, "claim", "snapshot")
+		p.RestoreSize = &restore
+		if request, asks := machine.RootDisk(vm, img, p, got).Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asks {
+			require.GreaterOrEqual(t, request.Cmp(restore), 0, "CDI refuses to clone into less")
+			require.GreaterOrEqual(t, request.Cmp(got), 0)
+		}
 	})
 }

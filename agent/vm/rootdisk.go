@@ -88,9 +88,6 @@ func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
 		return
 	}
 	size, _ := machine.DiskSize(s.VM, img)
-	if p.RestoreSize != nil && p.RestoreSize.Cmp(size) > 0 {
-		size = *p.RestoreSize // of an older revision than the image serves now
-	}
 	dv := machine.RootDisk(s.VM, img, *p, size)
 	s.d.CreateRootDisk = dv
 	s.diskMade = true
@@ -114,15 +111,19 @@ func (s *step) retryDisk(dv *cdiv1.DataVolume) {
 	s.dropDisk()
 }
 
-// diskSize is what the disk has, or was asked for.
+// diskSize is what the guest sees of a disk that is there. One that asked for
+// nothing has the size of its image at that time, which only the status knows.
 func (s *step) diskSize() resource.Quantity {
-	if s.RootClaim != nil {
-		if size, told := s.RootClaim.Status.Capacity[corev1.ResourceStorage]; told {
+	if s.RootDisk != nil && s.RootDisk.Spec.Storage != nil {
+		if size, asked := s.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asked {
 			return size
 		}
 	}
-	if s.RootDisk != nil && s.RootDisk.Spec.Storage != nil {
-		return s.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	if was := s.VM.Status.RootDisk; was != nil {
+		return was.Size
+	}
+	if s.RootClaim != nil {
+		return s.RootClaim.Status.Capacity[corev1.ResourceStorage]
 	}
 	return resource.Quantity{}
 }

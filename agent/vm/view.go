@@ -41,6 +41,10 @@ type View struct {
 	// Machine is KubeVirt's; nil where it does not exist.
 	Machine *unstructured.Unstructured
 
+	// NetworkMissing names a NetworkAttachmentDefinition that an interface names
+	// and that does not exist. It is looked for while Machine is not ready.
+	NetworkMissing string
+
 	// Inputs of the guest, read from Secrets.
 	Inputs guest.Inputs
 	// Missing says which Secret, or key of it, the spec names and is not there.

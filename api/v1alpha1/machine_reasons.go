@@ -35,6 +35,9 @@ const (
 	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
 	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
 	ReasonMachineRefused Reason = "MachineRefused"
+	// ReasonNetworkMissing: a network that an interface names does not exist, and
+	// KubeVirt makes no instance without.
+	ReasonNetworkMissing Reason = "NetworkMissing"
 	// ReasonStarting: the KubeVirt VirtualMachine is there and not yet ready.
 	ReasonStarting Reason = "Starting"
 	// ReasonMachineError: KubeVirt reports a fault of the machine; it may pass.

@@ -344,6 +344,7 @@ type RootDisk struct {
 	// dataVolume and its PersistentVolumeClaim have this name.
 	// +required
 	DataVolume string `json:"dataVolume"`
+	// size as the guest sees it; the volume can be larger.
 	// +required
 	Size resource.Quantity `json:"size"`
 	// progress of the clone, as CDI tells it.

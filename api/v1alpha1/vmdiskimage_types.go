@@ -257,8 +257,8 @@ type Serving struct {
 	// volumeSnapshot, where there is one, is the better source of clones.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// restoreSize is the least size that CDI is to be asked for in a clone
-	// (spec.storage), without the overhead of a filesystem.
+	// restoreSize is the least size of the volume of a clone, the overhead of a
+	// filesystem included.
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }

@@ -42,6 +42,9 @@ func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiex
 		}
 		all = append(all, crds...)
 	}
+	if o.KubeVirt {
+		all = append(all, networks())
+	}
 	if !o.WithoutSnapshots {
 		dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", snapshotModule).Output()
 		if err != nil {

@@ -62,6 +62,18 @@ func Holds(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
 	return c.Status == metav1.ConditionTrue, c.Message
 }
 
+// CreateNetworks makes NetworkAttachmentDefinitions.
+func (s *Scene) CreateNetworks(t *testing.T, namespace string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": "{}"}}}
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+		u.SetNamespace(namespace)
+		u.SetName(name)
+		s.Create(t, u)
+	}
+}
+
 // KubeVirtMachine reads the KubeVirt VirtualMachine of a machine.
 func (s *Scene) KubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
 	t.Helper()

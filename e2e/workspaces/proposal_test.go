@@ -53,6 +53,9 @@ func TestTheProposalsExample(t *testing.T) {
 	assert.Equal(t, v1alpha1.PhaseSucceeded, ignored.Status.Image.Phase, "the image is made ready")
 
 	place.Change(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
+	lacking := place.EventuallyMachine(t, vm, scene.MachineBecause(v1alpha1.ReasonNetworkMissing))
+	assert.Contains(t, lacking.Status.Message, "NetworkAttachmentDefinition "+ns+"/control-net does not exist")
+	place.CreateNetworks(t, ns, "control-net", "bridge-inet", "bridge-edge")
 	ready := place.EventuallyMachine(t, vm, scene.MachineReady)
 	assert.Equal(t, v1alpha1.ReasonRunning, ready.Status.Reason)
 	adjusted, message := scene.Holds(ready, v1alpha1.ConditionSpecAdjusted)
@@ -62,5 +65,4 @@ func TestTheProposalsExample(t *testing.T) {
 	assert.Equal(t, "24Gi", ready.Status.RootDisk.Size.String())
 	told, message := scene.Holds(ready, v1alpha1.ConditionPlainTextPassword)
 	assert.True(t, told, message)
-	t.Logf("%+v", ready.Status)
 }

@@ -3,13 +3,16 @@ package vm
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +49,9 @@ func (r *Reconciler) gather(ctx context.Context, obj *v1alpha1.VirtualMachine) (
 		if v.Machine, err = get(ctx, r.Made, client.ObjectKeyFromObject(obj), there); err != nil {
 			return v, err
 		}
+	}
+	if v.NetworkMissing, err = r.networkMissing(ctx, v.Machine); err != nil {
+		return v, err
 	}
 	if v.Secret, err = get(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
 		return v, err
@@ -111,6 +117,38 @@ func (r *Reconciler) sourceThere(ctx context.Context, p *v1alpha1.PinnedImage) (
 	}
 	claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+}
+
+// networkKind is Multus' kind of a network.
+var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+
+// networkMissing looks for the networks of a machine that is not ready: KubeVirt
+// says nowhere on it that one is missing (1.8).
+func (r *Reconciler) networkMissing(ctx context.Context, theirs *unstructured.Unstructured) (string, error) {
+	if theirs == nil {
+		return "", nil
+	}
+	if ready, _, _ := unstructured.NestedBool(theirs.Object, "status", "ready"); ready {
+		return "", nil
+	}
+	list, _, _ := unstructured.NestedSlice(theirs.Object, "spec", "template", "spec", "networks")
+	for _, item := range list {
+		network, _ := item.(map[string]any)
+		name, _, _ := unstructured.NestedString(network, "multus", "networkName")
+		if name == "" {
+			continue
+		}
+		key := types.NamespacedName{Namespace: theirs.GetNamespace(), Name: name}
+		if ns, rest, qualified := strings.Cut(name, "/"); qualified {
+			key = types.NamespacedName{Namespace: ns, Name: rest}
+		}
+		there := &metav1.PartialObjectMetadata{}
+		there.SetGroupVersionKind(networkKind)
+		if there, err := get(ctx, r.Live, key, there); there == nil || err != nil {
+			return key.String(), err
+		}
+	}
+	return "", nil
 }
 
 // inputs reads what the guest is told from Secrets.

@@ -229,7 +229,7 @@ func (s *step) newSnapshot(e *v1alpha1.RevisionStatus, o *Objects) *snapshotv1.V
 
 // serve makes a revision the one that VMs are cloned from.
 func (s *step) serve(e *v1alpha1.RevisionStatus, o *Objects, snap *snapshotv1.VolumeSnapshot) {
-	serving := &v1alpha1.Serving{Revision: e.Revision, Attempt: e.AttemptEnded, PersistentVolumeClaim: o.Claim.Name}
+	serving := &v1alpha1.Serving{Revision: e.Revision, Attempt: e.AttemptEnded, PersistentVolumeClaim: o.Claim.Name, DiskSize: &s.Image.Spec.DiskSize}
 	if size, told := o.Claim.Status.Capacity[corev1.ResourceStorage]; told {
 		serving.RestoreSize = &size
 	}

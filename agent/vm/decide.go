@@ -184,7 +184,7 @@ func (s *step) pinOf(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
 		Revision: serving.Revision, Attempt: serving.Attempt,
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
-		RestoreSize: serving.RestoreSize,
+		DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
 }
 

@@ -77,12 +77,12 @@ func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
 		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk is still there: waits until it is removed", s.RootClaim.Name)))
 		return
 	}
-	img := s.Pinned
+	img := s.diskImage()
 	switch {
 	case !s.Live:
 		s.d.NeedsLive = true
 		return
-	case img == nil || !s.SourceThere:
+	case s.Pinned == nil || !s.SourceThere:
 		s.blocked(provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
 		s.within(time.Second)
 		return

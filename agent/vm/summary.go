@@ -103,12 +103,18 @@ func (s *step) tellAdjusted() {
 	s.condition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
 }
 
-// diskImage is the image that the root disk is, or will be, cloned from.
+// diskImage is the image that the root disk is, or will be, cloned from, with the
+// size that it had: its spec may ask for another by now.
 func (s *step) diskImage() *v1alpha1.VMDiskImage {
-	if s.Pinned != nil {
-		return s.Pinned
+	if s.Pinned == nil {
+		return s.Image
 	}
-	return s.Image
+	img := s.Pinned
+	if p := s.st.Pinned; p != nil && p.DiskSize != nil {
+		img = img.DeepCopy()
+		img.Spec.DiskSize = *p.DiskSize
+	}
+	return img
 }
 
 // tellDifference says where the image that is there is not what the template

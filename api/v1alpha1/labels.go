@@ -23,11 +23,13 @@ const (
 	// with the claim of it, its cloud-init Secret and its KubeVirt VirtualMachine.
 	// Its value is the UID of the VirtualMachine.
 	LabelMachineUID = "pelotech.ot/machine-uid"
-	// LabelBaseVM, LabelBaseVMVersion and LabelVersion stand on the KubeVirt
-	// VirtualMachine and its instances, as the VirtualMachine's spec says.
-	LabelBaseVM        = "pelotech.ot/base-vm"
+	// LabelBaseVM stands on the KubeVirt VirtualMachine and its instances, as
+	// spec.baseVm says.
+	LabelBaseVM = "pelotech.ot/base-vm"
+	// LabelBaseVMVersion does so with spec.baseVmVersion.
 	LabelBaseVMVersion = "pelotech.ot/base-vm-version"
-	LabelVersion       = "pelotech.ot/version"
+	// LabelVersion does so with spec.version.
+	LabelVersion = "pelotech.ot/version"
 	// AnnotationClonedFrom of a root disk says what it was cloned from:
 	// image UID, revision, attempt and the name of the claim or snapshot, with
 	// slashes between them.

@@ -61,7 +61,8 @@ type VirtualMachineSpec struct {
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// users that cloud-init makes at the first boot.
+	// users that cloud-init makes at the first boot. Those listed are all there
+	// are; one named default is the image's own.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(u, self.exists_one(o, o.name == u.name))",message="two users have the same name"
 	// +listType=atomic
@@ -118,7 +119,9 @@ type VirtualMachineSpec struct {
 
 	// overlay is merged over spec of the KubeVirt VirtualMachine, for what this
 	// kind has no field for: objects are merged by key, lists whose items have a
-	// name by that name, other lists are replaced, null removes. runStrategy,
+	// name by that name, other lists are replaced, null removes. Disks and volumes
+	// are named root and cloudinit, interfaces and networks net0, net1 and so on,
+	// the one of the Pod network default. runStrategy,
 	// running, instancetype, preference and dataVolumeTemplates are refused. Who
 	// sets it must be allowed to create KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
@@ -274,8 +277,8 @@ type ImageReference struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.userData) && has(self.userDataSecretRef))",message="userData and userDataSecretRef exclude each other"
 type CloudInit struct {
 	// userData is a part of cloud-init's user data in any form that it knows:
-	// #cloud-config, a script, and so on. It comes after the agent's own part;
-	// lists of the two are appended.
+	// #cloud-config, a script, and so on. What both this and the agent's own part
+	// set is as here; lists are joined, the agent's first.
 	// +kubebuilder:validation:MaxLength=524288
 	// +optional
 	UserData string `json:"userData,omitempty"`
@@ -330,7 +333,9 @@ type PinnedImage struct {
 	// volumeSnapshot, where the image has one, is what is cloned.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// restoreSize is that of the image's status.serving.
+	// diskSize and restoreSize are those of the image's status.serving.
+	// +optional
+	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 	// acquiredAt is when the image was seen, read live after the pin had been

@@ -257,6 +257,9 @@ type Serving struct {
 	// volumeSnapshot, where there is one, is the better source of clones.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
+	// diskSize is the virtual size of the disk that is served.
+	// +optional
+	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
 	// restoreSize is the least size of the volume of a clone, the overhead of a
 	// filesystem included.
 	// +optional

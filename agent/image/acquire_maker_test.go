@@ -138,11 +138,12 @@ func (p *play) decideMachine(m machineObject, i imageObject, sourceThere, live b
 	return todo
 }
 
-// acquiring stores that it has been acquired before anything is cloned: else one
-// that cloned and died leaves a disk whose pin is replaced by the next.
+// acquiring is where a planted bug clones before it is stored that the image has
+// been acquired: one that cloned and died then leaves a disk whose pin is replaced
+// by the next.
 func (p *play) acquiring(m machineObject, i imageObject, todo making) making {
 	if p.flaw != clonesBeforeAcquired {
-		return making{storeFirst: true, write: true, pin: todo.pin}
+		return todo
 	}
 	m.pin = todo.pin
 	next := p.decideMachine(m, i, true, true)

@@ -31,6 +31,8 @@ func Decide(v View) Decision {
 	s.pin()
 	if !s.d.StoreFirst {
 		s.acquire()
+	}
+	if !s.d.StoreFirst {
 		s.keepRootDisk()
 		s.keepSecret()
 		s.keepMachine()
@@ -234,6 +236,7 @@ func (s *step) acquire() {
 		s.d.NeedsLive = true
 	case s.Pinned != nil && serves(s.Pinned, p) && s.SourceThere:
 		p.AcquiredAt = &s.now
+		s.d.StoreFirst = true
 	case s.Pinned != nil && serves(s.Pinned, p):
 		s.image = provisioning(v1alpha1.ReasonAcquiring, fmt.Sprintf("what VMDiskImage %s/%s serves is gone: waits until the image has seen it", p.Namespace, p.Name))
 		s.within(time.Second)

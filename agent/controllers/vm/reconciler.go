@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +154,7 @@ func refusal(what part, err error) (v1alpha1.Reason, bool) {
 		return v1alpha1.ReasonNameTaken, true
 	case what == partImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
 		return v1alpha1.ReasonImageNamespaceMissing, true
-	case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err):
+	case !refused(err):
 		return "", false
 	}
 	switch what {
@@ -163,6 +164,22 @@ func refusal(what part, err error) (v1alpha1.Reason, bool) {
 		return v1alpha1.ReasonRootDiskRefused, true
 	default:
 		return v1alpha1.ReasonMachineRefused, true
+	}
+}
+
+// refused tells that the API server, or a webhook, did not want a request as it
+// was. Webhooks often give a code and no reason (CDI 1.65 when a clone is not
+// allowed).
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
+		return true
+	default:
+		return false
 	}
 }
 

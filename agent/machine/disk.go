@@ -87,16 +87,19 @@ func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size reso
 	return least, fmt.Sprintf("resources.diskSize %s is less than image %s/%s has: the root disk has %s", asked.String(), img.Namespace, img.Name, least.String())
 }
 
-// request is what CDI is asked for. A disk as large as its image asks for
-// nothing: CDI takes the size of the source, and would add the overhead of a
-// filesystem to it a second time. A larger one must not ask for less than the
-// source takes, overhead included, or CDI refuses to clone (CDI 1.65).
+// request is what CDI is asked for (CDI 1.65). Of a claim that is the size of
+// the disk: CDI adds the overhead of a filesystem to it as it did for the image,
+// and would have to start a Pod to find out where nothing is asked for. Of a
+// snapshot, a disk as large as its image asks for nothing: CDI takes the size of
+// the snapshot, overhead included, and refuses to clone into less; it would add
+// the overhead a second time.
 func request(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage) corev1.ResourceList {
 	known := pin.RestoreSize != nil && pin.RestoreSize.Sign() > 0
 	switch {
-	case known && size.Cmp(img.Spec.DiskSize) <= 0:
+	case pin.VolumeSnapshot == "" || !known:
+	case size.Cmp(img.Spec.DiskSize) <= 0:
 		return nil
-	case known && size.Cmp(*pin.RestoreSize) < 0:
+	case size.Cmp(*pin.RestoreSize) < 0:
 		size = *pin.RestoreSize
 	}
 	return corev1.ResourceList{corev1.ResourceStorage: size}

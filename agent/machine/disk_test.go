@@ -116,15 +116,16 @@ func TestDiskSize(t *testing.T) {
 }
 
 func TestRootDiskAsksFor(t *testing.T) {
-	for name, tt := range map[string]struct{ size, image, restore, want string }{
-		"as large as its image":       {"24Gi", "24Gi", "25Gi", ""},
-		"larger":                      {"40Gi", "24Gi", "25Gi", "40Gi"},
-		"larger by less than needed":  {"25000Mi", "24Gi", "25Gi", "25Gi"},
-		"of a source of unknown size": {"24Gi", "24Gi", "", "24Gi"},
+	for name, tt := range map[string]struct{ source, size, image, restore, want string }{
+		"as large as its image":      {"snapshot", "24Gi", "24Gi", "25Gi", ""},
+		"larger":                     {"snapshot", "40Gi", "24Gi", "25Gi", "40Gi"},
+		"larger by less than needed": {"snapshot", "25000Mi", "24Gi", "25Gi", "25Gi"},
+		"a snapshot of unknown size": {"snapshot", "24Gi", "24Gi", "", "24Gi"},
+		"of a claim":                 {"", "24Gi", "24Gi", "25Gi", "24Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("farm/a").WithDiskSize(tt.image).Obj()
-			p := pin(img, "claim", "snapshot")
+			p := pin(img, "claim", tt.source)
 			if tt.restore != "" {
 				q := resource.MustParse(tt.restore)
 				p.RestoreSize = &q

@@ -36,9 +36,10 @@ func (s *step) keepSecret() {
 	case s.Secret == nil || s.mine(s.Secret):
 	case s.Secret.Labels[v1alpha1.LabelMachineUID] == "":
 		s.blocked(taken("Secret", want.Name))
+		s.within(missingInterval)
 		return
 	default:
-		s.blocked(leftOver("Secret", want.Name))
+		s.leftOver("Secret", want.Name)
 		return
 	}
 	if s.Secret == nil || !reflect.DeepEqual(s.Secret.Data, want.Data) {
@@ -61,7 +62,7 @@ func (s *step) keepMachine() {
 		s.blocked(failed(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent takes it up by itself"))
 		return
 	case s.Machine != nil && !s.mine(s.Machine):
-		s.blocked(leftOver("KubeVirt VirtualMachine", s.VM.Name))
+		s.leftOver("KubeVirt VirtualMachine", s.VM.Name)
 		return
 	case s.Machine != nil && s.Machine.GetDeletionTimestamp() != nil:
 		s.blocked(provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))

@@ -23,11 +23,11 @@ func (s *step) keepRootDisk() {
 	name := machine.RootDiskName(s.VM)
 	s.st.RootDisk = nil
 	if s.RootDisk != nil && !s.mine(s.RootDisk) {
-		s.blocked(leftOver("DataVolume", name))
+		s.leftOver("DataVolume", name)
 		return
 	}
 	if s.RootClaim != nil && !s.mine(s.RootClaim) {
-		s.blocked(leftOver("PersistentVolumeClaim", name))
+		s.leftOver("PersistentVolumeClaim", name)
 		return
 	}
 	if s.hasDisk() {

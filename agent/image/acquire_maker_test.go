@@ -123,6 +123,13 @@ func (p *play) decideMachine(m machineObject, i imageObject, sourceThere, live b
 			v.RootDisk.Status.Phase = cdiv1.Succeeded
 		}
 	}
+	if p.flaw == repinsWhileCloning && m.clone != 0 && !m.cloned {
+		unseen := v
+		unseen.RootDisk = nil
+		if d := vm.Decide(unseen); d.StoreFirst {
+			return making{storeFirst: true, write: true, pin: numberOf(d.Status.Pinned)}
+		}
+	}
 	d := vm.Decide(v)
 	if d.NeedsLive {
 		return making{needsLive: true}
@@ -132,22 +139,7 @@ func (p *play) decideMachine(m machineObject, i imageObject, sourceThere, live b
 	if d.CreateRootDisk != nil {
 		todo.clone = p.cloneOf(d.CreateRootDisk)
 	}
-	if pins[todo.pin].acquired && !pins[m.pin].acquired {
-		return p.acquiring(m, i, todo)
-	}
 	return todo
-}
-
-// acquiring is where a planted bug clones before it is stored that the image has
-// been acquired: one that cloned and died then leaves a disk whose pin is replaced
-// by the next.
-func (p *play) acquiring(m machineObject, i imageObject, todo making) making {
-	if p.flaw != clonesBeforeAcquired {
-		return todo
-	}
-	m.pin = todo.pin
-	next := p.decideMachine(m, i, true, true)
-	return making{clone: next.clone, write: true, pin: todo.pin}
 }
 
 func (p *play) cloneOf(dv *cdiv1.DataVolume) uint8 {
@@ -265,7 +257,7 @@ func (p *play) makerActs(c cluster, who int) (what string, next cluster) {
 		}
 	case t.drops:
 		t.drops, what = false, "deletes the root disk"
-		if same && there.clone == m.machine.clone {
+		if same && there.clone == m.machine.clone && there.cloned == m.machine.cloned {
 			there.clone, there.cloned = 0, false
 		}
 	case t.clone != 0:

@@ -333,22 +333,23 @@ func TestAcquire(t *testing.T) {
 func TestAcquirePlantedBugs(t *testing.T) {
 	deletes := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, deletes: true}
 	changes := play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1}
+	elsewhere := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, retargets: true}
 	comesBack := play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1}
 	for name, tt := range map[string]struct {
 		play
 		flaw flaw
 	}{
-		"an image is not looked at live after the pin, deleted":     {deletes, acquiresByCache},
-		"an image is not looked at live after the pin, changed":     {changes, acquiresByCache},
-		"a pin is stored after the look":                            {changes, pinsAfterLook},
-		"machines are listed before the mark":                       {deletes, listsBeforeMark},
-		"that nobody holds an image is not stored before it goes":   {deletes, tearsDownUnmarked},
-		"a revision is retired whoever has pinned it":               {changes, retiresUnlisted},
-		"a revision is retired by a list from the cache":            {changes, retiresByCache},
-		"machines are listed before it is stored what serves":       {changes, listsBeforeServingMoves},
-		"a status is stored without its resourceVersion, deleted":   {deletes, storesUnguarded},
-		"a status is stored without its resourceVersion, changed":   {comesBack, storesUnguarded},
-		"a disk is cloned before it is stored that it was acquired": {changes, clonesBeforeAcquired},
+		"an image is not looked at live after the pin, deleted":   {deletes, acquiresByCache},
+		"an image is not looked at live after the pin, changed":   {changes, acquiresByCache},
+		"a pin is stored after the look":                          {changes, pinsAfterLook},
+		"machines are listed before the mark":                     {deletes, listsBeforeMark},
+		"that nobody holds an image is not stored before it goes": {deletes, tearsDownUnmarked},
+		"a revision is retired whoever has pinned it":             {changes, retiresUnlisted},
+		"a revision is retired by a list from the cache":          {changes, retiresByCache},
+		"machines are listed before it is stored what serves":     {changes, listsBeforeServingMoves},
+		"a status is stored without its resourceVersion, deleted": {deletes, storesUnguarded},
+		"a status is stored without its resourceVersion, changed": {comesBack, storesUnguarded},
+		"what is pinned changes while it is being cloned":         {elsewhere, repinsWhileCloning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tt.play

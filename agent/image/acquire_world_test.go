@@ -110,7 +110,7 @@ const (
 	retiresByCache
 	listsBeforeServingMoves
 	storesUnguarded
-	clonesBeforeAcquired
+	repinsWhileCloning
 )
 
 // play bounds a cluster and says what can happen in it.
@@ -201,7 +201,7 @@ func (p *play) violated(c *cluster) string {
 		if m.clone != 0 && without(m.pin) == m.clone && !c.has(pins[m.clone]) {
 			return "S2: what a machine is cloned from is deleted"
 		}
-		if m.cloned && !m.elsewhere && without(m.pin) != m.clone {
+		if m.cloned && without(m.pin) != m.clone {
 			return "S2: a machine runs from something else than it has pinned"
 		}
 		if m.owed && (c.gone || statuses[c.status].TearDown || c.attempts == 0) {

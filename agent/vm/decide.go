@@ -150,8 +150,9 @@ func (s *step) pin() {
 	if s.ignored() {
 		// The name holds the image; which revision of it is taken is decided when the
 		// disk is made.
-		s.d.StoreFirst = s.st.Pinned != nil
-		s.st.Pinned = nil
+		if s.st.Pinned != nil {
+			s.repin(nil)
+		}
 		return
 	}
 	p := s.st.Pinned
@@ -173,6 +174,16 @@ func (s *step) pin() {
 	}
 	if !s.Live {
 		s.d.NeedsLive = true // no pin is given up for what a cache shows
+		return
+	}
+	s.repin(next)
+}
+
+// repin changes what is pinned, once nothing is being cloned from anything else:
+// a clone that is complete after all would be of an image that nobody holds.
+func (s *step) repin(next *v1alpha1.PinnedImage) {
+	if dv := s.RootDisk; dv != nil && s.mine(dv) && (next == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*next)) {
+		s.replaced = true
 		return
 	}
 	s.st.Pinned = next
@@ -232,7 +243,7 @@ func serves(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
 // the pin (DESIGN, S2).
 func (s *step) acquire() {
 	p := s.st.Pinned
-	if p == nil || p.AcquiredAt != nil {
+	if p == nil || p.AcquiredAt != nil || s.replaced {
 		return
 	}
 	switch {
@@ -251,14 +262,16 @@ func (s *step) acquire() {
 func (s *step) ignored() bool { return s.VM.Spec.IgnoreOnDeploy && s.Machine == nil }
 
 // hasDisk tells whether the root disk has been cloned. A bound claim without a
-// DataVolume counts too: older CDI collects finished ones, and a claim that is
-// filled by a populator is bound when it is full.
+// DataVolume counts too: older CDI collects finished ones, and hands the claim to
+// their owner. One that still is a DataVolume's goes with it, full or not.
 func (s *step) hasDisk() bool {
 	switch {
 	case s.RootDisk != nil:
 		return s.mine(s.RootDisk) && s.RootDisk.DeletionTimestamp == nil && s.RootDisk.Status.Phase == cdiv1.Succeeded
 	case s.RootClaim != nil:
-		return s.mine(s.RootClaim) && s.RootClaim.DeletionTimestamp == nil && s.RootClaim.Status.Phase == corev1.ClaimBound
+		of := metav1.GetControllerOf(s.RootClaim)
+		return s.mine(s.RootClaim) && s.RootClaim.DeletionTimestamp == nil && s.RootClaim.Status.Phase == corev1.ClaimBound &&
+			(of == nil || of.Kind != "DataVolume")
 	default:
 		return false
 	}

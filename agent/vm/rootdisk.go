@@ -22,7 +22,13 @@ const failedDiskAge = time.Minute
 func (s *step) keepRootDisk() {
 	name := machine.RootDiskName(s.VM)
 	s.st.RootDisk = nil
-	if s.RootDisk != nil && !s.mine(s.RootDisk) {
+	switch {
+	case s.RootDisk == nil || s.mine(s.RootDisk):
+	case s.RootDisk.Labels[v1alpha1.LabelMachineUID] == "":
+		s.blocked(taken("DataVolume", name))
+		s.within(missingInterval)
+		return
+	default:
 		s.leftOver("DataVolume", name)
 		return
 	}
@@ -44,7 +50,7 @@ func (s *step) keepRootDisk() {
 		return
 	}
 	p := s.st.Pinned
-	if p == nil || p.AcquiredAt == nil {
+	if !s.replaced && (p == nil || p.AcquiredAt == nil) {
 		s.dropDisk()
 		w := s.image
 		if w.phase == v1alpha1.MachineReady {
@@ -58,7 +64,7 @@ func (s *step) keepRootDisk() {
 		s.makeDisk(p)
 	case dv.DeletionTimestamp != nil:
 		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
-	case dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*p):
+	case s.replaced || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*p):
 		s.dropDisk()
 		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
 	case dv.Status.Phase == cdiv1.Failed:
@@ -95,11 +101,15 @@ func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
 	s.blocked(provisioning(v1alpha1.ReasonCloning, "the root disk is being cloned"))
 }
 
-// dropDisk deletes a root disk that is incomplete and not wanted as it is.
+// dropDisk deletes a root disk that is incomplete and not wanted as it is. One that
+// CDI has said nothing of, and whose claim is bound, may be complete: it has been
+// restored from a backup, which has no status.
 func (s *step) dropDisk() {
-	if s.RootDisk != nil && s.RootDisk.DeletionTimestamp == nil {
-		s.d.DeleteRootDisk = &Target{s.RootDisk.Name, s.RootDisk.UID}
+	dv := s.RootDisk
+	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && s.RootClaim != nil && s.RootClaim.Status.Phase == corev1.ClaimBound) {
+		return
 	}
+	s.d.DeleteRootDisk = &Target{dv.Name, dv.UID, dv.ResourceVersion}
 }
 
 func (s *step) retryDisk(dv *cdiv1.DataVolume) {

@@ -26,8 +26,8 @@ type View struct {
 	// SourceThere: what is pinned exists and is not being deleted. Known only in a
 	// live View.
 	SourceThere bool
-	// Live: Image, Pinned and SourceThere were read from the API server after VM
-	// was stored as it is.
+	// Live: Image, Pinned, SourceThere and RootDisk were read from the API server
+	// after VM was stored as it is.
 	Live bool
 
 	// CDI, KubeVirt: the cluster serves their kinds.
@@ -51,10 +51,12 @@ type View struct {
 	Missing string
 }
 
-// Target is one object to delete. The UID is a precondition.
+// Target is one object to delete. UID and resourceVersion are preconditions: it is
+// deleted as it was decided on, or not at all.
 type Target struct {
-	Name string
-	UID  types.UID
+	Name            string
+	UID             types.UID
+	ResourceVersion string
 }
 
 // Decision is what becomes of a machine. It is carried out in the order of its
@@ -109,6 +111,8 @@ type step struct {
 	// invalid says why the spec cannot be carried out.
 	invalid error
 
+	// replaced: the root disk is incomplete and goes before anything else is pinned.
+	replaced bool
 	// diskMade: the root disk is there, or being cloned.
 	diskMade bool
 	// told: what the guest is told is stored, or about to be.

@@ -80,6 +80,12 @@ func (r *Reconciler) gatherLive(ctx context.Context, v vm.View) (vm.View, error)
 	if v.SourceThere, err = r.sourceThere(ctx, v.VM.Status.Pinned); err != nil {
 		return v, err
 	}
+	if v.CDI {
+		disk := types.NamespacedName{Namespace: v.VM.Namespace, Name: machine.RootDiskName(v.VM)}
+		if v.RootDisk, err = get(ctx, r.Live, disk, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
 	v.Live = true
 	return v, nil
 }

@@ -43,7 +43,7 @@ func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *
 	}
 	if t := d.DeleteRootDisk; t != nil {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
-		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID}); client.IgnoreNotFound(err) != nil {
+		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
 			return partRootDisk, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 type History struct {
 	events  []event
 	binding []uint64
+	byHand  map[types.UID]bool
 }
 
 // Creation is the creation of one DataVolume.

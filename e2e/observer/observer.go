@@ -1,16 +1,20 @@
-// Package observer judges the agent from outside. It has watches of its own and
-// never reads a status that the agent writes: what counts is which DataVolumes
-// were created when, and which of them could still download.
+// Package observer judges the agent from outside, with watches of its own. Of
+// imports it never reads a status that the agent writes: what counts is which
+// DataVolumes were created when, and which of them could still download. Of
+// machines it reads what they say they have acquired, for that is the promise,
+// and holds it against what was created and deleted.
 package observer
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,7 +40,16 @@ var (
 	policies    = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, fields: "metadata.name=sync-operator-policy"}
 	plans       = resource{GroupVersionResource: schema.GroupVersionResource{Group: "pelotech.ot", Version: "v1alpha1", Resource: "clusterplans"}}
 
-	watched = []resource{dataVolumes, importers, images, policies, plans}
+	machines    = resource{GroupVersionResource: schema.GroupVersionResource{Group: "pelotech.ot", Version: "v1alpha1", Resource: "virtualmachines"}}
+	disks       = resource{GroupVersionResource: dataVolumes.GroupVersionResource, labels: labelMachine}
+	diskClaims  = resource{GroupVersionResource: imageClaims.GroupVersionResource, labels: labelMachine}
+	imageClaims = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}, labels: labelImage}
+	snapshots   = resource{GroupVersionResource: schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}, labels: labelImage}
+
+	watched = []resource{dataVolumes, importers, images, policies, plans, machines, disks, diskClaims, imageClaims, snapshots}
+	// optional need not be served by a cluster when the observation begins; then
+	// they are not observed.
+	optional = []resource{snapshots}
 )
 
 // event is one change of one object. version orders the events of all
@@ -55,13 +68,16 @@ type event struct {
 // Observer collects what happens in a cluster from Start on.
 type Observer struct {
 	client dynamic.Interface
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	// watched are those of all that the cluster serves.
+	watched []resource
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
 
 	mu     sync.Mutex
 	events []event
 	// binding are versions from which a lowered policy counts.
 	binding []uint64
+	byHand  map[types.UID]bool
 }
 
 // Start observes a cluster until ctx ends or Stop is called. Its watches go on
@@ -72,18 +88,24 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 		return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	o := &Observer{client: client, cancel: cancel}
+	o := &Observer{client: client, cancel: cancel, byHand: map[types.UID]bool{}}
 	versions := map[resource]string{}
 	for _, r := range watched {
-		if versions[r], err = o.list(ctx, r); err != nil {
+		version, err := o.list(ctx, r)
+		if apierrors.IsNotFound(err) && slices.Contains(optional, r) {
+			continue
+		}
+		if err != nil {
 			o.Stop()
 			return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 		}
+		o.watched = append(o.watched, r)
+		versions[r] = version
 	}
 	for i := range o.events {
 		o.events[i].before = true
 	}
-	for _, r := range watched {
+	for _, r := range o.watched {
 		o.done.Add(1)
 		go func() {
 			defer o.done.Done()
@@ -178,6 +200,16 @@ func (o *Observer) Stop() {
 	o.done.Wait()
 }
 
+// ByHand says that a person is about to delete objects: whatever becomes of what
+// rests on them is nobody's fault.
+func (o *Observer) ByHand(uids ...types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, uid := range uids {
+		o.byHand[uid] = true
+	}
+}
+
 // Bind says that the policy as it is now has been acknowledged: a limit that
 // was lowered counts from here on. One that is raised counts at once.
 func (o *Observer) Bind(ctx context.Context) error {
@@ -198,7 +230,7 @@ func (o *Observer) Bind(ctx context.Context) error {
 // History waits until everything that has happened so far was seen, and returns
 // it in order.
 func (o *Observer) History(ctx context.Context) (History, error) {
-	for _, r := range watched {
+	for _, r := range o.watched {
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.options())
 			return err == nil && o.upTo(r, list), nil
@@ -209,7 +241,7 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := History{events: slices.Clone(o.events), binding: slices.Clone(o.binding)}
+	h := History{events: slices.Clone(o.events), binding: slices.Clone(o.binding), byHand: maps.Clone(o.byHand)}
 	slices.SortStableFunc(h.events, func(a, b event) int {
 		switch {
 		case a.version < b.version:

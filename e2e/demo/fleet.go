@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/e2e/member"
 	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
 // Names of the members.
@@ -42,9 +46,13 @@ const clusterAPILabel = "fleet"
 type fleet struct {
 	plane     *controlplane.ControlPlane
 	client    client.Client // of the hub
+	hub       *hub.Hub
+	programs  []*process.Process // agents and hub
 	members   map[string]*member.Member
 	observers map[string]*observer.Observer
-	uplink    *link.Link // from the hub to edge
+	uplink    *link.Link     // from the hub to edge
+	kubevirt  errgroup.Group // installs it in bergen
+	cancel    context.CancelFunc
 }
 
 func (f *fleet) startClusters(ctx context.Context) error {
@@ -54,7 +62,7 @@ func (f *fleet) startClusters(ctx context.Context) error {
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
 			return err
 		}
-		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true}
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != bergen}
 	}
 	members, err := member.StartAll(ctx, options...)
 	if err != nil {
@@ -67,45 +75,76 @@ func (f *fleet) startClusters(ctx context.Context) error {
 	if f.uplink, err = link.Start(f.members[edge].ControlPlane.Config()); err != nil {
 		return err
 	}
+	// Machines are in bergen only, and KubeVirt is what takes longest to start:
+	// everything else starts beside it.
+	installing, cancel := context.WithCancel(ctx)
+	f.cancel = cancel
+	f.kubevirt.Go(func() error { return f.members[bergen].InstallKubeVirt(installing) })
 	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, Prepare: capi.InstallCRD})
 	return err
 }
 
+func (f *fleet) awaitKubeVirt(context.Context) error { return f.kubevirt.Wait() }
+
 func (f *fleet) startObservers(ctx context.Context) error {
 	f.observers = map[string]*observer.Observer{}
-	for name, m := range f.members {
+	var mu sync.Mutex
+	return f.each(func(m *member.Member) error {
 		o, err := observer.Start(ctx, m.ControlPlane.Config())
 		if err != nil {
 			return err
 		}
-		f.observers[name] = o
+		mu.Lock()
+		defer mu.Unlock()
+		f.observers[m.Name()] = o
+		return nil
+	})
+}
+
+// each has something done in all members beside each other.
+func (f *fleet) each(do func(*member.Member) error) error {
+	var group errgroup.Group
+	for _, m := range f.members {
+		group.Go(func() error { return do(m) })
 	}
-	return nil
+	return group.Wait()
 }
 
 // installAgents leaves their clusters without a policy of their own: the hub's is
 // the only one, and until it comes nothing is downloaded.
 func (f *fleet) installAgents(ctx context.Context) error {
-	for _, m := range f.members {
-		err := agent.Install(ctx, m.ControlPlane, map[string]any{
+	return f.each(func(m *member.Member) error {
+		return agent.Install(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false},
 			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() != lab}},
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 func (f *fleet) startAgents(ctx context.Context) error {
-	for _, m := range f.members {
-		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{Log: filepath.Join(m.ControlPlane.Dir(), "agent.log")})
+	var mu sync.Mutex
+	return f.each(func(m *member.Member) error {
+		// The lease is the chart's: a shorter one is lost on a busy machine, and an
+		// agent that has lost it ends.
+		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log")})
 		if err != nil {
 			return err
 		}
-		if _, err := a.Metrics(ctx); err != nil {
-			return err
+		mu.Lock()
+		f.programs = append(f.programs, a.Process)
+		mu.Unlock()
+		_, err = a.Metrics(ctx)
+		return err
+	})
+}
+
+// alive tells of an agent or a hub that has ended: nothing starts it again here.
+func (f *fleet) alive() error {
+	for _, p := range f.programs {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("a program of the fleet has ended (%w), its log is %s", p.Wait(), p.LogFile())
+		default:
 		}
 	}
 	return nil
@@ -140,13 +179,14 @@ func (f *fleet) startHub(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	h, err := hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
 	}})
 	if err != nil {
 		return err
 	}
-	if _, err := h.Metrics(ctx); err != nil {
+	f.programs = append(f.programs, f.hub.Process)
+	if _, err := f.hub.Metrics(ctx); err != nil {
 		return err
 	}
 	return f.join(ctx)
@@ -205,6 +245,10 @@ func (f *fleet) join(ctx context.Context) error {
 // stop ends everything; agents and hub end with their control planes' parent.
 func (f *fleet) stop() error {
 	var errs []error
+	if f.cancel != nil {
+		f.cancel()
+		_ = f.kubevirt.Wait() // told before, where it was waited for
+	}
 	for _, o := range f.observers {
 		o.Stop()
 	}

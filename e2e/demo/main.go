@@ -2,8 +2,8 @@
 
 // Command demo shows a small fleet at work: a hub and three member clusters, each
 // a real Kubernetes control plane with the real CDI controller, hub and agents as
-// their charts install them. Nodes, storage and the bytes of the images are
-// simulated.
+// their charts install them, and in one of them KubeVirt's virt-controller. Nodes,
+// storage, guests and the bytes of the images are simulated.
 package main
 
 import (
@@ -33,24 +33,48 @@ func main() {
 	}
 }
 
-const intro = `OT Fleet: a hub and three clusters, eighteen disk images
+const intro = `OT Fleet: a hub and three clusters, seventeen disk images, three virtual machines
 
   real        per cluster: etcd, kube-apiserver, controller-manager, scheduler, CDI's
-              controller, and ot-agent; ot-hub on a control plane of its own; hub and
-              agents with the rights of their charts
-  simulated   the nodes and their importer Pods (KWOK), the storage driver, the bytes
+              controller, and ot-agent; in bergen KubeVirt's virt-controller and
+              webhooks as well; ot-hub on a control plane of its own; hub and agents
+              with the rights of their charts
+  simulated   the nodes and their importer Pods (KWOK), the storage driver, the bytes;
+              KubeVirt's virt-handler and the guests
 
 The hub finds bergen by a labelled kubeconfig Secret, edge by a MemberCluster that was
 applied, and lab by its Cluster API object, where it makes itself an account with next
 to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=true, and
 3 in lab. Midway edge is cut off from the hub, the policy is raised meanwhile, and edge
 comes back. An observer in each cluster checks that every budget holds.
+
+In bergen a workspace of three VirtualMachines is applied too, before their two images
+are there. The images queue behind the others; the machines wait, say for what, and run.
+Then the deletion of the image that two of them are built from is asked for. It waits
+for both.
+`
+
+const outro = `
+Shown: budgets of three clusters from one policy, through an outage; a download that broke
+off and one that cannot be; machines that wait for their images; an image that outlives
+the request to delete it for as long as a machine needs it. Everything is stopped now, and
+nothing is left on this machine but the programs that were built.
+
+Read on:   README.md              the two kinds, how to use them, limits
+           agent/README.md        every reason to wait or fail, and what to do
+           hub/README.md          how clusters join, the policy, the read API
+The same, kept as tests:
+           go test ./e2e/fleet ./e2e/journeys ./e2e/workspaces ./e2e/faults
 `
 
 func run(ctx context.Context) (err error) {
 	fmt.Print(intro + "\n")
 	f := &fleet{}
-	defer func() { err = errors.Join(err, f.stop()) }()
+	defer func() {
+		if err = errors.Join(err, f.stop()); err == nil {
+			fmt.Print(outro)
+		}
+	}()
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
@@ -60,6 +84,7 @@ func run(ctx context.Context) (err error) {
 		{"observers", f.startObservers},
 		{"agents", f.startAgents},
 		{"hub", f.startHub},
+		{"KubeVirt", f.awaitKubeVirt},
 	} {
 		start := time.Now()
 		fmt.Printf("  starting %-16s", step.what)

@@ -15,8 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// screen shows the fleet as `kubectl get memberclusters` does: drawn anew on a
-// terminal, a line for each change elsewhere.
+// screen shows the fleet as `kubectl get memberclusters` does, and the machines
+// as `kubectl get otvm`: drawn anew on a terminal, a line for each change
+// elsewhere.
 type screen struct {
 	terminal bool
 	drawn    int // lines of the table on the terminal
@@ -75,26 +76,47 @@ func number(n *int32) string {
 	return fmt.Sprint(*n)
 }
 
-func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster) {
+const machineLayout = "%-8s %-13s %-16s %-12s %-10s %s"
+
+var machineHeader = fmt.Sprintf(machineLayout, "MACHINE", "PHASE", "REASON", "IMAGE", "PROGRESS", "MESSAGE")
+
+// machineRow is a machine as its status tells it.
+func machineRow(vm *v1alpha1.VirtualMachine) string {
+	progress := ""
+	if img := vm.Status.Image; img != nil {
+		progress = img.Progress
+	}
+	return strings.TrimRight(fmt.Sprintf(machineLayout, vm.Name, vm.Status.Phase, vm.Status.Reason,
+		vm.Spec.VMDiskImageRef.Name, progress, vm.Status.Message), " ")
+}
+
+func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine) {
 	first := s.now == 0
 	s.now = now
 	if s.terminal {
-		s.draw(members)
+		s.draw(members, machines)
 		return
 	}
 	if first {
-		fmt.Printf("         %s\n", header)
+		fmt.Printf("         %s\n         %s\n", header, machineHeader)
 	}
 	for i := range members {
-		m := &members[i]
-		if text := row(m); s.last[m.Name] != text {
-			s.last[m.Name] = text
-			fmt.Printf("%6.1fs  %s\n", now.Seconds(), text)
-		}
+		s.change(members[i].Name, row(&members[i]))
+	}
+	for i := range machines {
+		s.change(machines[i].Name, machineRow(&machines[i]))
 	}
 }
 
-func (s *screen) draw(members []v1alpha1.MemberCluster) {
+// change prints a row that is another than before.
+func (s *screen) change(name, text string) {
+	if s.last[name] != text {
+		s.last[name] = text
+		fmt.Printf("%6.1fs  %s\n", s.now.Seconds(), text)
+	}
+}
+
+func (s *screen) draw(members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine) {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil || width < 40 {
 		width = 100
@@ -102,6 +124,16 @@ func (s *screen) draw(members []v1alpha1.MemberCluster) {
 	lines := []string{fmt.Sprintf("%6.1fs", s.now.Seconds()), "", header}
 	for i := range members {
 		lines = append(lines, row(&members[i]))
+	}
+	// A place for each machine, also for those that are gone: what is drawn anew
+	// must not become shorter.
+	lines = append(lines, "", machineHeader)
+	for i := range machinesInAll {
+		text := ""
+		if i < len(machines) {
+			text = machineRow(&machines[i])
+		}
+		lines = append(lines, text)
 	}
 	lines = append(lines, "")
 	lines = append(lines, s.notes...)

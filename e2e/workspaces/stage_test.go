@@ -3,9 +3,11 @@
 package workspaces
 
 import (
+	"context"
 	"sync"
 	"testing"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +40,12 @@ func policy(keysAndValues ...string) map[string]string {
 // setPolicy for one test.
 func setPolicy(t *testing.T, keysAndValues ...string) {
 	t.Helper()
-	t.Cleanup(func() { place.StorePolicy(t, policy()) })
+	t.Cleanup(func() {
+		cm := place.Policy()
+		require.NoError(t, place.Client().Get(context.Background(), client.ObjectKeyFromObject(cm), cm))
+		cm.Data = policy()
+		require.NoError(t, place.Client().Update(context.Background(), cm))
+	})
 	place.SetPolicy(t, policy(keysAndValues...))
 }
 
@@ -129,6 +136,10 @@ func rootDisk(vm *v1alpha1.VirtualMachine) *cdiv1.DataVolume {
 
 func told(vm *v1alpha1.VirtualMachine) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: guest.SecretName(vm)}}
+}
+
+func snapshot(ns, name string) *snapshotv1.VolumeSnapshot {
+	return &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 }
 
 // read an object that is there.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -28,9 +29,11 @@ const leftOverInterval = time.Second
 func Decide(v View) Decision {
 	s := &step{View: v, now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	v.VM.Status.DeepCopyInto(&s.d.Status)
+	s.d.before = v.VM.Status.Conditions
 	s.st = &s.d.Status
 
 	s.render()
+	s.tellInputs()
 	s.findImage()
 	s.pin()
 	if !s.d.StoreFirst {
@@ -43,6 +46,9 @@ func Decide(v View) Decision {
 	}
 	if s.d.NeedsLive && !v.Live {
 		return Decision{NeedsLive: true}
+	}
+	if s.d.StoreFirst {
+		s.d.CreateImage = nil
 	}
 	if s.d.StoreFirst && s.st.Phase != "" {
 		return s.d // what it waits for is told once it has been looked at again
@@ -62,6 +68,21 @@ func (s *step) render() {
 	s.wanted, s.invalid = machine.KubeVirt(s.VM, s.guest)
 }
 
+// tellInputs says what keeps the guest from being told anything, whatever else is
+// waited for meanwhile: it is for a person to mend.
+func (s *step) tellInputs() {
+	switch {
+	case s.ignored():
+	case s.Missing != "":
+		s.within(missingInterval)
+		if s.Machine == nil { // one that is there has been told
+			s.blocked(failed(v1alpha1.ReasonSecretMissing, s.Missing))
+		}
+	case s.invalid != nil:
+		s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
+	}
+}
+
 // findImage sees to it that the image that the spec names is there, and says
 // how far it is.
 func (s *step) findImage() {
@@ -72,8 +93,9 @@ func (s *step) findImage() {
 		s.missImage(name)
 		return
 	}
-	s.st.Image = &v1alpha1.MachineImage{
-		Phase: img.Status.Phase, Reason: img.Status.Reason, Progress: img.Status.Progress, QueuePosition: img.Status.QueuePosition,
+	s.st.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
+	if !s.hasDisk() { // else every machine would be written at each step of an import that it does not wait for
+		s.st.Image.Progress, s.st.Image.QueuePosition = img.Status.Progress, img.Status.QueuePosition
 	}
 	switch {
 	case deleting(img):
@@ -182,12 +204,17 @@ func (s *step) pin() {
 // repin changes what is pinned, once nothing is being cloned from anything else:
 // a clone that is complete after all would be of an image that nobody holds.
 func (s *step) repin(next *v1alpha1.PinnedImage) {
-	if dv := s.RootDisk; dv != nil && s.mine(dv) && (next == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*next)) {
-		s.replaced = true
+	if s.replaced = s.diskOfOther(next); s.replaced {
 		return
 	}
 	s.st.Pinned = next
 	s.d.StoreFirst = true
+}
+
+// diskOfOther tells whether there is a root disk of something else than p.
+func (s *step) diskOfOther(p *v1alpha1.PinnedImage) bool {
+	dv := s.RootDisk
+	return dv != nil && s.mine(dv) && (p == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*p))
 }
 
 // pinOf is what an image serves now; nil where it serves nothing, or can no
@@ -243,7 +270,7 @@ func serves(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
 // the pin (DESIGN, S2).
 func (s *step) acquire() {
 	p := s.st.Pinned
-	if p == nil || p.AcquiredAt != nil || s.replaced {
+	if p == nil || p.AcquiredAt != nil || s.diskOfOther(p) || s.replaced {
 		return
 	}
 	switch {
@@ -296,17 +323,37 @@ func (s *step) leftOver(what, name string) {
 // Refused has the status say that the API server did not take something.
 func (d *Decision) Refused(generation int64, now time.Time, reason v1alpha1.Reason, what string, err error) {
 	s := &step{st: &d.Status, now: metav1.NewTime(now.UTC().Truncate(time.Second))}
-	s.show(generation, failed(reason, fmt.Sprintf("the API server refused %s: %s", what, cut(err.Error()))))
+	s.show(generation, failed(reason, fmt.Sprintf("the API server refused %s: %s", what, Cut(err.Error(), mostTold))))
+	if d.CreateRootDisk != nil {
+		d.Status.RootDisk = nil
+		s.condition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	}
+	if d.ApplyMachine != nil && d.ApplyMachine.GetResourceVersion() == "" {
+		s.condition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	}
+	for i := range d.Status.Conditions { // what was so before has not changed in between
+		c := &d.Status.Conditions[i]
+		if was := meta.FindStatusCondition(d.before, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
 	if d.After == 0 || d.After > missingInterval {
 		d.After = missingInterval
 	}
 }
 
-func cut(text string) string {
-	const most = 768
+// mostTold is how much of what others say is told, in bytes; mostMessage bounds a
+// message that has it: the API server takes 32 KiB.
+const (
+	mostTold    = 768
+	mostMessage = 4096
+)
+
+// Cut shortens a text to some bytes.
+func Cut(text string, most int) string {
 	text = strings.ToValidUTF8(text, "")
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+		text = strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 	}
 	return text
 }

@@ -15,20 +15,7 @@ const runByDefault = v1alpha1.RunStrategy("Always")
 
 // keepSecret stores what the guest is told where KubeVirt reads it.
 func (s *step) keepSecret() {
-	if s.ignored() {
-		return
-	}
-	switch {
-	case s.Missing != "":
-		s.within(missingInterval)
-		if s.Machine == nil { // one that is there has been told
-			s.blocked(failed(v1alpha1.ReasonSecretMissing, s.Missing))
-		}
-		return
-	case s.invalid != nil:
-		s.blocked(failed(v1alpha1.ReasonSpecInvalid, s.invalid.Error()))
-		return
-	case !s.diskMade:
+	if s.ignored() || s.Missing != "" || s.invalid != nil || !s.diskMade {
 		return
 	}
 	want := machine.CloudInitSecret(s.VM, s.guest)
@@ -146,7 +133,7 @@ func (s *step) running() wait {
 		}
 		return provisioning(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
 	case "Stopped":
-		if run == "Always" {
+		if run == "Always" || (!s.hasRun(run) && (run == "Once" || run == "RerunOnFailure")) {
 			return provisioning(v1alpha1.ReasonStarting, "the machine is about to be started")
 		}
 		return wait{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
@@ -159,6 +146,13 @@ func (s *step) running() wait {
 	}
 }
 
+// hasRun tells whether there has been an instance under a run strategy: KubeVirt
+// copies it to its status when it makes the first (1.8).
+func (s *step) hasRun(run string) bool {
+	was, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
+	return was == run
+}
+
 // complaint is the message of the first condition of KubeVirt's that is not as
 // it should be.
 func (s *step) complaint() string {
@@ -168,7 +162,7 @@ func (s *step) complaint() string {
 			c, _ := item.(map[string]any)
 			message, _ := c["message"].(string)
 			if c["type"] == t && message != "" && (t == "Failure") == (c["status"] == "True") {
-				return ": " + cut(message)
+				return ": " + Cut(message, mostTold)
 			}
 		}
 	}

@@ -90,7 +90,9 @@ func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
 		return
 	case s.Pinned == nil || !s.SourceThere:
 		s.blocked(provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
-		s.within(time.Second)
+		if s.Pinned != nil && serves(s.Pinned, p) { // else it tells when it serves again
+			s.within(time.Second)
+		}
 		return
 	}
 	size, _ := machine.DiskSize(s.VM, img)
@@ -113,7 +115,7 @@ func (s *step) dropDisk() {
 }
 
 func (s *step) retryDisk(dv *cdiv1.DataVolume) {
-	s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", cut(stuckOn(dv)), failedDiskAge)))
+	s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", Cut(stuckOn(dv), mostTold), failedDiskAge)))
 	if left := failedDiskAge - s.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
 		s.within(left)
 		return
@@ -144,7 +146,7 @@ func cloning(dv *cdiv1.DataVolume) string {
 		text += ": " + string(p)
 	}
 	if why := stuckOn(dv); why != "" {
-		text += " (" + cut(why) + ")"
+		text += " (" + Cut(why, mostTold) + ")"
 	}
 	return text
 }

@@ -60,7 +60,7 @@ func (s *step) summarize() {
 
 // show writes what the machine is and why.
 func (s *step) show(generation int64, w wait) {
-	s.st.Phase, s.st.Reason, s.st.Message = w.phase, w.reason, w.message
+	s.st.Phase, s.st.Reason, s.st.Message = w.phase, w.reason, Cut(w.message, mostMessage)
 	s.generation = generation
 	s.condition(v1alpha1.ConditionReady, w.phase == v1alpha1.MachineReady, string(w.reason), w.message)
 	s.condition(v1alpha1.ConditionReconciling, w.phase == v1alpha1.MachineProvisioning, string(w.reason), w.message)
@@ -73,7 +73,7 @@ func (s *step) condition(t string, holds bool, reason, message string) {
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&s.st.Conditions, metav1.Condition{
-		Type: t, Status: status, Reason: reason, Message: message,
+		Type: t, Status: status, Reason: reason, Message: Cut(message, mostMessage),
 		ObservedGeneration: s.generation, LastTransitionTime: s.now,
 	})
 }

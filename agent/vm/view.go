@@ -80,6 +80,8 @@ type Decision struct {
 	RunStrategy v1alpha1.RunStrategy
 
 	Status v1alpha1.VirtualMachineStatus
+	// before are the conditions that are stored.
+	before []metav1.Condition
 	// After is when to look again for what no event tells of; 0 for never.
 	After time.Duration
 }

@@ -183,6 +183,9 @@ func refused(err error) bool {
 	}
 }
 
+// mostNote is what the API server takes as the note of an Event, in bytes.
+const mostNote = 1024
+
 // tell reports what a stored status says for the first time.
 func (r *Reconciler) tell(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
@@ -191,13 +194,13 @@ func (r *Reconciler) tell(obj *v1alpha1.VirtualMachine, before *v1alpha1.Virtual
 		if st.Phase == v1alpha1.MachineFailed {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s: %s", st.Phase, st.Message)
+		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s", vm.Cut(string(st.Phase)+": "+st.Message, mostNote))
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
 	} {
 		if c := vm.Newly(before.Conditions, st.Conditions, t); c != nil {
-			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", c.Message)
+			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", vm.Cut(c.Message, mostNote))
 		}
 	}
 }

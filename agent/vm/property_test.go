@@ -1,0 +1,210 @@
+package vm_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"pgregory.net/rapid"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// TestDecideOnAnything has all that a decision rests on be anything, together
+// with anything else: decideChecked holds what is always true.
+func TestDecideOnAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := anything(t)
+		d := w.decide()
+		w.VM.Status = d.Status
+		if refused := rapid.Bool().Draw(t, "refused"); refused && !d.StoreFirst {
+			w.refusedForEver(t, d)
+		}
+	})
+}
+
+// TestDecideComesToRest has nothing happen but what the agent does itself.
+func TestDecideComesToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := anything(t)
+		for range 5 {
+			w.visit()
+		}
+		stored := w.VM.Status.DeepCopy()
+		w.Now = w.Now.Add(10 * time.Second)
+		d := w.visit()
+		require.Nil(t, d.ApplyMachine, "it is applied again and again")
+		require.Nil(t, d.ApplySecret)
+		require.Empty(t, d.RunStrategy)
+		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
+			require.Equal(t, *stored, w.VM.Status)
+		}
+	})
+}
+
+// refusedForEver has the API server refuse what was decided, at each visit.
+func (w *world) refusedForEver(t *rapid.T, d vm.Decision) {
+	err := errors.New(strings.Repeat("no", rapid.IntRange(1, 2000).Draw(t, "length")))
+	d.Refused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
+	w.VM.Status = d.Status
+	w.checkTold(w.View, d)
+	w.Now = w.Now.Add(3 * time.Second)
+	again := w.decide()
+	again.Refused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
+	require.Equal(t, d.Status, again.Status, "it is stored once, not at each refusal")
+	require.LessOrEqual(t, again.After, 30*time.Second)
+	require.NotZero(t, again.After)
+}
+
+func anything(t *rapid.T) *world {
+	flip := func(what string) bool { return rapid.Bool().Draw(t, what) }
+	b := apitest.VirtualMachine("ns", "vm").WithGeneration(rapid.Int64Range(1, 3).Draw(t, "generation")).
+		WithResources("1", "1Gi", rapid.SampledFrom([]string{"", "1Mi", "1Gi", "4Gi"}).Draw(t, "diskSize")).
+		WithRunStrategy(rapid.SampledFrom([]v1alpha1.RunStrategy{"", "Always", "Halted", "Manual", "Once", "RerunOnFailure"}).Draw(t, "runStrategy"))
+	if flip("ignored") {
+		b.IgnoredOnDeploy()
+	}
+	if flip("template") {
+		b.WithTemplate(apitest.Image("ns/golden").WithDiskSize(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(t, "template's size")).Obj().Spec)
+	}
+	if flip("two users of one Linux name") {
+		b.WithUsers(v1alpha1.User{Name: "a b", PlainTextPasswd: "x"}, v1alpha1.User{Name: "a-b"})
+	}
+	b.WithImageMode(rapid.SampledFrom([]v1alpha1.ImageMode{"", v1alpha1.ImageModeFail}).Draw(t, "imageMode"))
+	if flip("overlay does not do") {
+		b.WithOverlay(`{"running":true}`)
+	}
+	w := newWorld(t, b)
+	w.CDI, w.KubeVirt = !rapid.Bool().Draw(t, "no CDI"), !rapid.Bool().Draw(t, "no KubeVirt")
+	w.there = flip("what is pinned is there")
+	w.Missing = rapid.SampledFrom([]string{"", "", "Secret ns/s does not exist"}).Draw(t, "missing")
+	w.NetworkMissing = rapid.SampledFrom([]string{"", "", "ns/net"}).Draw(t, "network missing")
+	w.anyImage(t)
+	w.anyStatus(t)
+	w.anyDisk(t)
+	w.anyMachine(t)
+	return w
+}
+
+func (w *world) anyImage(t *rapid.T) {
+	if rapid.Bool().Draw(t, "no image") {
+		return
+	}
+	w.Image = golden(rapid.Int32Range(1, 3).Draw(t, "serving"))
+	st := &w.Image.Status
+	st.Phase = rapid.SampledFrom([]v1alpha1.Phase{
+		"", v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
+	}).Draw(t, "image's phase")
+	st.Message = strings.Repeat("m", rapid.IntRange(0, 9000).Draw(t, "length of the image's message"))
+	st.Progress = "12.3%"
+	st.TearDown = st.Phase == v1alpha1.PhaseDeleting && rapid.Bool().Draw(t, "torn down")
+	if rapid.Bool().Draw(t, "serves nothing") {
+		st.Serving = nil
+	}
+}
+
+func (w *world) anyStatus(t *rapid.T) {
+	st := &w.VM.Status
+	st.Phase = rapid.SampledFrom([]v1alpha1.MachinePhase{"", v1alpha1.MachineProvisioning, v1alpha1.MachineReady, v1alpha1.MachineFailed}).Draw(t, "phase")
+	if rapid.Bool().Draw(t, "nothing pinned") {
+		return
+	}
+	p := anyPin(t, "pinned")
+	st.Pinned = &p
+	if w.repinned(); w.Pinned == nil && rapid.Bool().Draw(t, "pinned another") {
+		w.Pinned = apitest.Image("ns/another").WithUID(p.UID).WithStatus(golden(1).Status).Obj()
+	}
+}
+
+func anyPin(t *rapid.T, what string) v1alpha1.PinnedImage {
+	p := pinOf(golden(rapid.Int32Range(1, 3).Draw(t, what+" attempt")), rapid.Bool().Draw(t, what+" acquired"))
+	if rapid.Bool().Draw(t, what+" of another image") {
+		p.UID, p.Name = "uid-of-another", "another"
+	}
+	return p
+}
+
+func (w *world) anyDisk(t *rapid.T) {
+	if w.CDI && rapid.Bool().Draw(t, "root disk") {
+		from := anyPin(t, "cloned from")
+		if p := w.VM.Status.Pinned; p != nil && rapid.Bool().Draw(t, "cloned from what is pinned") {
+			from = *p
+		}
+		w.RootDisk = rootDisk(w.VM, golden(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
+			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
+		}).Draw(t, "root disk's phase"))
+		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
+		anyOwner(t, "root disk", w.RootDisk)
+	}
+	if rapid.Bool().Draw(t, "claim") {
+		w.RootClaim = claimOf(rootDisk(w.VM, golden(1), anyPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
+		if rapid.Bool().Draw(t, "claim by itself") {
+			w.RootClaim.OwnerReferences = nil
+		}
+		anyOwner(t, "claim", w.RootClaim)
+	}
+	if rapid.Bool().Draw(t, "secret") {
+		cfg, err := guest.Render(apitest.VirtualMachine("ns", "vm").Obj(), guest.Inputs{})
+		require.NoError(t, err)
+		w.Secret = machine.CloudInitSecret(w.VM, cfg)
+		anyOwner(t, "secret", w.Secret)
+	}
+}
+
+func (w *world) anyMachine(t *rapid.T) {
+	if !w.KubeVirt || !rapid.Bool().Draw(t, "machine") {
+		return
+	}
+	obj := w.VM.DeepCopy()
+	obj.Spec.Users, obj.Spec.Overlay = nil, nil
+	if rapid.Bool().Draw(t, "machine of another spec") {
+		obj.Spec.Version = "1"
+	}
+	cfg, err := guest.Render(obj, w.Inputs)
+	require.NoError(t, err)
+	made, err := machine.KubeVirt(obj, cfg)
+	require.NoError(t, err)
+	w.Machine = asStored(made)
+	anyOwner(t, "machine", w.Machine)
+	run := rapid.SampledFrom([]string{"", "Always", "Halted", "Manual", "Once", "RerunOnFailure"}).Draw(t, "machine's runStrategy")
+	if run != "" {
+		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, run, "spec", "runStrategy"))
+	}
+	w.reports(rapid.SampledFrom([]string{
+		"", "Running", "Migrating", "Paused", "Stopped", "Stopping", "Starting", "Provisioning", "Terminating", "WaitingForVolumeBinding",
+		"CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Unknown", "of a later KubeVirt",
+	}).Draw(t, "printableStatus"), map[string]any{
+		"created": rapid.Bool().Draw(t, "created"), "ready": rapid.Bool().Draw(t, "ready"),
+		"runStrategy": rapid.SampledFrom([]string{"", run}).Draw(t, "has run"),
+		"conditions": []any{map[string]any{
+			"type": rapid.SampledFrom([]string{"Ready", "Failure"}).Draw(t, "condition"), "status": rapid.SampledFrom([]string{"True", "False"}).Draw(t, "holds"),
+			"message": strings.Repeat("c", rapid.IntRange(0, 2000).Draw(t, "length of KubeVirt's message")),
+		}},
+	})
+}
+
+// anyOwner has an object be this machine's, a former one's or nobody's, and
+// sometimes on its way out.
+func anyOwner(t *rapid.T, what string, o metav1.Object) {
+	switch rapid.SampledFrom([]string{"this one", "this one", "this one", "former", "nobody"}).Draw(t, what+" of") {
+	case "former":
+		former(o)
+	case "nobody":
+		o.SetLabels(nil)
+	}
+	if rapid.IntRange(0, 4).Draw(t, what+" deleted") == 0 {
+		o.SetDeletionTimestamp(ptr.To(metav1.NewTime(apitest.Epoch)))
+	}
+}

@@ -1,0 +1,351 @@
+package vm_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// world is a cluster with one machine, as a View shows it.
+type world struct {
+	t require.TestingT
+	vm.View
+	// there: what is pinned can be cloned.
+	there bool
+	last  vm.Decision
+}
+
+func newWorld(t require.TestingT, b *apitest.MachineBuilder) *world {
+	return &world{t: t, there: true, View: vm.View{Now: apitest.Epoch.Add(time.Hour), VM: b.Obj(), CDI: true, KubeVirt: true}}
+}
+
+// golden is the image that machines of apitest name, and serves its attempt.
+func golden(attempt int32) *v1alpha1.VMDiskImage {
+	return apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{
+		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Serving: serving("golden", attempt),
+	}).Obj()
+}
+
+func serving(name string, attempt int32) *v1alpha1.Serving {
+	return &v1alpha1.Serving{
+		Revision: fmt.Sprintf("rev-%d", attempt), Attempt: attempt, PersistentVolumeClaim: fmt.Sprintf("%s-%d", name, attempt),
+		DiskSize: ptr.To(resource.MustParse("1Gi")),
+	}
+}
+
+// pinOf is what a machine pins of what an image serves.
+func pinOf(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage {
+	s := img.Status.Serving
+	p := v1alpha1.PinnedImage{
+		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
+		Revision: s.Revision, Attempt: s.Attempt, PersistentVolumeClaim: s.PersistentVolumeClaim, VolumeSnapshot: s.VolumeSnapshot,
+		DiskSize: s.DiskSize, RestoreSize: s.RestoreSize,
+	}
+	if acquired {
+		p.AcquiredAt = ptr.To(metav1.NewTime(apitest.Epoch))
+	}
+	return p
+}
+
+// rootDisk is what the agent clones for a machine from what is pinned.
+func rootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v1alpha1.PinnedImage, phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
+	size, _ := machine.DiskSize(obj, img)
+	dv := machine.RootDisk(obj, img, p, size)
+	dv.UID, dv.ResourceVersion = "uid-of-disk", "7"
+	dv.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(time.Hour))
+	dv.Status.Phase = phase
+	return dv
+}
+
+// claimOf is the claim of a root disk.
+func claimOf(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+	claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
+	claim.Labels = dv.Labels
+	return claim
+}
+
+// pinned has the machine pin an image that is there.
+func (w *world) pinned(img *v1alpha1.VMDiskImage, acquired bool) *world {
+	w.Image, w.Pinned = img, img
+	w.VM.Status.Pinned = ptr.To(pinOf(img, acquired))
+	return w
+}
+
+// cloned has the machine have a root disk.
+func (w *world) cloned(img *v1alpha1.VMDiskImage, phase cdiv1.DataVolumePhase) *world {
+	w.pinned(img, true)
+	w.RootDisk = rootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
+	return w
+}
+
+// created has KubeVirt's machine be there, with a status.
+func (w *world) created(printable string, status map[string]any) *world {
+	w.visit()
+	require.NotNil(w.t, w.Machine, "it is not made: %s", w.VM.Status.Message)
+	return w.reports(printable, status)
+}
+
+func (w *world) reports(printable string, status map[string]any) *world {
+	full := map[string]any{"printableStatus": printable}
+	for k, v := range status {
+		full[k] = v
+	}
+	w.Machine.Object["status"] = full
+	return w
+}
+
+// running has the machine run.
+func (w *world) running() *world {
+	return w.created("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always"})
+}
+
+// decide decides on what is there now, live where that is needed.
+func (w *world) decide() vm.Decision {
+	v := w.View
+	v.VM = w.VM.DeepCopy()
+	d := w.decideChecked(v)
+	if d.NeedsLive {
+		v.Live, v.SourceThere = true, v.VM.Status.Pinned != nil && w.there
+		d = w.decideChecked(v)
+	}
+	w.last = d
+	return d
+}
+
+// visit decides and carries out, until nothing is to be stored first.
+func (w *world) visit() vm.Decision {
+	for range 4 {
+		d := w.decide()
+		w.carryOut(d)
+		w.VM.Status = d.Status
+		w.repinned()
+		if !d.StoreFirst {
+			return d
+		}
+	}
+	require.Fail(w.t, "something else is to be stored first each time")
+	return w.last
+}
+
+// repinned finds the image that is pinned now, as the controller does.
+func (w *world) repinned() {
+	w.Pinned = nil
+	if p := w.VM.Status.Pinned; p != nil && w.Image != nil && w.Image.UID == p.UID {
+		w.Pinned = w.Image
+	}
+}
+
+func (w *world) carryOut(d vm.Decision) {
+	if d.CreateImage != nil {
+		w.Image = d.CreateImage.DeepCopy()
+		w.Image.UID = "uid-of-made"
+	}
+	if d.DeleteRootDisk != nil {
+		w.RootDisk, w.RootClaim = nil, nil
+	}
+	if d.CreateRootDisk != nil {
+		w.RootDisk = d.CreateRootDisk.DeepCopy()
+		w.RootDisk.UID, w.RootDisk.ResourceVersion = "uid-of-disk", "7"
+		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now)
+	}
+	if d.ApplySecret != nil {
+		w.Secret = d.ApplySecret
+	}
+	if d.ApplyMachine != nil {
+		status := map[string]any{}
+		if w.Machine != nil {
+			status, _, _ = unstructured.NestedMap(w.Machine.Object, "status")
+		}
+		w.Machine = asStored(d.ApplyMachine)
+		w.Machine.Object["status"] = status
+	}
+	if d.RunStrategy != "" {
+		require.NoError(w.t, unstructured.SetNestedField(w.Machine.Object, string(d.RunStrategy), "spec", "runStrategy"))
+	}
+}
+
+// asStored is what the API server, KubeVirt's webhook and its controller make of
+// what is applied (KubeVirt 1.8).
+func asStored(applied *unstructured.Unstructured) *unstructured.Unstructured {
+	u := applied.DeepCopy()
+	u.SetUID("uid-of-machine")
+	u.SetResourceVersion("11")
+	u.SetCreationTimestamp(metav1.NewTime(apitest.Epoch))
+	u.SetFinalizers([]string{"kubevirt.io/virtualMachineControllerFinalize"})
+	for value, path := range map[string][]string{
+		"q35":                    {"spec", "template", "spec", "domain", "machine", "type"},
+		"amd64":                  {"spec", "template", "spec", "architecture"},
+		"0d2a1f2e-uuid-firmware": {"spec", "template", "spec", "domain", "firmware", "uuid"},
+	} {
+		if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+			panic(err)
+		}
+	}
+	if err := unstructured.SetNestedMap(u.Object, map[string]any{}, "spec", "template", "spec", "domain", "resources"); err != nil {
+		panic(err)
+	}
+	return u
+}
+
+var conditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionImageAcquired,
+	v1alpha1.ConditionRootDiskReady, v1alpha1.ConditionMachineCreated, v1alpha1.ConditionSpecAdjusted,
+	v1alpha1.ConditionImageDiffers, v1alpha1.ConditionRestartRequired, v1alpha1.ConditionPlainTextPassword,
+}
+
+// reasons that a status can have.
+var reasons = []v1alpha1.Reason{
+	v1alpha1.ReasonImageMissing, v1alpha1.ReasonImageNamespaceMissing, v1alpha1.ReasonImageRefused, v1alpha1.ReasonWaitingForImage,
+	v1alpha1.ReasonImageFailed, v1alpha1.ReasonImageDeleting, v1alpha1.ReasonAcquiring, v1alpha1.ReasonIgnoredOnDeploy,
+	v1alpha1.ReasonSpecInvalid, v1alpha1.ReasonNameTaken, v1alpha1.ReasonRootDiskRefused, v1alpha1.ReasonRootDiskFailed,
+	v1alpha1.ReasonCloning, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
+	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
+	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing,
+}
+
+// decideChecked decides, and holds what is true of every decision.
+func (w *world) decideChecked(v vm.View) vm.Decision {
+	t, before := w.t, v.VM.DeepCopy()
+	d := vm.Decide(v)
+	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "what it decides on is left alone")
+	made := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyMachine != nil || d.RunStrategy != ""
+	if d.NeedsLive {
+		require.False(t, v.Live, "it has been read live")
+		require.False(t, made || d.StoreFirst, "nothing else is decided")
+		return d
+	}
+	if d.StoreFirst {
+		require.False(t, made, "it is stored before anything else is done")
+		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "there is something to store")
+	}
+	w.checkPin(v, d)
+	w.checkRootDisk(v, d)
+	if !d.StoreFirst || before.Status.Phase == "" {
+		w.checkTold(v, d)
+	}
+	w.checkRest(v, d)
+	return d
+}
+
+func (w *world) checkPin(v vm.View, d vm.Decision) {
+	was, is := v.VM.Status.Pinned, d.Status.Pinned
+	if equality.Semantic.DeepEqual(was, is) {
+		return
+	}
+	require.True(w.t, d.StoreFirst, "a pin is stored before anything else is done")
+	mine := v.RootDisk != nil && v.RootDisk.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
+	if !mine {
+		require.True(w.t, v.Live || is == nil || was == nil || is.AcquiredAt == nil, "what is acquired has been looked at live")
+		return
+	}
+	require.NotNil(w.t, is, "no pin is given up while there is a root disk of it")
+	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], machine.ClonedFrom(*is), "what is pinned is what is being cloned")
+	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil {
+		require.Equal(w.t, machine.ClonedFrom(*was), machine.ClonedFrom(*is), "a pin does not change once it has been cloned")
+	}
+}
+
+func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
+	if t := d.DeleteRootDisk; t != nil {
+		dv := v.RootDisk
+		require.NotNil(w.t, dv)
+		require.Equal(w.t, vm.Target{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
+		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "it is the machine's own")
+		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "what a guest has written is never deleted")
+		require.Nil(w.t, dv.DeletionTimestamp)
+	}
+	if dv := d.CreateRootDisk; dv != nil {
+		stored := v.VM.Status.Pinned
+		require.True(w.t, v.Live && v.SourceThere)
+		require.NotNil(w.t, stored)
+		require.NotNil(w.t, stored.AcquiredAt, "that it is acquired has been stored")
+		require.Equal(w.t, machine.ClonedFrom(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
+		require.Nil(w.t, v.RootDisk)
+	}
+}
+
+// checkTold holds what must be true of a status as people see it.
+func (w *world) checkTold(v vm.View, d vm.Decision) {
+	t, st := w.t, d.Status
+	require.Contains(t, reasons, st.Reason)
+	require.NotEmpty(t, st.Message)
+	require.LessOrEqual(t, len(st.Message), 4096)
+	require.Equal(t, v.VM.Generation, st.ObservedGeneration)
+	require.Len(t, st.Conditions, len(conditions))
+	for _, name := range conditions {
+		c := meta.FindStatusCondition(st.Conditions, name)
+		require.NotNil(t, c, name)
+		require.NotEmpty(t, c.Reason, name)
+		require.NotEmpty(t, c.Message, name)
+		require.LessOrEqual(t, len(c.Message), 4096)
+		require.Equal(t, v.VM.Generation, c.ObservedGeneration, name)
+	}
+	holds := func(c string) bool { return meta.IsStatusConditionTrue(st.Conditions, c) }
+	require.Equal(t, st.Phase == v1alpha1.MachineReady, holds(v1alpha1.ConditionReady))
+	require.Equal(t, st.Phase == v1alpha1.MachineProvisioning, holds(v1alpha1.ConditionReconciling))
+	require.Equal(t, st.Phase == v1alpha1.MachineFailed, holds(v1alpha1.ConditionStalled))
+	if st.Phase != v1alpha1.MachineReady {
+		return
+	}
+	require.Contains(t, []v1alpha1.Reason{v1alpha1.ReasonRunning, v1alpha1.ReasonStopped, v1alpha1.ReasonIgnoredOnDeploy}, st.Reason)
+	if st.Reason == v1alpha1.ReasonIgnoredOnDeploy {
+		require.True(t, v.VM.Spec.IgnoreOnDeploy && v.Machine == nil && v.Image != nil && v.Image.Status.Serving != nil)
+		require.True(t, holds(v1alpha1.ConditionImageAcquired))
+		return
+	}
+	require.True(t, holds(v1alpha1.ConditionRootDiskReady) && holds(v1alpha1.ConditionMachineCreated))
+	require.True(t, v.Machine != nil && v.Machine.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.Machine.GetDeletionTimestamp() == nil)
+}
+
+// checkRest holds that nothing is stored again as long as nothing happens.
+func (w *world) checkRest(v vm.View, d vm.Decision) {
+	if d.StoreFirst {
+		return
+	}
+	v.VM = v.VM.DeepCopy()
+	v.VM.Status = d.Status
+	v.Now = v.Now.Add(3 * time.Second)
+	again := vm.Decide(v)
+	require.False(w.t, again.NeedsLive && v.Live)
+	if !again.NeedsLive {
+		require.Equal(w.t, d.Status, again.Status)
+		require.False(w.t, again.StoreFirst)
+	}
+}
+
+// has tells whether a condition of what was decided last holds.
+func (w *world) has(condition string) bool {
+	return meta.IsStatusConditionTrue(w.VM.Status.Conditions, condition)
+}
+
+// says wants the status to have a phase and a reason, and its message parts.
+func (w *world) says(phase v1alpha1.MachinePhase, reason v1alpha1.Reason, parts ...string) {
+	st := w.last.Status
+	require.Equal(w.t, []any{phase, reason}, []any{st.Phase, st.Reason}, st.Message)
+	for _, part := range parts {
+		require.Contains(w.t, st.Message, part)
+	}
+}
+
+// former has an object be of a machine that had the name before.
+func former(o metav1.Object) {
+	o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid-of-former"})
+}
+
+func deleted(o metav1.Object) {
+	o.SetDeletionTimestamp(ptr.To(metav1.NewTime(apitest.Epoch)))
+}

@@ -81,9 +81,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // what was made for it is owned by it, and goes with it
 	}
 	var d vm.Decision
+	var view vm.View
 	for range steps {
 		var err error
-		if d, err = r.decide(ctx, obj); err == nil {
+		if view, d, err = r.decide(ctx, obj, view); err == nil {
 			err = r.apply(ctx, obj, &d)
 		}
 		if errors.Is(err, errChanged) || apierrors.IsConflict(err) {
@@ -99,19 +100,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: changedDelay}, nil
 }
 
-func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine) (vm.Decision, error) {
-	view, err := r.gather(ctx, obj)
+// decide goes by what an earlier step of the visit has read of Secrets.
+func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, vm.Decision, error) {
+	view, err := r.gather(ctx, obj, earlier)
 	if err != nil {
-		return vm.Decision{}, err
+		return view, vm.Decision{}, err
 	}
 	d := vm.Decide(view)
 	if !d.NeedsLive {
-		return d, nil
+		return view, d, nil
 	}
 	if view, err = r.gatherLive(ctx, view); err != nil {
-		return vm.Decision{}, err
+		return view, vm.Decision{}, err
 	}
-	return vm.Decide(view), nil
+	return view, vm.Decide(view), nil
 }
 
 // apply carries out a decision, and stores the status last, but for a pin: that

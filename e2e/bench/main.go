@@ -28,7 +28,7 @@ type bench struct {
 }
 
 func main() {
-	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, fleet or report.")
+	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet or report.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	flag.Parse()
 	benches := []bench{
@@ -36,6 +36,7 @@ func main() {
 		{"makespan-cdi", "the same with real CDI", makespanCDI},
 		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figure, []string, error) { return scaling(ctx, *queued) }},
 		{"admissions", "how many imports can begin in a second", admissions},
+		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", machinesAtOnce), machinesFigures},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), fleetFigures},
 		{"report", "the way of an image from a real agent to the hub", agentFigures},
 	}

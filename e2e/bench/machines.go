@@ -1,0 +1,333 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+const (
+	// machineRounds is how often one machine by itself is measured.
+	machineRounds  = 5
+	machinesAtOnce = 50
+	// What the agent has too: workers, and requests per second.
+	machineWorkers = 8
+	machineQPS     = 200
+	// minimalWrites of a machine: root disk, Secret, KubeVirt VirtualMachine.
+	minimalWrites = 3
+)
+
+// sightings is when a watch first showed what is waited for: images that are
+// ready, and KubeVirt's machines, by name.
+type sightings struct {
+	images, machines watch.Interface
+}
+
+func (s *stage) watchMachines(ctx context.Context) (*sightings, error) {
+	c, err := client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: s.Client().Scheme()})
+	if err != nil {
+		return nil, err
+	}
+	seen := &sightings{}
+	if seen.images, err = c.Watch(ctx, &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	if seen.machines, err = c.Watch(ctx, &kubevirtv1.VirtualMachineList{}, client.InNamespace(namespace)); err != nil {
+		seen.images.Stop()
+		return nil, err
+	}
+	return seen, nil
+}
+
+func (s *sightings) stop() {
+	s.images.Stop()
+	s.machines.Stop()
+}
+
+// ready waits until an image is.
+func (s *sightings) ready(ctx context.Context, name string) (time.Time, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		case e, open := <-s.images.ResultChan():
+			if !open {
+				return time.Time{}, fmt.Errorf("waiting for image %s: the watch ended", name)
+			}
+			img, is := e.Object.(*v1alpha1.VMDiskImage)
+			if is && img.Name == name && meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady) {
+				return time.Now(), nil
+			}
+		}
+	}
+}
+
+// created waits for the next n machines, and returns when they came.
+func (s *sightings) created(ctx context.Context, n int) ([]time.Time, error) {
+	var at []time.Time
+	for len(at) < n {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for %d machines, %d are there: %w", n, len(at), ctx.Err())
+		case e, open := <-s.machines.ResultChan():
+			if !open {
+				return nil, fmt.Errorf("waiting for %d machines: the watch ended after %d", n, len(at))
+			}
+			if e.Type == watch.Added {
+				at = append(at, time.Now())
+			}
+		}
+	}
+	return at, nil
+}
+
+func since(start time.Time, at []time.Time) latencies {
+	took := make(latencies, len(at))
+	for i := range at {
+		took[i] = at[i].Sub(start)
+	}
+	return took
+}
+
+// machinesFigures measures the way from an image that becomes ready to KubeVirt's
+// machines that wait for it, beside a bare client that writes the same objects
+// and looks at nothing.
+func machinesFigures(ctx context.Context) (_ []figure, _ []string, err error) {
+	s, err := newStage(ctx, member.Options{Name: "machines", Instant: true, InstantSnapshots: true, KubeVirt: true}, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	bare, err := s.bareClient()
+	if err != nil {
+		return nil, nil, err
+	}
+	var one, oneBare latencies
+	for range machineRounds {
+		took, img, _, err := s.awaitMachines(ctx, 1)
+		if err != nil {
+			return nil, nil, err
+		}
+		one = append(one, took...)
+		if took, err = s.writeMachines(ctx, bare, img, 1); err != nil {
+			return nil, nil, err
+		}
+		oneBare = append(oneBare, took...)
+	}
+	many, img, asked, err := s.awaitMachines(ctx, machinesAtOnce)
+	if err != nil {
+		return nil, nil, err
+	}
+	manyBare, err := s.writeMachines(ctx, bare, img, machinesAtOnce)
+	if err != nil {
+		return nil, nil, err
+	}
+	each, writes := float64(len(asked))/machinesAtOnce, float64(asked.writes())/machinesAtOnce
+	figures := []figure{
+		told("image ready -> KubeVirt VM, 1 machine: agent / bare client", ratioOf(one, oneBare)),
+		told(fmt.Sprintf("image ready -> KubeVirt VM, %d machines: agent / bare client", machinesAtOnce), ratioOf(many, manyBare)),
+		told("requests (writes) per machine until it runs / of the bare client", fmt.Sprintf("%.1f (%.1f) / %d", each, writes, minimalWrites)),
+	}
+	notes := []string{
+		"machines: CDI played, snapshots and clones included (simulator.Instant), virt-controller real, virt-handler played.",
+		fmt.Sprintf("The bare client creates DataVolume, Secret and KubeVirt VirtualMachine, %d machines at a time, %d requests a second at the most, as the agent may.", machineWorkers, machineQPS),
+		fmt.Sprintf("Requests of the agent per machine, %d of one image, from the end of its import until all run; the image's own are among them:", machinesAtOnce),
+	}
+	return figures, append(notes, indent(asked.breakdown(machinesAtOnce))...), nil
+}
+
+func ratioOf(a, b latencies) string {
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	return fmt.Sprintf("p50 %.2f (%.0f ms / %.0f ms), max %.2f (%.0f ms / %.0f ms)",
+		ms(a.at(0.5))/ms(b.at(0.5)), ms(a.at(0.5)), ms(b.at(0.5)), ms(a.at(1))/ms(b.at(1)), ms(a.at(1)), ms(b.at(1)))
+}
+
+// awaitMachines has n machines wait for an image that is being imported, and lets
+// the import end. It returns when KubeVirt's came, and what the agent asked for
+// until it was done.
+func (s *stage) awaitMachines(ctx context.Context, n int) (latencies, *v1alpha1.VMDiskImage, requests, error) {
+	img := s.httpImage("")
+	img.Spec.SnapshotClass = simulator.SnapshotClass
+	if err := s.Client().Create(ctx, img); err != nil {
+		return nil, nil, nil, fmt.Errorf("creating an image: %w", err)
+	}
+	for i := range n {
+		if err := s.Client().Create(ctx, machineFor(img, i, "")); err != nil {
+			return nil, nil, nil, fmt.Errorf("creating a machine: %w", err)
+		}
+	}
+	if err := s.awaitMachinesOf(ctx, img, n, "wait for their image", func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Image != nil && vm.Status.Image.Phase == v1alpha1.PhaseSyncing
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	seen, err := s.watchMachines(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer seen.stop()
+	if err := s.forget(ctx, seen); err != nil {
+		return nil, nil, nil, err
+	}
+	offset := s.audit.size()
+	s.Instant().Allow(1)
+	ready, err := seen.ready(ctx, img.Name)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	at, err := seen.created(ctx, n)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := s.awaitMachinesOf(ctx, img, n, "run", func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineReady }); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	asked, err := s.audit.since(offset)
+	return since(ready, at), img, asked, err
+}
+
+// forget takes in what a watch tells of machines that are there already.
+func (s *stage) forget(ctx context.Context, seen *sightings) error {
+	var there kubevirtv1.VirtualMachineList
+	if err := s.Client().List(ctx, &there, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	_, err := seen.created(ctx, len(there.Items))
+	return err
+}
+
+func machineFor(img *v1alpha1.VMDiskImage, n int, suffix string) *v1alpha1.VirtualMachine {
+	return &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%02d%s", img.Name, n, suffix)},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Resources:      &v1alpha1.MachineResources{Memory: ptr.To(resource.MustParse("64Mi"))},
+			VMDiskImageRef: v1alpha1.ImageReference{Name: img.Name},
+		},
+	}
+}
+
+// awaitMachinesOf waits until all n machines of an image are as wanted.
+func (s *stage) awaitMachinesOf(ctx context.Context, img *v1alpha1.VMDiskImage, n int, what string, holds func(*v1alpha1.VirtualMachine) bool) error {
+	return s.awaitEvery(ctx, scrape/4, fmt.Sprintf("%d machines %s", n, what), func(ctx context.Context) (bool, error) {
+		var list v1alpha1.VirtualMachineList
+		if err := s.Client().List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return false, err
+		}
+		found := 0
+		for i := range list.Items {
+			if vm := &list.Items[i]; vm.Spec.VMDiskImageRef.Name == img.Name && holds(vm) {
+				found++
+			}
+		}
+		return found == n, nil
+	})
+}
+
+func (s *stage) bareClient() (client.Client, error) {
+	cfg := rest.CopyConfig(s.ControlPlane.Config())
+	cfg.QPS, cfg.Burst = machineQPS, 2*machineQPS
+	return client.New(cfg, client.Options{Scheme: s.Client().Scheme()})
+}
+
+// writeMachines is the baseline: a client that knows everything beforehand writes
+// what n machines of an image need.
+func (s *stage) writeMachines(ctx context.Context, bare client.Client, img *v1alpha1.VMDiskImage, n int) (latencies, error) {
+	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
+		return nil, err
+	}
+	var objects [][]client.Object
+	for i := range n {
+		some, err := minimal(img, i)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, some)
+	}
+	seen, err := s.watchMachines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer seen.stop()
+	if err := s.forget(ctx, seen); err != nil {
+		return nil, err
+	}
+	var at []time.Time
+	start := time.Now()
+	group, writing := errgroup.WithContext(ctx)
+	waiting := writing
+	group.Go(func() (err error) {
+		at, err = seen.created(waiting, n)
+		return err
+	})
+	writers, writing := errgroup.WithContext(writing)
+	writers.SetLimit(machineWorkers)
+	group.Go(func() error {
+		for _, some := range objects {
+			writers.Go(func() error {
+				for _, o := range some {
+					if err := bare.Create(writing, o); err != nil {
+						return fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
+					}
+				}
+				return nil
+			})
+		}
+		return writers.Wait()
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return since(start, at), s.settle(ctx)
+}
+
+// minimal is what KubeVirt needs of a machine; the agent does not know it as its own.
+func minimal(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
+	vm := machineFor(img, n, "-bare")
+	cfg, err := guest.Render(vm, guest.Inputs{Cluster: "bench"})
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := machine.KubeVirt(vm, cfg)
+	if err != nil {
+		return nil, err
+	}
+	spec, _ := theirs.Object["spec"].(map[string]any)
+	spec["runStrategy"] = "Always"
+	serving := img.Status.Serving
+	pin := v1alpha1.PinnedImage{
+		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, Revision: serving.Revision, Attempt: serving.Attempt,
+		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
+	}
+	size, _ := machine.DiskSize(vm, img)
+	objects := []client.Object{machine.RootDisk(vm, img, pin, size), machine.CloudInitSecret(vm, cfg), theirs}
+	for _, o := range objects {
+		o.SetLabels(nil)
+		o.SetOwnerReferences(nil)
+	}
+	return objects, nil
+}

@@ -242,12 +242,14 @@ func (f *fleet) join(ctx context.Context) error {
 	return capi.Create(ctx, f.client, cluster, ofLab)
 }
 
-// stop ends everything; agents and hub end with their control planes' parent.
+// stop ends everything, and those that ask API servers before these.
 func (f *fleet) stop() error {
-	var errs []error
 	if f.cancel != nil {
 		f.cancel()
 		_ = f.kubevirt.Wait() // told before, where it was waited for
+	}
+	for _, p := range f.programs {
+		p.Kill()
 	}
 	for _, o := range f.observers {
 		o.Stop()
@@ -255,11 +257,18 @@ func (f *fleet) stop() error {
 	if f.uplink != nil {
 		f.uplink.Close()
 	}
+	stops := []func() error{}
 	if f.plane != nil {
-		errs = append(errs, f.plane.Stop())
+		stops = append(stops, f.plane.Stop)
 	}
 	for _, m := range f.members {
-		errs = append(errs, m.Stop())
+		stops = append(stops, m.Stop)
 	}
+	errs := make([]error, len(stops))
+	var stopping sync.WaitGroup
+	for i, stop := range stops {
+		stopping.Go(func() { errs[i] = stop() })
+	}
+	stopping.Wait()
 	return errors.Join(errs...)
 }

@@ -1,0 +1,239 @@
+package vm_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestDecideWithASpecThatChanges(t *testing.T) {
+	run := func(w *world) string {
+		s, _, _ := unstructured.NestedString(w.Machine.Object, "spec", "runStrategy")
+		return s
+	}
+	t.Run("it is held back from an instance", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.VM.Spec.Version, w.VM.Generation = "2", 2
+		w.visit()
+		w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
+		assert.Nil(t, w.last.ApplyMachine)
+
+		w.reports("Stopping", map[string]any{"created": true}).visit()
+		require.NotNil(t, w.last.ApplyMachine, "the next instance is made of it")
+		assert.Equal(t, "11", w.last.ApplyMachine.GetResourceVersion())
+		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
+		assert.Nil(t, w.visit().ApplyMachine)
+	})
+	t.Run("one that is taken back is not held back", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.VM.Spec.Version = "2"
+		w.visit()
+		w.VM.Spec.Version = ""
+		w.visit()
+		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
+	})
+	t.Run("a machine is stopped all the same", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.VM.Spec.Version, w.VM.Spec.RunStrategy = "2", "Halted"
+		w.visit()
+		assert.Equal(t, v1alpha1.RunStrategy("Halted"), w.last.RunStrategy)
+		assert.Nil(t, w.last.ApplyMachine)
+		assert.Empty(t, w.visit().RunStrategy)
+	})
+	t.Run("whose run strategy alone changes is applied", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.VM.Spec.RunStrategy = "Halted"
+		assert.NotNil(t, w.visit().ApplyMachine)
+		assert.Equal(t, "Halted", run(w))
+	})
+	t.Run("whose run strategy is others' keeps it", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		require.Equal(t, "Always", run(w))
+		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "Halted", "spec", "runStrategy"))
+		w.reports("Stopped", nil)
+		assert.Nil(t, w.visit().ApplyMachine, "virtctl stop")
+		w.VM.Spec.Version = "2"
+		require.NotNil(t, w.visit().ApplyMachine)
+		assert.Equal(t, "Halted", run(w))
+	})
+	t.Run("drift is put back", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, int64(7), "spec", "template", "spec", "domain", "cpu", "cores"))
+		require.NotNil(t, w.visit().ApplyMachine)
+		assert.Nil(t, w.visit().ApplyMachine)
+	})
+	t.Run("what the guest is told is put back", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.Secret.Data["userdata"] = []byte("#!/bin/sh")
+		require.NotNil(t, w.visit().ApplySecret)
+		w.Secret = nil
+		require.NotNil(t, w.visit().ApplySecret)
+		assert.Nil(t, w.visit().ApplySecret)
+	})
+	t.Run("one that is not to be deployed any more is left alone", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.VM.Spec.IgnoreOnDeploy, w.VM.Spec.Version = true, "2"
+		w.visit()
+		w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		assert.Nil(t, w.last.ApplyMachine)
+	})
+	t.Run("a machine that vanishes is made again", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w.Machine = nil
+		require.NotNil(t, w.visit().ApplyMachine)
+		assert.Empty(t, w.last.ApplyMachine.GetResourceVersion())
+		assert.Equal(t, "Always", run(w))
+	})
+}
+
+func TestDecidePins(t *testing.T) {
+	t.Run("another revision before it is acquired", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), false)
+		w.Image = golden(2)
+		w.Pinned = w.Image
+		d := w.decide()
+		assert.True(t, d.StoreFirst)
+		assert.EqualValues(t, 2, d.Status.Pinned.Attempt)
+	})
+	t.Run("the older revision once it is acquired", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
+		w.Image = golden(2)
+		w.Pinned = w.Image
+		w.visit()
+		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
+		require.NotNil(t, w.last.CreateRootDisk)
+		assert.Equal(t, "golden-1", w.last.CreateRootDisk.Spec.Source.PVC.Name)
+	})
+	t.Run("the newer one where the older is gone", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
+		w.Image, w.there = golden(2), false
+		w.Pinned = w.Image
+		d := w.decide()
+		assert.True(t, d.StoreFirst)
+		assert.EqualValues(t, 2, d.Status.Pinned.Attempt)
+		assert.Nil(t, d.Status.Pinned.AcquiredAt)
+	})
+	t.Run("nothing of an image that is another of its name", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
+		w.Image, w.Pinned = golden(1), nil
+		w.Image.UID, w.Image.Status.Serving = "uid-of-next", nil
+		w.visit()
+		assert.Nil(t, w.VM.Status.Pinned)
+	})
+	t.Run("nothing while it is not to be deployed", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy()).pinned(golden(1), true)
+		w.visit()
+		assert.Nil(t, w.VM.Status.Pinned)
+		assert.True(t, w.has(v1alpha1.ConditionImageAcquired), "its name holds it")
+	})
+	for name, change := range map[string]func(*world){
+		"another image": func(w *world) {
+			w.VM.Spec.VMDiskImageRef.Name = "next"
+			w.Image = apitest.Image("ns/next").WithStatus(v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseSucceeded, Serving: serving("next", 1)}).Obj()
+		},
+		"no image":        func(w *world) { w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil },
+		"not to deploy":   func(w *world) { w.VM.Spec.IgnoreOnDeploy = true },
+		"the source gone": func(w *world) { w.Image, w.there = golden(2), false },
+	} {
+		t.Run("what is being cloned, until that is deleted: "+name, func(t *testing.T) {
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.CloneInProgress)
+			pin := w.VM.Status.Pinned.DeepCopy()
+			change(w)
+			d := w.decide()
+			assert.NotNil(t, d.DeleteRootDisk)
+			assert.Equal(t, pin, d.Status.Pinned)
+
+			w.RootDisk.Status.Phase = cdiv1.Succeeded // and it is complete before that
+			w.visit()
+			assert.Equal(t, pin, w.VM.Status.Pinned, "it is this that it runs from")
+			assert.Nil(t, w.last.DeleteRootDisk)
+		})
+	}
+}
+
+func TestDecideTellsOfDifferences(t *testing.T) {
+	of := func(w *world, condition string) string {
+		c := meta.FindStatusCondition(w.VM.Status.Conditions, condition)
+		if c.Status != "True" {
+			return ""
+		}
+		return c.Message
+	}
+	template := apitest.Image("ns/golden").Obj().Spec
+	t.Run("a template", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithTemplate(template))
+		w.Image = golden(1)
+		w.visit()
+		assert.Empty(t, of(w, v1alpha1.ConditionImageDiffers))
+		w.Image.Spec.URL, w.Image.Spec.StorageClass = "https://elsewhere.example.com/x", "fast"
+		w.visit()
+		assert.Contains(t, of(w, v1alpha1.ConditionImageDiffers), "another url, storageClass")
+	})
+	t.Run("a disk that is smaller than its image", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "512Mi"))
+		w.Image = golden(1)
+		w.visit()
+		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "the root disk has 1Gi")
+		assert.Equal(t, "1Gi", w.VM.Status.RootDisk.Size.String())
+	})
+	t.Run("a disk that is not grown", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "2Gi")).cloned(golden(1), cdiv1.Succeeded)
+		w.VM.Spec.Resources.DiskSize = ptr.To(resource.MustParse("4Gi"))
+		w.visit()
+		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "has 2Gi and is not grown")
+	})
+	t.Run("another image than the disk's", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded)
+		w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil
+		w.visit()
+		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "cloned from VMDiskImage ns/golden and stays")
+	})
+	t.Run("passwords", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithUsers(v1alpha1.User{Name: "ann", PlainTextPasswd: "secret"}, v1alpha1.User{Name: "bob"}))
+		w.visit()
+		assert.Contains(t, of(w, v1alpha1.ConditionPlainTextPassword), "password of ann: use")
+	})
+}
+
+func TestRefused(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm"))
+	w.Image = golden(1)
+	for range 2 {
+		w.VM.Status = w.decide().Status
+		w.Pinned = w.Image
+	}
+	refuse := func() {
+		d := w.decide()
+		require.NotNil(t, d.CreateRootDisk)
+		d.Refused(1, w.Now, v1alpha1.ReasonRootDiskRefused, "the root disk", errors.New(strings.Repeat("exceeded quota ", 1000)))
+		w.VM.Status, w.last = d.Status, d
+	}
+	refuse()
+	w.says(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskRefused, "the API server refused the root disk: exceeded quota")
+	assert.Less(t, len(w.VM.Status.Message), 1000)
+	assert.Equal(t, 30*time.Second, w.last.After)
+	assert.Nil(t, w.VM.Status.RootDisk)
+	assert.False(t, w.has(v1alpha1.ConditionMachineCreated), "the rest was not tried")
+	assert.Equal(t, v1alpha1.ReasonNotCreated, meta.FindStatusCondition(w.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady).Reason)
+
+	stored := w.VM.Status
+	w.Now = w.Now.Add(30 * time.Second)
+	refuse()
+	assert.Equal(t, stored, w.VM.Status, "nothing is to be stored again")
+
+	w.visit()
+	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning)
+}

@@ -1,0 +1,185 @@
+package vm_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// TestDecideSaysWhatItWaitsFor goes through all that a machine can wait for.
+func TestDecideSaysWhatItWaitsFor(t *testing.T) {
+	const (
+		provisioning = v1alpha1.MachineProvisioning
+		ready        = v1alpha1.MachineReady
+		failed       = v1alpha1.MachineFailed
+	)
+	template := apitest.Image("ns/golden").Obj().Spec
+	image := func(phase v1alpha1.Phase, reason v1alpha1.Reason, message string) func(*world) {
+		return func(w *world) {
+			w.Image = apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{Phase: phase, Reason: reason, Message: message, Progress: "12.3%"}).Obj()
+		}
+	}
+	disk := func(phase cdiv1.DataVolumePhase) func(*world) {
+		return func(w *world) { w.cloned(golden(1), phase) }
+	}
+	kubevirt := func(status string, more map[string]any) func(*world) {
+		return func(w *world) { w.cloned(golden(1), cdiv1.Succeeded).created(status, more) }
+	}
+	failure := map[string]any{"conditions": []any{
+		map[string]any{"type": "Ready", "status": "False", "message": "VMI does not exist"},
+		map[string]any{"type": "Failure", "status": "True", "message": "no such thing"},
+	}}
+	for name, tt := range map[string]struct {
+		vm     *apitest.MachineBuilder
+		given  func(*world)
+		phase  v1alpha1.MachinePhase
+		reason v1alpha1.Reason
+		says   []string
+		after  time.Duration
+	}{
+		"no image":                     {phase: failed, reason: v1alpha1.ReasonImageMissing, says: []string{"ns/golden", "vmDiskImageTemplate"}},
+		"no image, and not to be made": {vm: apitest.VirtualMachine("ns", "vm").WithTemplate(template).WithImageMode(v1alpha1.ImageModeFail), phase: failed, reason: v1alpha1.ReasonImageMissing},
+		"image to be made":             {vm: apitest.VirtualMachine("ns", "vm").WithTemplate(template), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage},
+		"image without status":         {given: image("", "", ""), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"just been created"}},
+		"image queued":                 {given: image(v1alpha1.PhaseQueued, v1alpha1.ReasonPaused, "paused"), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"Queued", "paused"}},
+		"image syncing":                {given: image(v1alpha1.PhaseSyncing, "Importing", ""), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"12.3%"}},
+		"image failed":                 {given: image(v1alpha1.PhaseFailed, "NotFound", "404"), phase: failed, reason: v1alpha1.ReasonImageFailed, says: []string{"NotFound", "404"}},
+		"image deleting":               {given: image(v1alpha1.PhaseDeleting, "Deleting", ""), phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
+		"image deleting, of template":  {vm: apitest.VirtualMachine("ns", "vm").WithTemplate(template), given: image(v1alpha1.PhaseDeleting, "Deleting", ""), phase: provisioning, reason: v1alpha1.ReasonImageDeleting, says: []string{"from spec.vmDiskImageTemplate"}},
+		"image torn down": {given: func(w *world) {
+			w.Image = golden(1)
+			w.Image.Status.TearDown = true
+		}, phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
+		"image failed and serves": {given: func(w *world) {
+			w.Image = golden(1)
+			w.Image.Status.Phase = v1alpha1.PhaseFailed
+		}, phase: provisioning, reason: v1alpha1.ReasonCloning},
+		"image terminating and serves": {given: func(w *world) {
+			w.Image = golden(1)
+			w.Image.Status.Phase = v1alpha1.PhaseTerminating
+		}, phase: provisioning, reason: v1alpha1.ReasonCloning},
+		"what is served is gone": {given: func(w *world) { w.Image, w.there = golden(1), false }, phase: provisioning, reason: v1alpha1.ReasonAcquiring, says: []string{"is gone"}, after: time.Second},
+
+		"ignored":                   {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), given: func(w *world) { w.Image = golden(1) }, phase: ready, reason: v1alpha1.ReasonIgnoredOnDeploy},
+		"ignored, no image":         {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), phase: failed, reason: v1alpha1.ReasonImageMissing},
+		"ignored, image on its way": {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), given: image(v1alpha1.PhaseSyncing, "Importing", ""), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage},
+		"ignored, no KubeVirt":      {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), given: func(w *world) { w.Image, w.CDI, w.KubeVirt = golden(1), false, false }, phase: ready, reason: v1alpha1.ReasonIgnoredOnDeploy},
+
+		"no Secret":                        {given: func(w *world) { w.Image, w.Missing = golden(1), "Secret ns/s does not exist" }, phase: failed, reason: v1alpha1.ReasonSecretMissing, says: []string{"ns/s"}, after: 30 * time.Second},
+		"no Secret, while the image comes": {given: func(w *world) { image(v1alpha1.PhaseSyncing, "", "")(w); w.Missing = "Secret ns/s" }, phase: failed, reason: v1alpha1.ReasonSecretMissing, after: 30 * time.Second},
+		"no Secret, and it runs":           {given: func(w *world) { w.cloned(golden(1), cdiv1.Succeeded).running(); w.Missing = "Secret ns/s" }, phase: ready, reason: v1alpha1.ReasonRunning, after: 30 * time.Second},
+		"a spec that does not do":          {vm: apitest.VirtualMachine("ns", "vm").WithOverlay(`{"running":true}`), given: image(v1alpha1.PhaseSyncing, "", ""), phase: failed, reason: v1alpha1.ReasonSpecInvalid, says: []string{"spec.runStrategy"}},
+		"no CDI":                           {given: func(w *world) { w.pinned(golden(1), true).CDI = false }, phase: failed, reason: v1alpha1.ReasonCDIMissing},
+		"no KubeVirt":                      {given: func(w *world) { w.cloned(golden(1), cdiv1.Succeeded).KubeVirt = false }, phase: failed, reason: v1alpha1.ReasonKubeVirtMissing},
+
+		"clone": {given: func(w *world) {
+			w.cloned(golden(1), cdiv1.CloneInProgress)
+			w.RootDisk.Status.Progress = "7.5%"
+		}, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"7.5%"}},
+		"clone that is stuck": {given: func(w *world) {
+			w.cloned(golden(1), cdiv1.Pending)
+			w.RootDisk.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Message: "no class"}}
+		}, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"no class"}},
+		"clone that failed":     {given: func(w *world) { disk(cdiv1.Failed)(w); w.Now = w.Now.Add(20 * time.Second) }, phase: failed, reason: v1alpha1.ReasonRootDiskFailed, after: 40 * time.Second},
+		"clone that is deleted": {given: func(w *world) { disk(cdiv1.CloneInProgress)(w); deleted(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"is being deleted"}},
+		"clone of a source that is gone": {given: func(w *world) {
+			w.pinned(golden(1), true)
+			w.there, w.Image.Status.Serving = false, nil
+		}, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"is gone"}},
+		"clone of a source that is gone and still served": {given: func(w *world) { w.pinned(golden(1), true).there = false }, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, after: time.Second},
+
+		"root disk of a former": {given: func(w *world) { disk(cdiv1.Succeeded)(w); former(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"root disk of others":   {given: func(w *world) { disk(cdiv1.Succeeded)(w); w.RootDisk.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
+		"claim of a former": {given: func(w *world) {
+			disk("")(w)
+			w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
+			w.RootDisk = nil
+			former(w.RootClaim)
+		}, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"claim of a former disk": {given: func(w *world) { disk("")(w); w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound); w.RootDisk = nil }, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"former root disk"}},
+		"Secret of a former":     {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Secret) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"Secret of others":       {given: func(w *world) { kubevirt("Running", nil)(w); w.Secret.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
+		"machine of a former":    {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Machine) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"machine deleted":        {given: func(w *world) { kubevirt("Running", nil)(w); deleted(w.Machine) }, phase: provisioning, reason: v1alpha1.ReasonStarting, says: []string{"is made again"}},
+
+		"machine not looked at": {given: kubevirt("", nil), phase: provisioning, reason: v1alpha1.ReasonStarting},
+		"running":               {given: kubevirt("Running", map[string]any{"ready": true}), phase: ready, reason: v1alpha1.ReasonRunning, says: []string{"running"}},
+		"running, not ready":    {given: kubevirt("Running", nil), phase: provisioning, reason: v1alpha1.ReasonStarting},
+		"migrating":             {given: kubevirt("Migrating", map[string]any{"ready": true}), phase: ready, reason: v1alpha1.ReasonRunning},
+		"paused":                {given: kubevirt("Paused", nil), phase: ready, reason: v1alpha1.ReasonRunning, says: []string{"paused"}},
+		"about to be started":   {given: kubevirt("Stopped", nil), phase: provisioning, reason: v1alpha1.ReasonStarting},
+		"stopped":               {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("Halted"), given: kubevirt("Stopped", nil), phase: ready, reason: v1alpha1.ReasonStopped, says: []string{"Halted"}},
+		"about to run once":     {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("Once"), given: kubevirt("Stopped", nil), phase: provisioning, reason: v1alpha1.ReasonStarting},
+		"has run once":          {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("Once"), given: kubevirt("Stopped", map[string]any{"runStrategy": "Once"}), phase: ready, reason: v1alpha1.ReasonStopped},
+		"about to run again":    {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("RerunOnFailure"), given: kubevirt("Stopped", map[string]any{"runStrategy": "Halted"}), phase: provisioning, reason: v1alpha1.ReasonStarting},
+		"crashes":               {given: kubevirt("CrashLoopBackOff", failure), phase: failed, reason: v1alpha1.ReasonMachineError, says: []string{"CrashLoopBackOff", "no such thing"}},
+		"unschedulable":         {given: kubevirt("ErrorUnschedulable", nil), phase: failed, reason: v1alpha1.ReasonMachineError},
+		"of a later KubeVirt":   {given: kubevirt("Pondering", failure), phase: provisioning, reason: v1alpha1.ReasonStarting, says: []string{"Pondering", "no such thing"}},
+		"a network is missing":  {given: func(w *world) { kubevirt("Starting", nil)(w); w.NetworkMissing = "ns/net" }, phase: failed, reason: v1alpha1.ReasonNetworkMissing, says: []string{"ns/net"}, after: 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.vm == nil {
+				tt.vm = apitest.VirtualMachine("ns", "vm")
+			}
+			w := newWorld(t, tt.vm)
+			if tt.given != nil {
+				tt.given(w)
+			}
+			w.visit()
+			w.says(tt.phase, tt.reason, tt.says...)
+			assert.Equal(t, tt.after, w.last.After)
+		})
+	}
+}
+
+func TestDecideShowsProgressWhileItIsWaitedFor(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm"))
+	img := golden(1)
+	img.Status.Progress, img.Status.QueuePosition = "12.3%", ptr.To[int32](4)
+	w.Image = img.DeepCopy()
+	w.Image.Status.Serving = nil
+	w.visit()
+	assert.Equal(t, &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason, Progress: "12.3%", QueuePosition: ptr.To[int32](4)}, w.VM.Status.Image)
+
+	w.cloned(img, cdiv1.Succeeded).visit()
+	assert.Equal(t, &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}, w.VM.Status.Image, "a later import is no reason to write each machine")
+}
+
+func TestDecideRetriesAClone(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Failed)
+	w.Now = w.Now.Add(59 * time.Second)
+	assert.Nil(t, w.visit().DeleteRootDisk)
+	w.Now = w.Now.Add(time.Second)
+	require.NotNil(t, w.visit().DeleteRootDisk)
+	require.NotNil(t, w.visit().CreateRootDisk)
+}
+
+func TestDecideLeavesARestoredDisk(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), "")
+	w.VM.Status, w.Image = v1alpha1.VirtualMachineStatus{}, golden(2)
+	w.Pinned, w.RootClaim = nil, claimOf(w.RootDisk, corev1.ClaimBound)
+	assert.Nil(t, w.visit().DeleteRootDisk, "CDI has not looked at it yet")
+	w.RootDisk.Status.Phase = cdiv1.Succeeded
+	w.visit()
+	require.NotNil(t, w.VM.Status.Pinned)
+	assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt, "what it was cloned from is found again")
+	assert.NotNil(t, w.VM.Status.Pinned.AcquiredAt)
+	assert.True(t, w.has(v1alpha1.ConditionRootDiskReady))
+}
+
+func TestDecideTakesAClaimWithoutDataVolume(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded)
+	w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
+	w.RootDisk, w.RootClaim.OwnerReferences = nil, []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
+	w.visit()
+	assert.True(t, w.has(v1alpha1.ConditionRootDiskReady), "older CDI collects DataVolumes that are complete")
+}

@@ -194,8 +194,8 @@ func (s *step) pin() {
 	if next == nil && (p == nil || (s.Image != nil && p.UID == s.Image.UID && !deleting(s.Image))) {
 		return
 	}
-	if !s.Live {
-		s.d.NeedsLive = true // no pin is given up for what a cache shows
+	if !s.Live && (p != nil || s.RootDisk != nil) {
+		s.d.NeedsLive = true // no pin and no disk is given up for what a cache shows
 		return
 	}
 	s.repin(next)

@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/machine"
@@ -27,6 +29,10 @@ const (
 	partMachine  part = "the KubeVirt VirtualMachine"
 )
 
+// imageInterval is how often it is tried to make an image again that nobody waits
+// for.
+const imageInterval = 30 * time.Second
+
 // takenError tells that an object of the name that is needed belongs to others.
 type takenError struct{ kind, name string }
 
@@ -38,7 +44,14 @@ func (e *takenError) Error() string {
 func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (part, error) {
 	if d.CreateImage != nil {
 		if err := r.Create(ctx, d.CreateImage, owner); err != nil && !apierrors.IsAlreadyExists(err) {
-			return partImage, err
+			if disk := d.Status.RootDisk; disk == nil || !disk.Ready {
+				return partImage, err
+			}
+			// The machine has its disk: it does without the image until that can be made again.
+			ctrl.LoggerFrom(ctx).Info("Cannot make the image again of a machine that has its disk", "image", client.ObjectKeyFromObject(d.CreateImage), "error", err.Error())
+			if d.After == 0 || d.After > imageInterval {
+				d.After = imageInterval
+			}
 		}
 	}
 	if t := d.DeleteRootDisk; t != nil {

@@ -1,0 +1,37 @@
+package vm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestHolders(t *testing.T) {
+	img := golden(1)
+	pin := pinOf(img, true)
+	again := pin
+	again.UID = "uid-of-former"
+	names := apitest.VirtualMachine("ns", "b-names").Obj()
+	pins := apitest.VirtualMachine("ns", "a-pins").WithImage("", "another").WithPin(pin).Obj()
+	both := apitest.VirtualMachine("other", "c-both").WithImage("ns", "golden").WithPin(pin).Obj()
+	ofFormer := apitest.VirtualMachine("ns", "d-names-and-pins-a-former").WithPin(again).Obj()
+	neither := apitest.VirtualMachine("other", "e").Obj()
+	all := []v1alpha1.VirtualMachine{*names, *pins, *both, *ofFormer, *neither, *both}
+	assert.Equal(t, []image.Holder{
+		{Name: "ns/a-pins", Pin: &pin}, {Name: "ns/b-names"}, {Name: "ns/d-names-and-pins-a-former"}, {Name: "other/c-both", Pin: &pin},
+	}, vm.Holders(all, img), "each once, by name")
+	for i := range all {
+		held := false
+		for _, key := range vm.ImageKeys(img) {
+			for _, of := range vm.Images(&all[i]) {
+				held = held || key == of
+			}
+		}
+		assert.Equal(t, len(vm.Holders(all[i:i+1], img)) > 0, held, "the index finds %s where it holds the image", all[i].Name)
+	}
+}

@@ -3,7 +3,10 @@ package vm
 import (
 	"fmt"
 	"reflect"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pelotech/ot-fleet/agent/machine"
@@ -137,13 +140,40 @@ func (s *step) running() wait {
 			return provisioning(v1alpha1.ReasonStarting, "the machine is about to be started")
 		}
 		return wait{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
-	case "CrashLoopBackOff", "ErrorUnschedulable", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
+	case "ErrorUnschedulable":
+		if s.placing() {
+			return provisioning(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+s.complaint())
+		}
+		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+	case "CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
 		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
 	case "":
 		return provisioning(v1alpha1.ReasonStarting, "KubeVirt has not looked at its VirtualMachine yet")
 	default:
 		return provisioning(v1alpha1.ReasonStarting, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
 	}
+}
+
+// placingTime is how long a Pod may stay unschedulable for a volume that was not
+// there when the scheduler looked.
+const placingTime = 30 * time.Second
+
+// placing tells that the root disk became ready so lately that KubeVirt's Pod,
+// which waits for it, need not have been placed again yet.
+func (s *step) placing() bool {
+	disk := meta.FindStatusCondition(s.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady)
+	if disk == nil {
+		return false
+	}
+	left := placingTime
+	if disk.Status == metav1.ConditionTrue {
+		left -= s.Now.Sub(disk.LastTransitionTime.Time)
+	}
+	if left <= 0 {
+		return false
+	}
+	s.within(left)
+	return true
 }
 
 // hasRun tells whether there has been an instance under a run strategy: KubeVirt

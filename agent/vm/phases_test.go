@@ -122,7 +122,7 @@ func TestDecideSaysWhatItWaitsFor(t *testing.T) {
 		"has run once":          {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("Once"), given: kubevirt("Stopped", map[string]any{"runStrategy": "Once"}), phase: ready, reason: v1alpha1.ReasonStopped},
 		"about to run again":    {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("RerunOnFailure"), given: kubevirt("Stopped", map[string]any{"runStrategy": "Halted"}), phase: provisioning, reason: v1alpha1.ReasonStarting},
 		"crashes":               {given: kubevirt("CrashLoopBackOff", failure), phase: failed, reason: v1alpha1.ReasonMachineError, says: []string{"CrashLoopBackOff", "no such thing"}},
-		"unschedulable":         {given: kubevirt("ErrorUnschedulable", nil), phase: failed, reason: v1alpha1.ReasonMachineError},
+		"not placed yet":        {given: kubevirt("ErrorUnschedulable", nil), phase: provisioning, reason: v1alpha1.ReasonStarting, after: 30 * time.Second},
 		"of a later KubeVirt":   {given: kubevirt("Pondering", failure), phase: provisioning, reason: v1alpha1.ReasonStarting, says: []string{"Pondering", "no such thing"}},
 		"a network is missing":  {given: func(w *world) { kubevirt("Starting", nil)(w); w.NetworkMissing = "ns/net" }, phase: failed, reason: v1alpha1.ReasonNetworkMissing, says: []string{"ns/net"}, after: 30 * time.Second},
 	} {
@@ -139,6 +139,21 @@ func TestDecideSaysWhatItWaitsFor(t *testing.T) {
 			assert.Equal(t, tt.after, w.last.After)
 		})
 	}
+}
+
+// A Pod that waits for the root disk is unschedulable for a while longer than the
+// disk is not there.
+func TestDecideGivesPlacingTime(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm"))
+	w.cloned(golden(1), cdiv1.Succeeded).created("ErrorUnschedulable", nil)
+	w.visit()
+	w.Now = w.Now.Add(29 * time.Second)
+	w.visit()
+	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "has just become ready", "ErrorUnschedulable")
+	w.Now = w.Now.Add(time.Second)
+	w.visit()
+	w.says(v1alpha1.MachineFailed, v1alpha1.ReasonMachineError, "ErrorUnschedulable")
+	assert.Zero(t, w.last.After)
 }
 
 func TestDecideShowsProgressWhileItIsWaitedFor(t *testing.T) {

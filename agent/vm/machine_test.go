@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -138,6 +139,23 @@ func TestDecidePins(t *testing.T) {
 		w.visit()
 		assert.Nil(t, w.VM.Status.Pinned)
 		assert.True(t, w.has(v1alpha1.ConditionImageAcquired), "its name holds it")
+	})
+	t.Run("nothing else while a disk of another revision goes", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.CloneInProgress)
+		disk := w.RootDisk
+		w.pinned(golden(2), false).RootDisk = disk
+		d := w.decide()
+		assert.NotNil(t, d.DeleteRootDisk)
+		assert.Nil(t, d.Status.Pinned.AcquiredAt)
+	})
+	t.Run("what a claim without DataVolume was cloned from", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded)
+		w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
+		w.RootDisk, w.RootClaim.OwnerReferences = nil, nil
+		w.Image, w.there = golden(2), false
+		w.Pinned = w.Image
+		w.visit()
+		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
 	})
 	for name, change := range map[string]func(*world){
 		"another image": func(w *world) {

@@ -91,6 +91,7 @@ func TestDecideSaysWhatItWaitsFor(t *testing.T) {
 		}, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"no class"}},
 		"clone that failed":     {given: func(w *world) { disk(cdiv1.Failed)(w); w.Now = w.Now.Add(20 * time.Second) }, phase: failed, reason: v1alpha1.ReasonRootDiskFailed, after: 40 * time.Second},
 		"clone that is deleted": {given: func(w *world) { disk(cdiv1.CloneInProgress)(w); deleted(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"is being deleted"}},
+		"disk that is deleted":  {given: func(w *world) { disk(cdiv1.Succeeded)(w); deleted(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"is being deleted"}},
 		"clone of a source that is gone": {given: func(w *world) {
 			w.pinned(golden(1), true)
 			w.there, w.Image.Status.Serving = false, nil

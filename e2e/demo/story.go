@@ -28,7 +28,7 @@ const (
 	tick      = 250 * time.Millisecond
 
 	imagesEach    = 5
-	downloadTakes = "3s"
+	downloadTakes = "2s"
 	// Budgets of the fleet's policy, first and when it is raised.
 	firstBudget, raisedBudget = 2, 3
 	firstEdge, raisedEdge     = 1, 2
@@ -133,8 +133,12 @@ func (s *story) tell(ctx context.Context) error {
 		}
 		s.screen.show(time.Since(s.start), s.seen, s.machines)
 		left, err := s.act(ctx)
-		if err != nil || (left == 0 && s.done()) {
+		if err != nil {
 			return err
+		}
+		if left == 0 && s.done() {
+			s.screen.show(time.Since(s.start), s.seen, s.machines) // with what was said last
+			return nil
 		}
 		select {
 		case <-ctx.Done():

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,9 +59,11 @@ func Decide(v View) Decision {
 // render works out what the guest is told and what KubeVirt is to run.
 func (s *step) render() {
 	if s.Missing != "" {
-		return
+		s.guest, s.invalid = guest.Outline(s.VM, s.Inputs.Cluster)
+	} else {
+		s.guest, s.invalid = guest.Render(s.VM, s.Inputs)
 	}
-	if s.guest, s.invalid = guest.Render(s.VM, s.Inputs); s.invalid != nil {
+	if s.invalid != nil {
 		return
 	}
 	s.wanted, s.invalid = machine.KubeVirt(s.VM, s.guest)
@@ -77,6 +78,9 @@ func (s *step) tellInputs() {
 		s.within(missingInterval)
 		if s.Machine == nil { // one that is there has been told
 			s.blocked(failed(v1alpha1.ReasonSecretMissing, s.Missing))
+		}
+		if s.invalid != nil {
+			s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
 		}
 	case s.invalid != nil:
 		s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
@@ -223,39 +227,63 @@ func (s *step) pinOf(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
 	if img == nil || img.Status.Serving == nil || deleting(img) {
 		return nil
 	}
-	serving := img.Status.Serving
-	return &v1alpha1.PinnedImage{
-		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
-		Revision: serving.Revision, Attempt: serving.Attempt,
+	p := pinOfServing(v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, img.Status.Serving)
+	return &p
+}
+
+func pinOfServing(img v1alpha1.ImageKey, serving *v1alpha1.Serving) v1alpha1.PinnedImage {
+	return v1alpha1.PinnedImage{
+		ImageKey: img, Revision: serving.Revision, Attempt: serving.Attempt,
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
 		DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
 }
 
 // pinOfDisk finds again what a disk was cloned from whose machine has lost its
-// status. Nothing can be said of an image that the spec does not name.
+// status. Whoever writes to the namespace can say anything on a disk: it is only
+// believed where it names what an image that the machine may be built from has
+// itself made.
 func (s *step) pinOfDisk() *v1alpha1.PinnedImage {
-	if s.RootDisk == nil || s.Image == nil || s.RootDisk.Spec.Source == nil {
+	if s.RootDisk == nil || s.RootDisk.Spec.Source == nil {
 		return nil
 	}
-	from := strings.Split(s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], "/")
-	if len(from) != 4 || from[0] != string(s.Image.UID) {
+	for _, img := range []*v1alpha1.VMDiskImage{s.Image, s.Pinned} {
+		for _, p := range made(img) {
+			if s.RootDisk.Spec.Source.Snapshot == nil {
+				p.VolumeSnapshot = ""
+			}
+			named := p.VolumeSnapshot != "" || p.PersistentVolumeClaim != ""
+			if named && s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] == machine.ClonedFrom(p) {
+				p.AcquiredAt = &s.now
+				return &p
+			}
+		}
+	}
+	return nil
+}
+
+// made is what an image has that can be cloned: what it serves, and older
+// revisions.
+func made(img *v1alpha1.VMDiskImage) []v1alpha1.PinnedImage {
+	if img == nil {
 		return nil
 	}
-	attempt, err := strconv.ParseInt(from[2], 10, 32)
-	if err != nil {
-		return nil
+	key := v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}
+	var pins []v1alpha1.PinnedImage
+	if serving := img.Status.Serving; serving != nil {
+		pins = append(pins, pinOfServing(key, serving))
 	}
-	p := &v1alpha1.PinnedImage{
-		ImageKey: v1alpha1.ImageKey{Namespace: s.Image.Namespace, Name: s.Image.Name, UID: s.Image.UID},
-		Revision: from[1], Attempt: int32(attempt), AcquiredAt: &s.now,
+	for i := range img.Status.Revisions {
+		r := &img.Status.Revisions[i]
+		if r.Outcome != v1alpha1.OutcomeSucceeded || r.AttemptEnded != r.Attempt {
+			continue
+		}
+		pins = append(pins, v1alpha1.PinnedImage{
+			ImageKey: key, Revision: r.Revision, Attempt: r.Attempt,
+			PersistentVolumeClaim: r.DataVolume, VolumeSnapshot: r.VolumeSnapshot,
+		})
 	}
-	if s.RootDisk.Spec.Source.Snapshot != nil {
-		p.VolumeSnapshot = from[3]
-	} else {
-		p.PersistentVolumeClaim = from[3]
-	}
-	return p
+	return pins
 }
 
 // serves tells whether an image serves what is pinned of it.

@@ -182,6 +182,7 @@ func TestDecideRetriesAClone(t *testing.T) {
 func TestDecideLeavesARestoredDisk(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), "")
 	w.VM.Status, w.Image = v1alpha1.VirtualMachineStatus{}, golden(2)
+	w.Image.Status.Revisions = []v1alpha1.RevisionStatus{older(1)}
 	w.Pinned, w.RootClaim = nil, claimOf(w.RootDisk, corev1.ClaimBound)
 	assert.Nil(t, w.visit().DeleteRootDisk, "CDI has not looked at it yet")
 	w.RootDisk.Status.Phase = cdiv1.Succeeded

@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -117,17 +118,24 @@ func (r *Reconciler) images(ctx context.Context, from client.Reader, obj *v1alph
 	return named, pinned, nil
 }
 
-// sourceThere tells whether what is pinned can be cloned.
+// sourceThere tells whether what is pinned can be cloned. It must have been made
+// for the image that is pinned: the agent may clone what those who write to a
+// machine's namespace may not.
 func (r *Reconciler) sourceThere(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
 	if p.VolumeSnapshot != "" {
 		snap, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
-		return snap != nil && image.SnapshotReady(snap), err
+		return snap != nil && madeFor(snap, p) && image.SnapshotReady(snap), err
 	}
 	claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
-	return claim != nil && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+	return claim != nil && madeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+}
+
+func madeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
+	of := o.GetLabels()
+	return p.UID != "" && of[v1alpha1.LabelImageUID] == string(p.UID) && of[v1alpha1.LabelAttempt] == strconv.Itoa(int(p.Attempt))
 }
 
 // networkKind is Multus' kind of a network.

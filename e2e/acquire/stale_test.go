@@ -25,11 +25,14 @@ type stale struct {
 
 // goStale has an image made ready, and holds news of some kinds back from then
 // on.
-func goStale(t *testing.T, kinds ...string) *stale {
+func goStale(t *testing.T, snapshotted bool, kinds ...string) *stale {
 	t.Helper()
 	ns, o := begin(t)
 	s := &stale{ns: ns, o: o, mortal: startLeading(t, hooks{})}
-	s.img = place.Snapshotted(ns, "image", "/ok/i.qcow2")
+	s.img = place.Image(ns, "image", "/ok/i.qcow2")
+	if snapshotted {
+		s.img = place.Snapshotted(ns, "image", "/ok/i.qcow2")
+	}
 	place.Create(t, s.img)
 	place.Eventually(t, s.img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	s.proxy.HoldWatches(kinds...)
@@ -58,7 +61,7 @@ func (s *stale) rest(t *testing.T, vms ...*v1alpha1.VirtualMachine) {
 
 // An agent that has not heard of a machine is to remove its image.
 func TestStaleNewsOfMachinesRemovesNoImage(t *testing.T) {
-	s := goStale(t, "virtualmachines")
+	s := goStale(t, true, "virtualmachines")
 	vm := scene.Machine(s.ns, "vm", s.img)
 	place.Create(t, vm)
 	awaitRuns(t, vm)
@@ -70,25 +73,30 @@ func TestStaleNewsOfMachinesRemovesNoImage(t *testing.T) {
 }
 
 // An agent that has not heard of a machine is to retire what that runs from.
+// Without a snapshot there is no other live look on the way.
 func TestStaleNewsOfMachinesRetiresNoRevision(t *testing.T) {
-	s := goStale(t, "virtualmachines")
-	vm := scene.Machine(s.ns, "vm", s.img)
-	place.Create(t, vm)
-	awaitRuns(t, vm)
-	was := serving(t, s.img)
-	s.alone(t)
-	changeSource(t, s.img, "/ok/other.qcow2")
-	// It comes to the image again, and again finds live who has pinned what.
-	place.Change(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-	place.Eventually(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
-	assert.True(t, attemptThere(t, s.img, was), "what a machine runs from is gone")
-	s.rest(t, vm)
+	for name, snapshotted := range map[string]bool{"snapshot": true, "claim": false} {
+		t.Run(name, func(t *testing.T) {
+			s := goStale(t, snapshotted, "virtualmachines")
+			vm := scene.Machine(s.ns, "vm", s.img)
+			place.Create(t, vm)
+			awaitRuns(t, vm)
+			was := serving(t, s.img)
+			s.alone(t)
+			changeSource(t, s.img, "/ok/other.qcow2")
+			// It comes to the image again, and again finds live who has pinned what.
+			place.Change(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			place.Eventually(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
+			assert.True(t, attemptThere(t, s.img, was), "what a machine runs from is gone")
+			s.rest(t, vm)
+		})
+	}
 }
 
 // An agent that has not heard of a machine is to remove an older snapshot.
 func TestStaleNewsOfMachinesRemovesNoSnapshot(t *testing.T) {
 	makeAnotherClass(t)
-	s := goStale(t, "virtualmachines")
+	s := goStale(t, true, "virtualmachines")
 	vm := scene.Machine(s.ns, "vm", s.img)
 	place.Create(t, vm)
 	awaitRuns(t, vm)
@@ -125,7 +133,7 @@ func TestStaleNewsOfImagesAcquiresNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := goStale(t, "vmdiskimages", "volumesnapshots", "datavolumes", "persistentvolumeclaims")
+			s := goStale(t, true, "vmdiskimages", "volumesnapshots", "datavolumes", "persistentvolumeclaims")
 			happens(t, s)
 			s.alone(t)
 			vm := scene.Machine(s.ns, "vm", s.img)
@@ -151,7 +159,7 @@ func TestStaleNewsOfImagesAcquiresNothing(t *testing.T) {
 // An agent that has not heard that a root disk is there, or complete, makes no
 // second one and deletes none, also where its machine names another image by now.
 func TestStaleNewsOfRootDisks(t *testing.T) {
-	s := goStale(t, "datavolumes", "persistentvolumeclaims")
+	s := goStale(t, true, "datavolumes", "persistentvolumeclaims")
 	vm, other := scene.Machine(s.ns, "vm", s.img), place.Image(s.ns, "other", "/ok/other.qcow2")
 	place.Create(t, vm, other)
 	awaitRuns(t, vm)

@@ -1,0 +1,98 @@
+//go:build linux
+
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// TestManyMachinesOfOneMissingImage that are created at once. Real clones of 50
+// machines take minutes on two cores.
+func TestManyMachinesOfOneMissingImage(t *testing.T) { createMany(t, place, 6) }
+
+// createMany wants one image, one import and a clone for each of n machines, and
+// that nothing is made or written twice.
+func createMany(t *testing.T, s *scene.Scene, n int) {
+	t.Helper()
+	s.SetPolicy(t, policy())
+	ns, farm := s.Namespace(t), s.Namespace(t)
+	o := s.Observe(t)
+	images, clones, machines := count(t, s, &v1alpha1.VMDiskImageList{}, farm), count(t, s, &cdiv1.DataVolumeList{}, ns), count(t, s, &kubevirtv1.VirtualMachineList{}, ns)
+	img := s.Snapshotted(farm, "image", "/ok/1s/a")
+	vms := make([]*v1alpha1.VirtualMachine, n)
+	errs := make([]error, n)
+	var creating sync.WaitGroup
+	for i := range n {
+		creating.Add(1)
+		go func() {
+			defer creating.Done()
+			vms[i] = templated(ns, fmt.Sprintf("vm-%02d", i), img)
+			errs[i] = s.Client().Create(t.Context(), vms[i])
+		}()
+	}
+	creating.Wait()
+	pins := map[types.UID]bool{}
+	for i, vm := range vms {
+		require.NoError(t, errs[i])
+		got := s.EventuallyMachine(t, vm, scene.MachineBecause(v1alpha1.ReasonRunning))
+		pins[got.Status.Pinned.UID] = true
+		their := theirs(vm)
+		require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), their))
+		assert.EqualValues(t, 1, their.Generation, "what KubeVirt was told when it was created is all that it is told")
+	}
+	assert.Len(t, pins, 1)
+	got := s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return int(img.Status.References.Count) == n })
+	assert.Len(t, got.Status.References.Holders, 5)
+	h := scene.History(t, o)
+	assert.Equal(t, 1, h.Attempts(got.UID))
+	assert.Empty(t, h.OverBudget())
+	assert.Equal(t, 1, images())
+	assert.Equal(t, n, clones())
+	assert.Equal(t, n, machines())
+}
+
+// count tells how many objects of a kind a namespace has ever had.
+func count(t *testing.T, s *scene.Scene, list client.ObjectList, ns string) func() int {
+	t.Helper()
+	c, err := client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: s.Client().Scheme()})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w, err := c.Watch(ctx, list, client.InNamespace(ns))
+	if err != nil {
+		cancel()
+		require.NoError(t, err)
+	}
+	var mu sync.Mutex
+	seen := map[types.UID]bool{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range w.ResultChan() {
+			if o, is := e.Object.(client.Object); is && e.Type != watch.Error {
+				mu.Lock()
+				seen[o.GetUID()] = true
+				mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); w.Stop(); <-ended })
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen)
+	}
+}

@@ -35,29 +35,40 @@ type Config struct {
 	Hostname string
 	// Adjusted has a sentence for each thing that is not to the letter of the spec.
 	Adjusted []string
-	// Digest of all of it, but for passwords and for what is read from Secrets:
-	// it is shown to people who may not read those.
+	// Digest of what the author has the guest told, but for passwords and for what
+	// is read from Secrets: it is shown to people who may not read those.
 	Digest string
 }
 
 // MaxSize of what cloud-init reads, in bytes: a Secret holds 1 MiB.
 const MaxSize = 900 << 10
 
+// Outline is what of a guest's Config rests on no Secret: all of it but the user
+// data.
+func Outline(vm *v1alpha1.VirtualMachine, cluster types.UID) (Config, error) {
+	hostname, adjusted := hostName(vm)
+	cfg := Config{Hostname: hostname, Adjusted: adjusted}
+	var err error
+	if cfg.MACs, cfg.NetworkData, err = renderNetwork(vm, cluster); err != nil {
+		return Config{}, err
+	}
+	cfg.Digest, err = digest(vm)
+	return cfg, err
+}
+
 // Render words a machine's guest for cloud-init. An error is for the author of
 // the VirtualMachine: it cannot be carried out.
 func Render(vm *v1alpha1.VirtualMachine, in Inputs) (Config, error) {
-	hostname, adjusted := hostName(vm)
-	cfg := Config{Hostname: hostname, Adjusted: adjusted}
-
 	users, adjusted, err := renderUsers(vm.Spec.Users, in.Passwords)
 	if err != nil {
 		return Config{}, err
 	}
-	cfg.Adjusted = append(cfg.Adjusted, adjusted...)
-	if cfg.MACs, cfg.NetworkData, err = renderNetwork(vm, in.Cluster); err != nil {
+	cfg, err := Outline(vm, in.Cluster)
+	if err != nil {
 		return Config{}, err
 	}
-	base := cloudConfig{Hostname: hostname, Users: users, SSHPwauth: sshPwauth(users)}
+	cfg.Adjusted = append(cfg.Adjusted, adjusted...)
+	base := cloudConfig{Hostname: cfg.Hostname, Users: users, SSHPwauth: sshPwauth(users)}
 	agents, err := base.text()
 	if err != nil {
 		return Config{}, err
@@ -68,8 +79,7 @@ func Render(vm *v1alpha1.VirtualMachine, in Inputs) (Config, error) {
 	if size := len(cfg.UserData) + len(cfg.NetworkData); size > MaxSize {
 		return Config{}, fmt.Errorf("what cloud-init is told has %d bytes, and a Secret holds %d of them: make the user data smaller, or have the guest fetch the rest itself with #include", size, MaxSize)
 	}
-	cfg.Digest, err = digest(vm, base, cfg.NetworkData)
-	return cfg, err
+	return cfg, nil
 }
 
 // SecretName is the name of the Secret that a machine's cloud-init data is in.
@@ -122,21 +132,17 @@ func authors(vm *v1alpha1.VirtualMachine, in Inputs) []byte {
 }
 
 // digest leaves out what is secret, and not only its text: a hash of it would
-// let everybody who reads the digest try guesses.
-func digest(vm *v1alpha1.VirtualMachine, base cloudConfig, network []byte) (string, error) {
-	open := base
-	open.Users = make([]user, len(base.Users))
-	for i, u := range base.Users {
-		u.PlainTextPasswd, u.HashedPasswd = "", ""
-		open.Users[i] = u
+// let everybody who reads the digest try guesses. It is of the spec and not of
+// what is made of it, which another version of the agent may word otherwise.
+func digest(vm *v1alpha1.VirtualMachine) (string, error) {
+	told := v1alpha1.VirtualMachineSpec{Name: vm.Spec.Name, Interfaces: vm.Spec.Interfaces, CloudInit: vm.Spec.CloudInit}
+	for _, u := range vm.Spec.Users {
+		u.PlainTextPasswd = ""
+		told.Users = append(told.Users, u)
 	}
-	text, err := marshal(struct {
-		Base    cloudConfig         `json:"base"`
-		Author  *v1alpha1.CloudInit `json:"author"`
-		Network string              `json:"network"`
-	}{open, vm.Spec.CloudInit, string(network)})
+	text, err := json.Marshal(told)
 	if err != nil {
-		return "", fmt.Errorf("encoding the cloud-config for its digest: %w", err)
+		return "", fmt.Errorf("encoding the spec for its digest: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16]), nil

@@ -45,11 +45,17 @@ func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unst
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: content}
-	sum, err := digest(u, cfg)
+	rendered, asked, err := digests(u, vm)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	u.SetAnnotations(map[string]string{v1alpha1.AnnotationApplied: sum})
+	annotations := map[string]string{
+		v1alpha1.AnnotationApplied: rendered, v1alpha1.AnnotationSpec: asked, v1alpha1.AnnotationGuest: cfg.Digest,
+	}
+	if names := overlaidNames(u); names != "" {
+		annotations[v1alpha1.AnnotationOverlaid] = names
+	}
+	u.SetAnnotations(annotations)
 	return u, nil
 }
 
@@ -156,13 +162,41 @@ func interfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv
 	return nics, networks
 }
 
-// digest is of what an instance is made of: whether one is to run is no part of
-// it, so that it can be changed while one runs.
-func digest(u *unstructured.Unstructured, cfg guest.Config) (string, error) {
+// digests are of what an instance is made of, and of what the author has asked
+// for that it is made of. Whether one is to run is no part of either, so that it
+// can be changed while one runs; nor is what the guest alone is told.
+func digests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (rendered, asked string, err error) {
 	spec, _ := u.Object["spec"].(map[string]any)
 	spec = maps.Clone(spec)
 	delete(spec, "runStrategy")
-	text, err := json.Marshal(map[string]any{"labels": u.GetLabels(), "spec": spec, "guest": cfg.Digest})
+	if rendered, err = digest(map[string]any{"labels": u.GetLabels(), "spec": spec}); err != nil {
+		return "", "", err
+	}
+	of := v1alpha1.VirtualMachineSpec{
+		BaseVM: vm.Spec.BaseVM, BaseVMVersion: vm.Spec.BaseVMVersion, Version: vm.Spec.Version, Name: vm.Spec.Name,
+		Instancetype: vm.Spec.Instancetype, Preference: vm.Spec.Preference,
+	}
+	if r := vm.Spec.Resources; r != nil && (r.CPU != nil || r.Memory != nil) {
+		of.Resources = &v1alpha1.MachineResources{CPU: r.CPU, Memory: r.Memory}
+	}
+	for _, nic := range vm.Spec.Interfaces {
+		of.Interfaces = append(of.Interfaces, v1alpha1.Interface{Network: nic.Network, MACAddress: nic.MACAddress})
+	}
+	var overlay map[string]any
+	if raw := vm.Spec.Overlay; raw != nil && len(raw.Raw) > 0 {
+		if err = utiljson.Unmarshal(raw.Raw, &overlay); err != nil {
+			return "", "", err
+		}
+	}
+	if len(overlay) == 0 {
+		overlay = nil // as if it were not there
+	}
+	asked, err = digest(map[string]any{"spec": of, "overlay": overlay})
+	return rendered, asked, err
+}
+
+func digest(of any) (string, error) {
+	text, err := json.Marshal(of)
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/guest"
 	"github.com/pelotech/ot-fleet/agent/machine"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 func withOverlay(t *testing.T, over string) *apitest.MachineBuilder {
@@ -68,7 +69,10 @@ func TestOverlay(t *testing.T) {
 func TestOverlayOfNothing(t *testing.T) {
 	want := made(t, apitest.VirtualMachine("ns", "vm").Obj())
 	for _, over := range []string{"", "{}", "null", `{"template":{}}`, `{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"root"}]}}}}}`} {
-		assert.Equal(t, want, made(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj()), over)
+		got := made(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj())
+		assert.Equal(t, want.Object["spec"], got.Object["spec"], over)
+		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationApplied], got.GetAnnotations()[v1alpha1.AnnotationApplied], over)
+		assert.NotContains(t, got.GetAnnotations(), v1alpha1.AnnotationOverlaid)
 	}
 }
 

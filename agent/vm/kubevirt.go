@@ -58,7 +58,9 @@ func (s *step) keepMachine() {
 		s.blocked(provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))
 		return
 	}
-	if s.told && !s.VM.Spec.IgnoreOnDeploy {
+	// A machine that is there has been told: a Secret that is gone meanwhile holds
+	// up none of what rests on no Secret.
+	if (s.told || (s.Machine != nil && s.Missing != "" && s.invalid == nil && s.diskMade)) && !s.VM.Spec.IgnoreOnDeploy {
 		s.applyMachine()
 	}
 	if s.NetworkMissing != "" && s.d.ApplyMachine == nil {
@@ -78,15 +80,19 @@ func (s *step) applyMachine() {
 		s.d.ApplyMachine = want
 		return
 	}
+	s.compared = true
+	s.keepTold(want)
 	now, _, _ := unstructured.NestedString(live.Object, "spec", "runStrategy")
-	changed := live.GetAnnotations()[v1alpha1.AnnotationApplied] != want.GetAnnotations()[v1alpha1.AnnotationApplied]
+	changed := s.differs(want, v1alpha1.AnnotationApplied)
 	if changed && s.instanceRuns() {
-		s.heldBack = true
+		s.heldBack = s.differs(want, v1alpha1.AnnotationSpec)
+		s.reworded = !s.heldBack
 		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) {
 			s.d.RunStrategy = run
 		}
 		return
 	}
+	machine.KeepOthers(want, live)
 	if !changed && covers(live.Object, want.Object) {
 		return
 	}
@@ -97,6 +103,26 @@ func (s *step) applyMachine() {
 	}
 	want.SetResourceVersion(live.GetResourceVersion())
 	s.d.ApplyMachine = want
+}
+
+// differs tells whether an annotation of KubeVirt's machine is not as wanted.
+func (s *step) differs(want *unstructured.Unstructured, annotation string) bool {
+	return s.Machine.GetAnnotations()[annotation] != want.GetAnnotations()[annotation]
+}
+
+// keepTold leaves the digest of what a guest was told at its first boot, once
+// there has been one: cloud-init takes nothing of it up later.
+func (s *step) keepTold(want *unstructured.Unstructured) {
+	was := s.Machine.GetAnnotations()[v1alpha1.AnnotationGuest]
+	started, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
+	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
+	if was == "" || (started == "" && !created) || !s.differs(want, v1alpha1.AnnotationGuest) {
+		return
+	}
+	s.untold = true
+	annotations := want.GetAnnotations()
+	annotations[v1alpha1.AnnotationGuest] = was
+	want.SetAnnotations(annotations)
 }
 
 func setRunStrategy(machine *unstructured.Unstructured, run string) {

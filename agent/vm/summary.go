@@ -1,12 +1,15 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/machine"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -33,6 +36,8 @@ func (s *step) summarize() {
 
 	disk := s.st.RootDisk
 	switch {
+	case s.lost != "":
+		s.condition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), s.lost)
 	case disk != nil && disk.Ready:
 		s.condition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
 	case disk != nil:
@@ -48,14 +53,53 @@ func (s *step) summarize() {
 		s.condition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, s.wait.message)
 	}
 
-	if s.heldBack {
-		s.condition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("the spec was changed while the machine runs: it takes effect when it is restarted (virtctl restart %s)", s.VM.Name))
-	} else {
-		s.condition(v1alpha1.ConditionRestartRequired, false, v1alpha1.ReasonUpToDate, "KubeVirt has the spec as it is")
-	}
+	s.tellRestart(created)
 	s.tellAdjusted()
 	s.tellDifference()
 	s.tellPasswords()
+}
+
+// tellRestart says whether a restart would bring the machine something.
+func (s *step) tellRestart(created bool) {
+	upToDate := func(message string) {
+		s.condition(v1alpha1.ConditionRestartRequired, false, v1alpha1.ReasonUpToDate, message)
+	}
+	theirs := ""
+	if created {
+		theirs = s.restartRequired()
+	}
+	switch {
+	case s.heldBack:
+		s.condition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("the spec was changed while the machine runs: it takes effect when it is restarted (virtctl restart %s)", s.VM.Name))
+	case theirs != "":
+		s.condition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("KubeVirt says that the machine is to be restarted (virtctl restart %s): %s", s.VM.Name, theirs))
+	case s.reworded:
+		upToDate("the machine runs as the spec says; what this version of the agent makes of it otherwise is taken up when it starts the next time")
+	case s.compared:
+		upToDate("KubeVirt has the spec as it is")
+	case created && s.VM.Spec.IgnoreOnDeploy:
+		upToDate("cannot be told while spec.ignoreOnDeploy is true: the KubeVirt VirtualMachine is left as it is")
+	case created && s.invalid != nil:
+		upToDate("cannot be told while the spec cannot be carried out: the KubeVirt VirtualMachine is left as it is")
+	case created:
+		upToDate("cannot be told yet: " + s.wait.message)
+	default:
+		upToDate("there is no KubeVirt VirtualMachine that could be restarted")
+	}
+}
+
+// restartRequired is what KubeVirt says of a change that its instance cannot take
+// up; empty where there is none.
+func (s *step) restartRequired() string {
+	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
+	for _, item := range list {
+		c, _ := item.(map[string]any)
+		if c["type"] == string(kubevirtv1.VirtualMachineRestartRequired) && c["status"] == "True" {
+			message, _ := c["message"].(string)
+			return Cut(cmp.Or(message, "it gives no reason"), mostTold)
+		}
+	}
+	return ""
 }
 
 // show writes what the machine is and why.
@@ -96,11 +140,30 @@ func (s *step) tellAdjusted() {
 		s.st.RootDisk.Size.Cmp(*s.VM.Spec.Resources.DiskSize) < 0 {
 		adjusted = append(adjusted, fmt.Sprintf("the root disk has %s and is not grown to resources.diskSize: enlarge PersistentVolumeClaim %s where its StorageClass allows it", s.st.RootDisk.Size.String(), s.st.RootDisk.DataVolume))
 	}
+	adjusted = append(adjusted, s.notTaken()...)
 	if len(adjusted) == 0 {
 		s.condition(v1alpha1.ConditionSpecAdjusted, false, v1alpha1.ReasonAsSpecified, "the machine is as spec says")
 		return
 	}
 	s.condition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
+}
+
+// notTaken says what of the spec a machine that is there does not get.
+func (s *step) notTaken() (adjusted []string) {
+	if s.Machine == nil || !s.mine(s.Machine) {
+		return nil
+	}
+	if claim := machine.Restored(s.Machine); claim != "" {
+		adjusted = append(adjusted, fmt.Sprintf("KubeVirt has restored a snapshot: the machine's root disk is PersistentVolumeClaim %s, and is left so (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to have DataVolume %s again)",
+			claim, machine.RootDiskName(s.VM)))
+	}
+	if s.Missing != "" {
+		adjusted = append(adjusted, s.Missing+"; until then the guest is told what it was told before")
+	}
+	if s.untold {
+		adjusted = append(adjusted, fmt.Sprintf("name, users, interfaces or cloudInit have changed since the guest's first boot, and cloud-init takes up then only what it is told: change it in the guest too (remove annotation %s from the KubeVirt VirtualMachine when that is done)", v1alpha1.AnnotationGuest))
+	}
+	return adjusted
 }
 
 // diskImage is the image that the root disk is, or will be, cloned from, with the

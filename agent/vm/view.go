@@ -115,12 +115,21 @@ type step struct {
 
 	// replaced: the root disk is incomplete and goes before anything else is pinned.
 	replaced bool
+	// lost says what became of a root disk that had been cloned.
+	lost string
 	// diskMade: the root disk is there, or being cloned.
 	diskMade bool
 	// told: what the guest is told is stored, or about to be.
 	told bool
+	// compared: what KubeVirt has was held against the spec.
+	compared bool
 	// heldBack: a change of the spec waits for a restart.
 	heldBack bool
+	// reworded: this agent makes something else of the same spec, which waits for
+	// the next start.
+	reworded bool
+	// untold: the spec has the guest told what it has not been told at its first boot.
+	untold bool
 
 	generation int64
 	// wait is the first thing that keeps the machine from being ready.

@@ -34,9 +34,23 @@ const (
 	// image UID, revision, attempt and the name of the claim or snapshot, with
 	// slashes between them.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
-	// AnnotationApplied of a KubeVirt VirtualMachine is the digest of what was
-	// applied to it, passwords left out.
+	// AnnotationApplied of a KubeVirt VirtualMachine is the digest of its labels and
+	// of its spec as the agent applied them, run strategy left out.
 	AnnotationApplied = "pelotech.ot/applied"
+	// AnnotationSpec of a KubeVirt VirtualMachine is the digest of what the author
+	// asked for when it was applied: the fields of the VirtualMachine that its spec
+	// is made of. It stays when another version of the agent makes something else
+	// of the same.
+	AnnotationSpec = "pelotech.ot/applied-spec"
+	// AnnotationGuest of a KubeVirt VirtualMachine is the digest of what the guest
+	// was told at its first boot: name, users, interfaces and cloudInit, inline
+	// userData included. Who reads it can try guesses at userData. Passwords and
+	// what Secrets hold are no part of it.
+	AnnotationGuest = "pelotech.ot/applied-guest"
+	// AnnotationOverlaid of a KubeVirt VirtualMachine has the names, with commas
+	// between them, of the disks, volumes, interfaces and networks that an overlay
+	// has added: they go when it does not have them any more.
+	AnnotationOverlaid = "pelotech.ot/overlaid"
 	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
 	// namespace/name, from whose template it was made.
 	AnnotationCreatedFor = "pelotech.ot/created-for"

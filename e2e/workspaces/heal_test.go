@@ -55,14 +55,16 @@ func TestDriftIsPutBack(t *testing.T) {
 		their.Labels["theirs"], their.Labels[v1alpha1.LabelBaseVM] = "stays", "drifts"
 		their.Annotations["theirs"] = "stays"
 		their.Spec.Template.Spec.Domain.CPU.Cores = 7
-		their.Spec.Template.Spec.Domain.Devices.Disks = append(their.Spec.Template.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "drift", DiskDevice: kubevirtv1.DiskDevice{Disk: &kubevirtv1.DiskTarget{}}})
-		their.Spec.Template.Spec.Volumes = append(their.Spec.Template.Spec.Volumes, kubevirtv1.Volume{Name: "drift", VolumeSource: kubevirtv1.VolumeSource{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: *vm.Spec.Resources.Memory}}})
+		their.Spec.Template.Spec.Domain.Devices.Disks[0].BootOrder = nil
+		their.Spec.Template.Spec.Domain.Devices.Disks = append(their.Spec.Template.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "hot", DiskDevice: kubevirtv1.DiskDevice{Disk: &kubevirtv1.DiskTarget{}}})
+		their.Spec.Template.Spec.Volumes = append(their.Spec.Template.Spec.Volumes, kubevirtv1.Volume{Name: "hot", VolumeSource: kubevirtv1.VolumeSource{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: *vm.Spec.Resources.Memory}}})
 		their.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "linux"}
 	})
 	got := eventually(t, theirs(vm), "as the spec says", func(o *kubevirtv1.VirtualMachine) bool {
-		return o.Spec.Template.Spec.Domain.CPU.Cores == 1 && len(o.Spec.Template.Spec.Volumes) == 2
+		return o.Spec.Template.Spec.Domain.CPU.Cores == 1 && o.Spec.Template.Spec.Domain.Devices.Disks[0].BootOrder != nil
 	})
-	assert.Len(t, got.Spec.Template.Spec.Domain.Devices.Disks, 2)
+	assert.Equal(t, "hot", got.Spec.Template.Spec.Domain.Devices.Disks[2].Name, "as virtctl addvolume adds it")
+	assert.Equal(t, "hot", got.Spec.Template.Spec.Volumes[2].Name)
 	assert.Equal(t, "ubuntu", got.Labels[v1alpha1.LabelBaseVM])
 	assert.Equal(t, "stays", got.Labels["theirs"])
 	assert.Equal(t, "stays", got.Annotations["theirs"])

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -37,7 +38,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Named("image").
 		Watches(&v1alpha1.VMDiskImage{}, r.handler()).
 		Watches(&v1alpha1.SyncLedger{}, ledgerHandler()).
-		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(heldBy)).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(heldBy), builder.WithPredicates(holding())).
 		Watches(&corev1.PersistentVolumeClaim{}, child).
 		Watches(&corev1.Pod{}, child).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.skipped)).

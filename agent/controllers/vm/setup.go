@@ -17,7 +17,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/machine"
-	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,7 +38,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1alpha1.VirtualMachine{}).
-		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage)).
+		Watches(&v1alpha1.VMDiskImage{}, r.ofImage()).
 		WatchesRawSource(source.Kind(made, client.Object(&corev1.PersistentVolumeClaim{}), ofMade)).
 		WatchesRawSource(source.Channel(r.again, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -62,29 +61,27 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 	return nil
 }
 
-// ofImage finds the machines that hold an image.
-func (r *Reconciler) ofImage(ctx context.Context, o client.Object) []reconcile.Request {
-	var found []reconcile.Request
-	for _, key := range vm.ImageKeys(o.(*v1alpha1.VMDiskImage)) {
-		found = append(found, r.find(ctx, client.MatchingFields{vm.ImageIndex: key})...)
-	}
-	return found
-}
-
 // ofMade finds the machine that something was made for, by its UID.
 func (r *Reconciler) ofMade(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.find(ctx, client.MatchingFields{uidIndex: o.GetLabels()[v1alpha1.LabelMachineUID]})
 }
 
 func (r *Reconciler) find(ctx context.Context, match client.ListOption) []reconcile.Request {
+	return r.findThose(ctx, match, func(*v1alpha1.VirtualMachine) bool { return true })
+}
+
+// findThose copies none of the machines: they can be many and are only read.
+func (r *Reconciler) findThose(ctx context.Context, match client.ListOption, wanted func(*v1alpha1.VirtualMachine) bool) []reconcile.Request {
 	var machines v1alpha1.VirtualMachineList
-	if err := r.List(ctx, &machines, match); err != nil {
+	if err := r.List(ctx, &machines, match, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Finding the machines that an event concerns")
 		return nil
 	}
-	found := make([]reconcile.Request, 0, len(machines.Items))
+	var found []reconcile.Request
 	for i := range machines.Items {
-		found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+		if wanted(&machines.Items[i]) {
+			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+		}
 	}
 	return found
 }

@@ -1,0 +1,60 @@
+package vm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestConcerns(t *testing.T) {
+	now := metav1.Now()
+	for name, tt := range map[string]struct {
+		change func(*v1alpha1.VMDiskImage)
+		want   concerned
+	}{
+		"nothing": {func(*v1alpha1.VMDiskImage) {}, noMachine},
+		"who holds it": {func(img *v1alpha1.VMDiskImage) {
+			img.Status.References = v1alpha1.References{Count: 2, Holders: []string{"ns/a", "ns/b"}}
+			img.Status.Conditions = []metav1.Condition{{Type: "Ready", Message: "in other words"}}
+		}, noMachine},
+		"how far it is in bytes": {func(img *v1alpha1.VMDiskImage) {
+			img.Status.BytesDone = 7
+			img.Status.Revisions[0].ProgressedAt = &now
+		}, noMachine},
+		"its finalizer":        {func(img *v1alpha1.VMDiskImage) { img.Finalizers = []string{"x"} }, noMachine},
+		"progress":             {func(img *v1alpha1.VMDiskImage) { img.Status.Progress = "12.0%" }, machinesThatWait},
+		"its place":            {func(img *v1alpha1.VMDiskImage) { img.Status.QueuePosition = ptr.To[int32](1) }, machinesThatWait},
+		"what it says":         {func(img *v1alpha1.VMDiskImage) { img.Status.Message = "held by ns/a" }, machinesThatWait},
+		"phase":                {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, everyMachine},
+		"reason":               {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, everyMachine},
+		"what it serves":       {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, everyMachine},
+		"that it is torn down": {func(img *v1alpha1.VMDiskImage) { img.Status.TearDown = true }, everyMachine},
+		"a revision":           {func(img *v1alpha1.VMDiskImage) { img.Status.Revisions[0].VolumeSnapshot = "another" }, everyMachine},
+		"its spec":             {func(img *v1alpha1.VMDiskImage) { img.Spec.SecretRef = "another" }, everyMachine},
+		"that it is to go":     {func(img *v1alpha1.VMDiskImage) { img.DeletionTimestamp = &now }, everyMachine},
+		"another of that name": {func(img *v1alpha1.VMDiskImage) { img.UID = "another" }, everyMachine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{
+				Phase: v1alpha1.PhaseSucceeded, Revisions: []v1alpha1.RevisionStatus{{Revision: "r", Attempt: 1}},
+			}).Obj()
+			after := before.DeepCopy()
+			tt.change(after)
+			assert.Equal(t, tt.want, concerns(before, after))
+		})
+	}
+}
+
+func TestWaits(t *testing.T) {
+	vm := apitest.VirtualMachine("ns", "vm").Obj()
+	assert.True(t, waits(vm))
+	vm.Status.RootDisk = &v1alpha1.RootDisk{}
+	assert.True(t, waits(vm))
+	vm.Status.RootDisk.Ready = true
+	assert.False(t, waits(vm))
+}

@@ -173,6 +173,9 @@ func (s *step) pin() {
 		}
 		return
 	}
+	if s.hasLostDisk() {
+		return // it may be found again, and is of what is pinned
+	}
 	if s.ignored() {
 		// The name holds the image; which revision of it is taken is decided when the
 		// disk is made.

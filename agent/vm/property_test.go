@@ -147,6 +147,9 @@ func (w *world) anyDisk(t *rapid.T) {
 		}).Draw(t, "root disk's phase"))
 		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
 		anyOwner(t, "root disk", w.RootDisk)
+		if rapid.Bool().Draw(t, "root disk was ready") {
+			w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: w.RootDisk.Name, Ready: true}
+		}
 	}
 	if rapid.Bool().Draw(t, "claim") {
 		w.RootClaim = claimOf(rootDisk(w.VM, golden(1), anyPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))

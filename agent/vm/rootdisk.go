@@ -41,6 +41,10 @@ func (s *step) keepRootDisk() {
 		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Ready: true}
 		return
 	}
+	if s.hasLostDisk() {
+		s.keepLostDisk()
+		return
+	}
 	if s.ignored() {
 		s.dropDisk()
 		return
@@ -112,6 +116,42 @@ func (s *step) dropDisk() {
 		return
 	}
 	s.d.DeleteRootDisk = &Target{dv.Name, dv.UID, dv.ResourceVersion}
+}
+
+// podPhase of a claim is what became of the Pod of CDI's that filled it (CDI 1.65).
+const podPhase = "cdi.kubevirt.io/storage.pod.phase"
+
+// hasLostDisk tells that a root disk has failed that had been cloned, or may have
+// been: CDI says so too of one whose claim is lost, and what the guest has written
+// can still be on the volume.
+func (s *step) hasLostDisk() bool {
+	dv, claim, was := s.RootDisk, s.RootClaim, s.VM.Status.RootDisk
+	if dv == nil || !s.mine(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
+		return false
+	}
+	if was != nil && was.Ready {
+		return true
+	}
+	if claim == nil || !s.mine(claim) {
+		return false
+	}
+	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[podPhase] != string(corev1.PodFailed))
+}
+
+// keepLostDisk leaves it to a person, and keeps in mind that it had been cloned.
+func (s *step) keepLostDisk() {
+	dv := s.RootDisk
+	s.lost = "DataVolume " + dv.Name + " has failed after it had been cloned"
+	if why := stuckOn(dv); why != "" {
+		s.lost += ": " + Cut(why, mostTold)
+	}
+	if s.RootClaim != nil && s.RootClaim.Status.Phase == corev1.ClaimLost {
+		s.lost = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
+	}
+	s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: s.diskSize(), Ready: true}
+	if !s.ignored() {
+		s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("%s. It is not replaced by itself, for what the guest has written may still be on its volume: save that, or delete DataVolume %s to have another cloned", s.lost, dv.Name)))
+	}
 }
 
 func (s *step) retryDisk(dv *cdiv1.DataVolume) {

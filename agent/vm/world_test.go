@@ -266,6 +266,11 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 		require.Equal(w.t, vm.Target{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
 		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "it is the machine's own")
 		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "what a guest has written is never deleted")
+		if was := v.VM.Status.RootDisk; dv.Status.Phase == cdiv1.Failed {
+			require.False(w.t, was != nil && was.Ready, "it had been cloned")
+			lost := v.RootClaim != nil && v.RootClaim.Status.Phase == corev1.ClaimLost && v.RootClaim.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
+			require.False(w.t, lost, "it may be found again")
+		}
 		require.Nil(w.t, dv.DeletionTimestamp)
 	}
 	if dv := d.CreateRootDisk; dv != nil {

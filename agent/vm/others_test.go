@@ -186,6 +186,11 @@ func TestDecideTellsOfARestart(t *testing.T) {
 		w.visit()
 		assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
 		assert.Contains(t, w.message(v1alpha1.ConditionRestartRequired), "a non-live-updatable field")
+		status, _, _ := unstructured.NestedMap(w.Machine.Object, "status")
+		status["created"], status["ready"] = false, false
+		delete(status, "printableStatus")
+		w.reports("Stopped", status).visit()
+		assert.False(t, w.has(v1alpha1.ConditionRestartRequired), "nothing runs")
 	})
 	t.Run("that cannot be told", func(t *testing.T) {
 		for want, change := range map[string]func(*world){

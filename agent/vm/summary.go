@@ -29,6 +29,12 @@ func (s *step) summarize() {
 	reason, message := v1alpha1.ReasonNotAcquired, s.image.message
 	if p := s.st.Pinned; acquired && p != nil {
 		reason, message = v1alpha1.ReasonAcquired, fmt.Sprintf("the root disk is of VMDiskImage %s/%s, revision %s", p.Namespace, p.Name, p.Revision)
+		switch {
+		case s.foreign != "":
+			message = fmt.Sprintf("VMDiskImage %s/%s, revision %s, is held, but the root disk is of something else", p.Namespace, p.Name, p.Revision)
+		case s.Pinned == nil && s.hasDisk():
+			message += "; that image does not exist any more, and the machine does without"
+		}
 	} else if acquired {
 		reason = v1alpha1.ReasonAcquired
 	}
@@ -65,7 +71,7 @@ func (s *step) tellRestart(created bool) {
 		s.condition(v1alpha1.ConditionRestartRequired, false, v1alpha1.ReasonUpToDate, message)
 	}
 	theirs := ""
-	if created {
+	if created && s.instanceRuns() { // KubeVirt takes its word back at the next start only
 		theirs = s.restartRequired()
 	}
 	switch {
@@ -130,7 +136,9 @@ func (s *step) tellAdjusted() {
 			adjusted = append(adjusted, grown)
 		}
 	}
-	if p := s.st.Pinned; p != nil && s.st.RootDisk != nil && s.st.RootDisk.Ready {
+	if s.foreign != "" {
+		adjusted = append(adjusted, s.foreign)
+	} else if p := s.st.Pinned; p != nil && s.st.RootDisk != nil && s.st.RootDisk.Ready {
 		if named := s.VM.ImageName(); named != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}) {
 			adjusted = append(adjusted, fmt.Sprintf("the root disk was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (delete DataVolume %s to have one made; what the guest has written is lost then)",
 				p.Namespace, p.Name, named, s.st.RootDisk.DataVolume))

@@ -115,6 +115,8 @@ func (s *step) findImage() {
 
 func (s *step) missImage(name types.NamespacedName) {
 	switch {
+	case s.hasDisk() && !s.ignored(): // else whole clusters would download what nobody needs
+		s.image = provisioning(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has its root disk and does without", name))
 	case !s.mayCreateImage():
 		s.image = failed(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
 	case !s.Live:
@@ -167,10 +169,7 @@ func deleting(img *v1alpha1.VMDiskImage) bool {
 // choice stands: another image, revision or snapshot is for a new disk only.
 func (s *step) pin() {
 	if s.hasDisk() {
-		if s.st.Pinned == nil {
-			s.st.Pinned = s.pinOfDisk()
-			s.d.StoreFirst = s.st.Pinned != nil
-		}
+		s.pinDisk()
 		return
 	}
 	if s.hasLostDisk() {
@@ -206,6 +205,25 @@ func (s *step) pin() {
 		return
 	}
 	s.repin(next)
+}
+
+// pinDisk has a disk that is there be of what is pinned.
+func (s *step) pinDisk() {
+	p := s.st.Pinned
+	switch {
+	case p == nil || s.diskOfOther(p):
+		if found := s.pinOfDisk(); found != nil {
+			s.st.Pinned, s.d.StoreFirst = found, true
+		} else if p != nil {
+			s.foreign = fmt.Sprintf("DataVolume %s says that it was cloned from %q, which VMDiskImage %s does not have: it is used as it is, and nobody knows what it was cloned from",
+				s.RootDisk.Name, Cut(s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], mostTold), s.VM.ImageName())
+		}
+	case p.AcquiredAt != nil:
+	case s.RootDisk == nil && !s.Live:
+		s.d.NeedsLive = true
+	default: // nothing is cloned before, so it was acquired
+		p.AcquiredAt, s.d.StoreFirst = &s.now, true
+	}
 }
 
 // repin changes what is pinned, once nothing is being cloned from anything else:

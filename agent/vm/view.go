@@ -115,6 +115,8 @@ type step struct {
 
 	// replaced: the root disk is incomplete and goes before anything else is pinned.
 	replaced bool
+	// foreign says that the root disk is of something else than what is pinned.
+	foreign string
 	// lost says what became of a root disk that had been cloned.
 	lost string
 	// diskMade: the root disk is there, or being cloned.

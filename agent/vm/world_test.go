@@ -254,7 +254,8 @@ func (w *world) checkPin(v vm.View, d vm.Decision) {
 	}
 	require.NotNil(w.t, is, "no pin is given up while there is a root disk of it")
 	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], machine.ClonedFrom(*is), "what is pinned is what is being cloned")
-	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil {
+	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil &&
+		machine.ClonedFrom(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
 		require.Equal(w.t, machine.ClonedFrom(*was), machine.ClonedFrom(*is), "a pin does not change once it has been cloned")
 	}
 }

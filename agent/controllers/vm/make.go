@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/machine"
@@ -29,10 +27,6 @@ const (
 	partMachine  part = "the KubeVirt VirtualMachine"
 )
 
-// imageInterval is how often it is tried to make an image again that nobody waits
-// for.
-const imageInterval = 30 * time.Second
-
 // takenError tells that an object of the name that is needed belongs to others.
 type takenError struct{ kind, name string }
 
@@ -44,14 +38,7 @@ func (e *takenError) Error() string {
 func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (part, error) {
 	if d.CreateImage != nil {
 		if err := r.Create(ctx, d.CreateImage, owner); err != nil && !apierrors.IsAlreadyExists(err) {
-			if disk := d.Status.RootDisk; disk == nil || !disk.Ready {
-				return partImage, err
-			}
-			// The machine has its disk: it does without the image until that can be made again.
-			ctrl.LoggerFrom(ctx).Info("Cannot make the image again of a machine that has its disk", "image", client.ObjectKeyFromObject(d.CreateImage), "error", err.Error())
-			if d.After == 0 || d.After > imageInterval {
-				d.After = imageInterval
-			}
+			return partImage, err
 		}
 	}
 	if t := d.DeleteRootDisk; t != nil {
@@ -84,7 +71,18 @@ func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *
 // createRootDisk creates it, or finds that it is there and the cache does not
 // show it: because it is late, or because it is somebody else's.
 func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMachine, dv *cdiv1.DataVolume) error {
-	err := r.Create(ctx, dv, owner)
+	// CDI would have the DataVolume wait for a claim of its name for ever.
+	claim, err := get(ctx, r.Live, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{})
+	switch {
+	case err != nil:
+		return err
+	case claim == nil:
+	case claim.Labels[v1alpha1.LabelMachineUID] == "":
+		return &takenError{"PersistentVolumeClaim", dv.Name}
+	default:
+		return errChanged // the cache is late
+	}
+	err = r.Create(ctx, dv, owner)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -77,7 +76,7 @@ func (s *step) tellInputs() {
 	case s.Missing != "":
 		s.within(missingInterval)
 		if s.Machine == nil { // one that is there has been told
-			s.blocked(failed(v1alpha1.ReasonSecretMissing, s.Missing))
+			s.blocked(s.lacking(v1alpha1.ReasonSecretMissing, s.Missing))
 		}
 		if s.invalid != nil {
 			s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
@@ -118,7 +117,7 @@ func (s *step) missImage(name types.NamespacedName) {
 	case s.hasDisk() && !s.ignored(): // else whole clusters would download what nobody needs
 		s.image = provisioning(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has its root disk and does without", name))
 	case !s.mayCreateImage():
-		s.image = failed(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
+		s.image = s.lacking(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
 	case !s.Live:
 		s.d.NeedsLive = true
 	default:
@@ -371,21 +370,7 @@ func (s *step) leftOver(what, name string) {
 
 // Refused has the status say that the API server did not take something.
 func (d *Decision) Refused(generation int64, now time.Time, reason v1alpha1.Reason, what string, err error) {
-	s := &step{st: &d.Status, now: metav1.NewTime(now.UTC().Truncate(time.Second))}
-	s.show(generation, failed(reason, fmt.Sprintf("the API server refused %s: %s", what, Cut(err.Error(), mostTold))))
-	if d.CreateRootDisk != nil {
-		d.Status.RootDisk = nil
-		s.condition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, d.Status.Message)
-	}
-	if d.ApplyMachine != nil && d.ApplyMachine.GetResourceVersion() == "" {
-		s.condition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)
-	}
-	for i := range d.Status.Conditions { // what was so before has not changed in between
-		c := &d.Status.Conditions[i]
-		if was := meta.FindStatusCondition(d.before, c.Type); was != nil && was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
-		}
-	}
+	d.says(generation, now, failed(reason, fmt.Sprintf("the API server refused %s: %s", what, Cut(err.Error(), mostTold))))
 	if d.After == 0 || d.After > missingInterval {
 		d.After = missingInterval
 	}

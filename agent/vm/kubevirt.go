@@ -65,7 +65,7 @@ func (s *step) keepMachine() {
 	}
 	if s.NetworkMissing != "" && s.d.ApplyMachine == nil {
 		s.within(missingInterval)
-		s.blocked(failed(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", s.NetworkMissing)))
+		s.blocked(s.lacking(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", s.NetworkMissing)))
 	}
 	s.blocked(s.running())
 }

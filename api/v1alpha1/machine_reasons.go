@@ -35,6 +35,9 @@ const (
 	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
 	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
 	ReasonMachineRefused Reason = "MachineRefused"
+	// ReasonRequestFailed: making something did not succeed, for a reason that may
+	// pass by itself: a webhook that is down, a timeout.
+	ReasonRequestFailed Reason = "RequestFailed"
 	// ReasonNetworkMissing: a network that an interface names does not exist, and
 	// KubeVirt makes no instance without.
 	ReasonNetworkMissing Reason = "NetworkMissing"

@@ -87,7 +87,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if view, d, err = r.decide(ctx, obj, view); err == nil {
 			err = r.apply(ctx, obj, &d)
 		}
-		if errors.Is(err, errChanged) || apierrors.IsConflict(err) {
+		var told *toldError
+		if !errors.As(err, &told) && changed(err) {
 			return ctrl.Result{RequeueAfter: changedDelay}, nil
 		}
 		if err != nil {
@@ -119,18 +120,34 @@ func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, e
 // apply carries out a decision, and stores the status last, but for a pin: that
 // is stored first and alone.
 func (r *Reconciler) apply(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+	var failure error
 	if !d.StoreFirst {
 		what, err := r.make(ctx, obj, d)
 		reason, refused := refusal(what, err)
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && what != partImage:
 			return nil // the machine is going too
+		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
+			d.NamespaceMissing(obj, time.Now(), reason, string(what), err)
 		case refused:
 			d.Refused(obj.Generation, time.Now(), reason, string(what), err)
 		case err != nil:
-			return fmt.Errorf("making %s of VirtualMachine %s/%s: %w", what, obj.Namespace, obj.Name, err)
+			failure = fmt.Errorf("making %s of VirtualMachine %s/%s: %w", what, obj.Namespace, obj.Name, err)
+			if changed(err) || ctx.Err() != nil {
+				return failure
+			}
+			d.Unanswered(obj.Generation, time.Now(), string(what), err)
+			failure = &toldError{failure}
 		}
 	}
+	if err := r.store(ctx, obj, d); err != nil {
+		return errors.Join(failure, err)
+	}
+	return failure
+}
+
+// store writes the status of a decision where it differs from what is stored.
+func (r *Reconciler) store(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
 	before := obj.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
 		r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
@@ -143,6 +160,21 @@ func (r *Reconciler) apply(ctx context.Context, obj *v1alpha1.VirtualMachine, d 
 	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
 	r.tell(obj, before)
 	return nil
+}
+
+// toldError: what failed stands in the status, and is tried again at growing
+// intervals.
+type toldError struct{ error }
+
+// changed tells that something was not any more as it was decided on. A quota that
+// was is none of the machine's objects: no event tells of it.
+func changed(err error) bool {
+	if !apierrors.IsConflict(err) {
+		return errors.Is(err, errChanged)
+	}
+	var status apierrors.APIStatus
+	details := errors.As(err, &status) && status.Status().Details != nil
+	return !details || status.Status().Details.Kind != "resourcequotas"
 }
 
 // refusal tells errors that come again until a person, or another object,

@@ -2,9 +2,11 @@ package vm
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/workqueue"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,6 +24,12 @@ import (
 
 // workers look after machines at a time.
 const workers = 8
+
+// backoff repeats what failed after 5 ms, then after twice as long each time, up to
+// half a minute: a webhook that is up again is not to be waited for longer.
+func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 30*time.Second)
+}
 
 // uidIndex is the field index of VirtualMachines by their UID.
 const uidIndex = "uid"
@@ -41,7 +49,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 		Watches(&v1alpha1.VMDiskImage{}, r.ofImage()).
 		WatchesRawSource(source.Kind(made, client.Object(&corev1.PersistentVolumeClaim{}), ofMade)).
 		WatchesRawSource(source.Channel(r.again, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff()}).
 		Build(r)
 	if err != nil {
 		return err

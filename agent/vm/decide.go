@@ -19,10 +19,6 @@ import (
 // watch tells of, and a refused request repeated.
 const missingInterval = 30 * time.Second
 
-// leftOverInterval is how often it is looked whether what a former machine has
-// left is gone: its events concern that machine only.
-const leftOverInterval = time.Second
-
 // Decide works out what becomes of a machine.
 func Decide(v View) Decision {
 	s := &step{View: v, now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
@@ -359,13 +355,6 @@ func (s *step) mine(o metav1.Object) bool {
 
 func taken(kind, name string) wait {
 	return failed(v1alpha1.ReasonNameTaken, fmt.Sprintf("there is a %s %s that was not made for this machine: rename or delete it, or give this machine another name", kind, name))
-}
-
-// leftOver is the wait for what a former machine of the name has left: it is
-// owned by that one and goes with it.
-func (s *step) leftOver(what, name string) {
-	s.blocked(provisioning(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s of a former machine of this name is still there: waits until it is removed", what, name)))
-	s.within(leftOverInterval)
 }
 
 // Refused has the status say that the API server did not take something.

@@ -29,7 +29,7 @@ func (s *step) keepSecret() {
 		s.within(missingInterval)
 		return
 	default:
-		s.leftOver("Secret", want.Name)
+		s.leftOver("Secret", s.Secret)
 		return
 	}
 	if s.Secret == nil || !reflect.DeepEqual(s.Secret.Data, want.Data) {
@@ -52,7 +52,7 @@ func (s *step) keepMachine() {
 		s.blocked(failed(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent takes it up by itself"))
 		return
 	case s.Machine != nil && !s.mine(s.Machine):
-		s.leftOver("KubeVirt VirtualMachine", s.VM.Name)
+		s.leftOver("KubeVirt VirtualMachine", s.Machine)
 		return
 	case s.Machine != nil && s.Machine.GetDeletionTimestamp() != nil:
 		s.blocked(provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))

@@ -98,18 +98,18 @@ func TestDecideSaysWhatItWaitsFor(t *testing.T) {
 		}, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"is gone"}},
 		"clone of a source that is gone and still served": {given: func(w *world) { w.pinned(golden(1), true).there = false }, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, after: time.Second},
 
-		"root disk of a former": {given: func(w *world) { disk(cdiv1.Succeeded)(w); former(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"root disk of a former": {given: func(w *world) { disk(cdiv1.Succeeded)(w); former(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
 		"root disk of others":   {given: func(w *world) { disk(cdiv1.Succeeded)(w); w.RootDisk.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
 		"claim of a former": {given: func(w *world) {
 			disk("")(w)
 			w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
 			w.RootDisk = nil
 			former(w.RootClaim)
-		}, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		}, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
 		"claim of a former disk": {given: func(w *world) { disk("")(w); w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound); w.RootDisk = nil }, phase: provisioning, reason: v1alpha1.ReasonCloning, says: []string{"former root disk"}},
-		"Secret of a former":     {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Secret) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"Secret of a former":     {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Secret) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
 		"Secret of others":       {given: func(w *world) { kubevirt("Running", nil)(w); w.Secret.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
-		"machine of a former":    {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Machine) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: time.Second},
+		"machine of a former":    {given: func(w *world) { kubevirt("Running", nil)(w); former(w.Machine) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, after: 30 * time.Second},
 		"machine deleted":        {given: func(w *world) { kubevirt("Running", nil)(w); deleted(w.Machine) }, phase: provisioning, reason: v1alpha1.ReasonStarting, says: []string{"is made again"}},
 
 		"machine not looked at": {given: kubevirt("", nil), phase: provisioning, reason: v1alpha1.ReasonStarting},

@@ -29,11 +29,11 @@ func (s *step) keepRootDisk() {
 		s.within(missingInterval)
 		return
 	default:
-		s.leftOver("DataVolume", name)
+		s.leftOver("DataVolume", s.RootDisk)
 		return
 	}
 	if s.RootClaim != nil && !s.mine(s.RootClaim) {
-		s.leftOver("PersistentVolumeClaim", name)
+		s.leftOver("PersistentVolumeClaim", s.RootClaim)
 		return
 	}
 	if s.hasDisk() {

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"time"
@@ -75,7 +76,7 @@ func (s *step) applyMachine() {
 	live := s.Machine
 	if live == nil {
 		if s.VM.Spec.RunStrategy == "" {
-			setRunStrategy(want, string(runByDefault))
+			setRunStrategy(want, string(cmp.Or(s.st.RunStrategy, runByDefault)))
 		}
 		s.d.ApplyMachine = want
 		return

@@ -143,6 +143,20 @@ func TestDecideAfterARestore(t *testing.T) {
 	})
 }
 
+// TestDecideMakesAHaltedMachineAgain as it was: nobody has asked for it to run.
+func TestDecideMakesAHaltedMachineAgain(t *testing.T) {
+	w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
+	require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "Halted", "spec", "runStrategy"))
+	w.reports("Stopped", nil).visit()
+	require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "WaitAsReceiver", "spec", "runStrategy"))
+	w.visit()
+	assert.EqualValues(t, "Halted", w.VM.Status.RunStrategy, "the API server takes no other")
+	w.Machine = nil
+	require.NotNil(t, w.visit().ApplyMachine)
+	run, _, _ := unstructured.NestedString(w.Machine.Object, "spec", "runStrategy")
+	assert.Equal(t, "Halted", run)
+}
+
 func TestDecideTellsOfARestart(t *testing.T) {
 	anne := v1alpha1.User{Name: "anne"}
 	t.Run("not when another agent makes something else of the spec", func(t *testing.T) {

@@ -20,6 +20,13 @@ import (
 func (s *step) summarize() {
 	s.st.ObservedGeneration = s.VM.Generation
 	s.st.PrintableStatus = s.printable()
+	if s.Machine != nil && s.mine(s.Machine) {
+		run, _, _ := unstructured.NestedString(s.Machine.Object, "spec", "runStrategy")
+		switch run {
+		case "Always", "RerunOnFailure", "Manual", "Halted", "Once": // KubeVirt has others that no machine is made with
+			s.st.RunStrategy = v1alpha1.RunStrategy(run)
+		}
+	}
 	if s.d.StoreFirst {
 		s.blocked(provisioning(v1alpha1.ReasonAcquiring, "the image is about to be acquired"))
 	}

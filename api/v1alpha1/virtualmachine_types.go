@@ -384,6 +384,10 @@ type VirtualMachineStatus struct {
 	// printableStatus of the KubeVirt VirtualMachine, which has the name of this one.
 	// +optional
 	PrintableStatus string `json:"printableStatus,omitempty"`
+	// runStrategy that the KubeVirt VirtualMachine was last seen with. It is made
+	// again with this one where the spec names none.
+	// +optional
+	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

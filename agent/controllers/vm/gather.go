@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -141,13 +142,13 @@ func madeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
 // networkKind is Multus' kind of a network.
 var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// networkMissing looks for the networks of a machine that is not ready: KubeVirt
-// says nowhere on it that one is missing (1.8).
+// networkMissing looks for the networks of a machine that is to be ready and is
+// not: KubeVirt says nowhere on it that one is missing (1.8).
 func (r *Reconciler) networkMissing(ctx context.Context, theirs *unstructured.Unstructured) (string, error) {
 	if theirs == nil {
 		return "", nil
 	}
-	if ready, _, _ := unstructured.NestedBool(theirs.Object, "status", "ready"); ready {
+	if ready, _, _ := unstructured.NestedBool(theirs.Object, "status", "ready"); ready || atRest(theirs) {
 		return "", nil
 	}
 	list, _, _ := unstructured.NestedSlice(theirs.Object, "spec", "template", "spec", "networks")
@@ -168,6 +169,13 @@ func (r *Reconciler) networkMissing(ctx context.Context, theirs *unstructured.Un
 		}
 	}
 	return "", nil
+}
+
+// atRest tells that a machine is stopped until somebody starts it.
+func atRest(theirs *unstructured.Unstructured) bool {
+	run, _, _ := unstructured.NestedString(theirs.Object, "spec", "runStrategy")
+	created, _, _ := unstructured.NestedBool(theirs.Object, "status", "created")
+	return !created && (run == string(kubevirtv1.RunStrategyHalted) || run == string(kubevirtv1.RunStrategyManual))
 }
 
 // inputs reads what the guest is told from Secrets.

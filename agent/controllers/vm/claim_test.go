@@ -30,13 +30,19 @@ func TestCreateRootDiskMindsClaims(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		claim *corev1.PersistentVolumeClaim
+		disk  *cdiv1.DataVolume
 		says  string
 		is    error
 	}{
 		"none":            {},
 		"somebody else's": {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("")}, says: "there is a PersistentVolumeClaim vm-root that was not made for this machine"},
-		"a former one's":  {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("uid-of-former")}, is: errChanged},
-		"its own":         {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta(obj.UID)}, is: errChanged},
+		"somebody else's, with a DataVolume": {
+			claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("")}, disk: &cdiv1.DataVolume{ObjectMeta: meta("")},
+			says: "there is a DataVolume vm-root that was not made for this machine",
+		},
+		"a DataVolume without a claim": {disk: &cdiv1.DataVolume{ObjectMeta: meta("")}, says: "there is a DataVolume vm-root that was not made for this machine"},
+		"a former one's":               {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("uid-of-former")}, is: errChanged},
+		"its own":                      {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta(obj.UID)}, is: errChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -46,12 +52,16 @@ func TestCreateRootDiskMindsClaims(t *testing.T) {
 			if tt.claim != nil {
 				b.WithObjects(tt.claim)
 			}
+			if tt.disk != nil {
+				b.WithObjects(tt.disk)
+			}
 			c := b.Build()
 			r := &Reconciler{Client: c, Live: c}
 			dv := &cdiv1.DataVolume{ObjectMeta: meta(obj.UID)}
 			err := r.createRootDisk(t.Context(), obj, dv)
-			there := c.Get(t.Context(), client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{}) == nil
-			assert.Equal(t, tt.claim == nil, there)
+			there := &cdiv1.DataVolume{}
+			made := c.Get(t.Context(), client.ObjectKeyFromObject(dv), there) == nil && there.Labels[v1alpha1.LabelMachineUID] == string(obj.UID)
+			assert.Equal(t, err == nil, made)
 			switch {
 			case tt.says != "":
 				require.ErrorContains(t, err, tt.says)

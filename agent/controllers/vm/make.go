@@ -78,6 +78,13 @@ func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMa
 		return err
 	case claim == nil:
 	case claim.Labels[v1alpha1.LabelMachineUID] == "":
+		there, err := get(ctx, r.Live, client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{})
+		if err != nil {
+			return err
+		}
+		if there != nil && there.Labels[v1alpha1.LabelMachineUID] == "" {
+			return &takenError{"DataVolume", dv.Name} // the claim is of that
+		}
 		return &takenError{"PersistentVolumeClaim", dv.Name}
 	default:
 		return errChanged // the cache is late

@@ -26,20 +26,20 @@ func (m machines) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live b
 	if live {
 		return m.listLive(ctx, img)
 	}
-	var found []v1alpha1.VirtualMachine
+	var found []image.Holder
 	for _, key := range vm.ImageKeys(img) {
 		var list v1alpha1.VirtualMachineList
-		if err := m.cached.List(ctx, &list, client.MatchingFields{vm.ImageIndex: key}); err != nil {
+		if err := m.cached.List(ctx, &list, client.MatchingFields{vm.ImageIndex: key}, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("finding the VirtualMachines that hold it: %w", err)
 		}
-		found = append(found, list.Items...)
+		found = vm.AddHolders(found, list.Items, img)
 	}
-	return vm.Holders(found, img), nil
+	return vm.Sorted(found), nil
 }
 
 func (m machines) listLive(ctx context.Context, img *v1alpha1.VMDiskImage) ([]image.Holder, error) {
 	var (
-		found []v1alpha1.VirtualMachine
+		found []image.Holder
 		next  string
 	)
 	for {
@@ -47,9 +47,9 @@ func (m machines) listLive(ctx context.Context, img *v1alpha1.VMDiskImage) ([]im
 		if err := m.live.List(ctx, &list, client.Limit(page), client.Continue(next)); err != nil {
 			return nil, fmt.Errorf("listing VirtualMachines live: %w", err)
 		}
-		found = append(found, list.Items...)
+		found = vm.AddHolders(found, list.Items, img)
 		if next = list.Continue; next == "" {
-			return vm.Holders(found, img), nil
+			return vm.Sorted(found), nil
 		}
 	}
 }

@@ -30,21 +30,33 @@ func ImageKeys(img *v1alpha1.VMDiskImage) []string {
 	return []string{types.NamespacedName{Namespace: img.Namespace, Name: img.Name}.String(), string(img.UID)}
 }
 
-// Holders are those of some machines that hold an image, by name.
+// Holders are those of some machines that hold an image, by name. Nothing of the
+// machines is kept: they can be many, and can be those of a cache.
 func Holders(vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
-	var holders []image.Holder
+	return Sorted(AddHolders(nil, vms, img))
+}
+
+// AddHolders adds those of some machines that hold an image to what Sorted is
+// made of.
+func AddHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
+	named := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
 	for i := range vms {
 		vm := &vms[i]
 		pins := vm.Status.Pinned != nil && vm.Status.Pinned.UID == img.UID
-		if !pins && vm.ImageName() != (types.NamespacedName{Namespace: img.Namespace, Name: img.Name}) {
+		if !pins && vm.ImageName() != named {
 			continue
 		}
 		h := image.Holder{Name: vm.Namespace + "/" + vm.Name}
 		if pins {
-			h.Pin = vm.Status.Pinned
+			h.Pin = vm.Status.Pinned.DeepCopy()
 		}
 		holders = append(holders, h)
 	}
-	slices.SortFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
+	return holders
+}
+
+// Sorted has each holder once, by name.
+func Sorted(holders []image.Holder) []image.Holder {
+	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })
 }

@@ -35,3 +35,12 @@ func TestHolders(t *testing.T) {
 		assert.Equal(t, len(vm.Holders(all[i:i+1], img)) > 0, held, "the index finds %s where it holds the image", all[i].Name)
 	}
 }
+
+func TestHoldersKeepNothingOfTheMachines(t *testing.T) {
+	img := golden(1)
+	all := []v1alpha1.VirtualMachine{*apitest.VirtualMachine("ns", "vm").WithPin(pinOf(img, true)).Obj()}
+	holders := vm.AddHolders(nil, all, img)
+	all[0].Status.Pinned.Attempt = 2
+	assert.EqualValues(t, 1, holders[0].Pin.Attempt)
+	assert.Len(t, vm.Sorted(vm.AddHolders(holders, all, img)), 1, "in two pages, or by two keys")
+}

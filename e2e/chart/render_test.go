@@ -60,6 +60,7 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ServiceAccount ot-system/ot-agent",
 		"ClusterRole ot-agent",
 		"ClusterRole ot-viewer",
+		"ClusterRole ot-image-viewer",
 		"ClusterRole ot-vm-author",
 		"ClusterRole ot-image-author",
 		"ClusterRoleBinding ot-agent",

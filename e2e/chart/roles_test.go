@@ -19,8 +19,8 @@ import (
 func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 	const none = ""
 	for name, test := range map[string]struct {
-		values                        map[string]any
-		viewer, vmAuthor, imageAuthor string
+		values                             map[string]any
+		imageViewer, vmAuthor, imageAuthor string
 	}{
 		"by default":      {map[string]any{}, "view", "edit", none},
 		"images too":      {map[string]any{"imagesToEdit": true}, "view", "edit", "edit"},
@@ -29,7 +29,7 @@ func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered := render(t, "ot-system", map[string]any{"roles": test.values})
-			for role, want := range map[string]string{"ot-viewer": test.viewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
+			for role, want := range map[string]string{"ot-viewer": none, "ot-image-viewer": test.imageViewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
 				got := none
 				for label, value := range rendered["ClusterRole "+role].GetLabels() {
 					if to, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok && value == "true" {
@@ -42,9 +42,23 @@ func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 	}
 }
 
+// Passwords can stand in a VirtualMachine, and view reads no Secrets either.
+func TestViewReadsNoMachines(t *testing.T) {
+	for name, role := range render(t, "ot-system", nil) {
+		if role.GetLabels()["rbac.authorization.k8s.io/aggregate-to-view"] != "true" {
+			continue
+		}
+		rules, _, err := unstructured.NestedSlice(role.Object, "rules")
+		require.NoError(t, err)
+		for _, entry := range rules {
+			assert.Equal(t, []any{"vmdiskimages"}, entry.(map[string]any)["resources"], name)
+		}
+	}
+}
+
 func TestRolesOfPeopleWriteNoStatus(t *testing.T) {
 	rendered := render(t, "ot-system", nil)
-	for _, role := range []string{"ot-viewer", "ot-vm-author", "ot-image-author"} {
+	for _, role := range []string{"ot-viewer", "ot-image-viewer", "ot-vm-author", "ot-image-author"} {
 		rules, _, err := unstructured.NestedSlice(rendered["ClusterRole "+role].Object, "rules")
 		require.NoError(t, err)
 		for _, entry := range rules {

@@ -103,6 +103,14 @@ func because(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Reason) 
 	return place.EventuallyMachine(t, vm, scene.MachineBecause(reason))
 }
 
+// failsBecause waits until a person is to mend something.
+func failsBecause(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Reason) {
+	t.Helper()
+	place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Phase == v1alpha1.MachineFailed && vm.Status.Reason == reason
+	})
+}
+
 // says waits for a condition of a machine, and returns its message.
 func says(t *testing.T, vm *v1alpha1.VirtualMachine, condition string, status metav1.ConditionStatus) string {
 	t.Helper()

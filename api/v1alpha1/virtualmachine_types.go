@@ -98,8 +98,9 @@ type VirtualMachineSpec struct {
 	// +required
 	VMDiskImageRef ImageReference `json:"vmDiskImageRef"`
 
-	// vmDiskImageTemplate is what the image is made from where it is not there. An
-	// image that is there wins, and condition ImageDiffers says where it differs.
+	// vmDiskImageTemplate is what the image is made from where it is not there and
+	// the machine has no root disk yet. An image that is there wins, and condition
+	// ImageDiffers says where it differs.
 	// +optional
 	VMDiskImageTemplate *VMDiskImageSpec `json:"vmDiskImageTemplate,omitempty"`
 

@@ -242,7 +242,9 @@ func wantEveryKind(t *testing.T, story []step) {
 		"put clusterreports", "remove finalizer", "store Deleting status", "store Queued status", "store Succeeded status",
 		"store Syncing status", "store policy",
 	}
-	got := kinds(story)
+	// Whether the page of the report is there already when the story begins is a
+	// matter of how soon the agent was started before its first image.
+	got := slices.DeleteFunc(kinds(story), func(kind string) bool { return kind == "create clusterreports" })
 	require.Equal(t, want, got, "the kinds of writes of the story, which are to be all of the agent's; its steps:\n%s", strings.Join(texts(story), "\n"))
 }
 

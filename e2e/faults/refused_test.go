@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,26 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
+// refused tells whether the API server would not take an object, for a reason.
+func refused(t *testing.T, o client.Object, why string) bool {
+	t.Helper()
+	err := place.Client().Create(t.Context(), o, client.DryRunAll)
+	return err != nil && strings.Contains(err.Error(), why)
+}
+
+// blank is a DataVolume that CDI's own admission takes.
+func blank(ns string) *cdiv1.DataVolume {
+	dv := dataVolume("probe")
+	dv.Namespace = ns
+	dv.Spec = cdiv1.DataVolumeSpec{
+		Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+		Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		}},
+	}
+	return dv
+}
+
 // limit gives a namespace a quota. There is no quota controller here: the API
 // server itself counts on from what the status says.
 func limit(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
@@ -31,12 +52,11 @@ func limit(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQu
 	}
 	require.NoError(t, place.Client().Status().Update(t.Context(), quota))
 	require.True(t, scene.Await(t, func() bool { // the API server's own view of quotas is a cache
-		probe := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: probe.ObjectMeta, Spec: corev1.PersistentVolumeClaimSpec{
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		}}
-		return place.Client().Create(t.Context(), probe, client.DryRunAll) != nil || place.Client().Create(t.Context(), claim, client.DryRunAll) != nil
+		return refused(t, blank(ns), "exceeded quota") || refused(t, claim, "exceeded quota")
 	}), "the quota is not enforced")
 	return quota
 }
@@ -91,9 +111,7 @@ func TestRefusedByAnotherPolicy(t *testing.T) {
 		},
 	}
 	makeForNow(t, rule, binding)
-	probe := dataVolume("probe")
-	probe.Namespace = ns
-	enforced := func() bool { return place.Client().Create(t.Context(), probe.DeepCopy(), client.DryRunAll) != nil }
+	enforced := func() bool { return refused(t, blank(ns), "no imports on Sundays") }
 	require.True(t, scene.Await(t, enforced))
 
 	img := place.Image(ns, "image", "/ok/200ms/a")

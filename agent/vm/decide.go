@@ -67,17 +67,16 @@ func (s *step) render() {
 // tellInputs says what keeps the guest from being told anything, whatever else is
 // waited for meanwhile: it is for a person to mend.
 func (s *step) tellInputs() {
-	switch {
-	case s.ignored():
-	case s.Missing != "":
+	if s.ignored() {
+		return
+	}
+	if s.Missing != "" {
 		s.within(missingInterval)
 		if s.Machine == nil { // one that is there has been told
 			s.blocked(s.lacking(v1alpha1.ReasonSecretMissing, s.Missing))
 		}
-		if s.invalid != nil {
-			s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
-		}
-	case s.invalid != nil:
+	}
+	if s.invalid != nil {
 		s.blocked(failed(v1alpha1.ReasonSpecInvalid, Cut(s.invalid.Error(), mostTold)))
 	}
 }
@@ -353,8 +352,13 @@ func (s *step) mine(o metav1.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelMachineUID] == string(s.VM.UID)
 }
 
+// Taken says that an object of a name that is needed belongs to others.
+func Taken(kind, name string) string {
+	return fmt.Sprintf("there is a %s %s that was not made for this machine: rename or delete it, or give this machine another name", kind, name)
+}
+
 func taken(kind, name string) wait {
-	return failed(v1alpha1.ReasonNameTaken, fmt.Sprintf("there is a %s %s that was not made for this machine: rename or delete it, or give this machine another name", kind, name))
+	return failed(v1alpha1.ReasonNameTaken, Taken(kind, name))
 }
 
 // Refused has the status say that the API server did not take something.

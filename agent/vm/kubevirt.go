@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/machine"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -159,7 +161,7 @@ func (s *step) running() wait {
 	switch status := s.printable(); status {
 	case "Running", "Migrating", "Paused":
 		if ready || status == "Paused" {
-			return wait{v1alpha1.MachineReady, v1alpha1.ReasonRunning, fmt.Sprintf("the machine is %s", lower(status))}
+			return wait{v1alpha1.MachineReady, v1alpha1.ReasonRunning, "the machine is " + strings.ToLower(status)}
 		}
 		return provisioning(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
 	case "Stopped":
@@ -171,7 +173,7 @@ func (s *step) running() wait {
 		if s.placing() {
 			return provisioning(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+s.complaint())
 		}
-		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+		fallthrough
 	case "CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
 		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
 	case "":
@@ -188,12 +190,9 @@ const placingTime = 30 * time.Second
 // placing tells that the root disk became ready so lately that KubeVirt's Pod,
 // which waits for it, need not have been placed again yet.
 func (s *step) placing() bool {
-	disk := meta.FindStatusCondition(s.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady)
-	if disk == nil {
-		return false
-	}
 	left := placingTime
-	if disk.Status == metav1.ConditionTrue {
+	disk := meta.FindStatusCondition(s.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady)
+	if disk != nil && disk.Status == metav1.ConditionTrue { // else this visit says so first
 		left -= s.Now.Sub(disk.LastTransitionTime.Time)
 	}
 	if left <= 0 {
@@ -213,17 +212,26 @@ func (s *step) hasRun(run string) bool {
 // complaint is the message of the first condition of KubeVirt's that is not as
 // it should be.
 func (s *step) complaint() string {
-	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
-	for _, t := range []string{"Failure", "Ready"} {
-		for _, item := range list {
-			c, _ := item.(map[string]any)
-			message, _ := c["message"].(string)
-			if c["type"] == t && message != "" && (t == "Failure") == (c["status"] == "True") {
-				return ": " + Cut(message, mostTold)
-			}
-		}
+	if holds, message := s.theirCondition(kubevirtv1.VirtualMachineFailure); holds && message != "" {
+		return ": " + Cut(message, mostTold)
+	}
+	if holds, message := s.theirCondition(kubevirtv1.VirtualMachineReady); !holds && message != "" {
+		return ": " + Cut(message, mostTold)
 	}
 	return ""
+}
+
+// theirCondition is what a condition of KubeVirt's machine says; false and nothing
+// where there is none.
+func (s *step) theirCondition(t kubevirtv1.VirtualMachineConditionType) (holds bool, message string) {
+	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
+	for _, item := range list {
+		if c, _ := item.(map[string]any); c["type"] == string(t) {
+			message, _ = c["message"].(string)
+			return c["status"] == "True", message
+		}
+	}
+	return false, ""
 }
 
 // covers tells whether an object holds everything that is wanted of it: maps may

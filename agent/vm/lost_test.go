@@ -82,3 +82,16 @@ func TestDecideKeepsALostDisk(t *testing.T) {
 		})
 	}
 }
+
+// The status alone may know that a disk had been cloned.
+func TestDecideRemembersALostDisk(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Failed)
+	w.Now = w.Now.Add(time.Hour)
+	w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
+	w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
+	former(w.RootClaim)
+	w.visit()
+	w.RootClaim = nil
+	require.Nil(t, w.visit().DeleteRootDisk)
+	w.says(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskFailed)
+}

@@ -155,6 +155,10 @@ func TestDecideGivesPlacingTime(t *testing.T) {
 	w.visit()
 	w.says(v1alpha1.MachineFailed, v1alpha1.ReasonMachineError, "ErrorUnschedulable")
 	assert.Zero(t, w.last.After)
+
+	w.VM.Status = v1alpha1.VirtualMachineStatus{Pinned: w.VM.Status.Pinned} // whoever knows nothing of it has just seen it
+	w.visit()
+	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "has just become ready", "ErrorUnschedulable")
 }
 
 func TestDecideShowsProgressWhileItIsWaitedFor(t *testing.T) {

@@ -32,6 +32,10 @@ func (s *step) keepRootDisk() {
 		s.leftOver("DataVolume", s.RootDisk)
 		return
 	}
+	if s.hasLostDisk() { // first, for the status alone may know that it had been cloned
+		s.keepLostDisk()
+		return
+	}
 	if s.RootClaim != nil && !s.mine(s.RootClaim) {
 		s.leftOver("PersistentVolumeClaim", s.RootClaim)
 		return
@@ -39,10 +43,6 @@ func (s *step) keepRootDisk() {
 	if s.hasDisk() {
 		s.diskMade = true
 		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Ready: true}
-		return
-	}
-	if s.hasLostDisk() {
-		s.keepLostDisk()
 		return
 	}
 	if s.ignored() {
@@ -145,7 +145,7 @@ func (s *step) keepLostDisk() {
 	if why := stuckOn(dv); why != "" {
 		s.lost += ": " + Cut(why, mostTold)
 	}
-	if s.RootClaim != nil && s.RootClaim.Status.Phase == corev1.ClaimLost {
+	if s.RootClaim != nil && s.mine(s.RootClaim) && s.RootClaim.Status.Phase == corev1.ClaimLost {
 		s.lost = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
 	}
 	s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: s.diskSize(), Ready: true}

@@ -104,15 +104,11 @@ func (s *step) tellRestart(created bool) {
 // restartRequired is what KubeVirt says of a change that its instance cannot take
 // up; empty where there is none.
 func (s *step) restartRequired() string {
-	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
-	for _, item := range list {
-		c, _ := item.(map[string]any)
-		if c["type"] == string(kubevirtv1.VirtualMachineRestartRequired) && c["status"] == "True" {
-			message, _ := c["message"].(string)
-			return Cut(cmp.Or(message, "it gives no reason"), mostTold)
-		}
+	holds, message := s.theirCondition(kubevirtv1.VirtualMachineRestartRequired)
+	if !holds {
+		return ""
 	}
-	return ""
+	return Cut(cmp.Or(message, "it gives no reason"), mostTold)
 }
 
 // show writes what the machine is and why.
@@ -259,5 +255,3 @@ func Newly(before, after []metav1.Condition, t string) *metav1.Condition {
 	}
 	return c
 }
-
-func lower(status string) string { return strings.ToLower(status) }

@@ -26,8 +26,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// gather collects what a decision rests on, from the cache but for Secrets. Those
-// are read once in a visit: nothing is made of them before its last step.
+// gather collects what a decision rests on, from the cache but for Secrets
+// and networks. Those are read once in a visit: nothing is made of them before its
+// last step.
 func (r *Reconciler) gather(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
 	v := vm.View{
 		Now: time.Now(), VM: obj,
@@ -53,12 +54,12 @@ func (r *Reconciler) gather(ctx context.Context, obj *v1alpha1.VirtualMachine, e
 			return v, err
 		}
 	}
+	if earlier.VM != nil {
+		v.NetworkMissing, v.Secret, v.Inputs, v.Missing = earlier.NetworkMissing, earlier.Secret, earlier.Inputs, earlier.Missing
+		return v, nil
+	}
 	if v.NetworkMissing, err = r.networkMissing(ctx, v.Machine); err != nil {
 		return v, err
-	}
-	if earlier.VM != nil {
-		v.Secret, v.Inputs, v.Missing = earlier.Secret, earlier.Inputs, earlier.Missing
-		return v, nil
 	}
 	if v.Secret, err = get(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
 		return v, err

@@ -30,9 +30,7 @@ const (
 // takenError tells that an object of the name that is needed belongs to others.
 type takenError struct{ kind, name string }
 
-func (e *takenError) Error() string {
-	return fmt.Sprintf("there is a %s %s that was not made for this machine: rename or delete it, or give this machine another name", e.kind, e.name)
-}
+func (e *takenError) Error() string { return vm.Taken(e.kind, e.name) }
 
 // make makes what a decision wants, and says at which part it failed.
 func (r *Reconciler) make(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (part, error) {

@@ -97,7 +97,7 @@ func (r *Reconciler) findThose(ctx context.Context, match client.ListOption, wan
 // refreshAll has all machines looked at again.
 func (r *Reconciler) refreshAll(ctx context.Context) error {
 	var machines v1alpha1.VirtualMachineList
-	if err := r.List(ctx, &machines); err != nil {
+	if err := r.List(ctx, &machines, client.UnsafeDisableDeepCopy); err != nil { // only their names are read
 		return err
 	}
 	go func() {

@@ -14,23 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// proposal is the example that the API was proposed with; it must stay valid.
-const proposal = `
-apiVersion: "pelotech.ot/v1alpha1"
-kind: "VMDiskImage"
-metadata: {name: "sync-workspace-123"}
-spec: {storageClass: "gp3", snapshotClass: "ebs-snapshot", secretRef: "foo-bar", name: "harrison-vm", url: "https://s3.us-gov-west-1.amazonaws.com/uki-lrn-vm-images/images/lab-151/1.0.0/attacker.qcow2", sourceType: "s3", diskSize: "24Gi"}
-`
 
 // image is the proposal's example with some fields of its spec replaced, or
 // removed where nil stands for them.
 func image(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	require.NoError(t, yaml.Unmarshal([]byte(proposal), &object.Object))
+	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedImage), &object.Object))
 	object.SetNamespace(imageNamespace)
 	spec := object.Object["spec"].(map[string]any)
 	maps.Copy(spec, changes)

@@ -13,17 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// proposal is the VMDiskImage of the proposal, unchanged.
-const proposal = `
-apiVersion: "pelotech.ot/v1alpha1"
-kind: "VMDiskImage"
-metadata: {name: "sync-workspace-123"}
-spec: {storageClass: "gp3", snapshotClass: "ebs-snapshot", secretRef: "foo-bar", name: "harrison-vm", url: "https://s3.us-gov-west-1.amazonaws.com/uki-lrn-vm-images/images/lab-151/1.0.0/attacker.qcow2", sourceType: "s3", diskSize: "24Gi"}
-`
 
 // kubectl runs the command that people use, in a namespace.
 func kubectl(t *testing.T, ns, stdin string, args ...string) (string, error) {
@@ -44,7 +37,7 @@ func TestProposal(t *testing.T) {
 	ns := place.Namespace(t)
 	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 
-	out, err := kubectl(t, ns, proposal, "apply", "-f", "-")
+	out, err := kubectl(t, ns, apitest.ProposedImage, "apply", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = kubectl(t, ns, "", "wait", "--for=condition=Ready", "--timeout=60s", "vmdi/sync-workspace-123")
 	state, stateErr := kubectl(t, ns, "", "get", "vmdi")
@@ -93,7 +86,7 @@ func TestWhyIsItWaiting(t *testing.T) {
 	} {
 		require.True(t, scene.Await(t, func() bool { return says(line...) }), "%v", line)
 	}
-	out, err := kubectl(t, ns, strings.ReplaceAll(proposal, "24Gi", "plenty"), "apply", "-f", "-")
+	out, err := kubectl(t, ns, strings.ReplaceAll(apitest.ProposedImage, "24Gi", "plenty"), "apply", "-f", "-")
 	require.Error(t, err)
 	assert.Contains(t, out, "diskSize")
 }

@@ -13,27 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// proposal is the example that the API was proposed with.
-const proposal = `
-apiVersion: "pelotech.ot/v1alpha1"
-kind: "VirtualMachine"
-metadata: {name: "demo-workspace-1"}
-spec:
-  baseVm: ubuntu_2004_lts_en-us_x64
-  baseVmVersion: 2.1.2
-  ignoreOnDeploy: true
-  name: demo-vm
-  version: 2.1.0
-  users: [{name: demo user, plain_text_passwd: demo-pwd, lock_passwd: false, sudo: "ALL=(ALL) NOPASSWD:ALL", groups: sudo}]
-  resources: {cpu: '2', memory: 2Gi, diskSize: 18Gi}
-  interfaces: [{network: control-net, ipAddress: 10.10.0.161/24}, {network: bridge-inet, ipAddress: 4.29.163.6/28}, {network: bridge-edge, ipAddress: 172.27.11.11/28}]
-  vmDiskImageRef: {name: demo-vmdi, namespace: vmdi-farm}
-  vmDiskImageTemplate: {storageClass: gp3, snapshotClass: ebs-snapshot, secretRef: foo-bar, name: harrison-vm, url: "https://s3.us-gov-west-1.amazonaws.com/vm-images/images/harrison-vm/1.0.0/vm.qcow2", sourceType: s3, diskSize: 24Gi}
-`
 
 func TestTheProposalsExample(t *testing.T) {
 	place.CreateClasses(t, "gp3", "ebs-snapshot")
@@ -43,7 +26,7 @@ func TestTheProposalsExample(t *testing.T) {
 	)
 	ns := place.Namespace(t)
 	object := &unstructured.Unstructured{}
-	require.NoError(t, yaml.Unmarshal([]byte(proposal), &object.Object))
+	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedMachine), &object.Object))
 	object.SetNamespace(ns)
 	require.NoError(t, place.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "demo-workspace-1"}}

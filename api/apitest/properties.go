@@ -1,0 +1,21 @@
+package apitest
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// Properties runs the tests of a package with properties of pgregory.net/rapid,
+// which look further where OT_FLEET_LONG is set. It is for TestMain.
+func Properties(m *testing.M) {
+	flag.Parse()
+	if os.Getenv("OT_FLEET_LONG") != "" {
+		for name, value := range map[string]string{"rapid.checks": "5000", "rapid.steps": "100"} {
+			if err := flag.Set(name, value); err != nil {
+				panic(err)
+			}
+		}
+	}
+	os.Exit(m.Run())
+}

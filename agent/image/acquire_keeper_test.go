@@ -90,7 +90,7 @@ func (p *play) classOf(edits uint8) string {
 }
 
 func (p *play) revision(edits uint8) string {
-	return image.Revision(p.object(imageObject{edits: edits}).Spec)
+	return p.object(imageObject{edits: edits}).Spec.Revision()
 }
 
 func (p *play) slotOf(t taken) v1alpha1.Slot {

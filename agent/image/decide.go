@@ -129,7 +129,7 @@ type step struct {
 
 // Decide works out what becomes of an image.
 func Decide(v View) Decision {
-	s := &step{View: v, policy: policy.Default(), target: Revision(v.Image.Spec), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	s := &step{View: v, policy: policy.Default(), target: v.Image.Spec.Revision(), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	if v.Policy != nil {
 		s.policy = *v.Policy
 	}

@@ -64,7 +64,7 @@ func (w *world) someOf(t *rapid.T, names ...string) map[string]func(*rapid.T) {
 }
 
 func anyRevision(t *rapid.T, w *world) string {
-	return rapid.SampledFrom([]string{image.Revision(w.img.Spec), "x", "y", ""}).Draw(t, "revision")
+	return rapid.SampledFrom([]string{w.img.Spec.Revision(), "x", "y", ""}).Draw(t, "revision")
 }
 
 func anyStatus(t *rapid.T, w *world) v1alpha1.VMDiskImageStatus {

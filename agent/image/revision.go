@@ -1,27 +1,11 @@
 package image
 
 import (
-	"fmt"
-	"hash/fnv"
 	"net/url"
-	"strconv"
 
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// Revision is the hash of what decides which bytes an image consists of and
-// where they are stored. A spec that hashes alike needs no new download.
-func Revision(spec v1alpha1.VMDiskImageSpec) string {
-	h := fnv.New64a()
-	for _, field := range []string{
-		string(spec.SourceType), spec.URL, spec.Checksum, spec.StorageClass,
-		strconv.FormatInt(spec.DiskSize.Value(), 10),
-	} {
-		_, _ = fmt.Fprintf(h, "%d:%s;", len(field), field)
-	}
-	return strconv.FormatUint(h.Sum64(), 36)
-}
 
 // KeyOf names an image for good.
 func KeyOf(img *v1alpha1.VMDiskImage) v1alpha1.ImageKey {
@@ -76,7 +60,7 @@ func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
 		return queue.Out
 	}
-	target := Revision(img.Spec)
+	target := img.Spec.Revision()
 	e := find(st.Revisions, target)
 	if e == nil || st.Revision != target {
 		return queue.Pending

@@ -35,15 +35,15 @@ func TestRevision(t *testing.T) {
 		"annotation and generation": {base().WithRetry("1").WithGeneration(7), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := image.Revision(tt.changed.Obj().Spec)
-			assert.Equal(t, tt.want, got != image.Revision(base().Obj().Spec))
+			got := tt.changed.Obj().Spec.Revision()
+			assert.Equal(t, tt.want, got != base().Obj().Spec.Revision())
 			assert.NotEmpty(t, got)
 			assert.LessOrEqual(t, len(got), 16, "it is a label and a name")
 		})
 	}
 	assert.NotEqual(t,
-		image.Revision(base().WithChecksum("ab").WithStorageClass("c").Obj().Spec),
-		image.Revision(base().WithChecksum("a").WithStorageClass("bc").Obj().Spec))
+		base().WithChecksum("ab").WithStorageClass("c").Obj().Spec.Revision(),
+		base().WithChecksum("a").WithStorageClass("bc").Obj().Spec.Revision())
 }
 
 func TestPreflightURL(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPreflightURL(t *testing.T) {
 
 func TestStandingOf(t *testing.T) {
 	at := metav1.NewTime(apitest.Epoch)
-	current := image.Revision(apitest.Image("ns/a").Obj().Spec)
+	current := apitest.Image("ns/a").Obj().Spec.Revision()
 	// an image whose current revision waits for a reason
 	waiting := func(e v1alpha1.RevisionStatus, reason v1alpha1.Reason) *apitest.ImageBuilder {
 		e.Revision = current

@@ -397,7 +397,7 @@ func (w *world) facts(slot v1alpha1.Slot) queue.Facts {
 // rollForward creates the DataVolumes of slots that have none.
 func (w *world) rollForward() {
 	for _, slot := range w.slots {
-		if w.img == nil || !queue.ShouldCreate(slot, w.facts(slot)) || image.Revision(w.img.Spec) != slot.Revision {
+		if w.img == nil || !queue.ShouldCreate(slot, w.facts(slot)) || w.img.Spec.Revision() != slot.Revision {
 			continue
 		}
 		require.Greater(w.t, slot.Attempt, w.img.Status.LastAttempt, "attempt %d is begun a second time", slot.Attempt)

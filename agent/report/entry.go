@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -23,7 +22,7 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Name:              img.Name,
 		UID:               img.UID,
 		Source:            Source(&img.Spec),
-		Revision:          image.Revision(img.Spec),
+		Revision:          img.Spec.Revision(),
 		Phase:             st.Phase,
 		Reason:            st.Reason,
 		Message:           cut(st.Message),

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -31,7 +30,7 @@ func TestImage(t *testing.T) {
 	imported, before := metav1.Unix(2000, 0), metav1.Unix(1000, 0)
 	img := testImage(1)
 	img.Spec.DiskSize = resource.MustParse("2Gi")
-	current := image.Revision(img.Spec)
+	current := img.Spec.Revision()
 	img.Status = v1alpha1.VMDiskImageStatus{
 		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready", Revision: current,
 		Attempts: 3, BytesTotal: 700, Serving: &v1alpha1.Serving{Revision: "old"},

@@ -69,6 +69,42 @@ type PlannedImage struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +required
 	Spec VMDiskImageSpec `json:"spec"`
+	// plannedAt is since when the plan has asked for this revision, by the hub's
+	// clock. It is for the hub alone.
+	// +optional
+	PlannedAt *metav1.Time `json:"plannedAt,omitempty"`
+}
+
+// KeptImage is a VMDiskImage that the member need not have, but that is not to go
+// where it has it.
+type KeptImage struct {
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Name string `json:"name"`
+}
+
+// RetiredImage is a VMDiskImage that was made because a plan asked for it, and
+// that is to go where nobody references it.
+type RetiredImage struct {
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Name string `json:"name"`
+	// unreferencedFor is how long no VirtualMachine must have referenced it. At 0 it
+	// is deleted at once; while it is referenced it serves on.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +required
+	UnreferencedFor metav1.Duration `json:"unreferencedFor"`
 }
 
 // MaxPlannedImages bounds a plan, so that it fits into one object.
@@ -105,6 +141,22 @@ type ClusterPlanSpec struct {
 	// +listMapKey=name
 	// +optional
 	Images []PlannedImage `json:"images,omitempty"`
+	// kept are images that are not to go, though the plan does not ask for them.
+	// +kubebuilder:validation:MaxItems=2000
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	// +optional
+	Kept []KeptImage `json:"kept,omitempty"`
+	// retired are images that plans have asked for, and that are to go where nobody
+	// references them. What images or kept names, or what somebody else has made, is
+	// left alone.
+	// +kubebuilder:validation:MaxItems=2000
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	// +optional
+	Retired []RetiredImage `json:"retired,omitempty"`
 }
 
 // ClusterPlan carries what the hub wants of one member, in full. Losing or

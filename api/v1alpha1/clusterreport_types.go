@@ -40,6 +40,19 @@ type PlanItemReport struct {
 	Message string `json:"message,omitempty"`
 }
 
+// ImageOrigin says who has made a VMDiskImage.
+//
+// +kubebuilder:validation:Enum=Plan;Template
+type ImageOrigin string
+
+// Origins of a VMDiskImage; empty for one that somebody else has made.
+const (
+	// OriginPlan: the agent, because a plan asked for it.
+	OriginPlan ImageOrigin = "Plan"
+	// OriginTemplate: the agent, from the template of a VirtualMachine.
+	OriginTemplate ImageOrigin = "Template"
+)
+
 // ReportedImage is one VMDiskImage of a member, or a planned one that is not
 // there.
 type ReportedImage struct {
@@ -52,6 +65,9 @@ type ReportedImage struct {
 	// uid of the VMDiskImage; empty where there is none.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
+	// origin says who has made it.
+	// +optional
+	Origin ImageOrigin `json:"origin,omitempty"`
 	// source is what the image is downloaded from: sourceType, url and checksum in
 	// one text. Two images of one source are the same image under two names.
 	// +kubebuilder:validation:MaxLength=2560

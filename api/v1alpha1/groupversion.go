@@ -24,6 +24,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&TransferGrant{}, &TransferGrantList{},
 		&ClusterReport{}, &ClusterReportList{},
 		&MemberCluster{}, &MemberClusterList{},
+		&FleetDiskImage{}, &FleetDiskImageList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

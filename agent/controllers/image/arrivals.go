@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -96,7 +95,7 @@ func (a *arrivals) key(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
 	a.mu.Lock()
 	known, there := a.known[img.UID]
 	a.mu.Unlock()
-	if there && known.revision == image.Revision(img.Spec) {
+	if there && known.revision == img.Spec.Revision() {
 		return known.key
 	}
 	key := a.index.NewKey(img.CreationTimestamp)
@@ -107,7 +106,7 @@ func (a *arrivals) key(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
 func (a *arrivals) put(img *v1alpha1.VMDiskImage, key v1alpha1.OrderingKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known[img.UID] = arrival{client.ObjectKeyFromObject(img), image.Revision(img.Spec), key}
+	a.known[img.UID] = arrival{client.ObjectKeyFromObject(img), img.Spec.Revision(), key}
 }
 
 // name finds an image by its UID.
@@ -126,7 +125,7 @@ func (a *arrivals) forget(uid types.UID) {
 
 // currentEntry is what the status holds of the revision that the spec asks for.
 func currentEntry(img *v1alpha1.VMDiskImage) *v1alpha1.RevisionStatus {
-	revision := image.Revision(img.Spec)
+	revision := img.Spec.Revision()
 	for i := range img.Status.Revisions {
 		if img.Status.Revisions[i].Revision == revision {
 			return &img.Status.Revisions[i]

@@ -116,7 +116,7 @@ type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (r *Reconciler) handler() handler.EventHandler {
 	seen := func(img *v1alpha1.VMDiskImage, q requests) {
 		r.follow(q, r.Index.Set(queue.Item{
-			Image: image.KeyOf(img), Revision: image.Revision(img.Spec), Key: r.arrivals.key(img),
+			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.key(img),
 			Priority: img.Spec.Priority, Standing: image.StandingOf(img), Since: time.Now(),
 		}))
 	}

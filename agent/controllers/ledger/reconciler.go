@@ -243,7 +243,7 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 		if !admitted[key] && (!looked || !queue.ShouldCreate(slot, f)) {
 			continue
 		}
-		if img == nil || image.Revision(img.Spec) != slot.Revision {
+		if img == nil || img.Spec.Revision() != slot.Revision {
 			continue // changed since: the image ends the attempt
 		}
 		retry, err := r.createDataVolume(ctx, img, slot)

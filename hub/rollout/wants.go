@@ -1,0 +1,82 @@
+package rollout
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Wants is what a FleetDiskImage asks of one member. No image is named twice.
+type Wants struct {
+	Images  []v1alpha1.PlannedImage
+	Kept    []v1alpha1.KeptImage
+	Retired []v1alpha1.RetiredImage
+}
+
+// WantsOf returns what a FleetDiskImage that has no Rival asks of one member,
+// placed there or not. begun is as in Placed. current is what the member's plan
+// has under the current name, nil for none.
+//
+// A FleetDiskImage that is being deleted asks for nothing any more; with
+// deletionPolicy Delete it has all of its images go.
+func WantsOf(img *v1alpha1.FleetDiskImage, placed, begun bool, current *v1alpha1.PlannedImage, now time.Time) Wants {
+	var w Wants
+	versions := nextVersions(img, now)
+	if img.DeletionTimestamp != nil {
+		if img.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+			w.retire(versions, metav1.Duration{})
+		}
+		return w
+	}
+	switch {
+	case placed && begun:
+		w.Images = []v1alpha1.PlannedImage{plannedImage(img, &versions[0], current, now)}
+	case placed && current != nil:
+		w.Images = []v1alpha1.PlannedImage{*current}
+	}
+
+	keep, unreferencedFor := retention(img)
+	for i := range versions[:min(keep, len(versions))] {
+		if i > 0 || len(w.Images) == 0 {
+			w.Kept = append(w.Kept, v1alpha1.KeptImage{Namespace: versions[i].Namespace, Name: versions[i].Image})
+		}
+	}
+	if unreferencedFor != nil && keep < len(versions) {
+		w.retire(versions[keep:], *unreferencedFor)
+	}
+	return w
+}
+
+func (w *Wants) retire(versions []v1alpha1.VersionStatus, unreferencedFor metav1.Duration) {
+	for i := range versions {
+		w.Retired = append(w.Retired, v1alpha1.RetiredImage{
+			Namespace: versions[i].Namespace, Name: versions[i].Image, UnreferencedFor: unreferencedFor,
+		})
+	}
+}
+
+func plannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, now time.Time) v1alpha1.PlannedImage {
+	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy()}
+	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision {
+		planned.PlannedAt = current.PlannedAt
+	} else {
+		planned.PlannedAt = stamp(now)
+	}
+	return planned
+}
+
+// retention returns how many versions are kept, and for how long the older ones
+// must have been unreferenced to go; nil for always kept.
+func retention(img *v1alpha1.FleetDiskImage) (keep int, unreferencedFor *metav1.Duration) {
+	r := img.Spec.Retention
+	if r == nil {
+		return v1alpha1.DefaultKeepVersions, nil
+	}
+	keep = int(r.KeepVersions)
+	if keep < 1 {
+		keep = v1alpha1.DefaultKeepVersions
+	}
+	return keep, r.KeepUnreferencedFor
+}

@@ -41,14 +41,14 @@ type Wave struct {
 	// a number or a part of the wave as in 25%, at least 1. Default: that of the
 	// rollout.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// minSuccessTime is how long the wave has to have been done before the next one
 	// begins, as in 1h. Default: that of the rollout.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
 	// requireApproval keeps the wave from beginning before somebody has approved of
@@ -85,19 +85,19 @@ type Rollout struct {
 	// maxConcurrency of a wave that says nothing else, and of wave rest. Default: no
 	// limit but each cluster's own budget.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// minSuccessTime of a wave that says nothing else. Default: 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
 	// maxFailures is how many clusters may have failed before no more are begun, a
 	// number or a part of the placement as in 5%, rounded down. Default: 0.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be a number from 0 or a part as in 5%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be a number from 0 or a part as in 5%"
 	// +optional
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 	// progressDeadline is how long a cluster may take, counted while it is online,
@@ -151,7 +151,7 @@ type Retention struct {
 	// they stay until they are pruned.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
 	// +optional
 	KeepUnreferencedFor *metav1.Duration `json:"keepUnreferencedFor,omitempty"`
 }
@@ -176,7 +176,7 @@ const (
 // FleetDiskImageSpec says which disk image which clusters are to have, and how it
 // gets there.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.approvals) || !has(self.rollout) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that spec.rollout.waves does not have"
+// +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout) && has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that spec.rollout.waves does not have"
 type FleetDiskImageSpec struct {
 	// version of the image. Each version is a VMDiskImage of its own in the members,
 	// <imageName>-<version>, beside those of the versions before it.

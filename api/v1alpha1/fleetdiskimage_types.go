@@ -41,7 +41,8 @@ type Wave struct {
 	// a number or a part of the wave as in 25%, at least 1. Default: that of the
 	// rollout.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
+	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.endsWith('%') && !self.startsWith('0') && (size(self) <= 3 || self == '100%')",message="maxConcurrency must be a number from 1 or a part as in 25%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// minSuccessTime is how long the wave has to have been done before the next one
@@ -258,6 +259,9 @@ const (
 	ReasonAwaitingClusters = "AwaitingClusters"
 	// ReasonOfflineClusters: the wave waits for clusters that are offline.
 	ReasonOfflineClusters = "OfflineClusters"
+	// ReasonPlanFull: the plans of the clusters that are left have no room for
+	// another image.
+	ReasonPlanFull = "PlanFull"
 	// ReasonNoClusters: no MemberCluster is placed.
 	ReasonNoClusters = "NoClusters"
 	// ReasonNameConflict: another FleetDiskImage makes VMDiskImages of that name.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,8 +41,11 @@ type PlanView struct {
 	// it is not known yet.
 	Desired map[string]string
 	Source  string
-	// Images that the member is to have.
-	Images []v1alpha1.PlannedImage
+	// Images that the member is to have, those that are not to go there, and those
+	// that are to. No image is in two of them.
+	Images  []v1alpha1.PlannedImage
+	Kept    []v1alpha1.KeptImage
+	Retired []v1alpha1.RetiredImage
 }
 
 // anyPolicy as heldPolicy stands for the first policy that the ConfigMap will
@@ -76,14 +81,17 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 
 	ahead := isAhead(v.Report.Plan, v.Current)
 	data, source, holds := v.policy(ahead)
-	if v.Current == nil && !ahead && len(data) == 0 && len(v.Images) == 0 {
+	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired) == 0 {
 		return next, false, false
 	}
 
 	next.ClusterUID = v.ClusterUID
 	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
-	next.Images = sortedImages(v.Images)
-	next.Hash = PlanHash(next.ClusterUID, next.Policy, next.Images)
+	next.Images, next.Kept, next.Retired = sorted(v.Images, imageKey), sorted(v.Kept, keptKey), sorted(v.Retired, retiredKey)
+	same := v.Current != nil && v.Current.Hash != "" && sameContent(&next, v.Current)
+	if !same {
+		next.Hash = PlanHash(&next)
+	}
 	blocked := isBlocked(v.Ahead, v.Current, v.Report)
 	switch {
 	case ahead && blocked:
@@ -95,9 +103,11 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	case v.Current == nil:
 		next.Epoch, next.Sequence = 1, 1
 	// The content itself is looked at, too: somebody may have edited the plan.
-	case next.Hash != v.Current.Hash || next.Hash != contentHash(v.Current):
+	case !same && (next.Hash != v.Current.Hash || next.Hash != PlanHash(v.Current)):
 		next.Sequence++
 	default:
+		// Since when an image has been planned is no reason to write.
+		next.Images, next.Kept, next.Retired = v.Current.Images, v.Current.Kept, v.Current.Retired
 		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
 		return next, write, next.HeldPolicy != ""
 	}
@@ -162,29 +172,54 @@ func samePolicy(a, b map[string]string) bool {
 	return p == q
 }
 
-func sortedImages(images []v1alpha1.PlannedImage) []v1alpha1.PlannedImage {
-	sorted := slices.Clone(images)
-	slices.SortFunc(sorted, func(a, b v1alpha1.PlannedImage) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return sorted
+// sameContent tells that two plans hash alike without hashing them: that costs
+// most of what there is to do for a member of which nothing has changed.
+func sameContent(a, b *v1alpha1.ClusterPlanSpec) bool {
+	return a.ClusterUID == b.ClusterUID && maps.Equal(a.Policy, b.Policy) &&
+		slices.EqualFunc(a.Images, b.Images, sameImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired)
 }
 
-func contentHash(p *v1alpha1.ClusterPlanSpec) string {
-	return PlanHash(p.ClusterUID, p.Policy, p.Images)
+// sameImage compares all but since when they have been planned.
+func sameImage(a, b v1alpha1.PlannedImage) bool {
+	size := a.Spec.DiskSize.Cmp(b.Spec.DiskSize)
+	a.Spec.DiskSize, b.Spec.DiskSize = resource.Quantity{}, resource.Quantity{}
+	return size == 0 && a.Namespace == b.Namespace && a.Name == b.Name && a.Spec == b.Spec
+}
+
+func imageKey(i v1alpha1.PlannedImage) (namespace, name string)   { return i.Namespace, i.Name }
+func keptKey(i v1alpha1.KeptImage) (namespace, name string)       { return i.Namespace, i.Name }
+func retiredKey(i v1alpha1.RetiredImage) (namespace, name string) { return i.Namespace, i.Name }
+
+// sorted returns a list by namespace and name: itself where it is so already.
+func sorted[T any](list []T, key func(T) (namespace, name string)) []T {
+	order := func(a, b T) int {
+		namespaceA, nameA := key(a)
+		namespaceB, nameB := key(b)
+		return cmp.Or(strings.Compare(namespaceA, namespaceB), strings.Compare(nameA, nameB))
+	}
+	if slices.IsSortedFunc(list, order) {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, order)
+	return list
 }
 
 // PlanHash is the hash of a plan's content: what the member does differently
-// when it changes. The order of the images is of no account.
-func PlanHash(clusterUID types.UID, policy map[string]string, images []v1alpha1.PlannedImage) string {
+// when it changes. The order of the images is of no account, nor is since when
+// they have been planned.
+func PlanHash(p *v1alpha1.ClusterPlanSpec) string {
+	images := slices.Clone(sorted(p.Images, imageKey))
+	for i := range images {
+		images[i].PlannedAt = nil
+	}
 	return hash(struct {
 		ClusterUID types.UID               `json:"clusterUID"`
 		Policy     map[string]string       `json:"policy,omitempty"`
 		Images     []v1alpha1.PlannedImage `json:"images,omitempty"`
-	}{clusterUID, policy, sortedImages(images)})
+		Kept       []v1alpha1.KeptImage    `json:"kept,omitempty"`
+		Retired    []v1alpha1.RetiredImage `json:"retired,omitempty"`
+	}{p.ClusterUID, p.Policy, images, sorted(p.Kept, keptKey), sorted(p.Retired, retiredKey)})
 }
 
 // PolicyHash is the hash of a policy. A key that has its default counts as one

@@ -73,7 +73,7 @@ func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
 		return next, false
 	}
 	assert.Equal(w.t, next.HeldPolicy != "", isHeld)
-	assert.Equal(w.t, fleet.PlanHash(next.ClusterUID, next.Policy, next.Images), next.Hash)
+	assert.Equal(w.t, fleet.PlanHash(&next), next.Hash)
 	for name, old := range map[string]*v1alpha1.PlanVersion{"current": versionOf(v.Current), "reported": v.Report.Plan} {
 		if old == nil {
 			continue

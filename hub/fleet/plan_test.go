@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,8 +25,9 @@ func version(epoch, sequence int64) v1alpha1.PlanVersion {
 
 // plan of a version whose hash fits.
 func plan(v v1alpha1.PlanVersion, policy data, images ...v1alpha1.PlannedImage) *v1alpha1.ClusterPlanSpec {
-	v.Hash = fleet.PlanHash(uid, policy, images)
-	return &v1alpha1.ClusterPlanSpec{PlanVersion: v, ClusterUID: uid, Policy: policy, PolicySource: "fleet default", Images: images}
+	p := &v1alpha1.ClusterPlanSpec{PlanVersion: v, ClusterUID: uid, Policy: policy, PolicySource: "fleet default", Images: images}
+	p.Hash = fleet.PlanHash(p)
+	return p
 }
 
 func held(p *v1alpha1.ClusterPlanSpec, by data) *v1alpha1.ClusterPlanSpec {
@@ -203,7 +205,7 @@ func TestNextPlan(t *testing.T) {
 				return
 			}
 			assert.Equal(t, uid, got.ClusterUID)
-			assert.Equal(t, fleet.PlanHash(uid, got.Policy, got.Images), got.Hash)
+			assert.Equal(t, fleet.PlanHash(&got), got.Hash)
 			v.Current = &got
 			again, write, _ := fleet.NextPlan(v)
 			assert.False(t, write, "a second look writes nothing: %v", again)
@@ -277,21 +279,107 @@ func TestNextPlanLeavesItsInputAlone(t *testing.T) {
 func TestHashes(t *testing.T) {
 	a, b := image("a", "1Gi"), image("b", "1Gi")
 	hashes := map[string]string{}
-	for name, h := range map[string]string{
-		"nothing":         fleet.PlanHash(uid, nil, nil),
-		"another cluster": fleet.PlanHash("another", nil, nil),
-		"policy":          fleet.PlanHash(uid, concurrency(1), nil),
-		"another policy":  fleet.PlanHash(uid, concurrency(2), nil),
-		"image":           fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{a}),
-		"images":          fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{a, b}),
-		"larger image":    fleet.PlanHash(uid, nil, []v1alpha1.PlannedImage{image("a", "2Gi"), b}),
+	of := func(p v1alpha1.ClusterPlanSpec) string {
+		if p.ClusterUID == "" {
+			p.ClusterUID = uid
+		}
+		return fleet.PlanHash(&p)
+	}
+	kept, retired := v1alpha1.KeptImage{Namespace: "images", Name: "a"}, v1alpha1.RetiredImage{Namespace: "images", Name: "a"}
+	later := retired
+	later.UnreferencedFor.Duration = time.Hour
+	for name, p := range map[string]v1alpha1.ClusterPlanSpec{
+		"nothing":         {},
+		"another cluster": {ClusterUID: "another"},
+		"policy":          {Policy: concurrency(1)},
+		"another policy":  {Policy: concurrency(2)},
+		"image":           {Images: []v1alpha1.PlannedImage{a}},
+		"images":          {Images: []v1alpha1.PlannedImage{a, b}},
+		"larger image":    {Images: []v1alpha1.PlannedImage{image("a", "2Gi"), b}},
+		"kept":            {Kept: []v1alpha1.KeptImage{kept}},
+		"retired":         {Retired: []v1alpha1.RetiredImage{retired}},
+		"retired later":   {Retired: []v1alpha1.RetiredImage{later}},
+		"kept beside":     {Images: []v1alpha1.PlannedImage{b}, Kept: []v1alpha1.KeptImage{kept}},
 	} {
+		h := of(p)
 		assert.Empty(t, hashes[h], "%s hashes like %s", name, hashes[h])
 		assert.LessOrEqual(t, len(h), 64)
 		hashes[h] = name
 	}
-	assert.Equal(t, fleet.PlanHash(uid, data{}, nil), fleet.PlanHash(uid, nil, nil))
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Policy: data{}}), of(v1alpha1.ClusterPlanSpec{}))
+	planned := a
+	planned.PlannedAt = at(0)
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{b, planned}}), of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{a, b}}))
+	assert.Equal(t, "fb37cd58d54f7b19015837006b2d618b", of(v1alpha1.ClusterPlanSpec{Policy: data{"concurrency": "3"}, Images: []v1alpha1.PlannedImage{a}}),
+		"a hub that is upgraded finds its plans as they were")
 	assert.Equal(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(data{"concurrency": "5"}), "a default counts as absent")
 	assert.NotEqual(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(concurrency(6)))
 	assert.NotEmpty(t, fmt.Sprint(fleet.PolicyHash(nil)))
+}
+
+func TestNextPlanCarriesWhatIsKeptAndRetired(t *testing.T) {
+	planned := image("c", "1Gi")
+	planned.PlannedAt = at(0)
+	view := func(current *v1alpha1.ClusterPlanSpec) fleet.PlanView {
+		return fleet.PlanView{
+			ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current,
+			Images:  []v1alpha1.PlannedImage{planned},
+			Kept:    []v1alpha1.KeptImage{{Namespace: "images", Name: "b"}, {Namespace: "images", Name: "a"}},
+			Retired: []v1alpha1.RetiredImage{{Namespace: "images", Name: "old"}, {Namespace: "images", Name: "older"}},
+		}
+	}
+	current, write, _ := fleet.NextPlan(view(nil))
+	assert.True(t, write)
+	assert.Equal(t, []v1alpha1.KeptImage{{Namespace: "images", Name: "a"}, {Namespace: "images", Name: "b"}}, current.Kept)
+	assert.Equal(t, view(nil).Retired, current.Retired)
+	assert.Equal(t, at(0), current.Images[0].PlannedAt)
+
+	for name, tt := range map[string]struct {
+		change    func(*fleet.PlanView)
+		wantWrite bool
+	}{
+		"nothing": {change: func(*fleet.PlanView) {}},
+		"another order": {change: func(v *fleet.PlanView) {
+			v.Kept[0], v.Kept[1] = v.Kept[1], v.Kept[0]
+			v.Retired[0], v.Retired[1] = v.Retired[1], v.Retired[0]
+		}},
+		"since when it is planned": {change: func(v *fleet.PlanView) { v.Images[0].PlannedAt = at(7) }},
+		"one is not kept":          {change: func(v *fleet.PlanView) { v.Kept = v.Kept[1:] }, wantWrite: true},
+		"one is not retired":       {change: func(v *fleet.PlanView) { v.Retired = nil }, wantWrite: true},
+		"one goes later":           {change: func(v *fleet.PlanView) { v.Retired[0].UnreferencedFor.Duration = time.Hour }, wantWrite: true},
+		"somebody edited the plan": {change: func(v *fleet.PlanView) { v.Current.Kept = nil }, wantWrite: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(current.DeepCopy())
+			v.Images[0].PlannedAt = planned.PlannedAt.DeepCopy()
+			tt.change(&v)
+			next, write, _ := fleet.NextPlan(v)
+			assert.Equal(t, tt.wantWrite, write)
+			if !write {
+				assert.Equal(t, *v.Current, next)
+				return
+			}
+			assert.Equal(t, v.Current.Sequence+1, next.Sequence)
+			v.Current = &next
+			_, again, _ := fleet.NextPlan(v)
+			assert.False(t, again)
+		})
+	}
+}
+
+// BenchmarkNextPlan is what a member costs of which nothing has changed.
+func BenchmarkNextPlan(b *testing.B) {
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Desired: concurrency(3), Source: "fleet default"}
+	for i := range 200 {
+		v.Images = append(v.Images, image(fmt.Sprintf("image-%03d", i), "10Gi"))
+		v.Kept = append(v.Kept, v1alpha1.KeptImage{Namespace: "images", Name: fmt.Sprintf("former-%03d", i)})
+	}
+	current, _, _ := fleet.NextPlan(v)
+	v.Current = &current
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, write, _ := fleet.NextPlan(v); write {
+			b.Fatal("nothing is to be written")
+		}
+	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/relay"
@@ -59,7 +60,7 @@ type Reconciler struct {
 	Index   *fleet.Index
 
 	again   poke.Source[ctrl.Request]
-	paces   paces
+	paces   pace.Paces
 	mu      sync.Mutex
 	leaving map[string]*farewell
 }
@@ -70,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.paces.forget(request.Name)
+			r.paces.Forget(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -200,7 +201,7 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 	if equality.Semantic.DeepEqual(member.Status, d.status) {
 		return 0, nil
 	}
-	if wait := r.paces.wait(member.Name, urgent(&member.Status, &d.status), time.Now()); wait > 0 {
+	if wait := r.paces.Wait(member.Name, urgent(&member.Status, &d.status), time.Now()); wait > 0 {
 		return wait, nil
 	}
 	before := member.Status.DeepCopy()

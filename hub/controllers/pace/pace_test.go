@@ -1,4 +1,4 @@
-package member
+package pace
 
 import (
 	"testing"
@@ -9,24 +9,24 @@ import (
 )
 
 func TestStatusIsWrittenOnceASecond(t *testing.T) {
-	var p paces
+	var p Paces
 	now := time.Now()
-	assert.Zero(t, p.wait("a", false, now))
-	assert.Equal(t, 700*time.Millisecond, p.wait("a", false, now.Add(300*time.Millisecond)))
-	assert.Zero(t, p.wait("b", false, now.Add(300*time.Millisecond)), "each member has its own pace")
-	assert.Zero(t, p.wait("a", true, now.Add(300*time.Millisecond)), "a condition does not wait")
-	assert.Zero(t, p.wait("a", false, now.Add(1300*time.Millisecond)))
+	assert.Zero(t, p.Wait("a", false, now))
+	assert.Equal(t, 700*time.Millisecond, p.Wait("a", false, now.Add(300*time.Millisecond)))
+	assert.Zero(t, p.Wait("b", false, now.Add(300*time.Millisecond)), "each has its own pace")
+	assert.Zero(t, p.Wait("a", true, now.Add(300*time.Millisecond)), "a condition does not wait")
+	assert.Zero(t, p.Wait("a", false, now.Add(1300*time.Millisecond)))
 }
 
-// A member that flaps for a minute costs a burst more than one that changes
+// What flaps for a minute costs a burst more than one that changes
 // once a second.
 func TestFlappingIsNoStorm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p paces
+		var p Paces
 		begin := time.Now()
 		now, writes := begin, 0
 		for now.Before(begin.Add(time.Minute)) {
-			if p.wait("a", rapid.Bool().Draw(t, "urgent"), now) == 0 {
+			if p.Wait("a", rapid.Bool().Draw(t, "urgent"), now) == 0 {
 				writes++
 			}
 			now = now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "milliseconds")) * time.Millisecond)
@@ -38,16 +38,16 @@ func TestFlappingIsNoStorm(t *testing.T) {
 // Whoever waits as told gets its turn.
 func TestWaitIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p paces
+		var p Paces
 		now := time.Now()
 		for range rapid.IntRange(0, 30).Draw(t, "writes") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "milliseconds")) * time.Millisecond)
-			p.wait("a", rapid.Bool().Draw(t, "urgent"), now)
+			p.Wait("a", rapid.Bool().Draw(t, "urgent"), now)
 		}
 		urgent := rapid.Bool().Draw(t, "urgent")
-		if wait := p.wait("a", urgent, now); wait > 0 {
-			assert.LessOrEqual(t, wait, statusEvery)
-			assert.Zero(t, p.wait("a", urgent, now.Add(wait)))
+		if wait := p.Wait("a", urgent, now); wait > 0 {
+			assert.LessOrEqual(t, wait, Every)
+			assert.Zero(t, p.Wait("a", urgent, now.Add(wait)))
 		}
 	})
 }

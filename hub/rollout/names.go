@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -13,7 +15,7 @@ func Names(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 	names = append(names, CurrentImage(img))
 	for i := range img.Status.Versions {
 		v := &img.Status.Versions[i]
-		if name := (types.NamespacedName{Namespace: v.Namespace, Name: v.Image}); name != names[0] {
+		if name := (types.NamespacedName{Namespace: v.Namespace, Name: v.Image}); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,33 +35,46 @@ func WantsOf(img *v1alpha1.FleetDiskImage, placed, begun bool, current *v1alpha1
 	case placed && begun:
 		w.Images = []v1alpha1.PlannedImage{plannedImage(img, &versions[0], current, now)}
 	case placed && current != nil:
-		w.Images = []v1alpha1.PlannedImage{*current}
+		w.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
 	}
 
 	keep, unreferencedFor := retention(img)
-	for i := range versions[:min(keep, len(versions))] {
-		if i > 0 || len(w.Images) == 0 {
-			w.Kept = append(w.Kept, v1alpha1.KeptImage{Namespace: versions[i].Namespace, Name: versions[i].Image})
-		}
-	}
-	if unreferencedFor != nil && keep < len(versions) {
+	keep = min(keep, len(versions))
+	w.keep(versions[:keep])
+	if unreferencedFor != nil {
 		w.retire(versions[keep:], *unreferencedFor)
 	}
 	return w
 }
 
+func (w *Wants) keep(versions []v1alpha1.VersionStatus) {
+	for i := range versions {
+		if v := &versions[i]; !w.names(v) {
+			w.Kept = append(w.Kept, v1alpha1.KeptImage{Namespace: v.Namespace, Name: v.Image})
+		}
+	}
+}
+
 func (w *Wants) retire(versions []v1alpha1.VersionStatus, unreferencedFor metav1.Duration) {
 	for i := range versions {
-		w.Retired = append(w.Retired, v1alpha1.RetiredImage{
-			Namespace: versions[i].Namespace, Name: versions[i].Image, UnreferencedFor: unreferencedFor,
-		})
+		if v := &versions[i]; !w.names(v) {
+			w.Retired = append(w.Retired, v1alpha1.RetiredImage{Namespace: v.Namespace, Name: v.Image, UnreferencedFor: unreferencedFor})
+		}
 	}
+}
+
+// names tells whether the image of a version is named already: imageName "a" with
+// version "b-1", and later "a-b" with "1", are one.
+func (w *Wants) names(v *v1alpha1.VersionStatus) bool {
+	return slices.ContainsFunc(w.Images, func(i v1alpha1.PlannedImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image }) ||
+		slices.ContainsFunc(w.Kept, func(i v1alpha1.KeptImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image }) ||
+		slices.ContainsFunc(w.Retired, func(i v1alpha1.RetiredImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image })
 }
 
 func plannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, now time.Time) v1alpha1.PlannedImage {
 	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy()}
 	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision {
-		planned.PlannedAt = current.PlannedAt
+		planned.PlannedAt = current.PlannedAt.DeepCopy()
 	} else {
 		planned.PlannedAt = stamp(now)
 	}

@@ -1,0 +1,68 @@
+package rollout
+
+import (
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// see finds the state of a cluster by what it reports, and when it is to be
+// looked at again.
+func (s *step) see(m *member) {
+	r := &m.Report
+	switch {
+	case m.begun && r.has(s.version.Revision):
+		m.state = v1alpha1.ClusterSucceeded
+	case m.Offline != "":
+		m.state, m.reason = v1alpha1.ClusterDeferred, m.Offline
+	case !m.begun && m.Full:
+		m.state, m.reason = v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull
+	case !m.begun:
+		m.state = v1alpha1.ClusterToApply
+	case r.Item == v1alpha1.PlanItemNotOurs, r.Item == v1alpha1.PlanItemRejected:
+		m.state, m.reason, m.message = v1alpha1.ClusterFailed, string(r.Item), r.ItemMessage
+	case r.There && r.Revision == s.version.Revision && r.Phase == v1alpha1.PhaseFailed:
+		m.state, m.reason, m.message = v1alpha1.ClusterFailed, string(r.Reason), r.Message
+	default:
+		m.state = v1alpha1.ClusterProgressing
+		m.reason, m.message = string(r.Reason), r.Message
+		switch {
+		case r.Item == v1alpha1.PlanItemWaiting:
+			m.reason, m.message = string(r.Item), r.ItemMessage
+		case !r.There:
+			m.message = "it is planned, and the member has not reported of it yet"
+		}
+		s.seeDeadline(m)
+	}
+}
+
+// has tells whether the member has a revision as its plan asks for it. A report
+// can tell of a spec that was changed and a phase that is still that of the
+// revision before, which then serves.
+func (r *Report) has(revision string) bool {
+	return r.There && r.Item == v1alpha1.PlanItemApplied && r.Phase == v1alpha1.PhaseSucceeded &&
+		r.Revision == revision && (r.ServingRevision == "" || r.ServingRevision == revision)
+}
+
+// seeDeadline tells whether a cluster takes too long. Only the time counts that
+// it has been online for without a break.
+func (s *step) seeDeadline(m *member) {
+	deadline := s.Image.Spec.Rollout.ProgressDeadline
+	if deadline == nil {
+		return
+	}
+	since := m.PlannedAt
+	if m.OnlineSince.After(since) {
+		since = m.OnlineSince
+	}
+	if since.IsZero() {
+		return
+	}
+	// What is left of a second does not count: a rule of more than a deadline would
+	// be looked at a moment too early.
+	if end := since.Add(deadline.Duration + time.Millisecond); s.Now.Before(end) {
+		s.lookAgain(end)
+	} else {
+		m.state = v1alpha1.ClusterTimedOut
+	}
+}

@@ -1,0 +1,221 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// placement is spec.placement, read.
+type placement struct {
+	selector        labels.Selector
+	named, excluded []string // sorted
+}
+
+func (p *placement) has(c *Cluster) bool {
+	if _, found := slices.BinarySearch(p.excluded, c.Name); found {
+		return false
+	}
+	if p.selector.Matches(labels.Set(c.Labels)) {
+		return true
+	}
+	_, found := slices.BinarySearch(p.named, c.Name)
+	return found
+}
+
+// tally counts clusters by their state.
+type tally struct{ v1alpha1.ClusterCounts }
+
+func (t *tally) add(state v1alpha1.ClusterState, n int32) {
+	switch state {
+	case v1alpha1.ClusterToApply:
+		t.ToApply += n
+	case v1alpha1.ClusterProgressing:
+		t.Progressing += n
+	case v1alpha1.ClusterSucceeded:
+		t.Succeeded += n
+	case v1alpha1.ClusterFailed:
+		t.Failed += n
+	case v1alpha1.ClusterTimedOut:
+		t.TimedOut += n
+	case v1alpha1.ClusterDeferred:
+		t.Deferred += n
+	}
+}
+
+func (t *tally) sum(other *tally) {
+	t.Total += other.Total
+	t.ToApply += other.ToApply
+	t.Progressing += other.Progressing
+	t.Succeeded += other.Succeeded
+	t.Failed += other.Failed
+	t.TimedOut += other.TimedOut
+	t.Deferred += other.Deferred
+}
+
+// begin counts a cluster that was to begin as one that has.
+func (t *tally) begin() {
+	t.ToApply--
+	t.Progressing++
+}
+
+// failures are clusters that count against maxFailures.
+func (t *tally) failures() int { return int(t.Failed + t.TimedOut) }
+
+// wave is a wave of the spec, or rest.
+type wave struct {
+	name           string
+	selector       labels.Selector // nil selects all
+	maxConcurrency *intstr.IntOrString
+	soak           time.Duration // minSuccessTime
+	approval       bool          // required
+	counts         tally
+	doneAt         *metav1.Time // nil: it is not done
+}
+
+// done tells whether nothing more is waited for. A wave without clusters is done.
+func (w *wave) done(offline v1alpha1.OfflineClusters) bool {
+	return w.counts.ToApply == 0 && w.counts.Progressing == 0 && (offline != v1alpha1.OfflineWait || w.counts.Deferred == 0)
+}
+
+// limit is how many clusters of the wave may be on their way at a time.
+func (w *wave) limit() int {
+	if w.maxConcurrency == nil {
+		return math.MaxInt
+	}
+	return max(1, part(w.maxConcurrency, w.counts.Total, 1))
+}
+
+// part reads a number, or a part of all, rounded down; what the API server does
+// not take is the fallback.
+func part(of *intstr.IntOrString, all int32, fallback int) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(of, int(all), false)
+	if err != nil {
+		return fallback
+	}
+	return n
+}
+
+// allowed is how many clusters may fail.
+func (s *step) allowed() int {
+	if s.Image.Spec.Rollout.MaxFailures == nil {
+		return 0
+	}
+	return part(s.Image.Spec.Rollout.MaxFailures, s.counts.Total, 0)
+}
+
+// readSelectors reads placement and waves. The error says which field is wrong.
+func (s *step) readSelectors() error {
+	spec := &s.Image.Spec
+	selector, err := metav1.LabelSelectorAsSelector(spec.Placement.ClusterSelector)
+	if err != nil {
+		return fmt.Errorf("spec.placement.clusterSelector: %w", err)
+	}
+	s.placement = placement{
+		selector: selector,
+		named:    slices.Sorted(slices.Values(spec.Placement.ClusterNames)),
+		excluded: slices.Sorted(slices.Values(spec.Placement.ExcludedClusters)),
+	}
+	r := &spec.Rollout
+	s.waves = make([]wave, 0, len(r.Waves)+1)
+	for i := range r.Waves {
+		w := &r.Waves[i]
+		selector, err := metav1.LabelSelectorAsSelector(&w.ClusterSelector)
+		if err != nil {
+			return fmt.Errorf("spec.rollout.waves[%s].clusterSelector: %w", w.Name, err)
+		}
+		read := wave{
+			name: w.Name, selector: selector, maxConcurrency: w.MaxConcurrency, soak: duration(w.MinSuccessTime), approval: w.RequireApproval,
+		}
+		if w.MaxConcurrency == nil {
+			read.maxConcurrency = r.MaxConcurrency
+		}
+		if w.MinSuccessTime == nil {
+			read.soak = duration(r.MinSuccessTime)
+		}
+		s.waves = append(s.waves, read)
+	}
+	s.waves = append(s.waves, wave{name: v1alpha1.WaveRest, maxConcurrency: r.MaxConcurrency, soak: duration(r.MinSuccessTime)})
+	return nil
+}
+
+func duration(d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Duration
+}
+
+// waveOf returns the first wave that selects a cluster.
+func (s *step) waveOf(c *Cluster) int {
+	for i := range s.waves {
+		if selector := s.waves[i].selector; selector == nil || selector.Matches(labels.Set(c.Labels)) {
+			return i
+		}
+	}
+	return len(s.waves) - 1
+}
+
+// block is why no more clusters begin.
+type block struct {
+	reason string
+	limit  int       // of ReasonMaxConcurrency
+	until  time.Time // of ReasonMinSuccessTime
+}
+
+// gate tells what keeps all clusters of the current wave from beginning; without
+// a reason, nothing does.
+func (s *step) gate() block {
+	total := &s.counts
+	switch {
+	case total.Total == 0:
+		return block{reason: v1alpha1.ReasonNoClusters}
+	case total.failures() > s.allowed():
+		return block{reason: v1alpha1.ReasonMaxFailures}
+	case total.ToApply > 0 && s.Image.Spec.Rollout.Paused:
+		return block{reason: v1alpha1.ReasonRolloutPaused}
+	case s.current == len(s.waves) && total.Deferred == total.Total:
+		return block{reason: v1alpha1.ReasonOfflineClusters}
+	case s.current == len(s.waves):
+		return block{reason: v1alpha1.ReasonRolledOut}
+	}
+	w := &s.waves[s.current]
+	switch {
+	case w.counts.ToApply == 0 && w.counts.Progressing == 0:
+		return block{reason: v1alpha1.ReasonOfflineClusters}
+	case w.counts.ToApply == 0:
+		return block{reason: v1alpha1.ReasonAwaitingClusters}
+	}
+	if until := s.soaked(); until.After(s.Now) {
+		s.lookAgain(until)
+		return block{reason: v1alpha1.ReasonMinSuccessTime, until: until}
+	}
+	if w.approval && !s.approved(w.name) {
+		return block{reason: v1alpha1.ReasonAwaitingApproval}
+	}
+	return block{}
+}
+
+// soaked returns when all waves before the current one have been done for long
+// enough.
+func (s *step) soaked() (at time.Time) {
+	for i := range s.waves[:s.current] {
+		if end := s.waves[i].doneAt.Add(s.waves[i].soak); end.After(at) {
+			at = end
+		}
+	}
+	return at
+}
+
+func (s *step) approved(wave string) bool {
+	return slices.ContainsFunc(s.Image.Spec.Approvals, func(a v1alpha1.Approval) bool {
+		return a.Wave == wave && a.Version == s.version.Version
+	})
+}

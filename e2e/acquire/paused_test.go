@@ -14,19 +14,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/observer"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// on matches writes of a kind of object. DataVolumes of images, and those of
-// machines, are told apart by what they are called.
-func on(method, resource string, named func(string) bool) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
-		r, name, status := parse(w.Path)
-		return w.Method == method && r == resource && !status && (named == nil || named(name))
-	}
-}
 
 func pinning(acquired bool) func(proxy.Write) bool {
 	return func(w proxy.Write) bool {
@@ -52,7 +44,7 @@ func retiring(img *v1alpha1.VMDiskImage) bool {
 
 // paused is a leader that is held, with an image and what else the test made.
 type paused struct {
-	*held
+	*mortal.Held
 	ns  string
 	o   *observer.Observer
 	img *v1alpha1.VMDiskImage
@@ -67,11 +59,11 @@ func pause(t *testing.T, snapshotted bool, at func(proxy.Write) bool, do func(ns
 	if snapshotted {
 		img = place.Snapshotted(ns, "image", "/ok/i.qcow2")
 	}
-	h := holdLeader(t, at)
+	h := mortal.Hold(t, place, at)
 	place.Create(t, img)
 	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	do(ns, img)
-	h.awaitStopped(t)
+	h.AwaitStopped(t)
 	return &paused{h, ns, o, img}
 }
 
@@ -114,9 +106,9 @@ func TestPausedBeforeItStoresAPin(t *testing.T) {
 		vm = scene.Machine(ns, "vm", img)
 		place.Create(t, vm)
 	})
-	next(t)
+	a.Next(t)
 	awaitRuns(t, vm)
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "a pin stored against an old resourceVersion")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a pin stored against an old resourceVersion")
 	a.wantRest(t, vm)
 }
 
@@ -134,10 +126,10 @@ func TestPausedBeforeItStoresThatItAcquired(t *testing.T) {
 			// Nobody serves what A has looked at any more when B first comes to the machine.
 			was := serving(t, a.img)
 			place.Change(t, vm, func() { vm.Spec.IgnoreOnDeploy = true })
-			next(t)
+			a.Next(t)
 			changeSource(t, a.img, "/ok/other.qcow2")
 			require.True(t, scene.Await(t, func() bool { return serving(t, a.img).Attempt == 2 && !attemptThere(t, a.img, was) }), "what was never acquired is kept: %s", describe(t, a.img))
-			assert.Equal(t, http.StatusConflict, a.letGo(t), "stored against an old resourceVersion that it was acquired")
+			assert.Equal(t, http.StatusConflict, a.LetGo(t), "stored against an old resourceVersion that it was acquired")
 			place.Change(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
 			a.wantRest(t, vm)
 		})
@@ -169,13 +161,13 @@ func TestPausedBeforeItMakesARootDisk(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, a *paused, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine{
 		"the machine is gone": func(t *testing.T, a *paused, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			remove(t, vm)
-			next(t)
+			a.Next(t)
 			return nil
 		},
 		"the machine and its image are gone": func(t *testing.T, a *paused, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			remove(t, vm)
 			remove(t, a.img.DeepCopy())
-			next(t)
+			a.Next(t)
 			place.Gone(t, a.img.DeepCopy())
 			return nil
 		},
@@ -183,12 +175,12 @@ func TestPausedBeforeItMakesARootDisk(t *testing.T) {
 			remove(t, vm)
 			again := scene.Machine(a.ns, "vm", a.img)
 			place.Create(t, again)
-			next(t)
+			a.Next(t)
 			awaitRuns(t, again)
 			return again
 		},
 		"another one has made it": func(t *testing.T, a *paused, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
-			next(t)
+			a.Next(t)
 			awaitRuns(t, vm)
 			return vm
 		},
@@ -196,7 +188,7 @@ func TestPausedBeforeItMakesARootDisk(t *testing.T) {
 			other := place.Image(a.ns, "other", "/ok/other.qcow2")
 			place.Create(t, other)
 			place.Change(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
-			next(t)
+			a.Next(t)
 			awaitRuns(t, vm)
 			return vm
 		},
@@ -208,7 +200,7 @@ func TestPausedBeforeItMakesARootDisk(t *testing.T) {
 				place.Create(t, vm)
 			})
 			after := meanwhile(t, a, vm)
-			a.letGo(t)
+			a.LetGo(t)
 			if after == nil {
 				a.wantRest(t)
 				return
@@ -231,13 +223,13 @@ func TestPausedBeforeItMakesARootDiskOfWhatIsPinnedNoMore(t *testing.T) {
 				place.Create(t, vm)
 			})
 			place.Change(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
-			next(t)
+			a.Next(t)
 			place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Pinned == nil })
 			if deleted {
 				remove(t, a.img.DeepCopy())
 				place.Gone(t, a.img.DeepCopy())
 			}
-			assert.Equal(t, http.StatusCreated, a.letGo(t))
+			assert.Equal(t, http.StatusCreated, a.LetGo(t))
 			require.True(t, scene.Await(t, func() bool {
 				disk := diskOf(t, vm)
 				return disk == nil || !deleted && disk.Status.Phase == cdiv1.Succeeded
@@ -256,9 +248,9 @@ func TestPausedBeforeItMarksAnImageForTearDown(t *testing.T) {
 	a := pause(t, true, storingImage(tearingDown), func(_ string, img *v1alpha1.VMDiskImage) { remove(t, img.DeepCopy()) })
 	vm := scene.Machine(a.ns, "vm", a.img)
 	place.Create(t, vm)
-	next(t)
+	a.Next(t)
 	awaitRuns(t, vm)
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "a mark without way back, stored against an old resourceVersion")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a mark without way back, stored against an old resourceVersion")
 	a.wantRest(t, vm)
 }
 
@@ -269,12 +261,12 @@ func TestPausedBeforeItRetiresARevision(t *testing.T) {
 	place.Change(t, a.img, func() { a.img.Spec.URL = place.Source.URL + "/ok/i.qcow2" })
 	vm := scene.Machine(a.ns, "vm", a.img)
 	place.Create(t, vm)
-	next(t)
+	a.Next(t)
 	place.Eventually(t, a.img, func(got *v1alpha1.VMDiskImage) bool {
 		return got.Status.Serving != nil && got.Status.Serving.Attempt == 1
 	})
 	awaitRuns(t, vm)
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "a revision retired against an old resourceVersion")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a revision retired against an old resourceVersion")
 	a.wantRest(t, vm)
 }
 
@@ -293,19 +285,19 @@ func TestPausedBeforeItDeletes(t *testing.T) {
 		"the DataVolume of an image":          {"datavolumes", deletion, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := pause(t, true, on(http.MethodDelete, tt.resource, nil), func(ns string, img *v1alpha1.VMDiskImage) { tt.lead(t, ns, img) })
+			a := pause(t, true, proxy.To(http.MethodDelete, tt.resource, false), func(ns string, img *v1alpha1.VMDiskImage) { tt.lead(t, ns, img) })
 			vm := scene.Machine(a.ns, "vm", a.img)
 			if tt.deleted {
 				vm = templated(vm, place.Snapshotted(a.ns, "image", "/ok/i.qcow2"))
 				place.Create(t, vm)
-				next(t)
+				a.Next(t)
 			} else {
-				next(t)
+				a.Next(t)
 				changeSource(t, a.img, "/ok/i.qcow2")
 				place.Create(t, vm)
 			}
 			awaitRuns(t, vm)
-			a.letGo(t)
+			a.LetGo(t)
 			a.wantRest(t, vm)
 		})
 	}
@@ -340,9 +332,9 @@ func TestPausedBeforeItReplacesARootDisk(t *testing.T) {
 		disk = diskOf(t, vm)
 		return disk != nil && disk.Status.Phase == cdiv1.Succeeded
 	}), "the root disk is not cloned")
-	next(t)
+	a.Next(t)
 	place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready })
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "a root disk deleted that has become complete")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a root disk deleted that has become complete")
 	if now := diskOf(t, vm); assert.NotNil(t, now) {
 		assert.Equal(t, disk.UID, now.UID)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/observer"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -16,8 +17,8 @@ import (
 // stale is an agent that holds itself for the leader and is kept from news of
 // some kinds; fresh is another one.
 type stale struct {
-	*mortal
-	fresh *mortal
+	*mortal.Agent
+	fresh *mortal.Agent
 	ns    string
 	o     *observer.Observer
 	img   *v1alpha1.VMDiskImage
@@ -28,15 +29,15 @@ type stale struct {
 func goStale(t *testing.T, snapshotted bool, kinds ...string) *stale {
 	t.Helper()
 	ns, o := begin(t)
-	s := &stale{ns: ns, o: o, mortal: startLeading(t, hooks{})}
+	s := &stale{ns: ns, o: o, Agent: mortal.StartLeading(t, place, mortal.Hooks{})}
 	s.img = place.Image(ns, "image", "/ok/i.qcow2")
 	if snapshotted {
 		s.img = place.Snapshotted(ns, "image", "/ok/i.qcow2")
 	}
 	place.Create(t, s.img)
 	place.Eventually(t, s.img, scene.InPhase(v1alpha1.PhaseSucceeded))
-	s.proxy.HoldWatches(kinds...)
-	s.fresh = start(t, hooks{}, "--leader-elect=false")
+	s.Proxy.HoldWatches(kinds...)
+	s.fresh = mortal.Start(t, place, mortal.Hooks{}, "--leader-elect=false")
 	_, err := s.fresh.Metrics(t.Context())
 	require.NoError(t, err)
 	return s
@@ -50,7 +51,7 @@ func (s *stale) rest(t *testing.T, vms ...*v1alpha1.VirtualMachine) {
 	t.Helper()
 	wantKept(t, s.o)
 	require.NoError(t, s.fresh.Resume())
-	s.proxy.ReleaseWatches()
+	s.Proxy.ReleaseWatches()
 	for _, vm := range vms {
 		awaitRuns(t, vm)
 	}
@@ -138,10 +139,10 @@ func TestStaleNewsOfImagesAcquiresNothing(t *testing.T) {
 			s.alone(t)
 			vm := scene.Machine(s.ns, "vm", s.img)
 			place.Create(t, vm)
-			writes := len(s.proxy.Writes())
+			writes := len(s.Proxy.Writes())
 			require.True(t, scene.Await(t, func() bool {
-				for _, w := range s.proxy.Writes()[writes:] {
-					if resource, _, status := parse(w.Path); resource == "virtualmachines" && status {
+				for _, w := range s.Proxy.Writes()[writes:] {
+					if resource, _, status := w.Target(); resource == "virtualmachines" && status {
 						return true
 					}
 				}
@@ -167,10 +168,10 @@ func TestStaleNewsOfRootDisks(t *testing.T) {
 	disk := diskOf(t, vm)
 	s.alone(t)
 	place.Change(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
-	writes := len(s.proxy.Writes())
-	require.True(t, scene.Await(t, func() bool { return len(s.proxy.Writes()) > writes+2 }), "the agent with stale news does nothing")
+	writes := len(s.Proxy.Writes())
+	require.True(t, scene.Await(t, func() bool { return len(s.Proxy.Writes()) > writes+2 }), "the agent with stale news does nothing")
 	require.NoError(t, s.fresh.Resume())
-	s.proxy.ReleaseWatches()
+	s.Proxy.ReleaseWatches()
 	require.True(t, scene.Await(t, func() bool {
 		now := &v1alpha1.VirtualMachine{}
 		read(t, vm.Namespace, vm.Name, now)

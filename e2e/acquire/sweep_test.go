@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -27,7 +29,7 @@ const (
 
 // point is a write and a position: a moment in which an agent can die.
 type point struct {
-	step step
+	step mortal.Step
 	at   position
 }
 
@@ -37,18 +39,18 @@ const mostPoints = 40
 // sweep kills the agents of one story one after another.
 type sweep struct {
 	mu     sync.Mutex
-	seen   map[step]bool
+	seen   map[mortal.Step]bool
 	killed map[point]bool
 	due    map[point]bool
 	deaths int
-	agent  *mortal
+	agent  *mortal.Agent
 }
 
 // TestKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
 // again with the agent killed at points of it, each time at another, and the next
 // agent going on. With OT_FLEET_LONG these are all points.
 func TestKilledAtEveryWrite(t *testing.T) {
-	s := &sweep{seen: map[step]bool{}, killed: map[point]bool{}}
+	s := &sweep{seen: map[mortal.Step]bool{}, killed: map[point]bool{}}
 	began := time.Now()
 	s.tell(t)
 	story := slices.Sorted(maps.Keys(s.seen))
@@ -77,11 +79,11 @@ func TestKilledAtEveryWrite(t *testing.T) {
 }
 
 // choose takes points of each kind of write in turn.
-func choose(story []step) []point {
+func choose(story []mortal.Step) []point {
 	kinds := map[string][]point{}
 	for _, st := range story {
-		if long() || !st.others() {
-			kinds[st.kind()] = append(kinds[st.kind()], point{st, before}, point{st, after})
+		if long() || !others(st) {
+			kinds[st.Kind()] = append(kinds[st.Kind()], point{st, before}, point{st, after})
 		}
 	}
 	var chosen []point
@@ -105,8 +107,8 @@ func (s *sweep) left(of []point) []point {
 }
 
 // hook kills the agent at points that are due.
-func (s *sweep) hook(at position) func(*mortal, proxy.Write) error {
-	return func(m *mortal, w proxy.Write) error {
+func (s *sweep) hook(at position) func(*mortal.Agent, proxy.Write) error {
+	return func(m *mortal.Agent, w proxy.Write) error {
 		if at == after && w.Status >= 300 {
 			return nil // nothing was stored
 		}
@@ -134,11 +136,11 @@ func (s *sweep) dies(p point) bool {
 // keepAlive starts the next agent where the last one has died.
 func (s *sweep) keepAlive(t *testing.T) {
 	t.Helper()
-	if s.agent != nil && !s.agent.gone() {
+	if s.agent != nil && !s.agent.Gone() {
 		return
 	}
 	s.bury(t)
-	m, err := run(t.Context(), hooks{s.hook(before), s.hook(after)})
+	m, err := mortal.Run(t.Context(), place, mortal.Hooks{Before: s.hook(before), After: s.hook(after)}, agent.Options{})
 	require.NoError(t, err)
 	s.agent = m
 }
@@ -146,10 +148,10 @@ func (s *sweep) keepAlive(t *testing.T) {
 func (s *sweep) bury(t *testing.T) {
 	t.Helper()
 	if s.agent != nil {
-		s.agent.end()
+		s.agent.End()
 	}
 	s.agent = nil
-	require.NoError(t, bury(t.Context()))
+	require.NoError(t, mortal.Bury(t.Context(), place))
 }
 
 // await waits for something that needs an agent.
@@ -164,13 +166,13 @@ func (s *sweep) await(t *testing.T, what string, holds func() bool) {
 
 // wantEveryKind wants a story with every kind of write that the agent makes for
 // machines and their images.
-func wantEveryKind(t *testing.T, story []step) {
+func wantEveryKind(t *testing.T, story []mortal.Step) {
 	t.Helper()
 	kinds := map[string]bool{}
 	var texts []string
 	for _, st := range story {
-		if !st.others() {
-			kinds[st.kind()] = true
+		if !others(st) {
+			kinds[st.Kind()] = true
 		}
 		texts = append(texts, string(st))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -19,25 +20,25 @@ import (
 func TestTermHandsOverSoonerThanKill(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	handOver := func(how syscall.Signal) time.Duration {
-		require.NoError(t, bury(t.Context()))
-		start := func() *mortal {
-			m, err := run(t.Context(), hooks{}, agent.Options{LeaseDuration: 8 * time.Second})
+		require.NoError(t, mortal.Bury(t.Context(), place))
+		start := func() *mortal.Agent {
+			m, err := mortal.Run(t.Context(), place, mortal.Hooks{}, agent.Options{LeaseDuration: 8 * time.Second})
 			require.NoError(t, err)
-			t.Cleanup(m.end)
+			t.Cleanup(m.End)
 			return m
 		}
 		leads := start()
-		require.True(t, scene.Await(t, func() bool { return leader(t) != "" }))
+		require.True(t, scene.Await(t, func() bool { return mortal.Leader(t, place) != "" }))
 		standby := start()
 		_, err := standby.Metrics(t.Context())
 		require.NoError(t, err)
-		was := leader(t)
+		was := mortal.Leader(t, place)
 		began := time.Now()
 		require.NoError(t, leads.Signal(how))
-		require.True(t, scene.Await(t, func() bool { l := leader(t); return l != "" && l != was }), "nobody took over after %s", how)
+		require.True(t, scene.Await(t, func() bool { l := mortal.Leader(t, place); return l != "" && l != was }), "nobody took over after %s", how)
 		took := time.Since(began)
-		require.True(t, scene.Await(t, leads.gone), "the agent has not ended after %s", how)
-		standby.end()
+		require.True(t, scene.Await(t, leads.Gone), "the agent has not ended after %s", how)
+		standby.End()
 		return took
 	}
 	killed, asked := handOver(syscall.SIGKILL), handOver(syscall.SIGTERM)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -18,7 +19,7 @@ import (
 func TestNextLeaderJudgesAFailureByThePolicy(t *testing.T) {
 	place.StorePolicy(t, map[string]string{"concurrency": "4", "retryLimit": "0"})
 	ns, o := place.Namespace(t), place.Observe(t)
-	first := startLeading(t, hooks{before: once(storesOutcome(v1alpha1.OutcomeFailed), func(m *mortal, _ proxy.Write) error {
+	first := mortal.StartLeading(t, place, mortal.Hooks{Before: mortal.Once(storesOutcome(v1alpha1.OutcomeFailed), func(m *mortal.Agent, _ proxy.Write) error {
 		m.Kill()
 		<-m.Done()
 		return proxy.Lose()
@@ -29,8 +30,8 @@ func TestNextLeaderJudgesAFailureByThePolicy(t *testing.T) {
 		place.Create(t, img)
 		fail = append(fail, img)
 	}
-	require.True(t, scene.Await(t, first.gone), "no failure was stored")
-	next := startLeading(t, hooks{})
+	require.True(t, scene.Await(t, first.Gone), "no failure was stored")
+	next := mortal.StartLeading(t, place, mortal.Hooks{})
 	for _, img := range fail {
 		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseFailed))
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -22,7 +23,7 @@ func outage() time.Duration {
 	if long() {
 		return time.Minute
 	}
-	return 6 * leaseDuration
+	return 6 * mortal.LeaseDuration
 }
 
 // throughOutage has images imported, some of them running and some queued when
@@ -33,11 +34,11 @@ func throughOutage(t *testing.T, happens func()) {
 	ns, o := place.Namespace(t), place.Observe(t)
 	// An agent that cannot renew its Lease ends, and is started again: by a
 	// Deployment, here by the test.
-	var agents [2]*mortal
+	var agents [2]*mortal.Agent
 	keepAlive := func() {
 		for i := range agents {
-			if agents[i] == nil || agents[i].gone() {
-				agents[i] = start(t, hooks{})
+			if agents[i] == nil || agents[i].Gone() {
+				agents[i] = mortal.Start(t, place, mortal.Hooks{})
 			}
 		}
 	}
@@ -105,7 +106,7 @@ func TestAPIServerHangs(t *testing.T) {
 func TestCDIRestarted(t *testing.T) {
 	throughOutage(t, func() {
 		require.NoError(t, place.StopCDI())
-		passes(t, 2*leaseDuration)
+		passes(t, 2*mortal.LeaseDuration)
 		require.NoError(t, place.StartCDI())
 	})
 }

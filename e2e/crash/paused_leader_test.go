@@ -14,111 +14,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// held is a leader that was frozen with one of its writes on the way to the API
-// server.
-type held struct {
-	*mortal
-	// what came to a stop there.
-	stopped chan error
-	release chan struct{}
-	write   proxy.Write
-}
-
-// holdLeader starts an agent that leads until it makes a certain write: there,
-// write and agent come to a stop.
-func holdLeader(t *testing.T, at func(proxy.Write) bool) *held {
-	t.Helper()
-	h := &held{stopped: make(chan error, 1), release: make(chan struct{})}
-	h.mortal = startLeading(t, hooks{before: once(at, func(m *mortal, w proxy.Write) error {
-		h.write = w
-		h.stopped <- m.Pause(t.Context())
-		select {
-		case <-h.release:
-		case <-t.Context().Done():
-		}
-		return nil
-	})})
-	return h
-}
-
-// awaitHeld waits until the leader has come to its stop, and starts another
-// agent, which takes over when the Lease has expired.
-func (h *held) awaitHeld(t *testing.T) *mortal {
-	t.Helper()
-	var err error
-	require.True(t, scene.Await(t, func() bool {
-		select {
-		case err = <-h.stopped:
-			return true
-		default:
-			return false
-		}
-	}), "the agent never made the write that was to be held")
-	require.NoError(t, err)
-	was := leader(t)
-	next := start(t, hooks{})
-	require.True(t, scene.Await(t, func() bool { l := leader(t); return l != "" && l != was }), "nobody took over from a frozen leader")
-	return next
-}
-
-// letGo passes the held write on, and returns what the API server answered; then
-// the agent runs on, and is to end: it has lost its Lease.
-func (h *held) letGo(t *testing.T) int {
-	t.Helper()
-	close(h.release)
-	status := 0
-	require.True(t, scene.Await(t, func() bool {
-		for _, w := range h.proxy.Writes() {
-			if w.N == h.write.N {
-				status = w.Status
-			}
-		}
-		return status != 0
-	}), "the held write was not answered: %s", h.write)
-	require.NoError(t, h.Resume())
-	require.True(t, scene.Await(t, h.gone), "a leader that lost its Lease while it was frozen goes on")
-	return status
-}
 
 func policyOf(concurrency string) map[string]string {
 	return map[string]string{"concurrency": concurrency, "retryLimit": "1", "retryBackoffDuration": "1s"}
 }
 
-func on(method, resource string, status bool) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
-		r, _, s := parse(w.Path)
-		return w.Method == method && r == resource && s == status
-	}
-}
-
 func admits(w proxy.Write) bool {
-	resource, _, status := parse(w.Path)
+	resource, _, status := w.Target()
 	return resource == "syncledgers" && status && len(slotsOf(w.Body)) > 0
 }
 
 func storesOutcome(o v1alpha1.Outcome) func(proxy.Write) bool {
 	return func(w proxy.Write) bool {
-		return on(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
+		return proxy.To(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
 	}
 }
 
 func TestPausedBeforeItStoresASlot(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	a := holdLeader(t, admits)
+	a := mortal.Hold(t, place, admits)
 	first, second := place.Image(ns, "first", "/ok/first.qcow2"), place.Image(ns, "second", "/hang/second.qcow2")
 	place.Create(t, first)
-	b := a.awaitHeld(t)
+	a.AwaitStopped(t)
+	b := a.Next(t)
 	place.Eventually(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
 	// The one slot is taken: what A meant to store would be one too many.
 	place.Create(t, second)
 	place.Eventually(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
 
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "a slot stored against an old resourceVersion")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a slot stored against an old resourceVersion")
 	slots := place.Ledger(t).Status.Slots
 	require.Len(t, slots, 1)
 	assert.Equal(t, second.UID, slots[0].Image.UID)
@@ -132,16 +61,17 @@ func TestPausedBeforeItStoresASlot(t *testing.T) {
 func TestPausedBeforeItCreatesADataVolumeWhoseSlotIsFreed(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	a := holdLeader(t, on(http.MethodPost, "datavolumes", false))
+	a := mortal.Hold(t, place, proxy.To(http.MethodPost, "datavolumes", false))
 	first, second := place.Image(ns, "first", "/ok/first.qcow2"), place.Image(ns, "second", "/hang/second.qcow2")
 	place.Create(t, first)
-	b := a.awaitHeld(t)
+	a.AwaitStopped(t)
+	b := a.Next(t)
 	place.Eventually(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
 	wantDeleted(t, b, ns, first)
 	place.Create(t, second)
 	place.Eventually(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
 
-	assert.Equal(t, http.StatusForbidden, a.letGo(t), "a DataVolume that has no slot any more")
+	assert.Equal(t, http.StatusForbidden, a.LetGo(t), "a DataVolume that has no slot any more")
 	h := wantPromisesKept(t, o)
 	assert.Equal(t, 1, h.Attempts(first.UID))
 	wantDeleted(t, b, ns, second)
@@ -152,10 +82,11 @@ func TestPausedBeforeItCreatesADataVolumeWhoseSlotIsFreed(t *testing.T) {
 func TestPausedBeforeItCreatesADataVolumeWhoseAttemptHasEnded(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	a := holdLeader(t, on(http.MethodPost, "datavolumes", false))
+	a := mortal.Hold(t, place, proxy.To(http.MethodPost, "datavolumes", false))
 	fails := place.Image(ns, "fails", "/servererror/5s/fails.qcow2")
 	place.Create(t, fails)
-	b := a.awaitHeld(t)
+	a.AwaitStopped(t)
+	b := a.Next(t)
 
 	const keep = "crash.pelotech.ot/keep"
 	require.True(t, scene.Await(t, func() bool {
@@ -177,7 +108,7 @@ func TestPausedBeforeItCreatesADataVolumeWhoseAttemptHasEnded(t *testing.T) {
 		return dvs == 0 && len(slots) == 1 && slots[0].Ended
 	}), "the failed attempt is not removed, or its slot is not kept: %+v", place.Ledger(t).Status.Slots)
 
-	assert.Equal(t, http.StatusForbidden, a.letGo(t), "the DataVolume of an attempt that has ended")
+	assert.Equal(t, http.StatusForbidden, a.LetGo(t), "the DataVolume of an attempt that has ended")
 	wantPromisesKept(t, o)
 	for _, c := range children(t, ns) {
 		if claim, is := claimOf(c); is {
@@ -202,13 +133,14 @@ func TestPausedBeforeItStoresAnOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			place.StorePolicy(t, policyOf("1"))
 			ns, o := place.Namespace(t), place.Observe(t)
-			a := holdLeader(t, storesOutcome(test.outcome))
+			a := mortal.Hold(t, place, storesOutcome(test.outcome))
 			img := place.Image(ns, "image", test.path)
 			place.Create(t, img)
-			b := a.awaitHeld(t)
+			a.AwaitStopped(t)
+			b := a.Next(t)
 			want := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-			assert.Equal(t, http.StatusConflict, a.letGo(t), "an outcome stored against an old resourceVersion")
+			assert.Equal(t, http.StatusConflict, a.LetGo(t), "an outcome stored against an old resourceVersion")
 			got := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 			assert.Equal(t, want.Status, got.Status)
 			h := wantPromisesKept(t, o)
@@ -221,13 +153,14 @@ func TestPausedBeforeItStoresAnOutcome(t *testing.T) {
 func TestPausedBeforeItDeletesAFailedDataVolume(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	a := holdLeader(t, on(http.MethodDelete, "datavolumes", false))
+	a := mortal.Hold(t, place, proxy.To(http.MethodDelete, "datavolumes", false))
 	img := place.Image(ns, "image", "/flaky/1/i.qcow2")
 	place.Create(t, img)
-	b := a.awaitHeld(t)
+	a.AwaitStopped(t)
+	b := a.Next(t)
 	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-	assert.Equal(t, http.StatusNotFound, a.letGo(t), "a DataVolume that is gone")
+	assert.Equal(t, http.StatusNotFound, a.LetGo(t), "a DataVolume that is gone")
 	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	h := wantPromisesKept(t, o)
 	assert.Equal(t, 2, h.Attempts(img.UID))
@@ -238,20 +171,21 @@ func TestPausedBeforeItDeletesAFailedDataVolume(t *testing.T) {
 func TestPausedBeforeItRemovesAFinalizer(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	a := holdLeader(t, func(w proxy.Write) bool {
-		return on(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
+	a := mortal.Hold(t, place, func(w proxy.Write) bool {
+		return proxy.To(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
 	})
 	img := place.Image(ns, "image", "/ok/i.qcow2")
 	place.Create(t, img)
 	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	require.NoError(t, place.Client().Delete(t.Context(), img.DeepCopy()))
-	b := a.awaitHeld(t)
+	a.AwaitStopped(t)
+	b := a.Next(t)
 	place.Gone(t, img.DeepCopy())
 	again := place.Image(ns, "image", "/ok/i.qcow2")
 	place.Create(t, again)
 	place.Eventually(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-	assert.Equal(t, http.StatusConflict, a.letGo(t), "the finalizer of another image of that name")
+	assert.Equal(t, http.StatusConflict, a.LetGo(t), "the finalizer of another image of that name")
 	got := place.Eventually(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
 	assert.Contains(t, got.Finalizers, v1alpha1.FinalizerImage)
 	h := wantPromisesKept(t, o)
@@ -265,15 +199,16 @@ func TestPausedBeforeItCreatesASnapshot(t *testing.T) {
 	place.StorePolicy(t, policyOf("1"))
 	for _, deleted := range []bool{false, true} {
 		ns, o := place.Namespace(t), place.Observe(t)
-		a := holdLeader(t, on(http.MethodPost, "volumesnapshots", false))
+		a := mortal.Hold(t, place, proxy.To(http.MethodPost, "volumesnapshots", false))
 		img := place.Snapshotted(ns, "image", "/ok/i.qcow2")
 		place.Create(t, img)
-		b := a.awaitHeld(t)
+		a.AwaitStopped(t)
+		b := a.Next(t)
 		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		if deleted {
 			wantDeleted(t, b, ns, img)
 		}
-		a.letGo(t)
+		a.LetGo(t)
 		if !deleted {
 			require.True(t, scene.Await(t, func() bool { return len(children(t, ns)) == 3 }), "DataVolume, claim and one snapshot are wanted: %v", children(t, ns))
 		}
@@ -282,14 +217,14 @@ func TestPausedBeforeItCreatesASnapshot(t *testing.T) {
 		if !deleted {
 			wantDeleted(t, b, ns, img)
 		}
-		b.end()
+		b.End()
 	}
 }
 
 // wantDeleted deletes images and wants nothing of them to stay.
-func wantDeleted(t *testing.T, leads *mortal, namespace string, images ...*v1alpha1.VMDiskImage) {
+func wantDeleted(t *testing.T, leads *mortal.Agent, namespace string, images ...*v1alpha1.VMDiskImage) {
 	t.Helper()
-	require.False(t, leads.gone(), "the agent that is to delete them has ended")
+	require.False(t, leads.Gone(), "the agent that is to delete them has ended")
 	for _, img := range images {
 		require.NoError(t, place.Client().Delete(t.Context(), img.DeepCopy()))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 	place.StorePolicy(t, policyOf("0"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	stale := startLeading(t, hooks{})
+	stale := mortal.StartLeading(t, place, mortal.Hooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 4 {
 		all = append(all, place.Image(ns, fmt.Sprintf("fine-%d", i), fmt.Sprintf("/ok/300ms/%d.qcow2", i)))
@@ -34,18 +35,18 @@ func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 	for _, img := range all {
 		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
 	}
-	stale.proxy.HoldWatches("vmdiskimages", "datavolumes", "persistentvolumeclaims", "pods")
-	fresh := start(t, hooks{}, "--leader-elect=false")
+	stale.Proxy.HoldWatches("vmdiskimages", "datavolumes", "persistentvolumeclaims", "pods")
+	fresh := mortal.Start(t, place, mortal.Hooks{}, "--leader-elect=false")
 	_, err := fresh.Metrics(t.Context())
 	require.NoError(t, err)
-	writes := len(stale.proxy.Writes())
+	writes := len(stale.Proxy.Writes())
 
 	place.StorePolicy(t, policyOf("1"))
 	place.Eventually(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
 	for _, img := range all[1:] {
 		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	}
-	t.Logf("the agent with the stale cache tried %d writes", len(stale.proxy.Writes())-writes)
+	t.Logf("the agent with the stale cache tried %d writes", len(stale.Proxy.Writes())-writes)
 	want := func() {
 		h := wantPromisesKept(t, o)
 		assert.Equal(t, 2, h.Attempts(fails.UID), "retryLimit + 1")
@@ -62,7 +63,7 @@ func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 	want()
 	require.NoError(t, fresh.Resume())
 
-	stale.proxy.ReleaseWatches()
+	stale.Proxy.ReleaseWatches()
 	wantDeleted(t, fresh, ns, all...)
 	want()
 }
@@ -72,7 +73,7 @@ func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 func TestStalePolicyRaisesNoBudget(t *testing.T) {
 	place.StorePolicy(t, policyOf("2"))
 	ns, o := place.Namespace(t), place.Observe(t)
-	stale := startLeading(t, hooks{})
+	stale := mortal.StartLeading(t, place, mortal.Hooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 3 {
 		img := place.Image(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/hang/%d.qcow2", i))
@@ -83,8 +84,8 @@ func TestStalePolicyRaisesNoBudget(t *testing.T) {
 		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSyncing))
 	}
 	place.Eventually(t, all[2], scene.Because(v1alpha1.ReasonWaitingForSlot))
-	stale.proxy.HoldWatches("configmaps")
-	fresh := start(t, hooks{}, "--leader-elect=false")
+	stale.Proxy.HoldWatches("configmaps")
+	fresh := mortal.Start(t, place, mortal.Hooks{}, "--leader-elect=false")
 	place.StorePolicy(t, policyOf("1"))
 	require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
 	require.NoError(t, o.Bind(t.Context()))
@@ -98,7 +99,7 @@ func TestStalePolicyRaisesNoBudget(t *testing.T) {
 	require.NoError(t, fresh.Resume())
 	wantPromisesKept(t, o)
 
-	stale.proxy.ReleaseWatches()
+	stale.Proxy.ReleaseWatches()
 	wantDeleted(t, fresh, ns, all[1:]...)
 	wantPromisesKept(t, o)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -30,7 +31,7 @@ const (
 
 // point is a write and a position: a moment in which an agent can die.
 type point struct {
-	step step
+	step mortal.Step
 	at   position
 }
 
@@ -40,21 +41,21 @@ type sweep struct {
 
 	mu sync.Mutex
 	// seen are the steps that any agent has taken or tried to take.
-	seen map[step]bool
+	seen map[mortal.Step]bool
 	// killed are the points at which an agent was killed.
 	killed map[point]bool
 	// mayKill tells whether the current run is to end at a point.
 	mayKill func(point) bool
 	writes  int
 	deaths  int
-	agent   *mortal
+	agent   *mortal.Agent
 	// names of the writes under way, given before they are stored.
-	names map[write][]step
+	names map[write][]mortal.Step
 }
 
 // write is one of an agent's, by its number.
 type write struct {
-	by *mortal
+	by *mortal.Agent
 	n  int
 }
 
@@ -69,7 +70,7 @@ const chance = 2
 // an import was done meanwhile, the next one comes to.
 func TestKilledAtEveryWrite(t *testing.T) {
 	place.StorePolicy(t, map[string]string{"concurrency": "2", "retryLimit": "2", "retryBackoffDuration": "1s"})
-	s := &sweep{seen: map[step]bool{}, killed: map[point]bool{}, names: map[write][]step{}}
+	s := &sweep{seen: map[mortal.Step]bool{}, killed: map[point]bool{}, names: map[write][]mortal.Step{}}
 
 	// What only one of two undisturbed tellings has is chance: which of two events
 	// came first.
@@ -77,9 +78,9 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	began := time.Now()
 	s.tell(t)
 	first := s.seen
-	s.seen, s.writes = map[step]bool{}, 0
+	s.seen, s.writes = map[mortal.Step]bool{}, 0
 	s.tell(t)
-	var story []step
+	var story []mortal.Step
 	for _, st := range slices.Sorted(maps.Keys(s.seen)) {
 		if first[st] && !atItsEdge(st) {
 			story = append(story, st)
@@ -110,8 +111,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 // atItsEdge tells the writes that a story may have at its beginning or its end: the
 // page of the report comes with the first image and goes with the last, a while
 // after that.
-func atItsEdge(st step) bool {
-	return st.kind() == "create clusterreports" || st.kind() == "delete clusterreports"
+func atItsEdge(st mortal.Step) bool {
+	return st.Kind() == "create clusterreports" || st.Kind() == "delete clusterreports"
 }
 
 // runs are the tellings. In the default run deaths are many in each; in the long
@@ -135,7 +136,7 @@ func (s *sweep) runs() []func(point) bool {
 	return runs
 }
 
-func (s *sweep) left(of []step) []point {
+func (s *sweep) left(of []mortal.Step) []point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var left []point
@@ -153,7 +154,7 @@ func (s *sweep) killedAtKind(kind string, at position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.killed {
-		if p.at == at && p.step.kind() == kind {
+		if p.at == at && p.step.Kind() == kind {
 			return true
 		}
 	}
@@ -161,8 +162,8 @@ func (s *sweep) killedAtKind(kind string, at position) bool {
 }
 
 // hook kills the agent at points that none was killed at.
-func (s *sweep) hook(at position) func(*mortal, proxy.Write) error {
-	return func(m *mortal, w proxy.Write) error {
+func (s *sweep) hook(at position) func(*mortal.Agent, proxy.Write) error {
+	return func(m *mortal.Agent, w proxy.Write) error {
 		if at == after {
 			s.namer.stored(w)
 		}
@@ -175,7 +176,7 @@ func (s *sweep) hook(at position) func(*mortal, proxy.Write) error {
 	}
 }
 
-func (s *sweep) dies(m *mortal, at position, w proxy.Write) bool {
+func (s *sweep) dies(m *mortal.Agent, at position, w proxy.Write) bool {
 	if at == after && w.Status >= 300 {
 		return false // nothing was stored
 	}
@@ -205,21 +206,21 @@ func (s *sweep) dies(m *mortal, at position, w proxy.Write) bool {
 // keepAlive starts the next agent where the last one has died.
 func (s *sweep) keepAlive(t *testing.T) {
 	t.Helper()
-	if s.agent != nil && !s.agent.gone() {
+	if s.agent != nil && !s.agent.Gone() {
 		return
 	}
 	require.NoError(t, s.bury(t.Context()))
-	m, err := run(t.Context(), hooks{s.hook(before), s.hook(after)}, agent.Options{LeaseDuration: leaseDuration})
+	m, err := mortal.Run(t.Context(), place, mortal.Hooks{Before: s.hook(before), After: s.hook(after)}, agent.Options{})
 	require.NoError(t, err)
 	s.agent = m
 }
 
 func (s *sweep) bury(ctx context.Context) error {
 	if s.agent != nil {
-		s.agent.end()
+		s.agent.End()
 	}
 	s.agent = nil
-	return bury(ctx)
+	return mortal.Bury(ctx, place)
 }
 
 // await waits for something that needs an agent.
@@ -232,16 +233,16 @@ func (s *sweep) await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func kinds(steps []step) []string {
+func kinds(steps []mortal.Step) []string {
 	seen := map[string]bool{}
 	for _, st := range steps {
-		seen[st.kind()] = true
+		seen[st.Kind()] = true
 	}
 	return slices.Sorted(maps.Keys(seen))
 }
 
 // wantEveryKind wants a story with every kind of write that the agent makes.
-func wantEveryKind(t *testing.T, story []step) {
+func wantEveryKind(t *testing.T, story []mortal.Step) {
 	t.Helper()
 	want := []string{
 		"add finalizer", "admit", "create datavolumes", "create syncledgers", "create volumesnapshots",
@@ -253,7 +254,7 @@ func wantEveryKind(t *testing.T, story []step) {
 	require.Equal(t, want, got, "the kinds of writes of the story, which are to be all of the agent's; its steps:\n%s", strings.Join(texts(story), "\n"))
 }
 
-func texts(steps []step) []string {
+func texts(steps []mortal.Step) []string {
 	var all []string
 	for _, st := range steps {
 		all = append(all, fmt.Sprint(st))

@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,6 +34,27 @@ type Write struct {
 }
 
 func (w Write) String() string { return fmt.Sprintf("write %d: %s %s", w.N, w.Method, w.Path) }
+
+// Target is what a write is made to; status: to its status.
+func (w Write) Target() (resource, name string, status bool) {
+	parts := strings.Split(strings.Trim(w.Path, "/"), "/")
+	i := slices.Index(parts, "namespaces")
+	if i < 0 || len(parts) <= i+2 {
+		return path.Base(w.Path), "", false
+	}
+	if parts = parts[i+2:]; len(parts) > 1 {
+		name = parts[1]
+	}
+	return parts[0], name, len(parts) > 2 && parts[2] == "status"
+}
+
+// To matches writes to a resource, or to its status.
+func To(method, resource string, status bool) func(Write) bool {
+	return func(w Write) bool {
+		r, _, s := w.Target()
+		return w.Method == method && r == resource && s == status
+	}
+}
 
 // Hook is called with a write and may take its time. One that returns an error
 // has the write, or its answer, lost: the connection is cut.

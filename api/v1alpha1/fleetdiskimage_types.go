@@ -133,8 +133,9 @@ type Approval struct {
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	By string `json:"by"`
-	// at is when, for people, as in 2026-01-02T15:04:05Z. The API server's date-time
-	// takes more than Go's, and one that cannot be read would keep the hub from all.
+	// at is when, for people, as in 2026-01-02T15:04:05Z.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
 	// +kubebuilder:validation:Pattern=`^[0-9-]{10}T[0-9:]{8}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	// +optional
 	At *metav1.Time `json:"at,omitempty"`

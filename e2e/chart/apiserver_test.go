@@ -27,10 +27,18 @@ import (
 
 const (
 	agentNamespace = "ot-system"
+	hubNamespace   = "ot-hub"
 	imageNamespace = "images"
 )
 
-// server has the agent's chart installed, twice; all tests share it.
+// besideAgent leaves to the agent's chart what both would bring.
+var besideAgent = map[string]any{
+	"crds":   map[string]any{"mailbox": false},
+	"policy": map[string]any{"create": false, "createNamespace": false},
+}
+
+// server has both charts installed, as where the hub's own cluster is a member, and
+// each twice; all tests share it.
 var (
 	server       client.Client
 	serverConfig *rest.Config
@@ -88,6 +96,9 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	}
 	for range 2 {
 		if err := chart.Install(ctx, cfg, agentChart, "agent", agentNamespace, nil); err != nil {
+			return err
+		}
+		if err := chart.Install(ctx, cfg, hubChart, "hub", hubNamespace, besideAgent); err != nil {
 			return err
 		}
 	}

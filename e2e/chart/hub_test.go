@@ -25,6 +25,7 @@ func TestHubChartIsLintClean(t *testing.T) {
 func TestHubChartRendersEveryTemplate(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"CustomResourceDefinition memberclusters.pelotech.ot",
+		"CustomResourceDefinition fleetdiskimages.pelotech.ot",
 		"CustomResourceDefinition clusterplans.pelotech.ot",
 		"CustomResourceDefinition clusterreports.pelotech.ot",
 		"CustomResourceDefinition transfergrants.pelotech.ot",
@@ -32,6 +33,9 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ClusterRole ot-hub",
 		"ClusterRoleBinding ot-hub",
 		"ClusterRole ot-hub-reader",
+		"ClusterRole ot-fleet-viewer",
+		"ClusterRole ot-fleet-author",
+		"ClusterRole ot-fleet-approver",
 		"Role ot-system/ot-hub",
 		"RoleBinding ot-system/ot-hub",
 		"Role sync-operator/ot-hub-policy",
@@ -40,19 +44,24 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"Service ot-system/ot-hub",
 		"Namespace sync-operator",
 		"ConfigMap sync-operator/sync-operator-policy",
+		"ValidatingAdmissionPolicy ot-hub-approvals",
+		"ValidatingAdmissionPolicyBinding ot-hub-approvals",
 	}, renderHub(t, "ot-system", nil).keys())
 }
 
 func TestHubChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 	keys := renderHub(t, "ot-system", map[string]any{
-		"crds":   map[string]any{"mailbox": false},
-		"policy": map[string]any{"create": false, "createNamespace": false},
+		"crds":      map[string]any{"mailbox": false},
+		"policy":    map[string]any{"create": false, "createNamespace": false},
+		"approvals": map[string]any{"enforced": false},
 	}).keys()
 	assert.Contains(t, keys, "CustomResourceDefinition memberclusters.pelotech.ot")
+	assert.Contains(t, keys, "CustomResourceDefinition fleetdiskimages.pelotech.ot")
 	for _, key := range keys {
 		assert.NotContains(t, key, "clusterplans")
 		assert.NotContains(t, key, "ConfigMap")
 		assert.NotContains(t, key, "Namespace ")
+		assert.NotContains(t, key, "ot-hub-approvals")
 	}
 }
 
@@ -64,7 +73,7 @@ func TestHubChartKeepsWhatHoldsData(t *testing.T) {
 			kept++
 		}
 	}
-	assert.Equal(t, 5, kept)
+	assert.Equal(t, 6, kept)
 }
 
 func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
@@ -147,6 +156,46 @@ func TestHubRulesAreLeast(t *testing.T) {
 	}
 }
 
+// What is written on the hub reaches every cluster: nobody gets that by being an
+// editor of the hub's own.
+func TestRolesOfTheFleet(t *testing.T) {
+	for name, test := range map[string]struct {
+		aggregate bool
+		viewer    map[string]string
+	}{
+		"by default": {true, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+		"by name":    {false, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered := renderHub(t, "ot-system", map[string]any{"roles": map[string]any{"aggregate": test.aggregate}})
+			for role, want := range map[string]map[string]string{"ot-fleet-viewer": test.viewer, "ot-fleet-author": {}, "ot-fleet-approver": {}} {
+				object := rendered["ClusterRole "+role]
+				got := map[string]string{}
+				for label, value := range object.GetLabels() {
+					if strings.HasPrefix(label, "rbac.authorization.k8s.io/") {
+						got[label] = value
+					}
+				}
+				assert.Equal(t, want, got, role)
+				rules, _, err := unstructured.NestedSlice(object.Object, "rules")
+				require.NoError(t, err)
+				for _, entry := range rules {
+					rule := entry.(map[string]any)
+					for _, resource := range rule["resources"].([]any) {
+						assert.NotContains(t, resource, "/", "%s writes no status", role)
+						if resource == "memberclusters" {
+							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of clusters decide on their wave", role)
+						}
+					}
+					if role != "ot-fleet-approver" {
+						assert.NotContains(t, rule["verbs"], "approve", role)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestHubPodIsRestricted(t *testing.T) {
 	deployment := renderHub(t, "ot-system", nil)["Deployment ot-system/ot-hub"]
 	nonRoot, _, err := unstructured.NestedBool(deployment.Object, "spec", "template", "spec", "securityContext", "runAsNonRoot")
@@ -166,10 +215,12 @@ func TestHubChartRefusesValues(t *testing.T) {
 		values map[string]any
 		says   string
 	}{
-		"a number in the policy":      {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
-		"overrides that are no text":  {map[string]any{"policy": map[string]any{"data": map[string]any{"overrides": []any{}}}}, "/policy/data/overrides"},
-		"a misspelt key":              {map[string]any{"polcy": map[string]any{}}, "polcy"},
-		"Cluster API without a label": {map[string]any{"clusterAPI": map[string]any{"enabled": true, "selector": ""}}, "/clusterAPI/selector"},
+		"a number in the policy":       {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
+		"overrides that are no text":   {map[string]any{"policy": map[string]any{"data": map[string]any{"overrides": []any{}}}}, "/policy/data/overrides"},
+		"a misspelt key":               {map[string]any{"polcy": map[string]any{}}, "polcy"},
+		"approvals that are no switch": {map[string]any{"approvals": map[string]any{"enforced": "no"}}, "/approvals/enforced"},
+		"roles of another chart":       {map[string]any{"roles": map[string]any{"imagesToEdit": true}}, "imagesToEdit"},
+		"Cluster API without a label":  {map[string]any{"clusterAPI": map[string]any{"enabled": true, "selector": ""}}, "/clusterAPI/selector"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := chart.Render(t.Context(), hubChart, "hub", "ot-system", test.values)

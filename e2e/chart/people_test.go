@@ -24,8 +24,9 @@ const (
 	farm      = "vmdi-farm"
 )
 
-// right is what one binding gives: a rule or, where a ClusterRole of the chart is
-// named, that one, which has the rule among others.
+// right is what one binding gives: a rule or, where a ClusterRole of a chart is
+// named, that one, which has the rule among others. Without a namespace it holds in
+// the whole cluster.
 type right struct {
 	namespace string
 	role      string
@@ -55,6 +56,10 @@ var (
 	homeMaker  = may(workspace, "pelotech.ot", "vmdiskimages", "create").of("ot-image-author")
 	status     = may(workspace, "pelotech.ot", "virtualmachines/status", writing...)
 	kubevirt   = may(workspace, "kubevirt.io", "virtualmachines", "create")
+
+	fleetViewer   = may("", "pelotech.ot", "fleetdiskimages", "list").of("ot-fleet-viewer")
+	fleetAuthor   = may("", "pelotech.ot", "fleetdiskimages", "create").of("ot-fleet-author")
+	fleetApprover = may("", "pelotech.ot", "fleetdiskimages", "approve").of("ot-fleet-approver")
 )
 
 // rights by user. A user is one that the admin plays; what he may do is his own.
@@ -71,6 +76,12 @@ var rights = map[string][]right{
 	"forger":     {author, farmReader, status},
 	"cloner":     {author, status, may(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},
 	"robot":      {author},
+
+	"fleet-viewer":    {fleetViewer},
+	"fleet-author":    {fleetAuthor},
+	"fleet-approver":  {fleetApprover},
+	"fleet-lead":      {fleetAuthor, fleetApprover},
+	"approver-of-one": {fleetAuthor, may("", "pelotech.ot", "fleetdiskimages", "approve").named("ubuntu-of-one")},
 }
 
 // serviceAccounts by name: the namespace of those who are no people.
@@ -150,6 +161,16 @@ func grant(ctx context.Context, user string, i int, r right) error {
 		subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: workspace, Name: user}
 	}
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: r.role}
+	if r.namespace == "" {
+		if r.role == "" {
+			role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{r.rule}}
+			if err := server.Create(ctx, role); err != nil {
+				return err
+			}
+			ref.Name = role.Name
+		}
+		return server.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
+	}
 	if r.role == "" {
 		role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{r.rule}}
 		if err := server.Create(ctx, role); err != nil {

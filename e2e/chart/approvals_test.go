@@ -1,0 +1,296 @@
+//go:build linux
+
+package chart_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	deniedApproval = "ValidatingAdmissionPolicy 'ot-hub-approvals' with binding 'ot-hub-approvals' denied request: "
+	notAllowed     = "fleetdiskimages.pelotech.ot"
+	askForApprove  = "Ask for verb approve on fleetdiskimages.pelotech.ot (ClusterRole ot-fleet-approver has it)"
+)
+
+func approval(wave, version, by string) map[string]any {
+	return map[string]any{"wave": wave, "version": version, "by": by}
+}
+
+// whoAmI is the name of the tests' own user, to whom everything is allowed.
+func whoAmI(t *testing.T) string {
+	t.Helper()
+	review := &authenticationv1.SelfSubjectReview{}
+	require.NoError(t, server.Create(t.Context(), review))
+	return review.Status.UserInfo.Username
+}
+
+// approvalsSettled waits until the API server has rights and policy in force.
+func approvalsSettled(t *testing.T) {
+	t.Helper()
+	settled(t)
+	object := fleetImage(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "somebody-else")}})
+	eventuallyRefused(t, object, deniedApproval)
+}
+
+// newFleetImage stores an image for one test, of whose waves fleet-approver has
+// approved.
+func newFleetImage(t *testing.T, name string, approved ...string) *unstructured.Unstructured {
+	t.Helper()
+	object := fleetImage(t, map[string]any{"approvals": nil})
+	object.SetName(name)
+	require.NoError(t, server.Create(t.Context(), object))
+	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(server.Delete(context.Background(), object))) })
+	if len(approved) > 0 {
+		all := many(len(approved), func(i int) any { return approval(approved[i], "2.1.0", "fleet-approver") })
+		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), object, specPatch(t, map[string]any{"approvals": all})))
+	}
+	return object
+}
+
+// specPatch merges fields, by their path, into the spec; nil removes one.
+func specPatch(t *testing.T, changes map[string]any) client.Patch {
+	t.Helper()
+	spec := map[string]any{}
+	for path, value := range changes {
+		within, name := spec, path
+		for {
+			field, rest, deeper := strings.Cut(name, ".")
+			if !deeper {
+				break
+			}
+			if within[field] == nil {
+				within[field] = map[string]any{}
+			}
+			within, name = within[field].(map[string]any), rest
+		}
+		within[name] = value
+	}
+	text, err := json.Marshal(map[string]any{"spec": spec})
+	require.NoError(t, err)
+	return mergePatch(string(text))
+}
+
+func requireForbidden(t *testing.T, err error, says string) {
+	t.Helper()
+	require.ErrorContains(t, err, says)
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+}
+
+func TestApprovalsAreWrittenByApproversInTheirOwnName(t *testing.T) {
+	approvalsSettled(t)
+	stored := newFleetImage(t, "approved-by-all-verbs")
+	writes := map[string]func(c client.Client, approvals []any) error{
+		"create": func(c client.Client, approvals []any) error {
+			return c.Create(t.Context(), fleetImage(t, map[string]any{"approvals": approvals}), client.DryRunAll)
+		},
+		"update": func(c client.Client, approvals []any) error {
+			object := stored.DeepCopy()
+			require.NoError(t, unstructured.SetNestedSlice(object.Object, approvals, "spec", "approvals"))
+			return c.Update(t.Context(), object, client.DryRunAll)
+		},
+		"patch": func(c client.Client, approvals []any) error {
+			return c.Patch(t.Context(), stored.DeepCopy(), specPatch(t, map[string]any{"approvals": approvals}), client.DryRunAll)
+		},
+		"apply": func(c client.Client, approvals []any) error {
+			object := fleetImage(t, map[string]any{"approvals": approvals})
+			object.SetName(stored.GetName())
+			return c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("person"), client.ForceOwnership, client.DryRunAll)
+		},
+	}
+	mayNot := func(user string) string {
+		return deniedApproval + "user " + user + " may not approve of wave edge. " + askForApprove + ", or leave spec.approvals as they are"
+	}
+	const inAnotherName = deniedApproval + "the approval of wave edge says by: alice, and it is %[1]s who writes it: set by to %[1]s"
+	for user, test := range map[string]struct {
+		create, others, another string // what it is told: by create, by all other verbs, and in alice's name
+	}{
+		"fleet-viewer":   {create: notAllowed, others: notAllowed, another: notAllowed},
+		"fleet-author":   {create: mayNot("fleet-author"), others: mayNot("fleet-author"), another: mayNot("fleet-author")},
+		"fleet-approver": {create: notAllowed, another: fmt.Sprintf(inAnotherName, "fleet-approver")},
+		"fleet-lead":     {another: fmt.Sprintf(inAnotherName, "fleet-lead")},
+	} {
+		c := person(t, user)
+		for verb, write := range writes {
+			t.Run(user+" by "+verb, func(t *testing.T) {
+				says := test.others
+				if verb == "create" {
+					says = test.create
+				}
+				err := write(c, []any{approval("edge", "2.1.0", user)})
+				if says == "" {
+					require.NoError(t, err)
+				} else {
+					requireForbidden(t, err, says)
+				}
+				if says == notAllowed {
+					return // RBAC has said so already
+				}
+				requireForbidden(t, write(c, []any{approval("edge", "2.1.0", "alice")}), test.another)
+			})
+		}
+	}
+	requireForbidden(t, writes["create"](server, []any{approval("edge", "2.1.0", "alice")}), fmt.Sprintf(inAnotherName, whoAmI(t)))
+}
+
+func TestApprovalOfOneImage(t *testing.T) {
+	approvalsSettled(t)
+	c := person(t, "approver-of-one")
+	approve := specPatch(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "approver-of-one")}})
+	require.NoError(t, c.Patch(t.Context(), newFleetImage(t, "ubuntu-of-one"), approve))
+	requireForbidden(t, c.Patch(t.Context(), newFleetImage(t, "ubuntu-of-others"), approve), "user approver-of-one may not approve of wave edge")
+	generated := fleetImage(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "approver-of-one")}})
+	generated.SetName("")
+	generated.SetGenerateName("ubuntu-of-one")
+	requireForbidden(t, c.Create(t.Context(), generated, client.DryRunAll), "user approver-of-one may not approve of wave edge")
+}
+
+func TestApprovalsAreForTheVersionThatIsThere(t *testing.T) {
+	approvalsSettled(t)
+	err := person(t, "fleet-approver").Patch(t.Context(), newFleetImage(t, "approved-ahead"),
+		specPatch(t, map[string]any{"approvals": []any{approval("edge", "2.2.0", "fleet-approver")}}))
+	requireForbidden(t, err, deniedApproval+"the approval of wave edge is for version 2.2.0, and spec.version is 2.1.0: approve of the version that is there")
+}
+
+func TestChangesToWhatIsApproved(t *testing.T) {
+	approvalsSettled(t)
+	mine := approval("edge", "2.1.0", "fleet-approver")
+	const (
+		author, approver, lead = "fleet-author", "fleet-approver", "fleet-lead"
+		fine                   = ""
+		former                 = "the approval of wave edge for version 2.1.0 was given by fleet-approver before this version was made what it is now: " +
+			"template, imageName, targetNamespace or version have changed. Remove it from spec.approvals in the same change"
+		mayNot = "user fleet-author may not approve of wave edge"
+	)
+	stored := newFleetImage(t, "approved", "edge")
+	for name, test := range map[string]struct {
+		changes map[string]any
+		says    map[string]string
+	}{
+		"pausing":                       {map[string]any{"rollout.paused": false}, map[string]string{author: fine, approver: fine}},
+		"a faster rollout":              {map[string]any{"rollout.maxConcurrency": "50%"}, map[string]string{author: fine, approver: fine}},
+		"another placement":             {map[string]any{"placement.clusterNames": []any{"tromso"}}, map[string]string{author: fine}},
+		"the next version":              {map[string]any{"version": "2.2.0", "template.url": "https://images.example.com/b"}, map[string]string{author: fine}},
+		"taking it away":                {map[string]any{"approvals": nil}, map[string]string{author: fine, approver: fine}},
+		"taking all away":               {map[string]any{"approvals": []any{}}, map[string]string{author: fine, approver: fine}},
+		"another name":                  {map[string]any{"approvals": []any{approval("edge", "2.1.0", author)}}, map[string]string{author: mayNot}},
+		"another time":                  {map[string]any{"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "fleet-approver", "at": "2026-01-02T03:04:05Z"}}}, map[string]string{author: mayNot, approver: fine, lead: "says by: fleet-approver, and it is fleet-lead who writes it"}},
+		"one more wave":                 {map[string]any{"approvals": []any{mine, approval("canary", "2.1.0", author)}}, map[string]string{author: "user fleet-author may not approve of wave canary"}},
+		"one more by another":           {map[string]any{"approvals": []any{mine, approval("canary", "2.1.0", lead)}}, map[string]string{lead: fine}},
+		"another source":                {map[string]any{"template.url": "https://images.example.com/b"}, map[string]string{author: former, lead: former, approver: fine}},
+		"another secret":                {map[string]any{"template.secretRef": "farm"}, map[string]string{author: former}},
+		"another image name":            {map[string]any{"imageName": "debian"}, map[string]string{author: former}},
+		"no image name":                 {map[string]any{"imageName": nil}, map[string]string{author: former}},
+		"another namespace":             {map[string]any{"targetNamespace": "elsewhere"}, map[string]string{author: former}},
+		"another source, approval gone": {map[string]any{"template.url": "https://images.example.com/b", "approvals": nil}, map[string]string{author: fine}},
+	} {
+		for user, says := range test.says {
+			t.Run(name+" by "+user, func(t *testing.T) {
+				err := person(t, user).Patch(t.Context(), stored.DeepCopy(), specPatch(t, test.changes), client.DryRunAll)
+				if says == fine {
+					require.NoError(t, err)
+					return
+				}
+				requireForbidden(t, err, deniedApproval)
+				require.ErrorContains(t, err, says)
+			})
+		}
+	}
+
+	t.Run("the version that comes back", func(t *testing.T) {
+		c := person(t, author)
+		require.NoError(t, c.Patch(t.Context(), stored, specPatch(t, map[string]any{"version": "2.2.0"})))
+		back := map[string]any{"version": "2.1.0", "template.url": "https://images.example.com/forged"}
+		requireForbidden(t, c.Patch(t.Context(), stored.DeepCopy(), specPatch(t, back)), former)
+		back["approvals"] = nil
+		require.NoError(t, c.Patch(t.Context(), stored, specPatch(t, back)))
+	})
+	t.Run("labels, finalizers and the way out", func(t *testing.T) {
+		c := person(t, author)
+		kept := newFleetImage(t, "approved-and-deleted", "edge")
+		require.NoError(t, c.Patch(t.Context(), kept, mergePatch(`{"metadata":{"labels":{"a":"b"},"finalizers":["pelotech.ot/fleet-disk-image"]}}`)))
+		require.NoError(t, c.Delete(t.Context(), kept))
+		require.NoError(t, c.Patch(t.Context(), kept, mergePatch(`{"metadata":{"finalizers":null}}`)))
+	})
+}
+
+// An author who could move the clusters out of a wave that needs approval, or take
+// the need away, would approve of it.
+func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
+	approvalsSettled(t)
+	stored := newFleetImage(t, "waves")
+	canary := func(selector map[string]any) map[string]any {
+		return map[string]any{"name": "canary", "clusterSelector": selector}
+	}
+	edge := func(changes map[string]any) map[string]any {
+		w := map[string]any{"name": "edge", "requireApproval": true, "clusterSelector": map[string]any{"matchLabels": map[string]any{"edge": "true"}}}
+		for field, value := range changes {
+			w[field] = value
+		}
+		return w
+	}
+	first := canary(map[string]any{"matchLabels": map[string]any{"canary": "true"}})
+	for name, test := range map[string]struct {
+		waves   []any
+		refused bool
+	}{
+		"slower, and longer":     {[]any{canary(map[string]any{"matchLabels": map[string]any{"canary": "true"}}), edge(map[string]any{"maxConcurrency": int64(1), "minSuccessTime": "2h"})}, false},
+		"one more that needs it": {[]any{map[string]any{"name": "canary", "requireApproval": true, "clusterSelector": first["clusterSelector"]}, edge(nil)}, false},
+		"not needed any more":    {[]any{first, edge(map[string]any{"requireApproval": false})}, true},
+		"the wave is gone":       {[]any{first}, true},
+		"all are gone":           {[]any{}, true},
+		"by another name":        {[]any{first, edge(map[string]any{"name": "border"})}, true},
+		"all are canaries":       {[]any{canary(map[string]any{}), edge(nil)}, true},
+		"of fewer clusters":      {[]any{first, edge(map[string]any{"clusterSelector": map[string]any{"matchLabels": map[string]any{"edge": "yes"}}})}, true},
+		"another before":         {[]any{map[string]any{"name": "all", "clusterSelector": map[string]any{}}, first, edge(nil)}, true},
+		"in another order":       {[]any{edge(nil), first}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patch := specPatch(t, map[string]any{"rollout.waves": test.waves})
+			require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll))
+			err := person(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll)
+			if !test.refused {
+				require.NoError(t, err)
+				return
+			}
+			requireForbidden(t, err, deniedApproval+"a wave of FleetDiskImage waves needs approval, and user fleet-author may not say otherwise, nor which clusters are in which wave: "+
+				"leave the names, order, clusterSelector and requireApproval of spec.rollout.waves as they are. "+askForApprove)
+		})
+	}
+	t.Run("no rollout at all", func(t *testing.T) {
+		patch := specPatch(t, map[string]any{"rollout": nil})
+		requireForbidden(t, person(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll), "a wave of FleetDiskImage waves needs approval")
+	})
+	t.Run("where none needs approval", func(t *testing.T) {
+		free := newFleetImage(t, "free-waves")
+		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{first}})))
+		c := person(t, "fleet-author")
+		require.NoError(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{canary(map[string]any{})}})))
+		require.NoError(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{edge(nil)}})), "who asks for approval need not be an approver")
+		requireForbidden(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{}})), "a wave of FleetDiskImage free-waves needs approval")
+	})
+}
+
+func TestApprovalsNeedNotBeEnforced(t *testing.T) {
+	for key := range renderHub(t, hubNamespace, map[string]any{"approvals": map[string]any{"enforced": false}}) {
+		assert.NotContains(t, key, "ValidatingAdmissionPolicy")
+	}
+}
+
+func TestFleetRolesReadMembers(t *testing.T) {
+	settled(t)
+	for _, role := range []right{fleetViewer, fleetAuthor, fleetApprover} {
+		user := strings.TrimPrefix(role.role, "ot-")
+		waitUntilAllowed(t, person(t, user), user, may("", "pelotech.ot", "memberclusters", "watch"))
+	}
+}

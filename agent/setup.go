@@ -121,12 +121,12 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	}
 	plans := &plancontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox,
-		Kinds: served, Cluster: cluster, Results: results, Namespace: o.namespace,
+		Kinds: served, Cluster: cluster, Results: results, Refresh: images.Refresh, Namespace: o.namespace,
 	}
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
 	}
-	images.Planned = plans.Wants
+	images.Wish = plans.Wish
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID, PlanResults: reported(results),

@@ -29,6 +29,7 @@ type keeping struct {
 	// deletes are attempts and snapshots, as bits.
 	attempts, snapshots uint8
 	letGo               bool
+	expires             bool
 }
 
 // What the model has met, by number. Number 0 is none, or empty.
@@ -81,7 +82,9 @@ func (p *play) object(i imageObject) *v1alpha1.VMDiskImage {
 		generation++
 		b.Deleted(apitest.Epoch)
 	}
-	return b.WithGeneration(generation).Obj()
+	img := b.WithGeneration(generation).Obj()
+	img.Labels = map[string]string{v1alpha1.LabelPlanned: image.Planned}
+	return img
 }
 
 func (p *play) classOf(edits uint8) string {
@@ -181,6 +184,9 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 		ArrivalKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)}, FreshKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)},
 		Live: live,
 	}
+	if s.retired {
+		v.Plan.Retired = new(time.Duration)
+	}
 	if s.slot.attempt > 0 {
 		v.Slots = []v1alpha1.Slot{p.slotOf(s.slot)}
 	}
@@ -208,7 +214,7 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 	if d.RemoveFinalizer {
 		return keeping{letGo: true}
 	}
-	todo := keeping{status: store(&d.Status)}
+	todo := keeping{status: store(&d.Status), expires: d.DeleteImage}
 	todo.write = todo.status != i.status
 	if d.CreateSnapshot != nil {
 		todo.create = taken{attempt: attemptIn(d.CreateSnapshot.Labels), by: i.edits}
@@ -356,6 +362,12 @@ func (p *play) keeperActs(c cluster, who int) (what string, next cluster) {
 		a := t.attempts & -t.attempts
 		c.attempts, t.attempts = c.attempts&^a, t.attempts&^a
 		what = fmt.Sprintf("deletes storage %04b", a)
+	case t.snapshots == 0:
+		t.expires, what = false, "deletes the image: conflict"
+		if k.fresh && !c.gone {
+			p.remove(&c)
+			what = "deletes the image"
+		}
 	default:
 		n := bits.TrailingZeros8(t.snapshots)
 		c.snapshots[n] = taken{}
@@ -381,7 +393,7 @@ func (p *play) earlyList(before, after *v1alpha1.VMDiskImageStatus) bool {
 
 func (p *play) finishIfDone(k *keeper) {
 	t := k.todo
-	if t.create.attempt == 0 && !t.write && t.attempts == 0 && t.snapshots == 0 && !t.letGo {
+	if t.create.attempt == 0 && !t.write && t.attempts == 0 && t.snapshots == 0 && !t.letGo && !t.expires {
 		*k = keeper{}
 	}
 }

@@ -91,24 +91,16 @@ func (p *play) peopleMoves(c *cluster, do func(step)) {
 			c.changed(-1)
 		})
 	}
-	remove := func(c *cluster) {
-		if c.deleted {
-			return
-		}
-		c.deleted = true
-		c.changed(-1)
-		for i := range c.machines {
-			m := &c.machines[i]
-			m.owed = m.exists && !m.elsewhere
-		}
-	}
 	if p.deletes && !c.gone && !c.deleted {
-		emit("a person deletes the image", remove)
+		emit("a person deletes the image", p.remove)
+	}
+	if p.retires && !c.gone {
+		emit("another plan retires the image, or does not any more", func(c *cluster) { c.retired = !c.retired })
 	}
 	if p.empties && !c.gone && !c.going {
 		emit("a person deletes the namespace", func(c *cluster) {
 			c.going = true
-			remove(c)
+			p.remove(c)
 		})
 	}
 	for i := range p.machines {
@@ -198,7 +190,7 @@ func perform(t *testing.T, p *play) found {
 }
 
 // atRest is what must stay reachable: nobody is on his way, an image that is to
-// be deleted and that nobody holds is gone, and who names one that is there runs.
+// be deleted or is retired, and that nobody holds, is gone, and who names one that is there runs.
 func (p *play) atRest(c *cluster) bool {
 	for i := range c.keepers {
 		if pc := c.keepers[i].pc; pc >= confirm && pc != nobody {
@@ -218,7 +210,7 @@ func (p *play) atRest(c *cluster) bool {
 			return false
 		}
 	}
-	return !c.deleted || c.holders() != [mostMachines]held{} && !c.going
+	return !c.deleted && !c.retired || c.holders() != [mostMachines]held{} && !c.going
 }
 
 // stuck looks backwards from the states at rest for one that reaches none of them
@@ -316,6 +308,7 @@ func TestAcquire(t *testing.T) {
 		"long: the source comes back":            {long: true, play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
 		"a machine names another image":          {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
 		"long: a machine names another image":    {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
+		"plans retire the image":                 {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, retires: true, wants: []want{acquired, goneAfter, terminating}}},
 		"the namespace goes":                     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,12 +27,14 @@ type imageObject struct {
 	deleted, gone, going bool
 }
 
-// storage is what exists of the image. Nobody deletes it but keepers.
+// storage is what exists of the image, which nobody deletes but keepers, and what
+// is read beside it.
 type storage struct {
 	attempts  uint8 // the claims that are filled, with their DataVolumes
 	snapshots [mostSnapshots]taken
 	made      uint8 // VolumeSnapshots made so far
 	slot      taken // the one in the SyncLedger
+	retired   bool  // the plan has the image go once nobody holds it
 }
 
 // taken is a VolumeSnapshot, or a slot: its attempt, 0 for none, and which spec
@@ -121,8 +123,8 @@ type play struct {
 	machines, lives uint8
 	keepers, makers int
 	// deletes: people delete the image; empties: its namespace; retargets: they
-	// have machines name another image.
-	deletes, empties, retargets bool
+	// have machines name another image; retires: plans do and do not retire it.
+	deletes, empties, retargets, retires bool
 
 	flaw flaw
 	// finding is what a violation has to begin with to count.
@@ -237,6 +239,19 @@ func (c *cluster) machineChanged(which uint8, but int) {
 	}
 }
 
+// remove is what asks for the deletion of the image.
+func (p *play) remove(c *cluster) {
+	if c.deleted {
+		return
+	}
+	c.deleted = true
+	c.changed(-1)
+	for i := range c.machines {
+		m := &c.machines[i]
+		m.owed = m.exists && !m.elsewhere
+	}
+}
+
 func (c *cluster) holders() (h [mostMachines]held) {
 	for i, m := range c.machines {
 		if m.exists && (!m.elsewhere || m.pin != 0) {
@@ -277,6 +292,9 @@ func (p *play) line(c *cluster) string {
 		fmt.Fprintf(&b, " [%d %s]", e.AttemptEnded, e.Outcome)
 	}
 	fmt.Fprintf(&b, " | storage %04b snapshots %v slot %d", c.attempts, c.snapshots, c.slot.attempt)
+	if c.retired {
+		b.WriteString(" retired")
+	}
 	for i := range p.machines {
 		m := &c.machines[i]
 		if m.exists {

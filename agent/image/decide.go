@@ -46,8 +46,9 @@ type View struct {
 	// NamespaceGoing: the namespace of the image is being deleted, so that the
 	// image has to go whoever holds it. Only asked for where that matters.
 	NamespaceGoing bool
-	// Planned: a ClusterPlan wants the image. Only asked for where that matters.
-	Planned bool
+	// Plan is what the plan in force says about its stay. Only asked for where that
+	// matters.
+	Plan Wish
 	// Blocker keeps the next attempt from being started; nil for none.
 	Blocker   *Blocker
 	Preflight Preflight
@@ -102,9 +103,10 @@ type Decision struct {
 	Delete         []Target
 	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
 	RemoveFinalizer bool
-	// DeleteImage: nobody has held the image for as long as its spec says. It is
-	// deleted only as it was decided on: by UID and resourceVersion.
-	DeleteImage bool
+	// DeleteImage: nobody has held the image for as long as its spec says, or, with
+	// Retired, as the plan says. It is deleted only as it was decided on: by UID and
+	// resourceVersion.
+	DeleteImage, Retired bool
 
 	// After is when to look again for what no event tells of; 0 for never.
 	After time.Duration

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/queue"
@@ -286,12 +287,12 @@ func TestDecideDeletesWhatNobodyReferences(t *testing.T) {
 			assert.LessOrEqual(t, w.last.After, time.Minute)
 
 			w.later(time.Minute)
-			w.planned = true
+			w.plan.Stays = true
 			w.reconcile()
 			require.False(t, w.last.DeleteImage, "a plan wants it")
 			assert.NotZero(t, w.last.After, "and may let go of it")
 
-			w.planned = false
+			w.plan.Stays = false
 			w.sync()
 			w.come("ns/vm") // the cache does not show it
 			w.reconcileCached(allWrites)
@@ -309,6 +310,78 @@ func TestDecideDeletesWhatNobodyReferences(t *testing.T) {
 			w.reconcile()
 			assert.False(t, w.last.DeleteImage)
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
+		})
+	}
+	t.Run("retired by the plan", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.hand(image.Planned)
+		w.imported()
+		w.come("ns/vm")
+		w.plan.Retired = ptr.To(time.Hour)
+		w.later(2 * time.Hour)
+		w.reconcile()
+		require.False(t, w.last.DeleteImage, "it is referenced")
+
+		w.come()
+		w.reconcile()
+		require.False(t, w.last.DeleteImage, "its time begins when nobody references it")
+		assert.LessOrEqual(t, w.last.After, time.Hour)
+		w.later(time.Hour)
+		w.plan.Stays = true
+		w.seen.Stays = false
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		require.False(t, w.last.DeleteImage, "a newer plan, that the cache does not show, wants it")
+
+		w.plan.Stays = false
+		w.reconcile()
+		assert.True(t, w.live)
+		assert.True(t, w.last.DeleteImage)
+		assert.True(t, w.last.Retired)
+	})
+	t.Run("retired by the plan at once", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.hand(image.Planned)
+		w.imported()
+		w.plan.Retired = ptr.To(time.Duration(0))
+		w.sync()
+		w.come("ns/vm") // the cache does not show it
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		require.False(t, w.last.DeleteImage)
+		w.come()
+		w.reconcile()
+		assert.True(t, w.last.DeleteImage)
+	})
+	t.Run("retired by the plan, and not the plan's", func(t *testing.T) {
+		for _, label := range []string{"", "false"} {
+			w := queued(t, apitest.Image("ns/a"), unasked())
+			w.hand(label)
+			w.imported()
+			w.plan.Retired = ptr.To(time.Duration(0))
+			w.later(1000 * time.Hour)
+			w.reconcile()
+			assert.False(t, w.last.DeleteImage)
+			assert.Zero(t, w.last.After)
+		}
+	})
+	for name, tt := range map[string]struct {
+		plan        time.Duration
+		wantRetired bool
+	}{
+		"the plan's time is the shorter": {time.Minute, true},
+		"the spec's time is the shorter": {3 * time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := queued(t, apitest.Image("ns/a"), unasked())
+			w.hand(image.Planned)
+			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
+			w.imported()
+			w.plan.Retired = &tt.plan
+			w.later(2 * time.Hour)
+			w.reconcile()
+			assert.True(t, w.last.DeleteImage)
+			assert.Equal(t, tt.wantRetired, w.last.Retired)
 		})
 	}
 	t.Run("not unless the spec says so", func(t *testing.T) {

@@ -121,7 +121,16 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 				w.deleteImage()
 			}
 		},
-		"it is planned, or not": func(*rapid.T) { w.planned = !w.planned },
+		"another plan": func(t *rapid.T) {
+			w.plan = image.Wish{
+				Stays:   rapid.Bool().Draw(t, "stays"),
+				Retired: rapid.SampledFrom([]*time.Duration{nil, ptr.To(time.Duration(0)), ptr.To(time.Hour)}).Draw(t, "retired"),
+			}
+		},
+		"cached plan": func(*rapid.T) { w.syncPlan() },
+		"it is handed to the plan, or taken back": alive(func() {
+			w.hand(rapid.SampledFrom([]string{"", "false", image.Planned}).Draw(t, "planned"))
+		}),
 		"somebody edits its time": alive(func() {
 			after := rapid.SampledFrom([]*metav1.Duration{nil, {Duration: time.Minute}, {Duration: time.Hour}}).Draw(t, "deleteUnreferencedAfter")
 			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = after })
@@ -239,7 +248,7 @@ func (w *world) comesToRest(t *rapid.T) {
 		}
 		// One that is held looks for its namespace for as long as it is, and one that
 		// is planned for whether it still is.
-		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.planned
+		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.plan.Stays
 		if looksAgain++; w.last.After == 0 || (looks && looksAgain > 100) {
 			w.checkAtRest(t)
 			return

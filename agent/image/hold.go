@@ -78,22 +78,66 @@ func (s *step) leave() {
 // to be deleted and is held: no event tells that it goes.
 const namespaceInterval = 30 * time.Second
 
-// expire has an image deleted that nobody has held for as long as its spec says,
-// whatever its phase. What a plan wants is never deleted so.
+// Wish is what the plan in force says about the stay of an image.
+type Wish struct {
+	// Stays: the plan wants it or keeps it, or nobody knows whether it does.
+	Stays bool
+	// Retired: the plan has it deleted once nobody has held it for so long; nil
+	// where it does not.
+	Retired *time.Duration
+}
+
+// Expires tells whether an image can come to be deleted because nobody holds it,
+// so that it matters what the plan says.
+func Expires(img *v1alpha1.VMDiskImage) bool {
+	return img.DeletionTimestamp == nil && (img.Spec.DeleteUnreferencedAfter != nil || OfPlan(img))
+}
+
+// Planned is the value of v1alpha1.LabelPlanned.
+const Planned = "true"
+
+// OfPlan tells that an image was made because a plan asked for it, or that people
+// have handed it over to the plans.
+func OfPlan(img *v1alpha1.VMDiskImage) bool {
+	return img.Labels[v1alpha1.LabelPlanned] == Planned
+}
+
+// expire has an image deleted that nobody has held for as long as its spec or the
+// plan says, whatever its phase. What a plan wants or keeps is never deleted so,
+// and what people have made never because a plan says so.
+//
+// That nobody holds it is told by a list that is read live, and the image is
+// deleted only as it was before that list. Who comes to name it after the list is
+// seen by the one after the mark: it is Terminating then, and serves on.
 func (s *step) expire() {
-	after := s.Image.Spec.DeleteUnreferencedAfter
 	since := s.st.References.UnreferencedSince
-	if after == nil || since == nil || s.Image.DeletionTimestamp != nil {
+	if since == nil || !Expires(s.Image) {
 		return
 	}
-	switch left := after.Duration - s.Now.Sub(since.Time); {
+	after, retired, ends := s.lifetime()
+	if !ends {
+		return
+	}
+	switch left := after - s.Now.Sub(since.Time); {
 	case left > 0:
 		s.within(left)
-	case s.Planned:
+	case s.Plan.Stays:
 		s.within(blockerInterval)
 	case !s.Live:
 		s.d.NeedsLive = true
 	default:
-		s.d.DeleteImage = true
+		s.d.DeleteImage, s.d.Retired = true, retired
 	}
+}
+
+// lifetime is how long nobody may hold the image before it goes: the shorter of
+// what its spec and the plan say. retired: it is the plan's.
+func (s *step) lifetime() (after time.Duration, retired, ends bool) {
+	if spec := s.Image.Spec.DeleteUnreferencedAfter; spec != nil {
+		after, ends = spec.Duration, true
+	}
+	if plan := s.Plan.Retired; plan != nil && OfPlan(s.Image) && (!ends || *plan < after) {
+		after, retired, ends = *plan, true, true
+	}
+	return after, retired, ends
 }

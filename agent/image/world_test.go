@@ -105,10 +105,12 @@ type world struct {
 	policy, usual *policy.Policy
 
 	blocker *image.Blocker
-	// going is the image's namespace; planned is the image.
-	going, planned bool
-	position       *int32
-	answers        map[string]image.Preflight
+	// going is the image's namespace.
+	going bool
+	// plan is what the plan says by now, seen what the cache shows of that.
+	plan, seen image.Wish
+	position   *int32
+	answers    map[string]image.Preflight
 
 	serial int64
 	// last is the last decision that was carried out, live whether it took a live View.
@@ -154,8 +156,10 @@ func (w *world) sync() {
 	w.syncSlots()
 	w.syncLists()
 	w.syncHolders()
+	w.syncPlan()
 }
 
+func (w *world) syncPlan()    { w.seen = w.plan }
 func (w *world) syncImage()   { w.cache.img = w.img.DeepCopy() }
 func (w *world) syncSlots()   { w.cache.slots = append([]v1alpha1.Slot(nil), w.slots...) }
 func (w *world) syncHolders() { w.cache.holders = append([]image.Holder(nil), w.holders...) }
@@ -179,9 +183,9 @@ func copyLists(l image.Lists) image.Lists {
 }
 
 func (w *world) view(live bool) image.View {
-	from := w.cache
+	from, plan := w.cache, w.seen
 	if live {
-		from = w.state
+		from, plan = w.state, w.plan
 	}
 	w.serial++
 	img := from.img.DeepCopy()
@@ -192,7 +196,7 @@ func (w *world) view(live bool) image.View {
 		Now: w.now, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
 		Attempts: image.ByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
 		Preflight: w.answers[question(img)], Position: w.position,
-		NamespaceGoing: w.going, Planned: w.planned,
+		NamespaceGoing: w.going, Plan: plan,
 		ArrivalKey: arrival, FreshKey: key, Live: live,
 	}
 }
@@ -284,8 +288,14 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 	if d.DeleteImage {
 		require.True(w.t, v.Live)
 		require.Empty(w.t, v.Holders)
-		require.False(w.t, v.Planned)
-		require.GreaterOrEqual(w.t, v.Now.Sub(v.Image.Status.References.UnreferencedSince.Time), v.Image.Spec.DeleteUnreferencedAfter.Duration)
+		require.False(w.t, v.Plan.Stays)
+		unreferenced := v.Now.Sub(d.Status.References.UnreferencedSince.Time)
+		if d.Retired {
+			require.Equal(w.t, image.Planned, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")
+			require.GreaterOrEqual(w.t, unreferenced, *v.Plan.Retired)
+		} else {
+			require.GreaterOrEqual(w.t, unreferenced, v.Image.Spec.DeleteUnreferencedAfter.Duration)
+		}
 		if w.img != nil && !die() {
 			w.deleteImage()
 		}
@@ -322,6 +332,12 @@ func (w *world) setURL(url string) { w.edit(func(s *v1alpha1.VMDiskImageSpec) { 
 func (w *world) retry(token string) {
 	metav1.SetMetaDataAnnotation(&w.img.ObjectMeta, v1alpha1.AnnotationRetry, token)
 	w.excuses++
+	w.touch()
+}
+
+// hand has somebody label the image as one of the plan, or of nobody.
+func (w *world) hand(planned string) {
+	w.img.Labels = map[string]string{v1alpha1.LabelPlanned: planned}
 	w.touch()
 }
 

@@ -15,11 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// planned is the value of v1alpha1.LabelPlanned.
-const planned = "true"
 
 // Action is what to do about a planned image.
 type Action string
@@ -50,10 +48,10 @@ func Next(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, applied *App
 	switch {
 	case there == nil:
 		return Create, waiting("not made yet")
-	case there.Labels[v1alpha1.LabelPlanned] != planned:
+	case !image.OfPlan(there):
 		return Leave, v1alpha1.PlanItemReport{
 			State:   v1alpha1.PlanItemNotOurs,
-			Message: fmt.Sprintf("a VMDiskImage of that name was made by somebody else and is left alone; label it %s=%s to hand it over to the plan", v1alpha1.LabelPlanned, planned),
+			Message: fmt.Sprintf("a VMDiskImage of that name was made by somebody else and is left alone; label it %s=%s to hand it over to the plan", v1alpha1.LabelPlanned, image.Planned),
 		}
 	case there.DeletionTimestamp != nil:
 		return Leave, waiting("it is being deleted, and is made again when it is gone")
@@ -93,7 +91,7 @@ func Fingerprint(want *v1alpha1.PlannedImage) string {
 // New is the VMDiskImage that a plan asks for.
 func New(want *v1alpha1.PlannedImage) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: map[string]string{v1alpha1.LabelPlanned: planned}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: map[string]string{v1alpha1.LabelPlanned: image.Planned}},
 		Spec:       *want.Spec.DeepCopy(),
 	}
 }
@@ -116,7 +114,7 @@ func Configuration(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (*u
 	u.SetName(want.Name)
 	u.SetUID(there.UID)
 	u.SetResourceVersion(there.ResourceVersion)
-	u.SetLabels(map[string]string{v1alpha1.LabelPlanned: planned})
+	u.SetLabels(map[string]string{v1alpha1.LabelPlanned: image.Planned})
 	return u, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -21,6 +22,7 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Namespace:         img.Namespace,
 		Name:              img.Name,
 		UID:               img.UID,
+		Origin:            origin(img),
 		Source:            Source(&img.Spec),
 		Revision:          img.Spec.Revision(),
 		Phase:             st.Phase,
@@ -45,6 +47,19 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		}
 	}
 	return out
+}
+
+// origin says who has made an image. The plan's label counts before the template's
+// annotation: people may hand over to the plan what was made for a machine.
+func origin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
+	switch {
+	case image.OfPlan(img):
+		return v1alpha1.OriginPlan
+	case img.Annotations[v1alpha1.AnnotationCreatedFor] != "":
+		return v1alpha1.OriginTemplate
+	default:
+		return ""
+	}
 }
 
 // Source is what an image is downloaded from, in one text: sourceType, url and

@@ -53,6 +53,28 @@ func TestImage(t *testing.T) {
 	assert.Equal(t, want, Image(img))
 }
 
+func TestOrigin(t *testing.T) {
+	planned := map[string]string{v1alpha1.LabelPlanned: "true"}
+	created := map[string]string{v1alpha1.AnnotationCreatedFor: "lab/vm"}
+	for _, tt := range []struct {
+		name                string
+		labels, annotations map[string]string
+		want                v1alpha1.ImageOrigin
+	}{
+		{"somebody", nil, nil, ""},
+		{"a plan", planned, nil, v1alpha1.OriginPlan},
+		{"a template", nil, created, v1alpha1.OriginTemplate},
+		{"a template, handed over to the plan", planned, created, v1alpha1.OriginPlan},
+		{"a plan, taken back by somebody", map[string]string{v1alpha1.LabelPlanned: "false"}, nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			img := testImage(1)
+			img.Labels, img.Annotations = tt.labels, tt.annotations
+			assert.Equal(t, tt.want, Image(img).Origin)
+		})
+	}
+}
+
 func TestCut(t *testing.T) {
 	assert.Equal(t, "short", cut("short"))
 	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {

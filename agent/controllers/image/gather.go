@@ -78,13 +78,13 @@ func (r *Reconciler) wanted(ctx context.Context, v *image.View) (err error) {
 	if v.Holders, err = r.holders(ctx, img, v.Live); err != nil {
 		return err
 	}
-	v.NamespaceGoing, v.Planned = false, false
+	v.NamespaceGoing, v.Plan = false, image.Wish{}
 	held := len(v.Holders) > 0
 	switch {
 	case img.DeletionTimestamp != nil && held:
 		v.NamespaceGoing, err = r.namespaceGoing(ctx, img)
-	case img.DeletionTimestamp == nil && !held && img.Spec.DeleteUnreferencedAfter != nil && r.Planned != nil:
-		v.Planned, err = r.Planned(ctx, client.ObjectKeyFromObject(img), v.Live)
+	case !held && image.Expires(img) && r.Wish != nil:
+		v.Plan, err = r.Wish(ctx, client.ObjectKeyFromObject(img), v.Live)
 	}
 	return err
 }

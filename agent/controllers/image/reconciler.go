@@ -41,9 +41,9 @@ import (
 // reads past every cache.
 type Holders func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error)
 
-// Planned tells whether a ClusterPlan wants an image. With live, it reads past
-// every cache.
-type Planned func(ctx context.Context, img types.NamespacedName, live bool) (bool, error)
+// Wish tells what the ClusterPlan in force says about the stay of an image. With
+// live, it reads past every cache.
+type Wish func(ctx context.Context, img types.NamespacedName, live bool) (image.Wish, error)
 
 // Reconciler looks after VMDiskImages.
 type Reconciler struct {
@@ -63,9 +63,8 @@ type Reconciler struct {
 	PokeLedger func()
 	// Holders of images; nil where nothing can hold one.
 	Holders Holders
-	// Planned images are never deleted for want of holders; nil where nothing is
-	// planned.
-	Planned Planned
+	// Wish of the plan; nil where there are no plans.
+	Wish Wish
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 
@@ -160,17 +159,23 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		}
 	}
 	if d.DeleteImage {
-		return r.deleteUnreferenced(ctx, img)
+		return r.deleteUnreferenced(ctx, img, d.Retired)
 	}
 	return nil
 }
 
 // deleteUnreferenced deletes an image as it was decided on: a machine that came
 // to name it since finds it Terminating, and keeps it.
-func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage) error {
+func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage, retired bool) error {
 	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("deleting VMDiskImage %s/%s, which nothing references: %w", img.Namespace, img.Name, err))
+	}
+	if retired {
+		r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Retired", "Delete",
+			"deleted: the ClusterPlan has retired it, and no VirtualMachine has referenced it since %s",
+			img.Status.References.UnreferencedSince.UTC().Format(time.RFC3339))
+		return nil
 	}
 	r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Unreferenced", "Delete",
 		"deleted: no VirtualMachine has referenced it since %s, for longer than spec.deleteUnreferencedAfter, %s",

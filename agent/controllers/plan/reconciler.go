@@ -56,6 +56,8 @@ type Reconciler struct {
 	Cluster *identity.Cluster
 	// Results is told what became of each image.
 	Results *plan.Results
+	// Refresh has an image looked at again.
+	Refresh func(v1alpha1.ImageKey)
 	// Namespace of the agent, of its ClusterPlan and SyncLedger.
 	Namespace string
 
@@ -65,10 +67,12 @@ type Reconciler struct {
 	// named are the images that the plan names, for events of others to be passed
 	// over.
 	named atomic.Pointer[map[plan.Key]bool]
-	// applied is what was last applied to images, and held those that are not to
-	// be tried again yet. Only Reconcile touches them, one at a time.
+	// applied is what was last applied to images, held those that are not to be
+	// tried again yet, and told the plan whose retired images have been told of.
+	// Only Reconcile touches them, one at a time.
 	applied map[plan.Key]plan.Applied
 	held    map[plan.Key]hold
+	told    told
 }
 
 // hold keeps an image from being tried before its time, as long as nothing of it
@@ -119,6 +123,11 @@ func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, l
 		return ctrl.Result{}, nil // what was done under the last plan stays as it is
 	}
 	r.begin(p.Spec.Images)
+	if !live { // the cache that Wish reads may not show that one yet
+		if err := r.tellRetired(ctx, p); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	pass := pass{Reconciler: r, plan: p, confirmed: live, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
 	before := r.Results.Get()
 	for i := range p.Spec.Images {
@@ -138,10 +147,10 @@ func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, l
 }
 
 // read returns the plan, nil for none, and whether it may be gone by.
-func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader, options ...client.GetOption) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
 	p := &v1alpha1.ClusterPlan{}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
-	if err := plans.Get(ctx, key, p); apierrors.IsNotFound(err) {
+	if err := plans.Get(ctx, key, p, options...); apierrors.IsNotFound(err) {
 		return nil, plan.Verdict{}, nil
 	} else if err != nil {
 		return nil, plan.Verdict{}, fmt.Errorf("reading ClusterPlan %s: %w", key, err)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,14 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestWants(t *testing.T) {
+func TestWish(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -27,7 +30,9 @@ func TestWants(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName},
 			Spec: v1alpha1.ClusterPlanSpec{
 				PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, ClusterUID: cluster,
-				Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu"}},
+				Images:  []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu"}},
+				Kept:    []v1alpha1.KeptImage{{Namespace: "lab", Name: "kept"}},
+				Retired: []v1alpha1.RetiredImage{{Namespace: "lab", Name: "old"}},
 			},
 		}
 	}
@@ -35,29 +40,32 @@ func TestWants(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
 		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
 	}
+	stays := image.Wish{Stays: true}
 	for _, tt := range []struct {
 		name    string
 		objects []client.Object
 		image   string
-		want    bool
+		want    image.Wish
 	}{
-		{"there is no plan", nil, "ubuntu", false},
-		{"it names the image", []client.Object{planFor("this")}, "ubuntu", true},
-		{"it names another", []client.Object{planFor("this")}, "debian", false},
-		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "debian", true},
-		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "debian", true},
+		{"there is no plan", nil, "ubuntu", image.Wish{}},
+		{"it names the image", []client.Object{planFor("this")}, "ubuntu", stays},
+		{"it keeps the image", []client.Object{planFor("this")}, "kept", stays},
+		{"it retires the image", []client.Object{planFor("this")}, "old", image.Wish{Retired: ptr.To(time.Duration(0))}},
+		{"it names another", []client.Object{planFor("this")}, "debian", image.Wish{}},
+		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "old", stays},
+		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "old", stays},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()
 			r := &Reconciler{Client: live, Live: live, Cluster: identity.New(live), Namespace: "ot-agent"}
-			got, err := r.Wants(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
+			got, err := r.Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
 	}
 	t.Run("the kind is not served, by the cache", func(t *testing.T) {
-		got, err := (&Reconciler{}).Wants(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
+		got, err := (&Reconciler{}).Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
 		require.NoError(t, err)
-		assert.False(t, got)
+		assert.Equal(t, image.Wish{}, got)
 	})
 }

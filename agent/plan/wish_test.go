@@ -1,0 +1,76 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func retired(name string, after time.Duration) v1alpha1.RetiredImage {
+	return v1alpha1.RetiredImage{Namespace: "lab", Name: name, UnreferencedFor: metav1.Duration{Duration: after}}
+}
+
+func TestWishOf(t *testing.T) {
+	wanted := v1alpha1.PlannedImage{Namespace: "lab", Name: "ubuntu"}
+	kept := v1alpha1.KeptImage{Namespace: "lab", Name: "ubuntu"}
+	for _, tt := range []struct {
+		name string
+		plan v1alpha1.ClusterPlanSpec
+		want image.Wish
+	}{
+		{"nothing", v1alpha1.ClusterPlanSpec{}, image.Wish{}},
+		{"it wants it", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.Wish{Stays: true}},
+		{"it keeps it", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.Wish{Stays: true}},
+		{"it retires it", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", time.Hour)}}, image.Wish{Retired: ptr.To(time.Hour)}},
+		{"it retires it at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Retired: ptr.To(time.Duration(0))}},
+		{"less than at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", -time.Hour)}}, image.Wish{Retired: ptr.To(time.Duration(0))}},
+		{"it retires what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Stays: true}},
+		{"it retires what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Stays: true}},
+		{"one of that name elsewhere", v1alpha1.ClusterPlanSpec{
+			Kept:    []v1alpha1.KeptImage{{Namespace: "farm", Name: "ubuntu"}},
+			Retired: []v1alpha1.RetiredImage{{Namespace: "farm", Name: "ubuntu"}},
+		}, image.Wish{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Equal(t, tt.want, plan.WishOf(&tt.plan, plan.Key{Namespace: "lab", Name: "ubuntu"}))
+		})
+	}
+}
+
+// TestWhatStaysIsNotRetired has plans name anything in any of their lists.
+func TestWhatStaysIsNotRetired(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := func(list string) []string {
+			return rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3, rapid.ID).Draw(t, list)
+		}
+		var p v1alpha1.ClusterPlanSpec
+		stays := map[string]bool{}
+		for _, name := range names("images") {
+			p.Images = append(p.Images, v1alpha1.PlannedImage{Namespace: "lab", Name: name})
+			stays[name] = true
+		}
+		for _, name := range names("kept") {
+			p.Kept = append(p.Kept, v1alpha1.KeptImage{Namespace: "lab", Name: name})
+			stays[name] = true
+		}
+		goes := map[string]bool{}
+		for _, name := range names("retired") {
+			p.Retired = append(p.Retired, retired(name, 0))
+			goes[name] = true
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			got := plan.WishOf(&p, plan.Key{Namespace: "lab", Name: name})
+			require.Equal(t, stays[name], got.Stays)
+			require.Equal(t, goes[name] && !stays[name], got.Retired != nil)
+		}
+	})
+}

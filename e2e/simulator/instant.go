@@ -5,6 +5,7 @@ package simulator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type Instant struct {
 	waiting  []begun
 	clones   []begun
 	allowed  int
+	held     []*hold
 	finished int
 	stopped  bool
 	err      error
@@ -47,6 +49,9 @@ type begun struct {
 	*cdiv1.DataVolume
 	at time.Time
 }
+
+// hold keeps those imports from ending that it is about.
+type hold struct{ about func(*cdiv1.DataVolume) bool }
 
 // instantWorkers end imports at a time: they are not to be what is measured.
 const instantWorkers = 16
@@ -126,6 +131,26 @@ func (i *Instant) change(how func()) {
 
 // Allow lets n more imports end.
 func (i *Instant) Allow(n int) { i.change(func() { i.allowed += n }) }
+
+// Hold keeps imports from ending whose DataVolume is as said, until the function
+// it returns is called. They have been allowed to, and not more of them than the
+// workers may be held at a time.
+func (i *Instant) Hold(about func(*cdiv1.DataVolume) bool) (release func()) {
+	h := &hold{about}
+	i.change(func() { i.held = append(i.held, h) })
+	return func() {
+		i.change(func() { i.held = slices.DeleteFunc(i.held, func(other *hold) bool { return other == h }) })
+	}
+}
+
+// awaitRelease waits while an import is held.
+func (i *Instant) awaitRelease(dv *cdiv1.DataVolume) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for !i.stopped && slices.ContainsFunc(i.held, func(h *hold) bool { return h.about(dv) }) {
+		i.changed.Wait()
+	}
+}
 
 // Finished counts the imports that have ended. The error is that of the first
 // that could not.
@@ -217,6 +242,7 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		i.awaitRelease(dv.DataVolume)
 	}
 	dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
 	if err := i.client.Status().Update(ctx, dv.DataVolume); err != nil && !apierrors.IsNotFound(err) {

@@ -1,0 +1,169 @@
+//go:build linux
+
+package rollout_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// A version in two waves, one cluster at a time: whoever begins does so when the
+// one before has said that it has the image, and the rest when both of the canary
+// wave have had it for long enough.
+func TestTwoWaves(t *testing.T) {
+	t.Parallel()
+	img := shared.fleetImage("two-waves", online...)
+	oneAtATime(img, wave(canary, labelRing, canary))
+	soak := metav1.Duration{Duration: 2 * time.Second}
+	img.Spec.Rollout.Waves[0].MinSuccessTime = &soak
+	name := img.VMDiskImage("1")
+	most := shared.spectate(t, name, online...)
+	shared.apply(t, img)
+	shared.eventually(t, img, "waits for the canaries to have been there for long enough",
+		because(v1alpha1.RolloutWaiting, v1alpha1.ReasonMinSuccessTime), counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 2, ToApply: 2}))
+	for _, cluster := range []string{frankfurt, lab} {
+		assert.Nil(t, shared.planned(t, cluster, name), cluster)
+		assert.Nil(t, shared.sites[cluster].image(t, name), cluster)
+	}
+	done := shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}),
+		waveCounts(canary, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}), waveCounts(v1alpha1.WaveRest, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+	everyCondition(t, done)
+	assert.Empty(t, done.Status.CurrentWave)
+	require.Len(t, done.Status.Versions, 1)
+	assert.Equal(t, name, done.Status.Versions[0].Image)
+	assert.Equal(t, img.Spec.Template.Revision(), done.Status.Versions[0].Revision)
+
+	course := shared.journal.course(t, name)
+	assert.Equal(t, 1, course.most, "clusters on their way at a time, by plans and reports")
+	assert.Equal(t, 1, most(t), "members that had the image on its way at a time")
+	assert.Equal(t, online, course.begun, "the canaries first, and by name")
+	assert.Equal(t, online, course.ended)
+	assert.Empty(t, course.moved)
+	at := slices.IndexFunc(done.Status.Waves, func(w v1alpha1.WaveStatus) bool { return w.Name == canary })
+	require.NotNil(t, done.Status.Waves[at].DoneAt)
+	planned := shared.planned(t, frankfurt, name)
+	require.NotNil(t, planned)
+	// Both times are stored in whole seconds.
+	assert.GreaterOrEqual(t, planned.PlannedAt.Sub(done.Status.Waves[at].DoneAt.Time), soak.Duration-time.Second)
+	for _, cluster := range online {
+		there := shared.sites[cluster].has(t, name, v1alpha1.PhaseSucceeded)
+		assert.Equal(t, "true", there.Labels[v1alpha1.LabelPlanned], cluster)
+		assert.Equal(t, img.Spec.Template.URL, there.Spec.URL, cluster)
+		assert.Equal(t, 1, shared.sites[cluster].downloads(t, name), cluster)
+		reported := shared.reported(t, cluster, name)
+		assert.Equal(t, v1alpha1.OriginPlan, reported.Origin, cluster)
+		assert.Equal(t, there.Status.Revision, reported.ServingRevision, cluster)
+	}
+}
+
+// A version that takes the place of another on its way goes through all waves
+// from the first one. Who had not begun never gets the former one.
+func TestVersionMovesOnWhileAWaveRuns(t *testing.T) {
+	t.Parallel()
+	img := shared.fleetImage("moves-on", online...)
+	oneAtATime(img, wave(canary, labelRing, canary))
+	first, second := img.VMDiskImage("1"), img.VMDiskImage("2")
+	release := shared.sites[bergen].hold(t, first)
+	shared.apply(t, img)
+	shared.sites[bergen].has(t, first, v1alpha1.PhaseSyncing)
+	shared.eventually(t, img, "on its way to the first", because(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
+		counts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
+
+	shared.change(t, img, func() { shared.toVersion(img, "2") })
+	done := shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
+	require.Len(t, done.Status.Versions, 2)
+	assert.Equal(t, []string{"2", "1"}, []string{done.Status.Versions[0].Version, done.Status.Versions[1].Version})
+	course := shared.journal.course(t, second)
+	assert.Equal(t, online, course.begun)
+	assert.Equal(t, 1, course.most)
+	assert.Equal(t, []string{bergen}, shared.journal.course(t, first).begun)
+	for _, cluster := range []string{edge, frankfurt, lab} {
+		assert.Nil(t, shared.sites[cluster].image(t, first), cluster)
+		assert.Zero(t, shared.sites[cluster].downloads(t, first), cluster)
+	}
+	for _, cluster := range online {
+		plan := shared.hubPlan(t, cluster)
+		assert.True(t, keeps(plan, first), "%s: the version before is kept, by default", cluster)
+		assert.Nil(t, plannedImage(plan, first), cluster)
+	}
+
+	// What was on its way goes on, and is kept.
+	release()
+	shared.sites[bergen].has(t, first, v1alpha1.PhaseSucceeded)
+	assert.Equal(t, 1, shared.sites[bergen].downloads(t, first))
+
+	// A version that comes back is there already: nothing is downloaded twice.
+	shared.change(t, img, func() { shared.toVersion(img, "1") })
+	back := shared.eventually(t, img, "rolled back", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
+	require.Len(t, back.Status.Versions, 2)
+	assert.Equal(t, "1", back.Status.Versions[0].Version)
+	for _, cluster := range online {
+		shared.sites[cluster].has(t, first, v1alpha1.PhaseSucceeded)
+		shared.sites[cluster].has(t, second, v1alpha1.PhaseSucceeded)
+		assert.Equal(t, 1, shared.sites[cluster].downloads(t, first), cluster)
+	}
+}
+
+// A source that changes under one version is rolled out as well, as another
+// revision of the same images, and as slowly. Who is not there yet keeps what it
+// has.
+func TestSourceChangesUnderOneVersion(t *testing.T) {
+	t.Parallel()
+	img := shared.fleetImage("same-version", online...)
+	oneAtATime(img)
+	name := img.VMDiskImage("1")
+	shared.apply(t, img)
+	shared.eventually(t, img, "rolled out", succeeded)
+	before := img.Spec.Template.Revision()
+
+	release := shared.sites[bergen].hold(t, name)
+	shared.change(t, img, func() { img.Spec.Template.URL += "?again" })
+	shared.eventually(t, img, "on its way to the first", because(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
+		counts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
+	for _, cluster := range []string{edge, frankfurt, lab} {
+		planned := shared.planned(t, cluster, name)
+		require.NotNil(t, planned, cluster)
+		assert.Equal(t, before, planned.Spec.Revision(), cluster)
+	}
+	release()
+	shared.eventually(t, img, "rolled out again", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
+	course := shared.journal.course(t, name)
+	assert.Equal(t, append(slices.Clone(online), online...), course.begun)
+	assert.Equal(t, 1, course.most)
+	for _, cluster := range online {
+		there := shared.sites[cluster].has(t, name, v1alpha1.PhaseSucceeded)
+		assert.Equal(t, img.Spec.Template.Revision(), there.Status.Revision, cluster)
+		assert.Equal(t, 2, shared.sites[cluster].downloads(t, name), cluster)
+	}
+}
+
+// A wave may have more on their way than the others, and a part of it is rounded
+// down, to one at least.
+func TestConcurrencyOfAWave(t *testing.T) {
+	t.Parallel()
+	img := shared.fleetImage("concurrency", online...)
+	oneAtATime(img, wave("three", labelSite, bergen, edge, frankfurt))
+	img.Spec.Rollout.Waves[0].MaxConcurrency = ptr.To(percent("70%"))
+	name := img.VMDiskImage("1")
+	releases := []func(){shared.sites[bergen].hold(t, name), shared.sites[edge].hold(t, name)}
+	most := shared.spectate(t, name, online...)
+	shared.apply(t, img)
+	shared.eventually(t, img, "two of three on their way", because(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
+		counts(v1alpha1.ClusterCounts{Total: 4, Progressing: 2, ToApply: 2}))
+	shared.pulse(t, "concurrency-beside", online...)
+	assert.Equal(t, []string{bergen, edge}, shared.journal.course(t, name).begun)
+	for _, release := range releases {
+		release()
+	}
+	shared.eventually(t, img, "rolled out", succeeded)
+	assert.Equal(t, 2, shared.journal.course(t, name).most)
+	assert.LessOrEqual(t, most(t), 2)
+}

@@ -3,7 +3,8 @@
 // Package light has many members on one API server, where what they cost the hub
 // is of interest and not what they do: each is a namespace, an account for the
 // hub, and a stand-in for its agent that takes up every plan at once and reports
-// the images that it is told to have. It imports nothing, and it is no agent.
+// the images that it is told to have, or plays the import of those that are planned.
+// It downloads nothing, and it is no agent.
 package light
 
 import (
@@ -32,7 +33,7 @@ import (
 
 const account = "ot-hub"
 
-// Heartbeat of the stand-ins, unless Options say otherwise.
+// Heartbeat of the stand-ins.
 const Heartbeat = 20 * time.Second
 
 // Members are what runs on one API server.
@@ -56,6 +57,8 @@ type Member struct {
 	root    v1alpha1.ClusterReport
 	pages   map[string]*v1alpha1.ClusterReport
 	seen    chan struct{} // closed, and made anew, with every plan
+	takes   time.Duration // an import; 0: plans' images are of no account
+	imports imports
 }
 
 // Start makes members, called prefix-0 and so on, on an API server that has the
@@ -172,6 +175,9 @@ func (m *Member) take(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
 			root.Budget = budget
 		}
 	})
+	if err == nil {
+		err = m.plan(ctx, plan)
+	}
 	if err != nil {
 		return // the API server is gone; whoever waits for the plan says so
 	}
@@ -216,22 +222,26 @@ func (all *Members) beat(ctx context.Context) {
 // SetImages has the member report these images, by namespace and name, beside
 // those it has; pages that do not change are not written.
 func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.set(ctx, page, images)
+}
+
+// set writes a page and then the root that lists it.
+func (m *Member) set(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
 	if len(images) > v1alpha1.MaxReportedImages {
 		return fmt.Errorf("%d images for page %s of %s: %w", len(images), page, m.Name, errTooMany)
 	}
-	m.mu.Lock()
 	r := m.pages[page]
 	if r == nil {
 		r = &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: page}, ClusterUID: m.UID}
 		m.pages[page] = r
 	}
 	r.Page = &v1alpha1.ReportPage{Images: images}
-	err := m.write(ctx, r)
-	m.mu.Unlock()
-	if err != nil {
+	if err := m.write(ctx, r); err != nil {
 		return err
 	}
-	return m.change(ctx, func(root *v1alpha1.ReportRoot) {})
+	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
 var errTooMany = errors.New("more than a page has room for")
@@ -240,6 +250,10 @@ var errTooMany = errors.New("more than a page has room for")
 func (m *Member) change(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.writeRoot(ctx, how)
+}
+
+func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,

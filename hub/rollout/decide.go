@@ -163,6 +163,9 @@ func (s *step) start() block {
 			w.counts.begin()
 			s.counts.begin()
 			s.decision.Start = append(s.decision.Start, m.Name)
+			if d := s.Image.Spec.Rollout.ProgressDeadline; d != nil {
+				s.lookAgain(s.Now.Add(d.Duration + time.Millisecond))
+			}
 		}
 	}
 	switch left := int(w.counts.ToApply); {

@@ -1,0 +1,316 @@
+package rollout_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestCounts(t *testing.T) {
+	d := decide(t, view(ubuntu().WithMaxFailures("100%"), "canary=SFTDds. eu=P. a=S"))
+	assert.Equal(t, v1alpha1.ClusterCounts{Total: 10, ToApply: 1, Progressing: 2, Succeeded: 3, Failed: 1, TimedOut: 1, Deferred: 2}, d.Status.Clusters)
+	assert.Equal(t, []v1alpha1.WaveStatus{
+		{Name: "canary", Clusters: v1alpha1.ClusterCounts{Total: 7, Progressing: 1, Succeeded: 2, Failed: 1, TimedOut: 1, Deferred: 2}},
+		{Name: "eu", Clusters: v1alpha1.ClusterCounts{Total: 2, ToApply: 1, Progressing: 1}},
+		{Name: "rest", Clusters: v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}, DoneAt: stamp(now)},
+	}, d.Status.Waves)
+	assert.Equal(t, "canary", d.Status.CurrentWave)
+	assert.Equal(t, []string{"canary-6"}, d.Start, "it is counted as being on its way")
+}
+
+func TestConditions(t *testing.T) {
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	for name, tt := range map[string]struct {
+		img                                         *builder
+		fleet                                       string
+		finished, succeeded, progressing, isStalled metav1.ConditionStatus
+	}{
+		"on their way":          {ubuntu(), "canary=P", no, no, yes, no},
+		"all have it":           {ubuntu(), "canary=S", yes, yes, no, no},
+		"too many have failed":  {ubuntu(), "canary=F", yes, no, no, yes},
+		"not yet over":          {ubuntu(), "canary=FP", no, no, yes, yes},
+		"paused":                {ubuntu().Paused(), "canary=.", no, no, no, yes},
+		"no clusters":           {ubuntu(), "", no, no, no, yes},
+		"soaks":                 {ubuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
+		"waits for one offline": {ubuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
+		"full plans":            {ubuntu(), "canary=f", no, no, no, yes},
+		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, yes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(t, view(tt.img.WithGeneration(7), tt.fleet))
+			assert.Equal(t, int64(7), d.Status.ObservedGeneration)
+			want := map[string]metav1.ConditionStatus{
+				v1alpha1.ConditionFinished: tt.finished, v1alpha1.ConditionSucceeded: tt.succeeded,
+				v1alpha1.ConditionProgressing: tt.progressing, v1alpha1.ConditionStalled: tt.isStalled,
+			}
+			got := map[string]metav1.ConditionStatus{}
+			for _, c := range d.Status.Conditions {
+				got[c.Type] = c.Status
+				assert.Equal(t, int64(7), c.ObservedGeneration)
+				assert.Equal(t, d.Status.Reason, c.Reason)
+				assert.Equal(t, d.Status.Message, c.Message)
+				assert.NotEmpty(t, c.Message)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+// Who waits for condition Finished of a new version is not answered with the
+// former one's.
+func TestAConditionMovesWithItsStatus(t *testing.T) {
+	v := view(ubuntu(), "canary=S")
+	d := decide(t, v)
+	v = later(v, d, time.Hour)
+	v.Image.Spec.Version, v.Image.Generation = "2.0.0", 2
+	v.Clusters = clusters("canary=.")
+	d = decide(t, v)
+	finished := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionFinished)
+	assert.Equal(t, metav1.ConditionFalse, finished.Status)
+	assert.Equal(t, now.Add(time.Hour), finished.LastTransitionTime.UTC())
+	progressing := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionProgressing)
+	assert.Equal(t, metav1.ConditionTrue, progressing.Status)
+}
+
+func TestVersions(t *testing.T) {
+	type version = v1alpha1.VersionStatus
+	v := view(ubuntu(), "canary=S eu=P")
+	d := decide(t, v)
+	first := version{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *stamp(now)}
+	assert.Equal(t, []version{first}, d.Status.Versions)
+	require.NotNil(t, d.Status.LastSuccessAt)
+	require.NotNil(t, d.Status.Waves[0].DoneAt)
+
+	v = later(v, d, time.Hour)
+	v.Image.Spec.Version = "2.0.0"
+	v.Clusters = clusters("canary=.D eu=.")
+	d = decide(t, v)
+	second := version{Version: "2.0.0", Namespace: "images", Image: "ubuntu-2.0.0", Revision: revision, Since: *stamp(v.Now)}
+	assert.Equal(t, []version{second, first}, d.Status.Versions)
+	assert.Nil(t, d.Status.LastSuccessAt, "it starts over")
+	assert.Nil(t, d.Status.Waves[0].DoneAt)
+
+	v = later(v, d, time.Hour)
+	v.Image.Spec.Template.URL = "https://images.example.com/mended.qcow2"
+	mended := v.Image.Spec.Template.Revision()
+	v.Clusters = clusters("canary=SD eu=.")
+	d = decide(t, v)
+	second.Revision, second.Since = mended, *stamp(v.Now)
+	assert.Equal(t, []version{second, first}, d.Status.Versions, "another revision of the same version")
+	assert.Equal(t, []string{"canary-0"}, d.Start, "it has the former revision")
+
+	v = later(v, d, time.Hour)
+	v.Image.Spec.Version = "1.0.0"
+	d = decide(t, v)
+	first.Revision, first.Since = mended, *stamp(v.Now)
+	assert.Equal(t, []version{first, second}, d.Status.Versions, "a former version moves to the front")
+
+	v = later(v, d, time.Hour)
+	v.Image.Spec.ImageName = "jammy"
+	d = decide(t, v)
+	assert.Equal(t, "jammy-1.0.0", d.Status.Versions[0].Image)
+	assert.Len(t, d.Status.Versions, 2)
+
+	for i := range 30 {
+		v = later(v, d, time.Hour)
+		v.Image.Spec.Version = fmt.Sprintf("3.0.%d", i)
+		d = decide(t, v)
+	}
+	assert.Len(t, d.Status.Versions, v1alpha1.MaxVersions)
+	assert.Equal(t, "3.0.29", d.Status.Versions[0].Version)
+	assert.Equal(t, "3.0.10", d.Status.Versions[19].Version)
+}
+
+// What was done with the former version says nothing of this one.
+func TestAWaveThatIsDoneStartsOverWithTheVersion(t *testing.T) {
+	v := view(ubuntu().WithMinSuccessTime(time.Hour), "eu=.")
+	d := decide(t, v)
+	assert.Equal(t, stamp(now), d.Status.Waves[0].DoneAt, "canary has no clusters")
+	v = later(v, d, 2*time.Hour)
+	v.Image.Spec.Version = "2.0.0"
+	d = decide(t, v)
+	assert.Equal(t, stamp(now.Add(2*time.Hour)), d.Status.Waves[0].DoneAt)
+	assert.Equal(t, v1alpha1.ReasonMinSuccessTime, d.Status.Reason)
+}
+
+func TestExpected(t *testing.T) {
+	since := now.Add(-100 * time.Minute)
+	status := func(succeeded int32, last time.Time) v1alpha1.FleetDiskImageStatus {
+		return v1alpha1.FleetDiskImageStatus{
+			Versions: []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *stamp(since)}},
+			Clusters: v1alpha1.ClusterCounts{Succeeded: succeeded}, LastSuccessAt: stamp(last),
+		}
+	}
+	hour := func(b *builder) *builder { return b.WithMinSuccessTime(time.Hour) }
+	for name, tt := range map[string]struct {
+		img    *builder
+		fleet  string
+		status v1alpha1.FleetDiskImageStatus
+		want   *metav1.Time
+	}{
+		"none has succeeded":                      {ubuntu(), "canary=PP", status(0, since), nil},
+		"none is left":                            {ubuntu(), "canary=SS", status(2, now), nil},
+		"those that are offline are not left":     {ubuntu(), "canary=SD", status(1, now), nil},
+		"one of two":                              {ubuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), stamp(now)},
+		"it moves with the next success":          {ubuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), stamp(now.Add(100 * time.Minute))},
+		"failed ones are not left":                {ubuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), stamp(now.Add(50 * time.Minute))},
+		"waves to come soak":                      {hour(ubuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), stamp(since.Add(40*time.Minute + 2*time.Hour))},
+		"the last wave's soak is nothing to wait": {hour(ubuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), stamp(since.Add(20 * time.Minute))},
+		"a soak that was waited is no pace":       {hour(ubuntu()), "canary=S eu=SP", status(2, now), stamp(now.Add(20 * time.Minute))},
+		"a soak that is being waited":             {hour(ubuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), stamp(since.Add(30*time.Minute + time.Hour))},
+		"soaks were longer than it took":          {ubuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), stamp(now)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(tt.img.WithStatus(tt.status), tt.fleet)
+			d := decide(t, v)
+			assert.Equal(t, tt.want, d.Status.ExpectedAt)
+			v = later(v, d, time.Second)
+			d = decide(t, v)
+			assert.Equal(t, tt.want, d.Status.ExpectedAt, "time alone changes nothing")
+		})
+	}
+}
+
+func TestLastSuccess(t *testing.T) {
+	v := view(ubuntu(), "canary=SPP")
+	d := decide(t, v)
+	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
+	v = later(v, d, time.Minute)
+	d = decide(t, v)
+	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
+	v.Clusters = clusters("canary=PPP")
+	d = decide(t, v)
+	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
+	v = later(v, d, time.Minute)
+	v.Clusters = clusters("canary=PSP")
+	assert.Equal(t, stamp(now.Add(2*time.Minute)), decide(t, v).Status.LastSuccessAt)
+}
+
+func TestFailing(t *testing.T) {
+	v := view(ubuntu().WithMaxFailures("1"), "canary=SFT a="+strings.Repeat("F", 30))
+	v.Clusters[0].Report.Message = strings.Repeat("ä", 500)
+	d := decide(t, v)
+	require.Len(t, d.Status.Failing, v1alpha1.MaxFailingClusters)
+	assert.Equal(t, "a-0", d.Status.Failing[0].Cluster)
+	assert.LessOrEqual(t, len(d.Status.Failing[0].Message), 256)
+	assert.True(t, strings.HasSuffix(d.Status.Failing[0].Message, "ä…"), d.Status.Failing[0].Message)
+	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), where maxFailures allows 1")
+
+	d = decide(t, view(ubuntu(), "canary=SFT a=F"))
+	assert.Equal(t, []v1alpha1.ClusterSummary{
+		{Cluster: "a-0", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "as a-0 says"},
+		{Cluster: "canary-1", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "as canary-1 says"},
+		{Cluster: "canary-2", State: v1alpha1.ClusterTimedOut, Reason: "Importing", Message: "as canary-2 says"},
+	}, d.Status.Failing)
+}
+
+func TestASelectorThatCannotBeRead(t *testing.T) {
+	faulty := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near", Values: []string{"eu"}}}}
+	before := decide(t, view(ubuntu(), "canary=SF eu=.")).Status
+	for name, tt := range map[string]struct {
+		spoil func(*v1alpha1.FleetDiskImageSpec)
+		want  string
+	}{
+		"placement": {func(s *v1alpha1.FleetDiskImageSpec) { s.Placement.ClusterSelector = &faulty }, "spec.placement.clusterSelector: "},
+		"wave":      {func(s *v1alpha1.FleetDiskImageSpec) { s.Rollout.Waves[1].ClusterSelector = faulty }, "spec.rollout.waves[eu].clusterSelector: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(ubuntu().WithStatus(before), "canary=SS eu=.")
+			tt.spoil(&v.Image.Spec)
+			d := decide(t, v)
+			assert.True(t, d.Hold, "plans stay as they are")
+			assert.Empty(t, d.Start)
+			assert.Empty(t, d.Placed)
+			assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
+			assert.Equal(t, v1alpha1.ReasonSelectorInvalid, d.Status.Reason)
+			assert.Contains(t, d.Status.Message, tt.want)
+			assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
+			assert.Equal(t, before.Waves, d.Status.Waves, "what was counted stays")
+			assert.Equal(t, before.Failing, d.Status.Failing)
+			assert.Equal(t, before.LastSuccessAt, d.Status.LastSuccessAt)
+
+			v.Image.Spec.Version = "2.0.0"
+			d = decide(t, v)
+			assert.Empty(t, d.Status.Waves, "but not what was counted of another version")
+			assert.Len(t, d.Status.Versions, 2)
+		})
+	}
+}
+
+func TestARival(t *testing.T) {
+	v := view(ubuntu(), "canary=SS eu=.")
+	v.Rival = "jammy"
+	d := decide(t, v)
+	assert.False(t, d.Hold)
+	assert.Empty(t, d.Start)
+	assert.Empty(t, d.Placed)
+	assert.Equal(t, v1alpha1.ReasonNameConflict, d.Status.Reason)
+	assert.Contains(t, d.Status.Message, "FleetDiskImage jammy is older")
+	assert.Zero(t, d.Status.Clusters)
+}
+
+func TestItIsBeingDeleted(t *testing.T) {
+	v := view(ubuntu().Deleted(now, v1alpha1.DeletionDelete), "canary=SsS eu=SSSSS")
+	v.Image.Spec.Placement.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}
+	v.Holders = []string{"canary-0", "canary-1"}
+	d := decide(t, v)
+	assert.False(t, d.Hold, "what cannot be read is no matter any more")
+	assert.Empty(t, d.Start)
+	assert.Empty(t, d.Placed)
+	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
+	assert.Equal(t, v1alpha1.ReasonDeletingImages, d.Status.Reason)
+	assert.Contains(t, d.Status.Message, "2 clusters still have some: canary-0, canary-1 (offline: Silent); 1 are offline")
+	assert.Contains(t, d.Status.Message, "spec.deletionPolicy: Retain")
+
+	v.Holders = names(decide(t, view(ubuntu(), "canary=SsS eu=SSSSS")))
+	assert.Contains(t, decide(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 are offline")
+	v.Holders, v.Rival = nil, "jammy"
+	assert.Equal(t, v1alpha1.ReasonDeletingImages, decide(t, v).Status.Reason)
+}
+
+func TestMessages(t *testing.T) {
+	for name, tt := range map[string]struct {
+		img   *builder
+		fleet string
+		want  string
+	}{
+		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
+		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, where maxFailures allows 2: see status.failing; 1 are offline and catch up when they are back"},
+		"waves without clusters":   {ubuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No cluster that is placed is in wave canary, eu: is its clusterSelector right?"},
+		"no clusters":              {ubuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: mend it, or label the MemberClusters"},
+		"paused":                   {ubuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: of 3 clusters, 2 are to begin and do not"},
+		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters of wave rest are on their way, where maxConcurrency allows 2; 6 wait for their turn"},
+		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters of wave rest are on their way, and none is left to begin"},
+		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster of wave rest cannot begin: their plans have no room for another image, the most is 500. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters"},
+		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all of 2 clusters are offline (a-0, a-1); they catch up when they are back"},
+		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 that are offline (a-1), as spec.rollout.offlineClusters asks for"},
+		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 that are offline (a-0), as spec.rollout.offlineClusters asks for"},
+		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 are offline and catch up when they are back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, decide(t, view(tt.img, tt.fleet)).Status.Message)
+		})
+	}
+}
+
+// A long message is cut, so that the API server takes the status.
+func TestMessagesAreBounded(t *testing.T) {
+	img := apitest.FleetDiskImage("ubuntu")
+	for i := range 20 {
+		img.WithWave(strings.Repeat("w", 60) + fmt.Sprint("-", i))
+	}
+	v := view(img, "a=S")
+	v.Rival = strings.Repeat("x", 5000)
+	assert.LessOrEqual(t, len(decide(t, v).Status.Message), 2048)
+	v.Rival = ""
+	assert.LessOrEqual(t, len(decide(t, v).Status.Message), 2048)
+}

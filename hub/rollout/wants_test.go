@@ -1,0 +1,177 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+func TestWantsOf(t *testing.T) {
+	const week = 168 * time.Hour
+	fdi := func() *builder {
+		return apitest.FleetDiskImage("ubuntu").WithVersion("3").WithFormer("3", "2", "1", "0")
+	}
+	template := fdi().Obj().Spec.Template
+	older := template
+	older.URL = "https://images.example.com/older.qcow2"
+	before := stamp(now.Add(-time.Hour))
+	planned := func(spec v1alpha1.VMDiskImageSpec, at *metav1.Time) *v1alpha1.PlannedImage {
+		return &v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-3", Spec: spec, PlannedAt: at}
+	}
+	images := func(p *v1alpha1.PlannedImage) []v1alpha1.PlannedImage { return []v1alpha1.PlannedImage{*p} }
+	kept := func(names ...string) (kept []v1alpha1.KeptImage) {
+		for _, name := range names {
+			kept = append(kept, v1alpha1.KeptImage{Namespace: "images", Name: name})
+		}
+		return kept
+	}
+	retired := func(after time.Duration, names ...string) (retired []v1alpha1.RetiredImage) {
+		for _, name := range names {
+			retired = append(retired, v1alpha1.RetiredImage{Namespace: "images", Name: name, UnreferencedFor: metav1.Duration{Duration: after}})
+		}
+		return retired
+	}
+	urgent := template
+	urgent.Priority = 10
+
+	for name, tt := range map[string]struct {
+		img           *builder
+		placed, begun bool
+		current       *v1alpha1.PlannedImage
+		want          rollout.Wants
+	}{
+		"begins": {fdi(), true, true, nil,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+		"has begun": {fdi(), true, true, planned(template, before),
+			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
+		"has begun, by a plan that says not when": {fdi(), true, true, planned(template, nil),
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+		"begins with another revision": {fdi(), true, true, planned(older, before),
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before),
+			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
+		"its turn has not come": {fdi(), true, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before),
+			rollout.Wants{Images: images(planned(older, before)), Kept: kept("ubuntu-2")}},
+		"not placed": {fdi(), false, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+		"not placed any more": {fdi(), false, true, planned(template, before),
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+		"one version is kept": {fdi().WithRetention(1, 0), true, true, nil,
+			rollout.Wants{Images: images(planned(template, stamp(now)))}},
+		"older ones go": {fdi().WithRetention(1, week), true, true, nil,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"older ones go where it is not placed": {fdi().WithRetention(3, week), false, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
+		"retention without a number keeps two": {fdi().WithRetention(0, week), true, true, nil,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
+		"more are kept than there are": {fdi().WithRetention(10, week), true, true, nil,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"a version that the status does not know yet": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-4", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"a former version is back": {fdi().WithVersion("1").WithRetention(2, week), false, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-1", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-0")}},
+		"two versions that are one image": {
+			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil,
+			rollout.Wants{Kept: kept("ubuntu-b-1")}},
+		"is being deleted, and its images stay": {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), rollout.Wants{}},
+		"is being deleted, and says nothing":    {fdi().Deleted(now, ""), true, true, planned(template, before), rollout.Wants{}},
+		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before),
+			rollout.Wants{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := tt.img.Obj()
+			was := img.DeepCopy()
+			current := tt.current.DeepCopy()
+			got := rollout.WantsOf(img, tt.placed, tt.begun, current, now)
+			assert.Equal(t, tt.want, got)
+			for i := range got.Images {
+				*got.Images[i].PlannedAt, got.Images[i].Spec.Name = *stamp(time.Time{}), "changed"
+			}
+			assert.Equal(t, was, img, "what it returns is nobody else's")
+			assert.Equal(t, tt.current, current)
+		})
+	}
+}
+
+// keepUnreferencedFor 0s has older images go at once, which is not the same as
+// without it.
+func TestOlderImagesGoAtOnce(t *testing.T) {
+	img := apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("1").WithRetention(1, time.Hour).Obj()
+	img.Spec.Retention.KeepUnreferencedFor.Duration = 0
+	w := rollout.WantsOf(img, true, true, nil, now)
+	assert.Equal(t, []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-1"}}, w.Retired)
+}
+
+func TestNames(t *testing.T) {
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "images", Name: name} }
+	img := apitest.FleetDiskImage("ubuntu").WithVersion("3").WithFormer("3", "2", "1")
+	assert.Equal(t, []types.NamespacedName{key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.Names(img.Obj()))
+	img.WithVersion("4").WithImageName("jammy")
+	assert.Equal(t, []types.NamespacedName{key("jammy-4"), key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.Names(img.Obj()))
+	img.WithTargetNamespace("others")
+	assert.Equal(t, types.NamespacedName{Namespace: "others", Name: "jammy-4"}, rollout.CurrentImage(img.Obj()))
+}
+
+func TestRival(t *testing.T) {
+	fdi := func(name, image string) *builder { return apitest.FleetDiskImage(name).WithImageName(image) }
+	younger := func(b *builder) *builder { return b.Created(apitest.Epoch.Add(time.Hour)) }
+	img := younger(fdi("m", "ubuntu").WithVersion("2").WithFormer("2", "1"))
+	for name, tt := range map[string]struct {
+		others []*builder
+		want   string
+	}{
+		"alone":                            {nil, ""},
+		"another image":                    {[]*builder{fdi("a", "jammy").WithVersion("2")}, ""},
+		"another version":                  {[]*builder{fdi("a", "ubuntu").WithVersion("3")}, ""},
+		"another namespace":                {[]*builder{fdi("a", "ubuntu").WithVersion("2").WithTargetNamespace("others")}, ""},
+		"older, the same":                  {[]*builder{fdi("a", "ubuntu").WithVersion("2")}, "a"},
+		"older, and img had it":            {[]*builder{fdi("a", "ubuntu").WithVersion("1")}, "a"},
+		"older, had it":                    {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("3", "2")}, "a"},
+		"older, both had it":               {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("1")}, "a"},
+		"younger":                          {[]*builder{fdi("a", "ubuntu").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, ""},
+		"as old, its name comes first":     {[]*builder{younger(fdi("a", "ubuntu").WithVersion("2"))}, "a"},
+		"as old, its name comes later":     {[]*builder{younger(fdi("z", "ubuntu").WithVersion("2"))}, ""},
+		"the oldest of several":            {[]*builder{fdi("b", "ubuntu").WithVersion("2"), fdi("a", "ubuntu").WithVersion("2"), fdi("c", "ubuntu").WithVersion("1")}, "a"},
+		"the oldest has another, one does": {[]*builder{fdi("a", "jammy"), fdi("b", "ubuntu").WithVersion("2")}, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := []v1alpha1.FleetDiskImage{*img.Obj()}
+			for _, o := range tt.others {
+				all = append(all, *o.Obj())
+			}
+			assert.Equal(t, tt.want, rollout.Rival(img.Obj(), all))
+		})
+	}
+}
+
+// Of several that have one image, exactly one has no rival, so that the image is
+// asked for in one way.
+func TestOneHasNoRival(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 6).Draw(t, "n")
+		var all []v1alpha1.FleetDiskImage
+		for i := range n {
+			b := apitest.FleetDiskImage(string(rune('a' + i))).WithImageName("ubuntu").WithVersion("1").
+				Created(apitest.Epoch.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "created")) * time.Second))
+			all = append(all, *b.Obj())
+		}
+		without := 0
+		for i := range all {
+			if rollout.Rival(&all[i], all) == "" {
+				without++
+			}
+		}
+		require.Equal(t, 1, without)
+	})
+}

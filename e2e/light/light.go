@@ -54,6 +54,7 @@ type Member struct {
 
 	members *Members
 	mu      sync.Mutex
+	skew    time.Duration
 	root    v1alpha1.ClusterReport
 	pages   map[string]*v1alpha1.ClusterReport
 	seen    chan struct{} // closed, and made anew, with every plan
@@ -127,6 +128,13 @@ func (m *Member) create(ctx context.Context) error {
 // Config is what the hub is to reach the member with.
 func (m *Member) Config(ctx context.Context) (*rest.Config, error) {
 	return m.members.plane.ServiceAccountConfig(ctx, m.Name, account)
+}
+
+// Skew has the member's clock be ahead of this machine's, or behind it.
+func (m *Member) Skew(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skew = by
 }
 
 // Stop ends the stand-ins; what they have written stays.
@@ -262,7 +270,7 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	}
 	root := m.root.Root
 	how(root)
-	root.ObservedAt = metav1.Now()
+	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
 	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
 	for _, name := range slices.Sorted(maps.Keys(m.pages)) {
 		page := m.pages[name]
@@ -278,7 +286,7 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 
 // write stores one object with a higher sequence.
 func (m *Member) write(ctx context.Context, r *v1alpha1.ClusterReport) error {
-	r.Sequence = max(r.Sequence+1, time.Now().UnixMilli())
+	r.Sequence = max(r.Sequence+1, time.Now().Add(m.skew).UnixMilli())
 	var err error
 	if r.ResourceVersion == "" {
 		err = m.members.client.Create(ctx, r)

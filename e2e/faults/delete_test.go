@@ -3,6 +3,8 @@
 package faults
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,7 +93,11 @@ func TestForegroundDeletionTakesNoChildren(t *testing.T) {
 	img := place.Snapshotted(ns, "image", "/ok/100ms/a")
 	place.Create(t, img)
 	succeeded(t, img)
-	before := stored(t, ns)
+	var before []string
+	require.True(t, scene.Await(t, func() bool { // CDI removes the claim that it imported into a little later
+		before = stored(t, ns)
+		return !slices.ContainsFunc(before, func(name string) bool { return strings.HasPrefix(name, "PersistentVolumeClaim/prime-") })
+	}), "CDI leaves its own claim: %v", &before)
 	place.WithoutAgent(t, func() {
 		require.NoError(t, place.Client().Delete(t.Context(), img, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 		place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {

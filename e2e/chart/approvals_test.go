@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 const (
@@ -215,6 +217,17 @@ func TestChangesToWhatIsApproved(t *testing.T) {
 		back["approvals"] = nil
 		require.NoError(t, c.Patch(t.Context(), stored, specPatch(t, back)))
 	})
+	t.Run("a client that knows the kind", func(t *testing.T) {
+		approved := newFleetImage(t, "approved-to-the-millisecond")
+		given := approval("edge", "2.1.0", "fleet-approver")
+		given["at"] = "2026-07-02T03:04:05.678+02:00"
+		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), approved, specPatch(t, map[string]any{"approvals": []any{given}})))
+		typed := &v1alpha1.FleetDiskImage{}
+		c := person(t, author)
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(approved), typed))
+		typed.Spec.Rollout.Paused = false
+		require.NoError(t, c.Update(t.Context(), typed), "it writes the time of the approval in its own way")
+	})
 	t.Run("labels, finalizers and the way out", func(t *testing.T) {
 		c := person(t, author)
 		kept := newFleetImage(t, "approved-and-deleted", "edge")
@@ -253,6 +266,7 @@ func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
 		"all are canaries":       {[]any{canary(map[string]any{}), edge(nil)}, true},
 		"of fewer clusters":      {[]any{first, edge(map[string]any{"clusterSelector": map[string]any{"matchLabels": map[string]any{"edge": "yes"}}})}, true},
 		"another before":         {[]any{map[string]any{"name": "all", "clusterSelector": map[string]any{}}, first, edge(nil)}, true},
+		"by each other's names":  {[]any{edge(map[string]any{"clusterSelector": first["clusterSelector"]}), map[string]any{"name": "canary", "clusterSelector": edge(nil)["clusterSelector"]}}, true},
 		"in another order":       {[]any{edge(nil), first}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -103,7 +104,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	inForce := &ledgercontroller.Policy{}
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(),
+		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: room.New(mgr.GetAPIReader()),
 		Policy: inForce.Current, PolicyKnown: inForce.Known, Holders: holders, Namespace: o.namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
@@ -113,6 +114,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		Mailbox: mailbox, Cluster: cluster,
 	}
 	images.PokeLedger = ledger.Poke
+	ledger.Lacks = images.LacksNow
 	if err := ledger.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the ledger's controller: %w", err)
 	}

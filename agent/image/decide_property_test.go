@@ -149,6 +149,7 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		"something is missing": func(t *rapid.T) {
 			w.blocker = rapid.SampledFrom([]*image.Blocker{
 				nil, nil, {Reason: v1alpha1.ReasonSecretMissing, Message: "create it"}, {Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "create it"},
+				{Reason: v1alpha1.ReasonInsufficientStorage, Message: "needs 24Gi"},
 			}).Draw(t, "blocker")
 		},
 		"the policy is changed": func(t *rapid.T) {

@@ -88,7 +88,7 @@ var closedSet = append([]v1alpha1.Reason{
 	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
-	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced,
+	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage,
 }, v1alpha1.FailureReasons()...)
 
 // checkStored holds a status that is stored against the one before.

@@ -67,7 +67,8 @@ func (s *step) summarize() {
 func needsPerson(r v1alpha1.Reason) bool {
 	switch r {
 	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
-		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing:
+		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
+		v1alpha1.ReasonInsufficientStorage:
 		return true
 	default:
 		return false

@@ -26,6 +26,9 @@ const (
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
 	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
 	ReasonCDIMissing Reason = "CDIMissing"
+	// ReasonInsufficientStorage: what the cluster tells of its storage, or a quota of
+	// the namespace, leaves no room for the image.
+	ReasonInsufficientStorage Reason = "InsufficientStorage"
 	// ReasonImporting: a DataVolume of the image is being filled.
 	ReasonImporting Reason = "Importing"
 	// ReasonSnapshotting: imported, its VolumeSnapshot is not ready yet.

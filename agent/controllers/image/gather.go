@@ -159,15 +159,9 @@ func (r *Reconciler) answer(img *v1alpha1.VMDiskImage) image.Preflight {
 	return r.Preflight.Answer(img.UID, url, img.Status.LastAttempt+1)
 }
 
-// Annotations that make a StorageClass the default, KubeVirt's first: CDI asks
-// for them in this order (CDI 1.65).
-const (
-	defaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
-	defaultClass     = "storageclass.kubernetes.io/is-default-class"
-)
-
 // blocker looks for what the next attempt of an image needs and the cluster
-// lacks. An image that is ready for a slot has been looked at already.
+// lacks. An image that is ready for a slot has been looked at already, but for
+// room: those before it take that.
 func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
 	if !r.Kinds.Serves(image.DataVolumeKind) {
 		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"}, nil
@@ -182,8 +176,11 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 	if b, err := r.snapshotClassBlocker(ctx, img); b != nil || err != nil {
 		return b, err
 	}
-	if imported || standing == queue.Ready {
+	if imported {
 		return nil, nil
+	}
+	if standing == queue.Ready {
+		return r.Lack(ctx, img)
 	}
 	for _, need := range []struct {
 		kind, name string
@@ -204,7 +201,7 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", need.kind, img.Namespace, need.name, img.Name, err)
 		}
 	}
-	return nil, nil
+	return r.Lack(ctx, img)
 }
 
 func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {
@@ -215,14 +212,8 @@ func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*im
 		}
 		return nil, err
 	}
-	var classes storagev1.StorageClassList
-	if err := r.List(ctx, &classes); err != nil {
-		return nil, fmt.Errorf("listing StorageClasses: %w", err)
-	}
-	for i := range classes.Items {
-		if a := classes.Items[i].Annotations; a[defaultVirtClass] == "true" || a[defaultClass] == "true" {
-			return nil, nil
-		}
+	if found, err := r.defaultStorageClass(ctx); found != "" || err != nil {
+		return nil, err
 	}
 	return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "spec.storageClass is not set and no StorageClass is the default"}, nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -63,6 +64,8 @@ type Reconciler struct {
 	PokeLedger func()
 	// Holders of images; nil where nothing can hold one.
 	Holders Holders
+	// Room of the cluster's storage; nil where nobody asks for it.
+	Room *room.Reader
 	// Wish of the plan; nil where there are no plans.
 	Wish Wish
 	// Namespace of the agent, and of the SyncLedger.
@@ -70,6 +73,7 @@ type Reconciler struct {
 
 	arrivals arrivals
 	own      writes
+	roomless roomless
 	again    chan event.GenericEvent
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -55,6 +56,11 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	r.Kinds.WhenServed(image.DataVolumeKind, r.takeUp(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
 	r.Kinds.WhenServed(image.VolumeSnapshotKind, r.takeUp(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
+	if r.Room != nil {
+		if err := mgr.Add(manager.RunnableFunc(r.followRoom)); err != nil {
+			return err
+		}
+	}
 	return r.removeLateSnapshots(mgr)
 }
 
@@ -151,6 +157,7 @@ func (r *Reconciler) forget(img *v1alpha1.VMDiskImage, q requests) {
 	r.follow(q, r.Index.Remove(img.UID))
 	r.arrivals.forget(img.UID)
 	r.own.forget(img.UID)
+	r.roomless.set(image.KeyOf(img), false)
 	r.Preflight.Forget(img.UID)
 	r.PokeLedger()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -379,6 +380,12 @@ type candidates struct {
 	wait   time.Duration
 }
 
+func (c *candidates) within(d time.Duration) {
+	if c.wait == 0 || d < c.wait {
+		c.wait = d
+	}
+}
+
 // findCandidates reads the head of the queue live. n is how many can be
 // admitted at the most.
 func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, n int) (candidates, error) {
@@ -405,6 +412,13 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, 
 				continue
 			}
 			if candidate, may := image.CandidateOf(img); may {
+				// Those that got a slot since it was looked at have taken room.
+				if lacks, err := r.Lacks(ctx, img); err != nil {
+					return c, err
+				} else if lacks {
+					c.within(room.Age) // it may find room again before it has left
+					continue
+				}
 				c.images[img.UID] = img
 				c.list = append(c.list, candidate)
 			}

@@ -56,6 +56,9 @@ type Reconciler struct {
 	Mailbox cache.Cache
 	// Cluster tells which cluster a plan must be for.
 	Cluster *identity.Cluster
+	// Lacks tells whether an image at the head of the queue lacks room by now: it is
+	// passed then, and leaves the queue by itself.
+	Lacks func(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error)
 	// RefreshQueued has all images that wait in the queue looked at again, and
 	// some others.
 	RefreshQueued func(ctx context.Context, others ...v1alpha1.ImageKey)

@@ -1,0 +1,132 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/room"
+	"github.com/pelotech/ot-fleet/agent/storage"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Annotations that make a StorageClass the default, KubeVirt's first: CDI asks
+// for them in this order (CDI 1.65).
+const (
+	defaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
+	defaultClass     = "storageclass.kubernetes.io/is-default-class"
+)
+
+// Lack tells what keeps an image from being imported for want of room, by what
+// was read of it within room.Age; nil for nothing that is known of.
+func (r *Reconciler) Lack(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	if r.Room == nil {
+		return nil, nil
+	}
+	class := img.Spec.StorageClass
+	if class == "" {
+		var err error
+		if class, err = r.defaultStorageClass(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b := storage.Lack(img, class, r.Room.Of(ctx, img.Namespace, class))
+	r.roomless.set(image.KeyOf(img), b != nil)
+	return b, nil
+}
+
+// LacksNow tells whether an image that is about to get a slot lacks room by now,
+// and has it looked at where it does: it leaves the queue then.
+func (r *Reconciler) LacksNow(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
+	b, err := r.Lack(ctx, img)
+	if b != nil {
+		r.Refresh(image.KeyOf(img))
+	}
+	return b != nil, err
+}
+
+// defaultStorageClass is the one that CDI takes where none is named; empty for
+// none. Of several the youngest counts, as with Kubernetes.
+func (r *Reconciler) defaultStorageClass(ctx context.Context) (string, error) {
+	var classes storagev1.StorageClassList
+	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing StorageClasses: %w", err)
+	}
+	for _, annotation := range []string{defaultVirtClass, defaultClass} {
+		var found *storagev1.StorageClass
+		for i := range classes.Items {
+			class := &classes.Items[i]
+			if class.Annotations[annotation] == "true" && (found == nil || younger(class, found)) {
+				found = class
+			}
+		}
+		if found != nil {
+			return found.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func younger(a, b *storagev1.StorageClass) bool {
+	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
+		return order > 0
+	}
+	return a.Name < b.Name
+}
+
+// roomless are the images that were last found to lack room.
+type roomless struct {
+	mu   sync.Mutex
+	keys map[types.UID]v1alpha1.ImageKey
+}
+
+func (l *roomless) set(key v1alpha1.ImageKey, lacks bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keys == nil {
+		l.keys = map[types.UID]v1alpha1.ImageKey{}
+	}
+	if lacks {
+		l.keys[key.UID] = key
+	} else {
+		delete(l.keys, key.UID)
+	}
+}
+
+func (l *roomless) list() []v1alpha1.ImageKey {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var keys []v1alpha1.ImageKey
+	for _, key := range l.keys {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// followRoom has the images that lack room looked at when there is another. It
+// asks only while there are such.
+func (r *Reconciler) followRoom(ctx context.Context) error {
+	last := 0
+	_ = wait.PollUntilContextCancel(ctx, room.Age, false, func(ctx context.Context) (bool, error) {
+		keys := r.roomless.list()
+		if len(keys) == 0 {
+			return false, nil
+		}
+		now := r.Room.Version(ctx)
+		if now == last {
+			return false, nil
+		}
+		last = now
+		for _, key := range keys {
+			r.Refresh(key)
+		}
+		return false, nil
+	})
+	return nil
+}

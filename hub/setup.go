@@ -32,6 +32,7 @@ import (
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
+	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -75,7 +76,9 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	inForce := &policycontroller.InForce{}
 	results := &relaycontroller.Results{}
 	events := local.GetEventRecorder("ot-hub")
-	reports, err := reportcontroller.New(local.GetCache(), live, index, store)
+	board := rolloutcontroller.NewBoard(store.Filled)
+	store.OnFilled(board.Wake)
+	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,10 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index,
+		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index, Wants: board,
+	}
+	rollouts := &rolloutcontroller.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Reports: store, Metrics: counted, Results: results,
@@ -94,6 +100,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return reports.Setup(local) },
 		func() error { return policies.Setup(local) },
 		func() error { return planner.Setup(local) },
+		func() error { return rollouts.Setup(local) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return serve(mgr, index, store, reports) },

@@ -23,6 +23,9 @@ const (
 
 	// FinalizerMember keeps a MemberCluster until the hub has let go of it.
 	FinalizerMember = "pelotech.ot/member"
+	// FinalizerFleetDiskImage keeps a FleetDiskImage whose deletionPolicy is Delete
+	// until its images are gone, or go by themselves.
+	FinalizerFleetDiskImage = "pelotech.ot/fleet-disk-image"
 )
 
 // Conditions of a MemberCluster, beside Ready.

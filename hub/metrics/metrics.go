@@ -4,6 +4,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -24,6 +26,7 @@ type Metrics struct {
 	plans   prometheus.Counter
 	status  prometheus.Counter
 	cleanup prometheus.Counter
+	decided prometheus.Histogram
 }
 
 // New registers the metrics. What can be counted by a closed set is there, at 0,
@@ -44,12 +47,15 @@ func New(r prometheus.Registerer) *Metrics {
 			Help: "Writes of MemberCluster status."}),
 		cleanup: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "members_left_uncleaned_total",
 			Help: "Members that left while the plan in them could not be removed."}),
+		decided: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "rollout_planning_seconds",
+			Help:    "How long it took to decide about one FleetDiskImage in all clusters.",
+			Buckets: prometheus.ExponentialBuckets(0.00005, 3, 10)}),
 	}
 	for _, direction := range []string{Down, Up} {
 		m.copies.WithLabelValues(direction)
 		m.errors.WithLabelValues(direction)
 	}
-	r.MustRegister(m.valid, m.keys, m.copies, m.errors, m.plans, m.status, m.cleanup)
+	r.MustRegister(m.valid, m.keys, m.copies, m.errors, m.plans, m.status, m.cleanup, m.decided)
 	return m
 }
 
@@ -80,6 +86,9 @@ func (m *Metrics) Planned() { m.plans.Inc() }
 
 // StatusWritten counts a write of a MemberCluster's status.
 func (m *Metrics) StatusWritten() { m.status.Inc() }
+
+// Decided counts a decision about a FleetDiskImage.
+func (m *Metrics) Decided(took time.Duration) { m.decided.Observe(took.Seconds()) }
 
 // LeftUncleaned counts a member that left with the plan still in it.
 func (m *Metrics) LeftUncleaned() { m.cleanup.Inc() }

@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/relay"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // reasonNamespaceTaken stands in condition Ready of a member that has no
@@ -31,6 +32,9 @@ type snapshot struct {
 	connection fleet.Connection
 	carried    relay.Result
 	policy     policy.State
+	// wants is what the FleetDiskImages ask of it; without wantsKnown nobody knows.
+	wants      rollout.Wants
+	wantsKnown bool
 	// holder is the other member that its cluster belongs to; empty: none.
 	holder string
 	// known: all stored reports and the fleet's policy have been read. Before,
@@ -118,6 +122,16 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 		Unconfirmed: s.carried.Confirmed == 0 || s.root.Sequence < s.carried.Confirmed,
 		Ahead:       s.carried.Ahead,
 		Desired:     desired, Source: source,
+		Images: s.wants.Images, Kept: s.wants.Kept, Retired: s.wants.Retired,
+	}
+	if !s.wantsKnown {
+		// What is in the plan stays: an image that it does not name any more is not
+		// protected. Where there is no plan, the member may have one that is newer than
+		// this hub, so that it waits.
+		if s.plan == nil {
+			return nil
+		}
+		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired
 	}
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
 	if s.plan != nil {

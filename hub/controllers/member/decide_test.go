@@ -37,7 +37,7 @@ func settledMember(t *testing.T) snapshot {
 		},
 		carried: relay.Result{Confirmed: 1},
 		policy:  policy.State{Known: true, Policy: parsed},
-		known:   true,
+		known:   true, wantsKnown: true,
 	}
 }
 

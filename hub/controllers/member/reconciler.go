@@ -30,6 +30,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;patch
@@ -58,11 +59,20 @@ type Reconciler struct {
 	Relays  *relay.Results
 	Policy  *policy.InForce
 	Index   *fleet.Index
+	Wants   Wants
 
 	again   poke.Source[ctrl.Request]
 	paces   pace.Paces
 	mu      sync.Mutex
 	leaving map[string]*farewell
+}
+
+// Wants tells what the FleetDiskImages ask of the members.
+type Wants interface {
+	// Of a member, no image twice; known is false where that was not decided yet.
+	Of(member string) (wants rollout.Wants, known bool)
+	// OnWants has something done, without blocking, when that may have changed.
+	OnWants(do func(member string))
 }
 
 // Reconcile looks at one member: it gathers what is known, decides, and does
@@ -121,6 +131,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		now: time.Now(), member: member,
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
+	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
 	s.known = s.policy.Known && r.Reports.Filled()
 	var err error
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {

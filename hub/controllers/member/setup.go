@@ -45,6 +45,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Relays.OnChange(one)
 	r.Members.OnChange(one)
 	r.Policy.OnChange(all)
+	r.Wants.OnWants(one)
 
 	// What this controller writes itself, the status, is no reason to look again.
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {

@@ -34,18 +34,32 @@ type Reconciler struct {
 	Live   client.Reader
 	Index  *fleet.Index
 	Store  *Store
+	// Readers are told what is read, the Index among them, before the Store counts a
+	// report as read.
+	Readers []Reader
 
 	// pages holds one state of each: what has its resourceVersion is not read again.
 	pages *lru.Cache[types.NamespacedName, *v1alpha1.ClusterReport]
 }
 
+// Reader takes in what members report. It keeps nothing of what it is given that
+// it does not copy, and must not block.
+type Reader interface {
+	// SetRoot takes the root of a member's report; nil says that it is gone.
+	SetRoot(member string, root *v1alpha1.ReportRoot)
+	SetPage(member, page string, sequence int64, images []v1alpha1.ReportedImage)
+	DropPage(member, page string)
+	// Forget says that there is no such member any more.
+	Forget(member string)
+}
+
 // New returns a Reconciler.
-func New(cached, live client.Reader, index *fleet.Index, store *Store) (*Reconciler, error) {
+func New(cached, live client.Reader, index *fleet.Index, store *Store, readers ...Reader) (*Reconciler, error) {
 	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](decoded)
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{Cached: cached, Live: live, Index: index, Store: store, pages: pages}, nil
+	return &Reconciler{Cached: cached, Live: live, Index: index, Store: store, Readers: append([]Reader{index}, readers...), pages: pages}, nil
 }
 
 // Reconcile takes one ClusterReport into the index, or, for a request without a
@@ -64,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if !known {
-		r.Index.Forget(member)
+		r.forgetMember(member)
 	} else {
 		if err := r.take(ctx, member, request.NamespacedName); err != nil {
 			return ctrl.Result{}, err
@@ -95,18 +109,26 @@ func (r *Reconciler) take(ctx context.Context, member string, key types.Namespac
 	root := key.Name == v1alpha1.MailboxName
 	switch {
 	case root && (report == nil || report.Root == nil):
-		r.Index.SetRoot(member, nil)
+		r.each(func(x Reader) { x.SetRoot(member, nil) })
 		r.Store.set(member, nil, time.Now())
 	case root:
-		r.Index.SetRoot(member, report.Root)
+		r.each(func(x Reader) { x.SetRoot(member, report.Root) })
 		r.Store.set(member, report, time.Now())
 	case report == nil || report.Page == nil:
-		r.Index.DropPage(member, key.Name)
+		r.each(func(x Reader) { x.DropPage(member, key.Name) })
 	default:
-		r.Index.SetPage(member, key.Name, report.Sequence, report.Page.Images)
+		r.each(func(x Reader) { x.SetPage(member, key.Name, report.Sequence, report.Page.Images) })
 	}
 	return nil
 }
+
+func (r *Reconciler) each(do func(Reader)) {
+	for _, x := range r.Readers {
+		do(x)
+	}
+}
+
+func (r *Reconciler) forgetMember(member string) { r.each(func(x Reader) { x.Forget(member) }) }
 
 // report returns a report as it is stored, nil where it is gone. What has been
 // decoded of the state that the cache shows is not read again.
@@ -153,7 +175,7 @@ func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
 	member := &v1alpha1.MemberCluster{}
 	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
 	case apierrors.IsNotFound(err):
-		r.Index.Forget(name)
+		r.forgetMember(name)
 		r.Store.set(name, nil, time.Now())
 		return nil
 	case err != nil:

@@ -1,0 +1,119 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+)
+
+// workers look after FleetDiskImages at a time: one decides, the others write.
+const workers = 4
+
+// Setup adds the controller to a manager, and what fills the Board.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.Board.OnImage(func(image string) {
+		r.again.Poke(ctrl.Request{NamespacedName: types.NamespacedName{Name: image}})
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("rollout").
+		WatchesRawSource(&r.again).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soon, mostBackoff),
+		}).
+		Complete(r)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(&watch{cache: mgr.GetCache(), board: r.Board}); err != nil {
+		return err
+	}
+	return mgr.Add(&elected{live: r.Live, board: r.Board})
+}
+
+// watch shows the Board what the caches have.
+type watch struct {
+	cache cache.Cache
+	board *Board
+}
+
+var _ manager.LeaderElectionRunnable = &watch{}
+
+// NeedLeaderElection is false: every replica has a Board.
+func (w *watch) NeedLeaderElection() bool { return false }
+
+// Start shows all that there is, and then what changes.
+func (w *watch) Start(ctx context.Context) error {
+	b := w.board
+	var shown []toolscache.InformerSynced
+	for _, of := range []struct {
+		kind client.Object
+		set  func(any)
+		gone func(namespace, name string)
+	}{
+		{&v1alpha1.MemberCluster{}, when(b.SetMember), func(_, name string) { b.RemoveMember(name) }},
+		{&v1alpha1.ClusterPlan{}, when(w.setPlan), func(namespace, name string) {
+			if member, is := report.MemberOf(namespace); is && name == v1alpha1.MailboxName {
+				b.SetPlan(member, nil)
+			}
+		}},
+		{&v1alpha1.FleetDiskImage{}, when(b.SetImage), func(_, name string) { b.RemoveImage(name) }},
+	} {
+		informer, err := w.cache.GetInformer(ctx, of.kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", of.kind, err)
+		}
+		handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    of.set,
+			UpdateFunc: func(_, now any) { of.set(now) },
+			DeleteFunc: func(o any) {
+				// The key names also what was seen to be gone only after a gap in the watch.
+				if key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
+					if namespace, name, err := toolscache.SplitMetaNamespaceKey(key); err == nil {
+						of.gone(namespace, name)
+					}
+				}
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", of.kind, err)
+		}
+		shown = append(shown, handler.HasSynced)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), shown...) {
+		if ctx.Err() != nil {
+			return nil // the hub stops
+		}
+		return errors.New("watching FleetDiskImages, MemberClusters and ClusterPlans: the caches did not sync")
+	}
+	b.Synced()
+	return nil
+}
+
+func (w *watch) setPlan(plan *v1alpha1.ClusterPlan) {
+	if member, is := report.MemberOf(plan.Namespace); is && plan.Name == v1alpha1.MailboxName {
+		w.board.SetPlan(member, plan)
+	}
+}
+
+// when leaves out what is of another type.
+func when[T client.Object](set func(T)) func(any) {
+	return func(o any) {
+		if typed, is := o.(T); is {
+			set(typed)
+		}
+	}
+}

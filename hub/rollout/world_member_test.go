@@ -1,0 +1,99 @@
+package rollout_test
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// worldMember is a member with its agent, as far as a rollout goes.
+type worldMember struct {
+	labels      map[string]string
+	dark, full  bool
+	onlineSince time.Time
+	// fault: "fails", "hangs" or "rejects" whatever it is to import.
+	fault string
+	// plan on the hub, and what of it has arrived in the member.
+	plan, arrived map[string]v1alpha1.PlannedImage
+	images        map[string]*worldImage
+	// report as the hub has it.
+	report map[string]rollout.Report
+}
+
+type worldImage struct {
+	revision, serving string
+	phase             v1alpha1.Phase
+	foreign           bool // somebody else has made it
+}
+
+// work is one step of the agent: it takes the plan up, goes on with each image by
+// one phase, and reports. A dark member works on by what it has. It tells whether
+// anything has changed.
+func (m *worldMember) work() (changed bool) {
+	if !m.dark {
+		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
+		m.arrived = maps.Clone(m.plan)
+	}
+	items := map[string]v1alpha1.PlanItemState{}
+	for _, name := range slices.Sorted(maps.Keys(m.arrived)) {
+		wanted := revisionOf(m.arrived[name])
+		i := m.images[name]
+		before := worldImage{}
+		if i != nil {
+			before = *i
+		}
+		switch {
+		case i != nil && i.foreign:
+			items[name] = v1alpha1.PlanItemNotOurs
+			continue
+		case m.fault == "rejects" && (i == nil || i.revision != wanted):
+			items[name] = v1alpha1.PlanItemRejected
+			continue
+		case i == nil:
+			i = &worldImage{revision: wanted, phase: v1alpha1.PhaseQueued}
+			m.images[name] = i
+		case i.revision != wanted: // the phase is that of the former one for a step
+			i.revision = wanted
+		default:
+			m.goOn(i)
+		}
+		items[name] = v1alpha1.PlanItemApplied
+		changed = changed || *i != before
+	}
+	if m.dark {
+		return changed
+	}
+	report := map[string]rollout.Report{}
+	for name, i := range m.images {
+		report[name] = rollout.Report{There: true, Revision: i.revision, ServingRevision: i.serving, Phase: i.phase, Item: items[name]}
+	}
+	for name, item := range items {
+		if _, there := report[name]; !there {
+			report[name] = rollout.Report{Item: item}
+		}
+	}
+	changed = changed || !maps.Equal(m.report, report)
+	m.report = report
+	return changed
+}
+
+func revisionOf(p v1alpha1.PlannedImage) string { return p.Spec.Revision() }
+
+func (m *worldMember) goOn(i *worldImage) {
+	switch {
+	case i.serving == i.revision && i.phase == v1alpha1.PhaseSucceeded:
+	case i.phase == v1alpha1.PhaseQueued:
+		i.phase = v1alpha1.PhaseSyncing
+	case i.phase == v1alpha1.PhaseSyncing && m.fault == "fails":
+		i.phase = v1alpha1.PhaseFailed
+	case i.phase == v1alpha1.PhaseSyncing && m.fault == "hangs":
+	case i.phase == v1alpha1.PhaseSyncing:
+		i.phase, i.serving = v1alpha1.PhaseSucceeded, i.revision
+	case i.phase == v1alpha1.PhaseFailed && m.fault == "fails":
+	default: // somebody has it tried again, or the revision has changed
+		i.phase = v1alpha1.PhaseQueued
+	}
+}

@@ -1,0 +1,228 @@
+package rollout_test
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// The rules once more, as plain as they can be: no sharing, no order of work.
+
+func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.ClusterState {
+	begun := c.Planned == wanted
+	r := c.Report
+	succeeded := r.There && r.Item == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
+	refused := r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected
+	isFailed := r.There && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
+	since := c.PlannedAt
+	if c.OnlineSince.After(since) {
+		since = c.OnlineSince
+	}
+	switch {
+	case begun && succeeded:
+		return v1alpha1.ClusterSucceeded
+	case c.Offline != "":
+		return v1alpha1.ClusterDeferred
+	case !begun:
+		return v1alpha1.ClusterToApply
+	case refused || isFailed:
+		return v1alpha1.ClusterFailed
+	case now.Sub(since) > worldDeadline:
+		return v1alpha1.ClusterTimedOut
+	default:
+		return v1alpha1.ClusterProgressing
+	}
+}
+
+func modelPart(of *intstr.IntOrString, all, unset int) int {
+	if of == nil {
+		return unset
+	}
+	if of.Type == intstr.Int {
+		return of.IntValue()
+	}
+	n, _ := strconv.Atoi(strings.TrimSuffix(of.StrVal, "%"))
+	return all * n / 100
+}
+
+var modelWaves = []string{"canary", "eu", v1alpha1.WaveRest}
+
+type model struct {
+	state map[string]v1alpha1.ClusterState // of those placed
+	in    map[string][]*rollout.Cluster    // by wave
+}
+
+func (m *model) count(wave string, states ...v1alpha1.ClusterState) (n int) {
+	for name, clusters := range m.in {
+		for _, c := range clusters {
+			if (wave == "" || wave == name) && (len(states) == 0 || slices.Contains(states, m.state[c.Name])) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (w *world) model(v rollout.View) *model {
+	m := &model{state: map[string]v1alpha1.ClusterState{}, in: map[string][]*rollout.Cluster{}}
+	for i := range v.Clusters {
+		c := &v.Clusters[i]
+		if c.Labels["placed"] != "yes" {
+			continue
+		}
+		wave := c.Labels["wave"]
+		if wave == "others" {
+			wave = v1alpha1.WaveRest
+		}
+		m.in[wave] = append(m.in[wave], c)
+		m.state[c.Name] = modelState(c, w.wanted(), w.now)
+	}
+	return m
+}
+
+// begins returns who is to begin, and remembers since when waves are done.
+func (w *world) begins(m *model) (start []string) {
+	rules := &w.img.Spec.Rollout
+	var current string
+	for _, wave := range modelWaves {
+		open := m.count(wave, v1alpha1.ClusterToApply, v1alpha1.ClusterProgressing)
+		if rules.OfflineClusters == v1alpha1.OfflineWait {
+			open += m.count(wave, v1alpha1.ClusterDeferred)
+		}
+		switch {
+		case open > 0:
+			delete(w.done, wave)
+			if current == "" {
+				current = wave
+			}
+		case w.done[wave].IsZero():
+			w.done[wave] = w.now
+		}
+	}
+	failures := m.count("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
+	if current == "" || rules.Paused || failures > modelPart(rules.MaxFailures, m.count(""), 0) {
+		return nil
+	}
+	for i, wave := range modelWaves {
+		if wave == current {
+			break
+		}
+		if w.now.Sub(w.done[wave]) < rules.Waves[i].MinSuccessTime.Duration {
+			return nil
+		}
+	}
+	if i := slices.Index(modelWaves, current); i < len(rules.Waves) && rules.Waves[i].RequireApproval {
+		if !slices.ContainsFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == current && a.Version == w.img.Spec.Version }) {
+			return nil
+		}
+	}
+	most := modelPart(rules.MaxConcurrency, m.count(current), math.MaxInt)
+	free := max(1, most) - m.count(current, v1alpha1.ClusterProgressing)
+	for _, c := range m.in[current] {
+		if m.state[c.Name] == v1alpha1.ClusterToApply && !c.Full && len(start) < free {
+			start = append(start, c.Name)
+		}
+	}
+	return start
+}
+
+// check compares a decision with the model.
+func (w *world) check(v rollout.View, d rollout.Decision) {
+	m := w.model(v)
+	require.Equal(w.t, w.begins(m), d.Start, "%s: %s", states(d), d.Status.Message)
+	for _, name := range d.Start {
+		m.state[name] = v1alpha1.ClusterProgressing
+	}
+
+	st := &d.Status
+	var order []string
+	for _, wave := range modelWaves {
+		for _, c := range m.in[wave] {
+			order = append(order, wave+"/"+c.Name)
+		}
+	}
+	for i, p := range d.Placed {
+		require.Less(w.t, i, len(order))
+		require.Equal(w.t, order[i], p.Wave+"/"+p.Cluster)
+		require.Equal(w.t, m.state[p.Cluster], p.State, p.Cluster)
+	}
+	require.Len(w.t, d.Placed, len(order))
+	require.Equal(w.t, v1alpha1.ClusterCounts{
+		Total: int32(len(order)), ToApply: int32(m.count("", v1alpha1.ClusterToApply)), Progressing: int32(m.count("", v1alpha1.ClusterProgressing)),
+		Succeeded: int32(m.count("", v1alpha1.ClusterSucceeded)), Failed: int32(m.count("", v1alpha1.ClusterFailed)),
+		TimedOut: int32(m.count("", v1alpha1.ClusterTimedOut)), Deferred: int32(m.count("", v1alpha1.ClusterDeferred)),
+	}, st.Clusters)
+
+	require.Equal(w.t, w.phase(m), st.Phase, "%s %s", states(d), st.Message)
+	require.Equal(w.t, w.img.Spec.Version, st.Versions[0].Version)
+	require.Equal(w.t, w.wanted(), st.Versions[0].Revision)
+	for _, wave := range st.Waves {
+		if since, done := w.done[wave.Name]; done {
+			require.Equal(w.t, since.UTC(), wave.DoneAt.UTC(), wave.Name)
+		} else {
+			require.Nil(w.t, wave.DoneAt, wave.Name)
+		}
+	}
+	require.GreaterOrEqual(w.t, d.After, time.Duration(0))
+}
+
+// phase as the API's comments have it.
+func (w *world) phase(m *model) v1alpha1.RolloutPhase {
+	rules := &w.img.Spec.Rollout
+	failures := m.count("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
+	tooMany := failures > modelPart(rules.MaxFailures, m.count(""), 0)
+	offline := m.count("", v1alpha1.ClusterDeferred)
+	switch {
+	case m.count("", v1alpha1.ClusterProgressing) > 0:
+		return v1alpha1.RolloutProgressing
+	case tooMany:
+		return v1alpha1.RolloutFailed
+	case m.count("", v1alpha1.ClusterToApply) > 0, m.count("") == offline, offline > 0 && rules.OfflineClusters == v1alpha1.OfflineWait:
+		return v1alpha1.RolloutWaiting
+	default:
+		return v1alpha1.RolloutSucceeded
+	}
+}
+
+// checkWants checks what one member is asked for.
+func (w *world) checkWants(wants rollout.Wants, placed, begun bool, current *v1alpha1.PlannedImage) {
+	versions := w.decided.Versions
+	var named []string
+	for _, i := range wants.Images {
+		named = append(named, i.Name)
+	}
+	asked := len(named)
+	for _, i := range wants.Kept {
+		named = append(named, i.Name)
+	}
+	protected := len(named)
+	for _, i := range wants.Retired {
+		named = append(named, i.Name)
+	}
+	slices.Sort(named)
+	require.Len(w.t, slices.Compact(slices.Clone(named)), len(named), "each image is named once")
+	require.Len(w.t, named, len(versions), "every version is")
+	require.Equal(w.t, min(2, len(versions)), protected, "two versions are kept or asked for")
+
+	switch {
+	case placed && begun:
+		require.Equal(w.t, w.wanted(), wants.Images[0].Spec.Revision())
+		if current != nil && current.Spec.Revision() == w.wanted() {
+			require.Equal(w.t, current.PlannedAt, wants.Images[0].PlannedAt)
+		} else {
+			require.Equal(w.t, w.now.UTC(), wants.Images[0].PlannedAt.UTC())
+		}
+	case placed && current != nil:
+		require.Equal(w.t, *current, wants.Images[0], "it stays until its turn comes")
+	default:
+		require.Zero(w.t, asked)
+	}
+}

@@ -1,0 +1,319 @@
+package rollout_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+const worldDeadline = 2 * time.Minute
+
+// world is a fleet with one FleetDiskImage, whose hub can forget all that is not
+// stored at any point.
+type world struct {
+	t   *rapid.T
+	now time.Time
+	// img has the spec that people write, and the status that is stored.
+	img     *v1alpha1.FleetDiskImage
+	members map[string]*worldMember
+	joined  int
+
+	// What the hub's process knows: the status it decided last, nil after a restart,
+	// and what it has begun that no plan has yet.
+	decided *v1alpha1.FleetDiskImageStatus
+	pending map[string]time.Time // since when
+
+	// What the model knows: since when waves are done, of which revision, and the
+	// same as it was when the status was last stored.
+	done, doneStored     map[string]time.Time
+	doneOf, doneOfStored string
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]time.Time{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}}
+	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
+		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
+		WithRetention(2, time.Hour)
+	for _, wave := range []string{"canary", "eu"} {
+		soak := metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 2 * time.Minute}).Draw(t, "soak")}
+		img.WithWaves(v1alpha1.Wave{
+			Name: wave, ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{"wave": wave}},
+			MinSuccessTime: &soak, RequireApproval: rapid.IntRange(0, 3).Draw(t, "approval") == 0,
+		})
+	}
+	w.img = img.Obj()
+	w.limits()
+	for range rapid.IntRange(0, 10).Draw(t, "members") {
+		w.join()
+	}
+	return w
+}
+
+// limits are changed by people.
+func (w *world) limits() {
+	r := &w.img.Spec.Rollout
+	r.MaxConcurrency, r.MaxFailures = nil, nil
+	if of := rapid.SampledFrom([]string{"", "1", "2", "30%", "100%"}).Draw(w.t, "maxConcurrency"); of != "" {
+		most := intstr.Parse(of)
+		r.MaxConcurrency = &most
+	}
+	if of := rapid.SampledFrom([]string{"", "0", "1", "3", "20%", "100%"}).Draw(w.t, "maxFailures"); of != "" {
+		most := intstr.Parse(of)
+		r.MaxFailures = &most
+	}
+	r.OfflineClusters = rapid.SampledFrom([]v1alpha1.OfflineClusters{"", v1alpha1.OfflineDefer, v1alpha1.OfflineWait}).Draw(w.t, "offline")
+	w.img.Generation++
+}
+
+func (w *world) join() {
+	name := fmt.Sprintf("m%02d", w.joined)
+	w.joined++
+	w.members[name] = &worldMember{
+		labels: map[string]string{"placed": "yes", "wave": w.drawWave()}, onlineSince: w.now,
+		plan: map[string]v1alpha1.PlannedImage{}, images: map[string]*worldImage{}, report: map[string]rollout.Report{},
+	}
+}
+
+func (w *world) drawWave() string {
+	return rapid.SampledFrom([]string{"canary", "eu", "others"}).Draw(w.t, "wave")
+}
+
+func (w *world) drawMember() *worldMember {
+	if len(w.members) == 0 {
+		w.t.Skip("no members")
+	}
+	return w.members[rapid.SampledFrom(slices.Sorted(maps.Keys(w.members))).Draw(w.t, "member")]
+}
+
+func (w *world) current() string { return rollout.CurrentImage(w.img).Name }
+
+func (w *world) wanted() string { return w.img.Spec.Template.Revision() }
+
+// view is what the hub sees: plans, and what reports said last.
+func (w *world) view() rollout.View {
+	v := rollout.View{Image: w.img.DeepCopy(), Now: w.now}
+	if w.decided != nil {
+		v.Image.Status = *w.decided.DeepCopy()
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.members)) {
+		m := w.members[name]
+		c := rollout.Cluster{Name: name, Labels: m.labels, Full: m.full, OnlineSince: m.onlineSince, Report: m.report[w.current()]}
+		if m.dark {
+			c.Offline, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+		}
+		if p, planned := m.plan[w.current()]; planned {
+			c.Planned, c.PlannedAt = p.Spec.Revision(), p.PlannedAt.Time
+		}
+		if since, begun := w.pending[name]; begun {
+			c.Planned, c.PlannedAt = w.wanted(), since
+		}
+		v.Clusters = append(v.Clusters, c)
+	}
+	return v
+}
+
+// decide is one pass of the hub. Not all that it wants to write may get written
+// before the next.
+func (w *world) decide(storesStatus, writesPlans bool) rollout.Decision {
+	v := w.view()
+	w.forgetVersion()
+	d := decide(w.t, v)
+	w.check(v, d)
+
+	w.decided = &d.Status
+	if storesStatus {
+		w.img.Status = *stored(w.t, &d.Status)
+		w.doneStored, w.doneOfStored = maps.Clone(w.done), w.doneOf
+	}
+	for _, name := range d.Start {
+		w.pending[name] = w.now
+	}
+	if writesPlans && !d.Hold {
+		w.writePlans(d)
+	}
+	return d
+}
+
+// forgetVersion drops what was begun with another revision, and what the model
+// knows of it.
+func (w *world) forgetVersion() {
+	if of := w.current() + "/" + w.wanted(); of != w.doneOf {
+		w.doneOf, w.done = of, map[string]time.Time{}
+		w.pending = map[string]time.Time{}
+	}
+}
+
+func (w *world) writePlans(d rollout.Decision) {
+	placed := map[string]rollout.Placed{}
+	for _, p := range d.Placed {
+		placed[p.Cluster] = p
+	}
+	img := w.img.DeepCopy()
+	img.Status = d.Status
+	for name, m := range w.members {
+		p, isPlaced := placed[name]
+		var current *v1alpha1.PlannedImage
+		if at, planned := m.plan[w.current()]; planned {
+			current = &at
+		}
+		wants := rollout.WantsOf(img, isPlaced, p.Begun, current, w.now)
+		w.checkWants(wants, isPlaced, p.Begun, current)
+		m.plan = map[string]v1alpha1.PlannedImage{}
+		for _, i := range wants.Images {
+			m.plan[i.Name] = i
+		}
+		delete(w.pending, name)
+	}
+}
+
+// restart loses all that is in memory, and the status that was not stored.
+func (w *world) restart() {
+	w.decided, w.pending = nil, map[string]time.Time{}
+	w.done, w.doneOf = maps.Clone(w.doneStored), w.doneOfStored
+}
+
+func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.decide(true, true)
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) { w.decide(rapid.Bool().Draw(t, "stored"), rapid.Bool().Draw(t, "written")) },
+			"time": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+			},
+			"agent":  func(*rapid.T) { w.drawMember().work() },
+			"agents": func(*rapid.T) { w.allWork() },
+			"fault": func(*rapid.T) {
+				m := w.drawMember()
+				m.fault = rapid.SampledFrom([]string{"", "fails", "hangs", "rejects"}).Draw(t, "fault")
+			},
+			"somebody": func(*rapid.T) {
+				if m := w.drawMember(); m.images[w.current()] == nil {
+					m.images[w.current()] = &worldImage{revision: w.wanted(), phase: v1alpha1.PhaseSucceeded, foreign: true}
+				}
+			},
+			"nobody": func(*rapid.T) {
+				if m := w.drawMember(); m.images[w.current()] != nil && m.images[w.current()].foreign {
+					delete(m.images, w.current())
+				}
+			},
+			"dark": func(*rapid.T) { w.drawMember().dark = true },
+			"back": func(*rapid.T) { w.comesBack(w.drawMember()) },
+			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
+			"relabel": func(*rapid.T) {
+				w.drawMember().labels = map[string]string{"placed": rapid.SampledFrom([]string{"yes", "yes", "no"}).Draw(t, "placed"), "wave": w.drawWave()}
+			},
+			"join": func(*rapid.T) { w.join() },
+			"leave": func(*rapid.T) {
+				if len(w.members) > 0 {
+					name := rapid.SampledFrom(slices.Sorted(maps.Keys(w.members))).Draw(t, "leaves")
+					delete(w.members, name)
+					delete(w.pending, name)
+				}
+			},
+			"version": func(*rapid.T) {
+				w.img.Spec.Version = rapid.SampledFrom([]string{"0", "1", "2", "3"}).Draw(t, "version")
+				w.img.Generation++
+			},
+			"source": func(*rapid.T) {
+				w.img.Spec.Template.URL = "https://images.example.com/" + rapid.SampledFrom([]string{"a", "b"}).Draw(t, "url")
+				w.img.Generation++
+			},
+			"pause":   func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
+			"approve": func(*rapid.T) { w.approve(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved")) },
+			"limits":  func(*rapid.T) { w.limits() },
+			"restart": func(*rapid.T) { w.restart() },
+		})
+		w.calm(rapid.Bool().Draw(t, "some go on failing"))
+	})
+}
+
+func (w *world) approve(wave string) {
+	if !slices.ContainsFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == wave && a.Version == w.img.Spec.Version }) {
+		w.img.Spec.Approvals = append(w.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: w.img.Spec.Version, By: "operator"})
+		w.img.Generation++
+	}
+}
+
+// comesBack has been dark; that it was online before it was seen so is no matter.
+func (w *world) comesBack(m *worldMember) {
+	if m.dark {
+		m.dark, m.onlineSince = false, w.now
+	}
+}
+
+func (w *world) allWork() (changed bool) {
+	for _, m := range w.members {
+		changed = m.work() || changed
+	}
+	return changed
+}
+
+// calm has the faults stop, but for those that stay if faulty, and sees to it that
+// the rollout ends: nothing but events and Decision.After has the hub look again.
+func (w *world) calm(faulty bool) {
+	w.restart()
+	w.img.Spec.Rollout.Paused = false
+	w.approve("canary")
+	w.approve("eu")
+	for _, m := range w.members {
+		w.comesBack(m)
+		m.full = false
+		if i := m.images[w.current()]; i != nil && i.foreign {
+			delete(m.images, w.current())
+		}
+		if !faulty {
+			m.fault = ""
+		}
+	}
+	var d rollout.Decision
+	for range 500 {
+		d = w.decide(true, true)
+		changed := w.allWork()
+		switch {
+		case changed || len(d.Start) > 0:
+			w.now = w.now.Add(time.Second)
+		case d.After > 0:
+			w.now = w.now.Add((d.After + time.Second - 1).Truncate(time.Second)) // as times are stored
+		default:
+			w.over(d, faulty)
+			return
+		}
+	}
+	w.t.Fatalf("it does not end: %s %s %s: %s", d.Status.Phase, d.Status.Reason, states(d), d.Status.Message)
+}
+
+// over checks how a rollout has ended whose faults have stopped.
+func (w *world) over(d rollout.Decision, faulty bool) {
+	switch {
+	case d.Status.Clusters.Total == 0:
+		require.Equal(w.t, v1alpha1.ReasonNoClusters, d.Status.Reason)
+	case !faulty:
+		require.Equal(w.t, v1alpha1.RolloutSucceeded, d.Status.Phase, "%s: %s", states(d), d.Status.Message)
+	default:
+		require.Contains(w.t, []v1alpha1.RolloutPhase{v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}, d.Status.Phase, "%s: %s", states(d), d.Status.Message)
+	}
+	if d.Status.Phase != v1alpha1.RolloutSucceeded {
+		return
+	}
+	for name, m := range w.members {
+		if m.labels["placed"] == "yes" && m.fault == "" {
+			i := m.images[w.current()]
+			require.NotNil(w.t, i, name)
+			require.Equal(w.t, worldImage{revision: w.wanted(), serving: w.wanted(), phase: v1alpha1.PhaseSucceeded}, *i, name)
+		}
+	}
+	require.Empty(w.t, strings.Trim(states(d), "canryeust= SFT"))
+}

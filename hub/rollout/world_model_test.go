@@ -98,6 +98,8 @@ func (w *world) begins(m *model) (start []string) {
 			open += m.count(wave, v1alpha1.ClusterDeferred)
 		}
 		switch {
+		case wave == v1alpha1.WaveRest && m.count(wave) == 0: // nobody has named it
+			delete(w.done, wave)
 		case open > 0:
 			delete(w.done, wave)
 			if current == "" {

@@ -36,6 +36,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -103,7 +104,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return rollouts.Setup(local) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
-		func() error { return serve(mgr, index, store, reports) },
+		func() error { return serve(mgr, index, store, reports, board) },
 		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
 		},
@@ -127,9 +128,11 @@ func ready(store *reportcontroller.Store) healthz.Checker {
 	}
 }
 
-func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler) error {
+func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board) error {
 	api := &web.API{
-		Members: mgr.GetLocalManager().GetCache(), Index: index, Pages: reports, Filled: store.Filled,
+		Members: mgr.GetLocalManager().GetCache(), Index: index, Pages: reports,
+		Filled:   func() bool { return store.Filled() && board.Shown() },
+		Rollouts: func(image string) ([]rollout.Placed, bool) { return board.Placed(image, time.Now()) },
 		Root: func(member string) []string {
 			root := store.Root(member)
 			return root.Pages()

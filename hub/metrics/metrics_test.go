@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -75,4 +76,16 @@ func TestUnknownIsNotZero(t *testing.T) {
 	} {
 		assert.Equal(t, want, series(t, r, name), name)
 	}
+}
+
+func TestRollouts(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	status := v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed, Clusters: v1alpha1.ClusterCounts{Total: 5, Succeeded: 3, TimedOut: 2}}
+	r := prometheus.NewRegistry()
+	r.MustRegister(&metrics.Fleet{Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		apitest.FleetDiskImage("ubuntu").WithStatus(status).Obj(), apitest.FleetDiskImage("new").Obj(),
+	).Build()})
+	assert.Equal(t, map[string]float64{"Progressing": 0, "Waiting": 0, "Succeeded": 0, "Failed": 1}, series(t, r, "ot_hub_rollout_phase"))
+	assert.Equal(t, map[string]float64{"ToApply": 0, "Progressing": 0, "Succeeded": 3, "Failed": 0, "TimedOut": 2, "Deferred": 0}, series(t, r, "ot_hub_rollout_clusters"))
 }

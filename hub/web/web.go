@@ -1,5 +1,6 @@
 // Package web serves what the hub knows of the fleet as JSON, to be read: the
-// members, the distinct images of all of them, and one member's images.
+// members, the distinct images of all of them, one member's images, and how far
+// the FleetDiskImages are in each cluster.
 //
 // Unknown is never zero: members that have not reported are listed as unknown,
 // and every image says how many members may have it beside those that are known
@@ -14,7 +15,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 const (
@@ -42,8 +43,11 @@ type API struct {
 	Pages   Pages
 	// Root lists the names of a member's pages, sorted.
 	Root func(member string) []string
-	// Filled tells that all stored reports have been read. Before, what is not
-	// there may just not have been read.
+	// Rollouts tells where a FleetDiskImage is placed, by wave, then name; false where
+	// there is none of that name.
+	Rollouts func(image string) ([]rollout.Placed, bool)
+	// Filled tells that all that is stored has been read. Before, what is not there
+	// may just not have been read.
 	Filled func() bool
 }
 
@@ -97,6 +101,9 @@ func (a *API) Handlers() map[string]http.Handler {
 		"/fleet/v1/members/images": a.handle(a.memberImages),
 		"/fleet/v1/images":         a.handle(a.images),
 		"/fleet/v1/images/detail":  a.handle(a.image),
+
+		"/fleet/v1/rollouts":          a.handle(a.rollouts),
+		"/fleet/v1/rollouts/clusters": a.handle(a.rolloutClusters),
 	}
 }
 
@@ -164,17 +171,10 @@ func (a *API) members(request *http.Request) (any, error) {
 		byName[stored.Items[i].Name] = &stored.Items[i]
 	}
 	all := a.Index.Members()
-	from, found := slices.BinarySearchFunc(all, request.URL.Query().Get("after"), func(m fleet.MemberSummary, name string) int { return strings.Compare(m.Member, name) })
-	if found {
-		from++
-	}
-	to := min(len(all), from+most)
-	list := MemberList{Members: make([]Member, 0, to-from)}
-	for _, summary := range all[from:to] {
+	part, next := after(all, request.URL.Query().Get("after"), most, func(m fleet.MemberSummary) string { return m.Member })
+	list := MemberList{Members: make([]Member, 0, len(part)), Next: next}
+	for _, summary := range part {
 		list.Members = append(list.Members, member(summary, byName[summary.Member]))
-	}
-	if to < len(all) {
-		list.Next = all[to-1].Member
 	}
 	return list, nil
 }

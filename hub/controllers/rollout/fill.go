@@ -50,6 +50,13 @@ func (b *Board) Ready() bool {
 	return b.ready()
 }
 
+// Shown tells whether the Board knows what the caches had when they began.
+func (b *Board) Shown() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fill.synced
+}
+
 // Wake has all looked at that waits for the Board to be ready, if it is.
 func (b *Board) Wake() {
 	b.mu.Lock()

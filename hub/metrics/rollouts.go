@@ -1,0 +1,48 @@
+package metrics
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var (
+	rolloutClusters = describe("rollout_clusters", "Clusters that a FleetDiskImage is placed in, by how far they are with its current version.", "image", "state")
+	rolloutPhase    = describe("rollout_phase", "1 for the phase that the rollout of a FleetDiskImage is in, 0 for the others.", "image", "phase")
+)
+
+var rolloutPhases = []v1alpha1.RolloutPhase{v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}
+
+// collectRollouts tells of the FleetDiskImages what their status says. One that was
+// not looked at yet has no series.
+func (f *Fleet) collectRollouts(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	var list v1alpha1.FleetDiskImageList
+	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing FleetDiskImages for the metrics")
+		return
+	}
+	for i := range list.Items {
+		name, st := list.Items[i].Name, &list.Items[i].Status
+		if st.Phase == "" {
+			continue
+		}
+		for _, phase := range rolloutPhases {
+			value := 0.0
+			if st.Phase == phase {
+				value = 1
+			}
+			gauge(rolloutPhase, value, name, string(phase))
+		}
+		c := &st.Clusters
+		for state, n := range map[v1alpha1.ClusterState]int32{
+			v1alpha1.ClusterToApply: c.ToApply, v1alpha1.ClusterProgressing: c.Progressing, v1alpha1.ClusterSucceeded: c.Succeeded,
+			v1alpha1.ClusterFailed: c.Failed, v1alpha1.ClusterTimedOut: c.TimedOut, v1alpha1.ClusterDeferred: c.Deferred,
+		} {
+			gauge(rolloutClusters, float64(n), name, string(state))
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package rollout_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// One decision about 1,000 clusters in three waves.
+func BenchmarkDecide(b *testing.B) {
+	for name, fleet := range map[string]string{
+		"begins":    "canary=" + strings.Repeat(".", 50) + " eu=" + strings.Repeat(".", 450) + " a=" + strings.Repeat(".", 500),
+		"under way": "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("SSPPP.....", 45) + " a=" + strings.Repeat(".", 500),
+		"succeeded": "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("S", 450) + " a=" + strings.Repeat("S", 500),
+		"failing":   "canary=" + strings.Repeat("SF", 25) + " eu=" + strings.Repeat("SSFTD", 90) + " a=" + strings.Repeat("SF...", 100),
+	} {
+		b.Run(name, func(b *testing.B) {
+			v := view(ubuntu().WithMaxConcurrency("10%").WithMinSuccessTime(time.Minute), fleet)
+			v = later(v, rollout.Decide(v), 0)
+			b.ReportAllocs()
+			for b.Loop() {
+				rollout.Decide(v)
+			}
+		})
+	}
+}
+
+// What one member of a fleet with 200 FleetDiskImages is asked for.
+func BenchmarkWantsOf(b *testing.B) {
+	img := ubuntu().WithVersion("3").WithFormer("3", "2", "1").WithRetention(2, time.Hour).Obj()
+	current := rollout.WantsOf(img, true, true, nil, now).Images[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		rollout.WantsOf(img, true, true, &current, now)
+	}
+}
+
+// Of 200 FleetDiskImages with five versions each.
+func BenchmarkRival(b *testing.B) {
+	all := make([]v1alpha1.FleetDiskImage, 200)
+	for i := range all {
+		all[i] = *ubuntu().WithImageName(fmt.Sprintf("ubuntu-%d", i)).WithVersion("5").WithFormer("5", "4", "3", "2", "1").
+			Created(now.Add(time.Duration(i) * time.Second)).Obj()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		rollout.Rival(&all[199], all)
+	}
+}

@@ -1,0 +1,136 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// RolloutList is a part of the FleetDiskImages, by name. Next is what to pass as
+// after to get on; empty at the end.
+type RolloutList struct {
+	Rollouts []Rollout `json:"rollouts"`
+	Next     string    `json:"next,omitempty"`
+}
+
+// Rollout is one FleetDiskImage in short, as its status says.
+type Rollout struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Observed tells that all else is about the version, and not the one before.
+	Observed    bool                      `json:"observed"`
+	Phase       v1alpha1.RolloutPhase     `json:"phase,omitempty"`
+	Reason      string                    `json:"reason,omitempty"`
+	Message     string                    `json:"message,omitempty"`
+	CurrentWave string                    `json:"currentWave,omitempty"`
+	Clusters    v1alpha1.ClusterCounts    `json:"clusters"`
+	Waves       []v1alpha1.WaveStatus     `json:"waves,omitempty"`
+	Failing     []v1alpha1.ClusterSummary `json:"failing,omitempty"`
+	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
+}
+
+// RolloutClusters are a part of the clusters that a FleetDiskImage is placed in, by
+// name. Next is what to pass as after to get on; empty at the end.
+type RolloutClusters struct {
+	Clusters []RolloutCluster `json:"clusters"`
+	Next     string           `json:"next,omitempty"`
+}
+
+// RolloutCluster is how far one cluster is with the current version.
+type RolloutCluster struct {
+	Cluster string                `json:"cluster"`
+	Wave    string                `json:"wave"`
+	State   v1alpha1.ClusterState `json:"state"`
+	Reason  string                `json:"reason,omitempty"`
+	Message string                `json:"message,omitempty"`
+}
+
+func (a *API) rollouts(request *http.Request) (any, error) {
+	most, err := limit(request)
+	if err != nil {
+		return nil, err
+	}
+	var stored v1alpha1.FleetDiskImageList
+	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing FleetDiskImages: %w", err)
+	}
+	// The list may be the cache's own, which others read.
+	all := make([]*v1alpha1.FleetDiskImage, len(stored.Items))
+	for i := range stored.Items {
+		all[i] = &stored.Items[i]
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
+	part, next := after(all, request.URL.Query().Get("after"), most, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
+	list := RolloutList{Rollouts: make([]Rollout, len(part)), Next: next}
+	for i, img := range part {
+		st := &img.Status
+		list.Rollouts[i] = Rollout{
+			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
+			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
+			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, ExpectedAt: st.ExpectedAt,
+		}
+	}
+	return list, nil
+}
+
+func (a *API) rolloutClusters(request *http.Request) (any, error) {
+	most, err := limit(request)
+	if err != nil {
+		return nil, err
+	}
+	query := request.URL.Query()
+	name, state := query.Get("name"), v1alpha1.ClusterState(query.Get("state"))
+	switch {
+	case name == "":
+		return nil, refusal{http.StatusBadRequest, "name the FleetDiskImage: name=… as /fleet/v1/rollouts lists it"}
+	case state != "" && !slices.Contains(clusterStates, state):
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joined(clusterStates))}
+	}
+	placed, found := a.Rollouts(name)
+	if !found {
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no FleetDiskImage %s", name)}
+	}
+	placed = slices.DeleteFunc(placed, func(p rollout.Placed) bool { return state != "" && p.State != state })
+	slices.SortFunc(placed, func(a, b rollout.Placed) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	part, next := after(placed, query.Get("after"), most, func(p rollout.Placed) string { return p.Cluster })
+	list := RolloutClusters{Clusters: make([]RolloutCluster, len(part)), Next: next}
+	for i, p := range part {
+		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: p.Message}
+	}
+	return list, nil
+}
+
+var clusterStates = []v1alpha1.ClusterState{
+	v1alpha1.ClusterToApply, v1alpha1.ClusterProgressing, v1alpha1.ClusterSucceeded,
+	v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut, v1alpha1.ClusterDeferred,
+}
+
+func joined(states []v1alpha1.ClusterState) string {
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	return strings.Join(names, ", ")
+}
+
+// after returns the part of a sorted list that follows a name, and the name of its
+// last where there is more.
+func after[T any](all []T, name string, most int, nameOf func(T) string) (part []T, next string) {
+	from, found := slices.BinarySearchFunc(all, name, func(one T, name string) int { return strings.Compare(nameOf(one), name) })
+	if found {
+		from++
+	}
+	to := min(len(all), from+most)
+	if to < len(all) {
+		next = nameOf(all[to-1])
+	}
+	return all[from:to], next
+}

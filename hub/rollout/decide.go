@@ -55,11 +55,9 @@ type step struct {
 // member is one cluster that is placed.
 type member struct {
 	*Cluster
-	wave  int
+	wave  int32
 	begun bool
 	state v1alpha1.ClusterState
-	// reason and message as in Placed.
-	reason, message string
 }
 
 func newStep(v View) *step {
@@ -102,8 +100,7 @@ func (s *step) place() {
 		m := member{Cluster: c, wave: s.waveOf(c), begun: c.Planned == s.version.Revision}
 		s.see(&m)
 		s.members = append(s.members, m)
-		s.waves[m.wave].counts.add(m.state, 1)
-		s.waves[m.wave].counts.Total++
+		s.waves[m.wave].counts.add(m.state)
 	}
 	// The last one is rest, which nobody has named.
 	if last := len(s.waves) - 1; s.waves[last].counts.Total == 0 {
@@ -151,7 +148,7 @@ func (s *step) start() block {
 	full := 0
 	for i := range s.members {
 		m := &s.members[i]
-		if m.wave != s.current || m.state != v1alpha1.ClusterToApply {
+		if int(m.wave) != s.current || m.state != v1alpha1.ClusterToApply {
 			continue
 		}
 		switch {
@@ -189,8 +186,9 @@ func (s *step) list() {
 	s.decision.Placed = make([]Placed, len(s.members))
 	for i := range s.members {
 		m := &s.members[i]
+		reason, message := s.why(m)
 		s.decision.Placed[next[m.wave]] = Placed{
-			Cluster: m.Name, Wave: s.waves[m.wave].name, State: m.state, Begun: m.begun, Reason: m.reason, Message: m.message,
+			Cluster: m.Name, Wave: s.waves[m.wave].name, State: m.state, Begun: m.begun, Reason: reason, Message: message,
 		}
 		next[m.wave]++
 	}

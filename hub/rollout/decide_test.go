@@ -241,6 +241,14 @@ func TestARestartLosesNothing(t *testing.T) {
 	assert.Empty(t, decide(t, restarted).Start)
 }
 
+// What is reported is of what was before, and no reason of what begins.
+func TestWhoBeginsAnewHasNothingToSayYet(t *testing.T) {
+	v := view(ubuntu(), "canary=F")
+	v.Clusters[0].Planned = "former"
+	d := decide(t, v)
+	assert.Equal(t, []rollout.Placed{{Cluster: "canary-0", Wave: "canary", State: v1alpha1.ClusterProgressing, Begun: true}}, d.Placed)
+}
+
 func TestFailuresThatHealLetTheRolloutGoOn(t *testing.T) {
 	v := view(ubuntu(), "canary=F. eu=.")
 	d := decide(t, v)

@@ -14,26 +14,41 @@ func (s *step) see(m *member) {
 	case m.begun && r.has(s.version.Revision):
 		m.state = v1alpha1.ClusterSucceeded
 	case m.Offline != "":
-		m.state, m.reason = v1alpha1.ClusterDeferred, m.Offline
-	case !m.begun && m.Full:
-		m.state, m.reason = v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull
+		m.state = v1alpha1.ClusterDeferred
 	case !m.begun:
 		m.state = v1alpha1.ClusterToApply
-	case r.Item == v1alpha1.PlanItemNotOurs, r.Item == v1alpha1.PlanItemRejected:
-		m.state, m.reason, m.message = v1alpha1.ClusterFailed, string(r.Item), r.ItemMessage
-	case r.There && r.Revision == s.version.Revision && r.Phase == v1alpha1.PhaseFailed:
-		m.state, m.reason, m.message = v1alpha1.ClusterFailed, string(r.Reason), r.Message
+	case r.refused(), r.There && r.Revision == s.version.Revision && r.Phase == v1alpha1.PhaseFailed:
+		m.state = v1alpha1.ClusterFailed
 	default:
 		m.state = v1alpha1.ClusterProgressing
-		m.reason, m.message = string(r.Reason), r.Message
-		switch {
-		case r.Item == v1alpha1.PlanItemWaiting:
-			m.reason, m.message = string(r.Item), r.ItemMessage
-		case !r.There:
-			m.message = "it is planned, and the member has not reported of it yet"
-		}
 		s.seeDeadline(m)
 	}
+}
+
+// why says more of a cluster's state where there is more to say.
+func (s *step) why(m *member) (reason, message string) {
+	r := &m.Report
+	switch {
+	case m.state == v1alpha1.ClusterSucceeded:
+		return "", ""
+	case m.state == v1alpha1.ClusterDeferred:
+		return m.Offline, ""
+	case m.state == v1alpha1.ClusterToApply && m.Full:
+		return v1alpha1.ReasonPlanFull, ""
+	case m.state == v1alpha1.ClusterToApply, m.Planned != s.version.Revision: // it begins now
+		return "", ""
+	case r.refused(), r.Item == v1alpha1.PlanItemWaiting && m.state != v1alpha1.ClusterFailed:
+		return string(r.Item), r.ItemMessage
+	case !r.There:
+		return "", "it is planned, and the member has not reported of it yet"
+	default:
+		return string(r.Reason), r.Message
+	}
+}
+
+// refused tells whether the agent cannot make what is planned.
+func (r *Report) refused() bool {
+	return r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected
 }
 
 // has tells whether the member has a revision as its plan asks for it. A report

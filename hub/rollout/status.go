@@ -87,8 +87,9 @@ func (s *step) failing() []v1alpha1.ClusterSummary {
 		if !failed(m.state) {
 			continue
 		}
+		reason, message := s.why(m)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: m.Name, State: m.state, Reason: cut(m.reason, mostReason), Message: cut(m.message, mostMessage),
+			Cluster: m.Name, State: m.state, Reason: cut(reason, mostReason), Message: cut(message, mostMessage),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break

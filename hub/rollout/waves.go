@@ -33,20 +33,21 @@ func (p *placement) has(c *Cluster) bool {
 // tally counts clusters by their state.
 type tally struct{ v1alpha1.ClusterCounts }
 
-func (t *tally) add(state v1alpha1.ClusterState, n int32) {
+func (t *tally) add(state v1alpha1.ClusterState) {
+	t.Total++
 	switch state {
 	case v1alpha1.ClusterToApply:
-		t.ToApply += n
+		t.ToApply++
 	case v1alpha1.ClusterProgressing:
-		t.Progressing += n
+		t.Progressing++
 	case v1alpha1.ClusterSucceeded:
-		t.Succeeded += n
+		t.Succeeded++
 	case v1alpha1.ClusterFailed:
-		t.Failed += n
+		t.Failed++
 	case v1alpha1.ClusterTimedOut:
-		t.TimedOut += n
+		t.TimedOut++
 	case v1alpha1.ClusterDeferred:
-		t.Deferred += n
+		t.Deferred++
 	}
 }
 
@@ -154,13 +155,13 @@ func duration(d *metav1.Duration) time.Duration {
 }
 
 // waveOf returns the first wave that selects a cluster.
-func (s *step) waveOf(c *Cluster) int {
+func (s *step) waveOf(c *Cluster) int32 {
 	for i := range s.waves {
 		if selector := s.waves[i].selector; selector == nil || selector.Matches(labels.Set(c.Labels)) {
-			return i
+			return int32(i)
 		}
 	}
-	return len(s.waves) - 1
+	return int32(len(s.waves) - 1)
 }
 
 // block is why no more clusters begin.

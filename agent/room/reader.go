@@ -25,20 +25,25 @@ import (
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdiconfigs,verbs=get
 
-// Age is how old an answer may be. A watch would tell sooner, and for as long as
+// How old an answer may be. A watch would tell sooner, and for as long as
 // the agent runs: drivers of local storage publish a CSIStorageCapacity for each
 // node and class, and change it with every volume, whereas images wait for a
 // while only. So all that is asked is what one list gives, by whoever asks first.
-const Age = 10 * time.Second
+const (
+	// Age is for images that wait.
+	Age = 10 * time.Second
+	// Fresh is for one that is about to get a slot: all that get one at a time share
+	// an answer, and what has got one before has taken its room.
+	Fresh = time.Second
+)
 
 // configName is the name of CDI's one CDIConfig.
 const configName = "config"
 
-// Reader keeps what was last read for Age. It is safe to be used by several at a
+// Reader keeps what was last read. It is safe to be used by several at a
 // time: one of them reads, the others wait for it.
 type Reader struct {
 	live client.Reader
-	age  time.Duration
 
 	mu      sync.Mutex
 	at      time.Time // zero: nothing was read yet
@@ -56,30 +61,32 @@ type known struct {
 
 // New returns a Reader that asks past every cache.
 func New(live client.Reader) *Reader {
-	return &Reader{live: live, age: Age, faults: map[string]string{}}
+	return &Reader{live: live, faults: map[string]string{}}
 }
 
-// Of returns the room that there is for images of a namespace in a StorageClass.
-func (r *Reader) Of(ctx context.Context, namespace, class string) storage.Room {
+// Of returns the room for images of a namespace in a StorageClass, as it was no
+// longer ago than age.
+func (r *Reader) Of(ctx context.Context, namespace, class string, age time.Duration) storage.Room {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(ctx)
+	r.read(ctx, age)
 	return storage.Room{Capacities: r.known.Capacities[class], Quotas: r.known.Quotas[namespace], ScratchClass: r.known.Scratch}
 }
 
-// Version is another one once something of the room has changed.
-func (r *Reader) Version(ctx context.Context) int {
+// Version is another one once something of the room has changed, as it was no
+// longer ago than age.
+func (r *Reader) Version(ctx context.Context, age time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(ctx)
+	r.read(ctx, age)
 	return r.version
 }
 
 // read asks again where the last answer is too old. What cannot be asked for, as
 // the cluster does not serve it or does not allow it, is not known; where the API
 // server does not answer, the former answer holds.
-func (r *Reader) read(ctx context.Context) {
-	if !r.at.IsZero() && time.Since(r.at) < r.age {
+func (r *Reader) read(ctx context.Context, age time.Duration) {
+	if !r.at.IsZero() && time.Since(r.at) < age {
 		return
 	}
 	now := r.known

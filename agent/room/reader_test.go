@@ -54,24 +54,24 @@ func TestOneReadForAll(t *testing.T) {
 	c := newCluster(t)
 	r := New(c)
 	for range 50 {
-		got := r.Of(t.Context(), "lab", "fast")
+		got := r.Of(t.Context(), "lab", "fast", Age)
 		require.Len(t, got.Capacities, 1)
 		require.Len(t, got.Quotas, 1)
 		require.Equal(t, "slow", got.ScratchClass)
 	}
-	assert.Empty(t, r.Of(t.Context(), "farm", "other").Capacities)
-	assert.Empty(t, r.Of(t.Context(), "farm", "other").Quotas)
+	assert.Empty(t, r.Of(t.Context(), "farm", "other", Age).Capacities)
+	assert.Empty(t, r.Of(t.Context(), "farm", "other", Age).Quotas)
 	assert.Equal(t, 2, c.lists, "one list of each kind")
 }
 
 func TestVersion(t *testing.T) {
 	c := newCluster(t)
 	r := New(c)
-	r.age = 0
-	first := r.Version(t.Context())
-	assert.Equal(t, first, r.Version(t.Context()), "nothing has changed")
+	const now = time.Duration(0)
+	first := r.Version(t.Context(), now)
+	assert.Equal(t, first, r.Version(t.Context(), now), "nothing has changed")
 	require.NoError(t, c.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "another"}}))
-	assert.NotEqual(t, first, r.Version(t.Context()))
+	assert.NotEqual(t, first, r.Version(t.Context(), now))
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
@@ -89,16 +89,15 @@ func TestWhatCannotBeRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t)
 			r := New(c)
-			r.age = 0
-			require.Len(t, r.Of(t.Context(), "lab", "fast").Capacities, 1)
+			const now = time.Duration(0)
+			require.Len(t, r.Of(t.Context(), "lab", "fast", now).Capacities, 1)
 			c.fails = tt.err
-			got := r.Of(t.Context(), "lab", "fast")
+			got := r.Of(t.Context(), "lab", "fast", now)
 			assert.Len(t, got.Capacities, tt.want)
 			assert.Len(t, got.Quotas, 1, "the rest is read all the same")
 
-			r.age = time.Hour
 			before := c.lists
-			r.Of(t.Context(), "lab", "fast")
+			r.Of(t.Context(), "lab", "fast", Age)
 			assert.Equal(t, before, c.lists, "what has failed is not tried again at once")
 		})
 	}

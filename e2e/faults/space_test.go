@@ -4,6 +4,7 @@ package faults
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,9 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
+
+// aged waits until no slot is given by what the storage told before.
+func aged(t *testing.T) {
+	t.Helper()
+	since := time.Now()
+	require.True(t, scene.Await(t, func() bool { return time.Since(since) > room.Fresh }))
+}
 
 // lacksRoom waits until an image says that there is no room for it, and returns
 // what it says.
@@ -40,6 +49,7 @@ func TestNoRoomInTheStorage(t *testing.T) {
 		StorageClassName: class, NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("4Gi")),
 	}
 	place.Create(t, pool)
+	aged(t)
 	large, small := place.Image(ns, "large", "/ok/200ms/a"), place.Image(ns, "small", "/ok/200ms/b")
 	large.Spec.StorageClass, small.Spec.StorageClass = class, class
 	large.Spec.DiskSize = resource.MustParse("5Gi")
@@ -81,6 +91,7 @@ func TestNoRoomInTheQuota(t *testing.T) {
 				quota.Status.Hard = corev1.ResourceList{tt.name: resource.MustParse(hard)}
 				quota.Status.Used = corev1.ResourceList{tt.name: resource.MustParse("0")}
 				require.NoError(t, place.Client().Status().Update(t.Context(), quota))
+				aged(t)
 			}
 			allow(tt.few)
 			img := place.Image(ns, "image", "/ok/200ms/a")
@@ -111,6 +122,7 @@ func TestRoomThatOthersTake(t *testing.T) {
 	quota.Status.Hard = corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("3500Mi")}
 	quota.Status.Used = corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("0")}
 	require.NoError(t, place.Client().Status().Update(t.Context(), quota))
+	aged(t)
 
 	// The first is imported for longer than what is known of the room may be old.
 	first, second := place.Image(ns, "first", "/ok/15s/a"), place.Image(ns, "second", "/ok/200ms/b")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -180,7 +181,7 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 		return nil, nil
 	}
 	if standing == queue.Ready {
-		return r.Lack(ctx, img)
+		return r.lack(ctx, img, room.Age)
 	}
 	for _, need := range []struct {
 		kind, name string
@@ -201,7 +202,7 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", need.kind, img.Namespace, need.name, img.Name, err)
 		}
 	}
-	return r.Lack(ctx, img)
+	return r.lack(ctx, img, room.Age)
 }
 
 func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {

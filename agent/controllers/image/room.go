@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,9 +24,9 @@ const (
 	defaultClass     = "storageclass.kubernetes.io/is-default-class"
 )
 
-// Lack tells what keeps an image from being imported for want of room, by what
-// was read of it within room.Age; nil for nothing that is known of.
-func (r *Reconciler) Lack(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+// lack tells what keeps an image from being imported for want of room, by what was
+// read of it no longer ago than age; nil for nothing that is known of.
+func (r *Reconciler) lack(ctx context.Context, img *v1alpha1.VMDiskImage, age time.Duration) (*image.Blocker, error) {
 	if r.Room == nil {
 		return nil, nil
 	}
@@ -36,7 +37,7 @@ func (r *Reconciler) Lack(ctx context.Context, img *v1alpha1.VMDiskImage) (*imag
 			return nil, err
 		}
 	}
-	b := storage.Lack(img, class, r.Room.Of(ctx, img.Namespace, class))
+	b := storage.Lack(img, class, r.Room.Of(ctx, img.Namespace, class, age))
 	r.roomless.set(image.KeyOf(img), b != nil)
 	return b, nil
 }
@@ -44,7 +45,7 @@ func (r *Reconciler) Lack(ctx context.Context, img *v1alpha1.VMDiskImage) (*imag
 // LacksNow tells whether an image that is about to get a slot lacks room by now,
 // and has it looked at where it does: it leaves the queue then.
 func (r *Reconciler) LacksNow(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
-	b, err := r.Lack(ctx, img)
+	b, err := r.lack(ctx, img, room.Fresh)
 	if b != nil {
 		r.Refresh(image.KeyOf(img))
 	}
@@ -118,7 +119,7 @@ func (r *Reconciler) followRoom(ctx context.Context) error {
 		if len(keys) == 0 {
 			return false, nil
 		}
-		now := r.Room.Version(ctx)
+		now := r.Room.Version(ctx, room.Age/2)
 		if now == last {
 			return false, nil
 		}

@@ -135,6 +135,21 @@ func (s *hubStage) join(ctx context.Context, prefix string, n int) ([]*light.Mem
 	})
 }
 
+// settle waits until the hub asks its API server for nothing any more.
+func (s *hubStage) settle(ctx context.Context) error {
+	size, since := s.audit.size(), time.Now()
+	err := wait.PollUntilContextTimeout(ctx, tick, patience, true, func(context.Context) (bool, error) {
+		if now := s.audit.size(); now != size {
+			size, since = now, time.Now()
+		}
+		return time.Since(since) >= quiet, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the hub has settled: %w", err)
+	}
+	return nil
+}
+
 func (s *hubStage) connect(ctx context.Context, name string, cfg *rest.Config, namespace string) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {

@@ -28,7 +28,7 @@ type bench struct {
 }
 
 func main() {
-	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet or report.")
+	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner or preload.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	flag.Parse()
 	benches := []bench{
@@ -39,6 +39,8 @@ func main() {
 		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", machinesAtOnce), machinesFigures},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), fleetFigures},
 		{"report", "the way of an image from a real agent to the hub", agentFigures},
+		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", paperImages, paperClusters), plannerFigures},
+		{"preload", fmt.Sprintf("one image over %d light members", wholeFleet.members), preloadFigures},
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

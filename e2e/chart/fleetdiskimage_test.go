@@ -267,6 +267,7 @@ func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
 		"a fraction of a cluster":         {map[string]any{"rollout.maxConcurrency": 1.5}, "must be of type integer"},
 		"no concurrency in a wave":        {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": int64(0)})}, concurrency},
 		"no per cent in a wave":           {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": "0%"})}, concurrency},
+		"a sign in a wave":                {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": "+5%"})}, "spec.rollout.waves[0].maxConcurrency in body should match"},
 		"a wave beyond what Go can":       {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": int64(1) << 40})}, concurrency},
 		"failures below zero":             {map[string]any{"rollout.maxFailures": int64(-1)}, failures},
 		"failures beyond all":             {map[string]any{"rollout.maxFailures": "200%"}, failures},

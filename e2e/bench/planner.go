@@ -1,0 +1,221 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
+)
+
+const (
+	paperClusters = 1000
+	paperImages   = 200
+	// pageRounds is how often a page of a report changes.
+	pageRounds = 2000
+	mostPlan   = time.Millisecond
+)
+
+// paperFleet is a fleet that exists in the hub's memory only, with every rollout
+// halfway: of each FleetDiskImage half of the clusters have it, and some are on
+// their way.
+type paperFleet struct {
+	board  *rollout.Board
+	images []*v1alpha1.FleetDiskImage
+	// reported are each member's images, in the order of images.
+	reported [][]v1alpha1.ReportedImage
+	// looked are the FleetDiskImages that are to be planned.
+	looked []string
+	now    time.Time
+}
+
+func clusterName(i int) string { return fmt.Sprintf("cluster-%04d", i) }
+
+// paperStage says how far a cluster is with an image; the waves are a canary of 10
+// clusters, 190 more, and the rest.
+func paperStage(cluster, image int) (planned bool, phase v1alpha1.Phase) {
+	switch place := (cluster*137 + image*211) % paperClusters; {
+	case cluster < 200 || place < 450:
+		return true, v1alpha1.PhaseSucceeded
+	case place < 500:
+		return true, v1alpha1.PhaseSyncing
+	default:
+		return false, ""
+	}
+}
+
+func newPaperFleet() *paperFleet {
+	f := &paperFleet{board: rollout.NewBoard(func() bool { return true }), now: time.Now()}
+	f.board.OnImage(func(image string) { f.looked = append(f.looked, image) })
+	started := metav1.NewTime(f.now.Add(-time.Hour))
+	quarter := intstr.FromString("25%")
+	for i := range paperImages {
+		name := fmt.Sprintf("image-%03d", i)
+		wave := func(name string) v1alpha1.Wave {
+			return v1alpha1.Wave{Name: name, ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{"wave": name}}}
+		}
+		img := &v1alpha1.FleetDiskImage{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: started},
+			Spec: v1alpha1.FleetDiskImageSpec{
+				Version: "2.1.0", TargetNamespace: namespace,
+				Template: v1alpha1.VMDiskImageSpec{
+					Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/" + name + ".qcow2", DiskSize: resource.MustParse("24Gi"),
+				},
+				Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
+				Rollout:   v1alpha1.Rollout{Waves: []v1alpha1.Wave{wave("canary"), wave("early")}, MaxConcurrency: &quarter, MaxFailures: &quarter},
+			},
+		}
+		f.images = append(f.images, img)
+		f.board.SetImage(img)
+	}
+	for c := range paperClusters {
+		f.addMember(c, started)
+	}
+	return f
+}
+
+func (f *paperFleet) addMember(c int, started metav1.Time) {
+	name := clusterName(c)
+	stored := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"wave": "rest", "region": "north"}}}
+	switch {
+	case c < 10:
+		stored.Labels["wave"] = "canary"
+	case c < 200:
+		stored.Labels["wave"] = "early"
+	}
+	for _, healthy := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
+		meta.SetStatusCondition(&stored.Status.Conditions, metav1.Condition{Type: healthy, Status: metav1.ConditionTrue, Reason: healthy, LastTransitionTime: started})
+	}
+	f.board.SetMember(stored)
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
+	var reported []v1alpha1.ReportedImage
+	for i, img := range f.images {
+		planned, phase := paperStage(c, i)
+		if !planned {
+			continue
+		}
+		plan.Spec.Images = append(plan.Spec.Images, v1alpha1.PlannedImage{
+			Namespace: namespace, Name: img.VMDiskImage(img.Spec.Version), Spec: img.Spec.Template, PlannedAt: &started,
+		})
+		reported = append(reported, v1alpha1.ReportedImage{
+			Namespace: namespace, Name: img.VMDiskImage(img.Spec.Version), UID: types.UID(name), Origin: v1alpha1.OriginPlan,
+			Revision: img.Spec.Template.Revision(), Phase: phase, Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied},
+		})
+	}
+	f.reported = append(f.reported, reported)
+	f.board.SetPlan(name, plan)
+	root := &v1alpha1.ReportRoot{}
+	for page := range f.pages(c) {
+		f.report(c, page)
+		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: fmt.Sprint("page-", page), Sequence: 1})
+	}
+	f.board.SetRoot(name, root)
+}
+
+func (f *paperFleet) pages(c int) int {
+	return (len(f.reported[c]) + v1alpha1.MaxReportedImages - 1) / v1alpha1.MaxReportedImages
+}
+
+// report has the board read one page of a member.
+func (f *paperFleet) report(c, page int) {
+	first := page * v1alpha1.MaxReportedImages
+	last := min(first+v1alpha1.MaxReportedImages, len(f.reported[c]))
+	f.board.SetPage(clusterName(c), fmt.Sprint("page-", page), 1, f.reported[c][first:last])
+}
+
+// plan plans what is to be planned, and returns how many FleetDiskImages that were.
+func (f *paperFleet) plan() int {
+	planned := map[string]bool{}
+	for _, image := range f.looked {
+		if !planned[image] {
+			f.board.Placed(image, f.now)
+		}
+		planned[image] = true
+	}
+	f.looked = f.looked[:0]
+	return len(planned)
+}
+
+// work is what something has cost.
+type work struct {
+	took               time.Duration
+	allocations, bytes uint64
+}
+
+func measured(do func()) work {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	do()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	return work{took, after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// plannerFigures measures the planner of rollouts by itself: what the hub's elected
+// replica does between what it has read and what it writes.
+func plannerFigures(context.Context) ([]figure, []string, error) {
+	empty := heap()
+	f := newPaperFleet()
+	var first, full work
+	var n int
+	first = measured(func() { n = f.plan() })
+	if n != paperImages {
+		return nil, nil, fmt.Errorf("%d FleetDiskImages were planned of %d", n, paperImages)
+	}
+	cell := float64(heap()-empty) / (paperClusters * paperImages)
+	full = measured(func() {
+		for _, img := range f.images {
+			f.looked = append(f.looked, img.Name)
+		}
+		f.plan()
+	})
+
+	// Each round one image of one member changes, on a page of up to 128.
+	var each latencies
+	change := measured(func() {
+		for round := range pageRounds {
+			c := round % paperClusters
+			at := round % len(f.reported[c])
+			img := &f.reported[c][at]
+			img.Message = fmt.Sprint("round ", round)
+			start := time.Now()
+			f.report(c, at/v1alpha1.MaxReportedImages)
+			n = f.plan()
+			each = append(each, time.Since(start))
+			if n != 1 {
+				return
+			}
+		}
+	})
+	if n != 1 {
+		return nil, nil, fmt.Errorf("a page with one change had %d FleetDiskImages planned", n)
+	}
+	size := fmt.Sprintf("%d clusters x %d FleetDiskImages", paperClusters, paperImages)
+	return []figure{
+			told("rollouts of "+size+": all planned from what was read", fmt.Sprintf("%.0f ms, %d k allocations, %.1f MiB", first.took.Seconds()*1000, first.allocations/1000, float64(first.bytes)/(1<<20))),
+			told("the same, once more", fmt.Sprintf("%.0f ms, %d k allocations, %.1f MiB", full.took.Seconds()*1000, full.allocations/1000, float64(full.bytes)/(1<<20))),
+			judged("one image of one report changed -> planned", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms, %d allocations, %d KiB", each.at(0.5).Seconds()*1000, each.at(0.99).Seconds()*1000,
+				change.allocations/pageRounds, change.bytes/pageRounds/1024), fmt.Sprintf("p50 at most %s", mostPlan), each.at(0.5) <= mostPlan),
+			told("memory of what is planned on, per cluster x FleetDiskImage", fmt.Sprintf("%.0f B", cell)),
+		}, []string{
+			"planner: the hub's own board and decisions, in memory, three waves, half of the clusters done; without reading and writing the API server.",
+		}, nil
+}

@@ -165,10 +165,10 @@ func (s *step) start() block {
 			}
 		}
 	}
-	switch left := int(w.counts.ToApply); {
-	case left == 0:
+	switch int(w.counts.ToApply) {
+	case 0:
 		return block{reason: v1alpha1.ReasonAwaitingClusters}
-	case left == full:
+	case full:
 		return block{reason: v1alpha1.ReasonPlanFull}
 	default:
 		return block{reason: v1alpha1.ReasonMaxConcurrency, limit: limit}

@@ -34,7 +34,7 @@ const deadline = time.Hour
 //	P  progressing         S  succeeded
 //	F  failed              T  timed out, given the deadline above
 //	D  offline, not begun  d  offline, begun
-//	s  offline, after it has succeeded
+//	R  d that is back      s  offline, after it has succeeded
 func cluster(name string, letter rune) rollout.Cluster {
 	c := rollout.Cluster{
 		Name: name, Labels: map[string]string{"wave": strings.TrimRight(name, "-0123456789")},
@@ -48,7 +48,7 @@ func cluster(name string, letter rune) rollout.Cluster {
 	case '.':
 	case 'f':
 		c.Full = true
-	case 'P':
+	case 'P', 'R':
 		begun(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
 	case 'S', 's':
 		begun(now.Add(-deadline/2), v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady)
@@ -62,6 +62,9 @@ func cluster(name string, letter rune) rollout.Cluster {
 		begun(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
 	default:
 		panic(fmt.Sprintf("no letter %c", letter))
+	}
+	if letter == 'R' {
+		c.OnlineSince = now.Add(-time.Minute)
 	}
 	if strings.ContainsRune("Dds", letter) {
 		c.Offline, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
@@ -151,8 +154,8 @@ func later(v rollout.View, d rollout.Decision, after time.Duration) rollout.View
 }
 
 func TestTheLettersOfThisPackagesTests(t *testing.T) {
-	d := decide(t, view(ubuntu().Paused(), "canary=.PSFTDdsf eu=. other=."))
-	require.Equal(t, "canary=.PSFTDDS. eu=. rest=.", states(d))
+	d := decide(t, view(ubuntu().Paused(), "canary=.PSFTDdsfR eu=. other=."))
+	require.Equal(t, "canary=.PSFTDDS.P eu=. rest=.", states(d))
 }
 
 // stored is a status as the API server gives it back.

@@ -211,6 +211,12 @@ func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
 			},
 			"dark": func(*rapid.T) { w.drawMember().dark = true },
 			"back": func(*rapid.T) { w.comesBack(w.drawMember()) },
+			"blink": func(t *rapid.T) { // before anything else can begin in its place
+				m := w.drawMember()
+				m.dark = true
+				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "seconds")) * time.Second)
+				w.comesBack(m)
+			},
 			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
 			"relabel": func(*rapid.T) {
 				w.drawMember().labels = map[string]string{"placed": rapid.SampledFrom([]string{"yes", "yes", "no"}).Draw(t, "placed"), "wave": w.drawWave()}

@@ -26,10 +26,10 @@ type imports struct {
 	running int
 }
 
-// PlayImports has the members take so long to import an image that a plan asks for,
-// as many at a time as their budget is, and report what becomes of it. Nothing is
-// downloaded, none fails, and none goes again. It is called before there are plans
-// with images, for at most 128 images a member.
+// PlayImports has the members take so long, from now on, to import an image that a
+// plan asks for, as many at a time as their budget is, and report what becomes of
+// it. Nothing is downloaded, none fails, and none goes again. It is first called
+// before there are plans with images; a member can have 128.
 func (all *Members) PlayImports(takes time.Duration) {
 	for _, m := range all.List {
 		m.mu.Lock()

@@ -1,0 +1,98 @@
+package image
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/room"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func clusterOf(t *testing.T, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, cdiv1.AddToScheme(scheme))
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+}
+
+func class(name string, second int64, annotations ...string) *storagev1.StorageClass {
+	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(second, 0), Annotations: map[string]string{}}}
+	for _, a := range annotations {
+		c.Annotations[a] = "true"
+	}
+	return c
+}
+
+func TestDefaultStorageClass(t *testing.T) {
+	off := class("off", 9)
+	off.Annotations[defaultClass] = "false"
+	for _, tt := range []struct {
+		name    string
+		classes []client.Object
+		want    string
+	}{
+		{"none", nil, ""},
+		{"none that is one", []client.Object{class("a", 1), off}, ""},
+		{"one", []client.Object{class("a", 2), class("b", 1, defaultClass)}, "b"},
+		{"the youngest of two", []client.Object{class("a", 1, defaultClass), class("b", 2, defaultClass)}, "b"},
+		{"the first by name of two of one age", []client.Object{class("b", 1, defaultClass), class("a", 1, defaultClass)}, "a"},
+		{"KubeVirt's before any other", []client.Object{class("a", 9, defaultClass), class("b", 1, defaultVirtClass)}, "b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := (&Reconciler{Client: clusterOf(t, tt.classes...)}).defaultStorageClass(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// TestLacksNow wants an image that lacks room to be looked at again, and to be
+// followed until it does not lack it any more.
+func TestLacksNow(t *testing.T) {
+	pool := &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "pool"}, StorageClassName: "csi",
+		NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("1Gi")),
+	}
+	c := clusterOf(t, class("csi", 1, defaultClass), pool)
+	r := &Reconciler{Client: c, Room: room.New(c), again: make(chan event.GenericEvent, 1)}
+	large, small := apitest.Image("ns/large").WithDiskSize("2Gi").Obj(), apitest.Image("ns/small").WithDiskSize("1Gi").Obj()
+	small.UID = "another"
+
+	lacks, err := r.LacksNow(t.Context(), small)
+	require.NoError(t, err)
+	assert.False(t, lacks)
+	assert.Empty(t, r.again)
+
+	lacks, err = r.LacksNow(t.Context(), large)
+	require.NoError(t, err)
+	assert.True(t, lacks)
+	assert.Equal(t, large.Name, (<-r.again).Object.GetName())
+	assert.Equal(t, []v1alpha1.ImageKey{image.KeyOf(large)}, r.roomless.list())
+
+	pool.MaximumVolumeSize = ptr.To(resource.MustParse("2Gi"))
+	require.NoError(t, c.Update(t.Context(), pool))
+	b, err := r.lack(t.Context(), large, time.Duration(0))
+	require.NoError(t, err)
+	assert.Nil(t, b)
+	assert.Empty(t, r.roomless.list())
+
+	lacks, err = (&Reconciler{}).LacksNow(t.Context(), large)
+	require.NoError(t, err)
+	assert.False(t, lacks, "nobody asks")
+}

@@ -39,6 +39,7 @@ func (s *sweep) tell(t *testing.T) {
 	t.Helper()
 	makeAnotherClass(t)
 	ns, o := begin(t)
+	s.ns, s.died = ns, nil
 	defer s.bury(t)
 
 	alpha := place.Snapshotted(ns, "alpha", "/ok/alpha.qcow2")

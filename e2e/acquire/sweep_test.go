@@ -43,6 +43,8 @@ type sweep struct {
 	killed map[point]bool
 	due    map[point]bool
 	deaths int
+	died   []point // in the story that is being told
+	ns     string
 	agent  *mortal.Agent
 }
 
@@ -130,6 +132,7 @@ func (s *sweep) dies(p point) bool {
 	}
 	s.killed[p] = true
 	s.deaths++
+	s.died = append(s.died, p)
 	return true
 }
 
@@ -158,7 +161,9 @@ func (s *sweep) bury(t *testing.T) {
 func (s *sweep) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	began, deaths := time.Now(), s.deaths
-	require.True(t, scene.Await(t, func() bool { s.keepAlive(t); return holds() }), "still waiting for: %s", what)
+	if !scene.Await(t, func() bool { s.keepAlive(t); return holds() }) {
+		require.Fail(t, "still waiting for: "+what, s.situation(t))
+	}
 	if took := time.Since(began); took > 5*time.Second && s.deaths == deaths {
 		t.Logf("waited %.1f s for %s, with no death meanwhile", took.Seconds(), what)
 	}

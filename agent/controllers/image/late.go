@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -28,8 +28,8 @@ func (r *Reconciler) removeLateSnapshots(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	r.Kinds.WhenServed(image.VolumeSnapshotKind, func(context.Context) error {
-		return c.Watch(source.Kind(mgr.GetCache(), client.Object(&snapshotv1.VolumeSnapshot{}), &handler.EnqueueRequestForObject{}))
+	r.Kinds.WhenServed(image.VolumeSnapshotKind, func(ctx context.Context) error {
+		return kinds.Watch(ctx, c, mgr.GetCache(), &snapshotv1.VolumeSnapshot{}, &handler.EnqueueRequestForObject{})
 	})
 	return nil
 }

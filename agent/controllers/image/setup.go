@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -71,7 +72,7 @@ func (r *Reconciler) takeUp(mgr ctrl.Manager, c controller.Controller, obj func(
 		if err := mgr.GetFieldIndexer().IndexField(ctx, obj(), image.UIDIndex, uidOf); err != nil {
 			return err
 		}
-		if err := c.Watch(source.Kind(mgr.GetCache(), obj(), child)); err != nil {
+		if err := kinds.Watch(ctx, c, mgr.GetCache(), obj(), child); err != nil {
 			return err
 		}
 		r.RefreshQueued(ctx)

@@ -82,7 +82,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}); err != nil {
 			return err
 		}
-		if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&cdiv1.DataVolume{}), ledger, comesAndGoes)); err != nil {
+		if err := kinds.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, ledger, comesAndGoes); err != nil {
 			return err
 		}
 		r.Poke()

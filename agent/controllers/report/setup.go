@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -55,10 +56,10 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	r.Kinds.WhenServed(Kind, func(context.Context) error {
+	r.Kinds.WhenServed(Kind, func(ctx context.Context) error {
 		own := &metav1.PartialObjectMetadata{}
 		own.SetGroupVersionKind(Kind)
-		if err := c.Watch(source.Kind(r.Mailbox, client.Object(own), r.ownHandler())); err != nil {
+		if err := kinds.Watch(ctx, c, r.Mailbox, own, r.ownHandler()); err != nil {
 			return err
 		}
 		r.served.Store(true)

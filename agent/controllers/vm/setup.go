@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/machine"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -56,7 +57,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 	}
 	watch := func(obj client.Object) func(context.Context) error {
 		return func(ctx context.Context) error {
-			if err := c.Watch(source.Kind(made, obj, ofMade)); err != nil {
+			if err := kinds.Watch(ctx, c, made, obj, ofMade); err != nil {
 				return err
 			}
 			return r.refreshAll(ctx)

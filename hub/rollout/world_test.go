@@ -193,8 +193,19 @@ func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
 			"time": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
 			},
-			"agent":  func(*rapid.T) { w.drawMember().work() },
-			"agents": func(*rapid.T) { w.allWork() },
+			"agent": func(*rapid.T) { w.drawMember().work() },
+			"agents": func(*rapid.T) {
+				for range rapid.IntRange(1, 6).Draw(t, "for") { // images get ready, or fail
+					w.allWork()
+					w.decide(true, true)
+				}
+			},
+			"calm spell": func(*rapid.T) {
+				for range 3 {
+					w.allWork()
+					w.decide(true, true)
+				}
+			},
 			"fault": func(*rapid.T) {
 				m := w.drawMember()
 				m.fault = rapid.SampledFrom([]string{"", "fails", "hangs", "rejects"}).Draw(t, "fault")

@@ -110,7 +110,7 @@ func TestRestartChangesNoPlan(t *testing.T) {
 		again.SetPlan(name, b.members[name].plan)
 	}
 	now := now.Add(time.Hour)
-	d, _, _ := again.decide("ubuntu", now)
+	d, _, _ := again.Decide("ubuntu", now)
 	assert.Empty(t, d.Start, "bergen is on its way")
 	for _, name := range []string{"bergen", "oslo"} {
 		assert.Equal(t, b.wanted(name), again.wanted(name))

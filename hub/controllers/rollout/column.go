@@ -193,9 +193,9 @@ func (b *Board) namesakes(c *column) (others []v1alpha1.FleetDiskImage) {
 	return others
 }
 
-// decide decides about a FleetDiskImage and has those who plan go by it. held: it
+// Decide decides about a FleetDiskImage and has those who plan go by it. held: it
 // is leaving, and a member still has an image of it.
-func (b *Board) decide(image string, now time.Time) (d rollout.Decision, held, found bool) {
+func (b *Board) Decide(image string, now time.Time) (d rollout.Decision, held, found bool) {
 	b.deciding.Lock()
 	defer b.deciding.Unlock()
 	c := b.column(image)

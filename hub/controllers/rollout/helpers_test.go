@@ -71,7 +71,7 @@ func (b *board) decided(images ...string) []string {
 	var d rollout.Decision
 	for _, image := range images {
 		var found bool
-		d, _, found = b.decide(image, now)
+		d, _, found = b.Decide(image, now)
 		require.True(b.t, found)
 	}
 	return d.Start

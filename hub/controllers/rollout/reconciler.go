@@ -72,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.Board.hold(img.Name)
 		return result(ctx, r.guard(ctx, img))
 	}
-	d, held, found := r.Board.decide(img.Name, now)
+	d, held, found := r.Board.Decide(img.Name, now)
 	if !found {
 		return ctrl.Result{}, nil // that it is gone brings the request back
 	}

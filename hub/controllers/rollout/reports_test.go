@@ -95,7 +95,7 @@ func TestWhoHoldsAFleetDiskImage(t *testing.T) {
 		return b
 	}
 	held := func(b *board) bool {
-		_, held, found := b.decide("ubuntu", now)
+		_, held, found := b.Decide("ubuntu", now)
 		require.True(b.t, found)
 		return held
 	}

@@ -37,8 +37,11 @@ type snapshot struct {
 	wantsKnown bool
 	// holder is the other member that its cluster belongs to; empty: none.
 	holder string
-	// known: all stored reports and the fleet's policy have been read. Before,
-	// nothing may be planned.
+	// read: all stored reports have been. Before, a member that reports looks like
+	// one that never has.
+	read bool
+	// known: they have been, and the fleet's policy as well. Before, nothing may be
+	// planned.
 	known bool
 }
 
@@ -101,6 +104,11 @@ func decide(s snapshot) decision {
 	}
 	if current != nil {
 		view.Plan = &current.Spec
+	}
+	if !s.read {
+		// What was stored stays: rollouts would pass a member over that looks offline.
+		d.status = s.member.Status
+		return d
 	}
 	d.status, d.after = fleet.MemberStatus(view)
 	if obstacle != "" {

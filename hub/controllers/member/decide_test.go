@@ -37,7 +37,7 @@ func settledMember(t *testing.T) snapshot {
 		},
 		carried: relay.Result{Confirmed: 1},
 		policy:  policy.State{Known: true, Policy: parsed},
-		known:   true, wantsKnown: true,
+		read:    true, known: true, wantsKnown: true,
 	}
 }
 
@@ -75,6 +75,16 @@ func TestNothingIsPlannedInTheDark(t *testing.T) {
 			assert.Nil(t, d.grant)
 		})
 	}
+}
+
+func TestStatusStaysUntilTheStoredReportsAreRead(t *testing.T) {
+	s := settledMember(t)
+	s.member.Status = decide(s).status
+	require.True(t, meta.IsStatusConditionTrue(s.member.Status.Conditions, v1alpha1.ConditionIdentityConfirmed))
+	s.root, s.read, s.known = report.Root{}, false, false
+	assert.Equal(t, s.member.Status, decide(s).status)
+	s.read = true
+	assert.False(t, meta.IsStatusConditionTrue(decide(s).status.Conditions, v1alpha1.ConditionIdentityConfirmed))
 }
 
 func TestNothingIsPlannedByAReportAsOldAsTheHub(t *testing.T) {

@@ -127,12 +127,13 @@ func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCl
 }
 
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
+	read := r.Reports.Filled() // before the root is: one that comes between is not missed
 	s := snapshot{
-		now: time.Now(), member: member,
+		now: time.Now(), member: member, read: read,
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
-	s.known = s.policy.Known && r.Reports.Filled()
+	s.known = s.policy.Known && read
 	var err error
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err

@@ -4,12 +4,12 @@
 package rollout
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 	"unique"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -68,9 +68,15 @@ type member struct {
 
 	// plan as the cache shows it, not to be changed; nil for none.
 	plan    *v1alpha1.ClusterPlan
-	planned map[key]*v1alpha1.PlannedImage
+	planned map[key]planned
 	// coming is how many images have been begun that plan does not show yet.
 	coming int
+}
+
+// planned is an image of a plan, and the revision that it asks for.
+type planned struct {
+	*v1alpha1.PlannedImage
+	revision string
 }
 
 // NewBoard returns an empty Board.
@@ -133,7 +139,7 @@ func (b *Board) SetMember(stored *v1alpha1.MemberCluster) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.member(stored.Name)
-	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && equality.Semantic.DeepEqual(m.labels, stored.Labels) {
+	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && maps.Equal(m.labels, stored.Labels) {
 		return
 	}
 	m.labels, m.offline, m.onlineSince = stored.Labels, offline, since
@@ -182,25 +188,31 @@ func (b *Board) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
 	before, was, full := m.planned, m.plan, m.full()
 	m.plan, m.planned = plan, nil
 	if plan != nil {
-		m.planned = make(map[key]*v1alpha1.PlannedImage, len(plan.Spec.Images))
+		m.planned = make(map[key]planned, len(plan.Spec.Images))
 		for i := range plan.Spec.Images {
 			p := &plan.Spec.Images[i]
-			m.planned[keyOf(p.Namespace, p.Name)] = p
+			k := keyOf(p.Namespace, p.Name)
+			next := planned{p, ""}
+			if old, was := before[k]; was && sameSpec(&old.Spec, &p.Spec) {
+				next.revision = old.revision
+				if !old.PlannedAt.Equal(p.PlannedAt) {
+					b.concerns(m, k)
+				}
+			} else {
+				next.revision = p.Spec.Revision()
+				b.concerns(m, k)
+			}
+			m.planned[k] = next
 		}
 	}
 	m.coming = 0
-	for k, p := range m.planned {
-		if old := before[k]; old == nil || !equality.Semantic.DeepEqual(old, p) {
-			b.concerns(m, k)
-		}
-	}
 	for k := range before {
-		if m.planned[k] == nil {
+		if _, is := m.planned[k]; !is {
 			b.concerns(m, k)
 		}
 	}
 	for _, c := range b.order {
-		if i, there := c.at[name]; there && c.wishes[i].begun && m.planned[c.current] == nil {
+		if i, there := c.at[name]; there && c.wishes[i].begun && !m.plans(c.current) {
 			m.coming++
 		}
 		if c.leaving() {
@@ -215,6 +227,11 @@ func (b *Board) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
 	}
 	b.planArrived(name)
 	b.tidy(m)
+}
+
+func (m *member) plans(k key) bool {
+	_, does := m.planned[k]
+	return does
 }
 
 // full tells that a plan has no room for another image.

@@ -114,9 +114,8 @@ func (b *Board) cell(c *column, m *member) rollout.Cluster {
 		Name: m.name, Labels: m.labels, Offline: m.offline, OnlineSince: m.onlineSince,
 		Report: m.reported(c.current).Report,
 	}
-	planned := m.planned[c.current]
-	if planned != nil {
-		cell.Planned = planned.Spec.Revision()
+	if planned, is := m.planned[c.current]; is {
+		cell.Planned = planned.revision
 		if planned.PlannedAt != nil {
 			cell.PlannedAt = planned.PlannedAt.Time
 		}
@@ -135,7 +134,7 @@ func (b *Board) forgetBegun(c *column, i int) {
 		return
 	}
 	c.wishes[i].begun = false
-	if m := b.members[c.cells[i].Name]; m != nil && m.planned[c.current] == nil {
+	if m := b.members[c.cells[i].Name]; m != nil && !m.plans(c.current) {
 		full := m.full()
 		if m.coming--; full {
 			b.concernsAll(m)

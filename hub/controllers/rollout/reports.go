@@ -156,7 +156,7 @@ func (b *Board) told() {
 func (m *member) holds(c *column) bool {
 	for _, k := range c.names {
 		r := m.reported(k)
-		if m.planned[k] != nil || r.There && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
+		if m.plans(k) || r.There && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
 			return true
 		}
 	}

@@ -101,7 +101,7 @@ func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
 
 // wishOne works out what one member is asked for.
 func (b *Board) wishOne(c *column, next, former *wish, m *member, now time.Time) {
-	current := m.planned[c.current]
+	current := m.planned[c.current].PlannedImage
 	if former.begun {
 		current = former.image.planned()
 	}
@@ -128,7 +128,7 @@ func (b *Board) replace(c *column, i int, next wish) {
 		b.forgetBegun(c, i)
 	}
 	c.wishes[i] = next
-	if next.begun && !former.begun && m.planned[c.current] == nil {
+	if next.begun && !former.begun && !m.plans(c.current) {
 		if m.coming++; m.full() {
 			b.concernsAll(m)
 		}
@@ -224,7 +224,7 @@ func (m *member) settle(w *rollout.Wants) {
 	taken := make(map[types.NamespacedName]bool, len(w.Images)+len(w.Kept))
 	w.Images = settled(w.Images, taken, v1alpha1.MaxPlannedImages,
 		func(i *v1alpha1.PlannedImage) (string, string) { return i.Namespace, i.Name },
-		func(namespace, name string) bool { return m.planned[keyOf(namespace, name)] != nil })
+		func(namespace, name string) bool { return m.plans(keyOf(namespace, name)) })
 	w.Kept = settled(w.Kept, taken, maxKept, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, m.has)
 	w.Retired = settled(w.Retired, taken, maxRetired, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, m.has)
 }

@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/relay"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 const uid = types.UID("11111111-1111-1111-1111-111111111111")
@@ -98,6 +100,45 @@ func TestNothingIsPlannedByAReportAsOldAsTheHub(t *testing.T) {
 			assert.Nil(t, decide(s).plan)
 		})
 	}
+}
+
+// While nobody knows what is wanted of a member, as after a start of the hub, its
+// plan loses no image: what no plan names is not protected any more.
+func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
+	wanted := rollout.Wants{
+		Images:  []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
+		Kept:    []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
+		Retired: []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-0"}},
+	}
+	s := settledMember(t)
+	s.wants = wanted
+	first := decide(s).plan
+	require.NotNil(t, first)
+	assert.Equal(t, wanted, rollout.Wants{Images: first.Spec.Images, Kept: first.Spec.Kept, Retired: first.Spec.Retired})
+
+	s.plan, s.wants, s.wantsKnown = first, rollout.Wants{}, false
+	assert.Nil(t, decide(s).plan, "nothing is written")
+
+	other, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "7"})
+	require.Empty(t, errs)
+	s.policy.Policy = other
+	next := decide(s).plan
+	require.NotNil(t, next, "a change of policy does not wait")
+	assert.Equal(t, "7", next.Spec.Policy["concurrency"])
+	assert.Equal(t, wanted, rollout.Wants{Images: next.Spec.Images, Kept: next.Spec.Kept, Retired: next.Spec.Retired})
+
+	s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: 3, Sequence: 1}
+	next = decide(s).plan
+	require.NotNil(t, next)
+	assert.Equal(t, int64(4), next.Spec.Epoch, "nor does what a restored hub has to catch up on")
+	assert.Equal(t, wanted.Images, next.Spec.Images)
+
+	s.plan = nil
+	assert.Nil(t, decide(s).plan, "the member may have a plan with images, that one without would take the place of")
+	s.wantsKnown = true
+	next = decide(s).plan
+	require.NotNil(t, next)
+	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
 }
 
 func TestNamespaceOfAMember(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -103,6 +104,42 @@ func (h *Hub) Images(ctx context.Context) ([]fleet.Image, error) {
 // Image is one distinct image as the read API tells it.
 func (h *Hub) Image(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
 	return detail, h.Get(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
+}
+
+// Rollout is a FleetDiskImage as the read API tells it; the zero value where it
+// tells of none of that name.
+func (h *Hub) Rollout(ctx context.Context, name string) (web.Rollout, error) {
+	for after := ""; ; {
+		var list web.RolloutList
+		if err := h.Get(ctx, "/fleet/v1/rollouts?after="+url.QueryEscape(after), &list); err != nil {
+			return web.Rollout{}, err
+		}
+		for i := range list.Rollouts {
+			if list.Rollouts[i].Name == name {
+				return list.Rollouts[i], nil
+			}
+		}
+		if after = list.Next; after == "" {
+			return web.Rollout{}, nil
+		}
+	}
+}
+
+// RolloutClusters are all clusters that a FleetDiskImage is placed in as the read
+// API tells them, in small pages; with a state, those that are in it.
+func (h *Hub) RolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]web.RolloutCluster, error) {
+	var all []web.RolloutCluster
+	query := "/fleet/v1/rollouts/clusters?limit=2&name=" + url.QueryEscape(name) + "&state=" + url.QueryEscape(string(state))
+	for after := ""; ; {
+		var list web.RolloutClusters
+		if err := h.Get(ctx, query+"&after="+url.QueryEscape(after), &list); err != nil {
+			return nil, err
+		}
+		all = append(all, list.Clusters...)
+		if after = list.Next; after == "" {
+			return all, nil
+		}
+	}
 }
 
 // MemberImages is one page of a member's report as the read API tells it; the

@@ -22,53 +22,51 @@ import (
 // death is a write of a rollout at which the hub is killed.
 type death struct {
 	what string
+	// cluster that the write is about; empty for any.
+	cluster string
 	// in is where the write goes: the hub's own API server, or a member.
-	in func(*fleet) []*proxy.Proxy
-	at func(proxy.Write) bool
+	in func(f *fleet, cluster string) *proxy.Proxy
+	at func(cluster, path string) bool
 	// stored: killed when the write is stored and not answered, else before it gets
 	// there.
 	stored bool
 }
 
 func (d death) String() string {
+	when, about := "before ", ""
 	if d.stored {
-		return "after " + d.what
+		when = "after "
 	}
-	return "before " + d.what
+	if d.cluster != "" {
+		about = " at the turn of " + d.cluster
+	}
+	return when + d.what + about
 }
 
 // deaths are all kinds of writes that a rollout consists of, each before and
-// after.
+// after, and each about another cluster, so that they are spread over the waves.
 func deaths(image string) (all []death) {
-	onHub := func(f *fleet) []*proxy.Proxy { return []*proxy.Proxy{f.proxy} }
-	inMembers := func(f *fleet) (in []*proxy.Proxy) {
-		for _, name := range online {
-			in = append(in, f.sites[name].proxy)
-		}
-		return in
-	}
-	path := func(words ...string) func(proxy.Write) bool {
-		return func(w proxy.Write) bool {
-			for _, word := range words {
-				if !strings.Contains(w.Path, word) {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	for _, d := range []death{
-		{what: "the plan of a member", in: onHub, at: path("/clusterplans/", v1alpha1.MemberNamespacePrefix)},
-		{what: "the copy of the plan in the member", in: inMembers, at: path("/clusterplans/")},
-		{what: "the status of the FleetDiskImage", in: onHub, at: path("/fleetdiskimages/" + image + "/status")},
-		{what: "the copy of a report's page", in: onHub, at: func(w proxy.Write) bool {
-			return path("/clusterreports", v1alpha1.MemberNamespacePrefix)(w) && !path("/clusterreports/"+v1alpha1.MailboxName)(w)
+	onHub := func(f *fleet, _ string) *proxy.Proxy { return f.proxy }
+	inMember := func(f *fleet, cluster string) *proxy.Proxy { return f.sites[cluster].proxy }
+	for i, d := range []death{
+		{what: "the plan", in: onHub, at: func(cluster, path string) bool {
+			return strings.Contains(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterplans")
 		}},
-		{what: "the copy of a report's root", in: onHub, at: path("/clusterreports/"+v1alpha1.MailboxName, v1alpha1.MemberNamespacePrefix)},
-		{what: "the status of a member", in: onHub, at: path("/memberclusters/", "/status")},
+		{what: "the copy of the plan in the member", in: inMember, at: func(_, path string) bool { return strings.Contains(path, "/clusterplans") }},
+		{what: "the status of the FleetDiskImage", in: onHub, at: func(_, path string) bool {
+			return strings.HasSuffix(path, "/fleetdiskimages/"+image+"/status")
+		}},
+		{what: "the copy of a page of the report", in: onHub, at: func(cluster, path string) bool {
+			return strings.Contains(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterreports/") && !strings.HasSuffix(path, "/"+v1alpha1.MailboxName)
+		}},
+		{what: "the copy of the root of the report", in: onHub, at: func(cluster, path string) bool {
+			return strings.HasSuffix(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterreports/"+v1alpha1.MailboxName)
+		}},
+		{what: "the status", in: onHub, at: func(cluster, path string) bool { return strings.HasSuffix(path, "/memberclusters/"+cluster+"/status") }},
 	} {
 		after := d
 		after.stored = true
+		d.cluster, after.cluster = online[2*i%len(online)], online[(2*i+1)%len(online)]
 		all = append(all, d, after)
 	}
 	return all
@@ -78,19 +76,17 @@ func deaths(image string) (all []death) {
 func (f *fleet) arm(h *hub.Hub, d death) {
 	var dead atomic.Bool
 	hook := func(w proxy.Write) error {
-		if !d.at(w) || dead.Swap(true) {
+		if !d.at(d.cluster, w.Path) || dead.Swap(true) {
 			return nil
 		}
 		h.Kill()
 		<-h.Done()
 		return proxy.Lose()
 	}
-	for _, p := range d.in(f) {
-		if d.stored {
-			p.After(hook)
-		} else {
-			p.Before(hook)
-		}
+	if p := d.in(f, d.cluster); d.stored {
+		p.After(hook)
+	} else {
+		p.Before(hook)
 	}
 }
 
@@ -115,6 +111,10 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 	shared.arm(shared.hub, left[0])
 	var versions []string
 	died := 0
+	var list v1alpha1.MemberClusterList
+	require.NoError(t, shared.List(t.Context(), &list))
+	begun, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	require.NoError(t, err)
 	for ; len(left) > 0 && len(versions) < len(deaths(img.Name)); versions = append(versions, img.Spec.Version) {
 		if len(versions) == 0 {
 			shared.apply(t, img)
@@ -140,6 +140,9 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 	}
 	assert.Empty(t, left, "writes that were never made in %d versions", len(versions))
 	assert.Equal(t, len(deaths(img.Name)), died)
+	for _, why := range shared.journal.offlineSince(t, begun) {
+		assert.Contains(t, why, " "+island+": ", "a hub that starts takes nobody for offline who is not")
+	}
 	for _, version := range versions {
 		name := img.VMDiskImage(version)
 		course := shared.journal.course(t, name)
@@ -154,9 +157,9 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 
 	// Nor is it lost what is to go, when the hub is killed while it waits for that.
 	shared.disarm()
-	shared.arm(shared.hub, death{in: func(f *fleet) []*proxy.Proxy { return []*proxy.Proxy{f.sites[edge].proxy} }, at: func(w proxy.Write) bool {
-		return strings.Contains(w.Path, "/clusterplans/")
-	}})
+	last := deaths(img.Name)[2]
+	last.cluster = edge
+	shared.arm(shared.hub, last)
 	require.NoError(t, shared.Delete(t.Context(), img))
 	require.True(t, scene.Await(t, shared.ended), "the hub was to be killed before it told edge what is to go")
 	shared.disarm()

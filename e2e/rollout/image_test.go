@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -127,6 +128,23 @@ func (f *fleet) eventually(t *testing.T, img *v1alpha1.FleetDiskImage, wanted st
 		require.Failf(t, "FleetDiskImage "+img.Name+" is not as wanted: "+wanted, "%s\nthe hub's log is %s", describe(got), f.hub.LogFile())
 	}
 	return got
+}
+
+// hasEvent waits for an event about a FleetDiskImage.
+func (f *fleet) hasEvent(t *testing.T, img *v1alpha1.FleetDiskImage, reason string) {
+	t.Helper()
+	var reasons []string
+	require.True(t, scene.Await(t, func() bool {
+		reasons = nil
+		var list eventsv1.EventList
+		require.NoError(t, f.List(t.Context(), &list))
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Regarding.Kind == "FleetDiskImage" && e.Regarding.Name == img.Name {
+				reasons = append(reasons, e.Reason)
+			}
+		}
+		return slices.Contains(reasons, reason)
+	}), "no event %s about %s, but %q", reason, img.Name, &reasons)
 }
 
 func describe(img *v1alpha1.FleetDiskImage) string {

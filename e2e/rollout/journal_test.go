@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -22,8 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// journal is all that the hub has planned, and was told in reports, in the order
-// of the one etcd behind both: a plan that rests on a report comes after it, by
+// journal is all that the hub has planned, was told in reports, and says of its
+// members, in the order of the one etcd behind all of that: a plan that rests on a report comes after it, by
 // whatever watch it was seen first.
 type journal struct {
 	client client.WithWatch
@@ -36,19 +37,21 @@ type journal struct {
 	newest map[string]uint64
 }
 
-// state of a plan, or of a page of a report, as it was stored.
+// state of a plan, of a page of a report, or of a member, as it was stored.
 type state struct {
 	version uint64
 	cluster string
 	plan    *v1alpha1.ClusterPlanSpec
 	page    *v1alpha1.ReportPage
+	// offline says why a MemberCluster is; empty for one that is not.
+	offline string
 }
 
 // keepJournal follows the plans and reports on the hub until close.
 func keepJournal(c client.WithWatch) (*journal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &journal{client: c, cancel: cancel, newest: map[string]uint64{}}
-	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}} {
+	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}, &v1alpha1.MemberClusterList{}} {
 		from := list.DeepCopyObject().(client.ObjectList)
 		if err := c.List(ctx, from); err != nil {
 			j.close()
@@ -89,13 +92,40 @@ func (j *journal) note(o client.Object, deleted bool) {
 		}
 	case *v1alpha1.ClusterReport:
 		s.page = o.Page
+	case *v1alpha1.MemberCluster:
+		s.cluster, s.offline = o.Name, offline(o)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.newest[keyOf(o)] = s.version
-	if s.plan != nil || s.page != nil {
+	if s.plan != nil || s.page != nil || s.offline != "" {
 		j.states = append(j.states, s)
 	}
+}
+
+// offline says why a member is, as far as rollouts go.
+func offline(m *v1alpha1.MemberCluster) string {
+	for _, kind := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
+		switch c := meta.FindStatusCondition(m.Status.Conditions, kind); {
+		case c == nil:
+			return "there is no condition " + kind
+		case c.Status != metav1.ConditionTrue:
+			return fmt.Sprintf("%s is %s, %s: %s", kind, c.Status, c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+// offlineSince lists which clusters were offline, and why, in states that were
+// stored after a version of any object.
+func (j *journal) offlineSince(t *testing.T, version uint64) (why []string) {
+	t.Helper()
+	for _, s := range j.read(t) {
+		if s.version > version && s.offline != "" {
+			why = append(why, fmt.Sprintf("%d %s: %s", s.version, s.cluster, s.offline))
+		}
+	}
+	return why
 }
 
 func keyOf(o client.Object) string {

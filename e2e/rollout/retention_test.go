@@ -100,10 +100,10 @@ func TestDeletionDeletes(t *testing.T) {
 		shared.sites[bergen].loses(t, name)
 	}
 	shared.sites[edge].loses(t, names[1])
-	waiting := shared.eventually(t, img, "waits for edge", func(img *v1alpha1.FleetDiskImage) bool {
-		return img.Status.Reason == v1alpha1.ReasonDeletingImages
-	}, says(edge))
-	assert.NotContains(t, waiting.Status.Message, bergen)
+	// The others are waited for as well, until they have said that they have none.
+	shared.eventually(t, img, "waits for edge alone", func(img *v1alpha1.FleetDiskImage) bool {
+		return img.Status.Reason == v1alpha1.ReasonDeletingImages && !says(bergen)(img)
+	}, says(edge, string(v1alpha1.DeletionRetain)))
 	held := shared.sites[edge].image(t, names[0])
 	require.NotNil(t, held, "a machine needs it")
 	assert.NotNil(t, held.Status.Serving, "it serves on")

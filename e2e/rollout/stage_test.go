@@ -247,7 +247,12 @@ func (f *fleet) join(ctx context.Context, s *site) error {
 
 // await waits before there is a test; tests use scene.Await.
 func (f *fleet) await(ctx context.Context, what string, holds func() bool) error {
-	err := wait.PollUntilContextTimeout(ctx, tick, patience, true, func(context.Context) (bool, error) { return holds(), nil })
+	err := wait.PollUntilContextTimeout(ctx, tick, patience, true, func(context.Context) (bool, error) {
+		if f.ended() {
+			return false, fmt.Errorf("the hub has ended: %w", f.hub.Wait())
+		}
+		return holds(), nil
+	})
 	if err != nil {
 		return fmt.Errorf("waiting for %s (the hub's log is %s): %w", what, f.hub.LogFile(), err)
 	}

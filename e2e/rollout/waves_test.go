@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // A version in two waves, one cluster at a time: whoever begins does so when the
@@ -33,6 +34,12 @@ func TestTwoWaves(t *testing.T) {
 		assert.Nil(t, shared.planned(t, cluster, name), cluster)
 		assert.Nil(t, shared.sites[cluster].image(t, name), cluster)
 	}
+	left, err := shared.hub.RolloutClusters(t.Context(), img.Name, v1alpha1.ClusterToApply)
+	require.NoError(t, err)
+	assert.Equal(t, []web.RolloutCluster{
+		{Cluster: frankfurt, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
+		{Cluster: lab, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
+	}, left)
 	done := shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}),
 		waveCounts(canary, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}), waveCounts(v1alpha1.WaveRest, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	everyCondition(t, done)
@@ -40,6 +47,18 @@ func TestTwoWaves(t *testing.T) {
 	require.Len(t, done.Status.Versions, 1)
 	assert.Equal(t, name, done.Status.Versions[0].Image)
 	assert.Equal(t, img.Spec.Template.Revision(), done.Status.Versions[0].Revision)
+
+	told, err := shared.hub.Rollout(t.Context(), img.Name)
+	require.NoError(t, err)
+	assert.Equal(t, done.Status.Clusters, told.Clusters)
+	assert.Equal(t, v1alpha1.RolloutSucceeded, told.Phase)
+	matrix, err := shared.hub.RolloutClusters(t.Context(), img.Name, "")
+	require.NoError(t, err)
+	require.Len(t, matrix, len(online))
+	for i, cluster := range online {
+		assert.Equal(t, web.RolloutCluster{Cluster: cluster, Wave: []string{canary, v1alpha1.WaveRest}[i/2], State: v1alpha1.ClusterSucceeded}, matrix[i])
+	}
+	shared.hasEvent(t, img, v1alpha1.ReasonRolledOut)
 
 	course := shared.journal.course(t, name)
 	assert.Equal(t, 1, course.most, "clusters on their way at a time, by plans and reports")

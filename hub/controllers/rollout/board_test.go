@@ -75,11 +75,25 @@ func TestNothingIsKnownBeforeAllIs(t *testing.T) {
 	}
 }
 
+// That no FleetDiskImage was shown yet does not say that there is none.
+func TestNothingIsWantedOnlyOnceAllIsKnown(t *testing.T) {
+	b := NewBoard(func() bool { return true })
+	b.SetMember(online("bergen"))
+	_, known := b.Of("bergen")
+	assert.False(t, known)
+	b.Synced()
+	b.await(map[string]planState{})
+	w, known := b.Of("bergen")
+	assert.True(t, known)
+	assert.Empty(t, names(w))
+}
+
 func TestWantsAreKnownOnceAllWasDecided(t *testing.T) {
 	b := newBoard(t, "bergen")
 	b.SetImage(stored(apitest.FleetDiskImage("debian")))
 	b.SetImage(stored(apitest.FleetDiskImage("ubuntu")))
 	b.decided("debian")
+	b.Placed("ubuntu", now) // which decides nothing
 	_, known := b.Of("bergen")
 	assert.False(t, known, "nobody knows what ubuntu asks for")
 	b.decided("ubuntu")

@@ -103,10 +103,15 @@ func (s *memberStep) agentHealthy() verdict {
 		return s.neverReported()
 	}
 	silence := min(max(heartbeatsMissed*time.Duration(s.Report.HeartbeatSeconds)*time.Second, leastSilence), mostSilence)
+	healthy := holds(v1alpha1.ReasonReporting, "the agent reports at least every %d s", s.Report.HeartbeatSeconds)
 	var last time.Time
 	switch {
 	case s.ReceivedAt != nil:
 		last = *s.ReceivedAt
+	case s.Now.Sub(s.WatchedSince) <= silence && meta.IsStatusConditionTrue(s.Member.Status.Conditions, v1alpha1.ConditionAgentHealthy):
+		// The hub may have been away for longer than that.
+		s.lookAgain(s.WatchedSince.Add(silence + time.Millisecond))
+		return healthy
 	case s.Member.Status.LastReport != nil: // which lags behind
 		last = s.Member.Status.LastReport.Time
 		silence += lastReportEvery
@@ -115,7 +120,7 @@ func (s *memberStep) agentHealthy() verdict {
 	}
 	if s.Now.Sub(last) <= silence {
 		s.lookAgain(last.Add(silence + time.Millisecond))
-		return holds(v1alpha1.ReasonReporting, "the agent reports at least every %d s", s.Report.HeartbeatSeconds)
+		return healthy
 	}
 	since := last.UTC().Format(time.RFC3339)
 	switch {

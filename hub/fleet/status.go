@@ -47,6 +47,8 @@ type MemberView struct {
 	// ReceivedAt is when this process saw the copy get newer last, by its own
 	// clock. Nil after a start: then what the status says counts.
 	ReceivedAt *time.Time
+	// WatchedSince is when this process began to read reports, by the same clock.
+	WatchedSince time.Time
 	// Another is the clusterUID of a report in the member that was not copied,
 	// because it is not that of the cluster that is known.
 	Another types.UID

@@ -174,6 +174,29 @@ func TestMemberStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:57:59"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
+		"a hub that was away for long hears of it first": {
+			change: func(v *fleet.MemberView) {
+				*v = stored(*v)
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-59).Time
+			},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
+			wantReady: yes, wantWhy: "Ready",
+		},
+		"but not for ever, either": {
+			change: func(v *fleet.MemberView) {
+				*v = stored(*v)
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-61).Time
+			},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:00:00"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
+		},
+		"what was silent before is, when a hub starts": {
+			change: func(v *fleet.MemberView) {
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-1).Time
+			},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:00:00"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
+		},
 		"a report of unknown age": {
 			change:    func(v *fleet.MemberView) { v.ReceivedAt = nil },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonUnknown, "since the hub began"}},

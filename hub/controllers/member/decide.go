@@ -40,6 +40,8 @@ type snapshot struct {
 	// read: all stored reports have been. Before, a member that reports looks like
 	// one that never has.
 	read bool
+	// watched is since when this process reads reports.
+	watched time.Time
 	// known: they have been, and the fleet's policy as well. Before, nothing may be
 	// planned.
 	known bool
@@ -84,7 +86,7 @@ func decide(s snapshot) decision {
 	var desired map[string]string
 	view := fleet.MemberView{
 		Now: s.now, Member: s.member, Connection: s.connection,
-		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, IncompleteSince: s.root.IncompleteSince,
+		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}
 	if s.policy.Policy != nil {

@@ -129,7 +129,7 @@ func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCl
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	read := r.Reports.Filled() // before the root is: one that comes between is not missed
 	s := snapshot{
-		now: time.Now(), member: member, read: read,
+		now: time.Now(), member: member, read: read, watched: r.Reports.Since(),
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)

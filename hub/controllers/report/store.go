@@ -31,6 +31,7 @@ type Store struct {
 	mu      sync.Mutex
 	roots   map[string]*Root
 	began   bool
+	since   time.Time // when it began
 	pending map[types.NamespacedName]bool
 	done    map[types.NamespacedName]bool
 	changed []func(member string)
@@ -68,6 +69,13 @@ func (s *Store) Filled() bool {
 	return s.isFilled()
 }
 
+// Since is when this process began to read reports; zero where it has not.
+func (s *Store) Since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
+}
+
 func (s *Store) isFilled() bool { return s.began && len(s.pending) == 0 }
 
 // OnChange has something done, without blocking, when what is known of a member
@@ -86,7 +94,7 @@ func (s *Store) begin(stored []types.NamespacedName) {
 			s.pending[key] = true
 		}
 	}
-	s.began, s.done = true, nil
+	s.began, s.done, s.since = true, nil, time.Now()
 	filled := s.isFilled()
 	s.mu.Unlock()
 	if filled {

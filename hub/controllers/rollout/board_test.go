@@ -239,7 +239,8 @@ func TestRelabelledMemberIsPlacedAnew(t *testing.T) {
 // The younger of two that would make one image asks for nothing, until the older
 // is gone.
 func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
-	older := apitest.FleetDiskImage("zebra").WithImageName("ubuntu").Created(apitest.Epoch)
+	const theirs = "https://images.example.com/older.qcow2"
+	older := apitest.FleetDiskImage("zebra").WithImageName("ubuntu").WithURL(theirs).Created(apitest.Epoch)
 	younger := apitest.FleetDiskImage("ubuntu").Created(apitest.Epoch.Add(time.Hour))
 	b := newBoard(t, "bergen")
 	b.SetImage(stored(younger))
@@ -249,7 +250,10 @@ func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
 	b.SetImage(stored(older))
 	assert.Equal(t, []string{"ubuntu", "zebra"}, keysOf(b.looked))
 	b.decided("ubuntu", "zebra")
-	assert.Equal(t, []string{"+ubuntu-1.0.0"}, b.wanted("bergen"))
+	w, known := b.Of("bergen")
+	require.True(t, known)
+	require.Len(t, w.Images, 1)
+	assert.Equal(t, theirs, w.Images[0].Spec.URL)
 	assert.Equal(t, v1alpha1.ReasonNameConflict, b.columns["ubuntu"].status.Reason)
 
 	b.forgetCalls()

@@ -243,7 +243,7 @@ func plannerFigures(context.Context) ([]figure, []string, error) {
 	one := changes.per(pageRounds)
 	return []figure{
 			told(size+" planned by a hub that has just started: CPU", first.text()),
-			told("all of them once more, nothing has changed: CPU", again.text()),
+			told("all of them once more: CPU", again.text()),
 			judged("one image of one report has changed -> planned: CPU", one.text(), fmt.Sprintf("at most %s", mostPlan), one.cpu <= mostPlan),
 			told("the same by the clock", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", each.at(0.5).Seconds()*1000, each.at(0.99).Seconds()*1000)),
 			told("memory per cluster x FleetDiskImage, plans and reports included", fmt.Sprintf("%.0f B", cell)),

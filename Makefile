@@ -26,7 +26,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Watch an agent sync disk images under a budget, on local control planes
+demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 	@go run ./e2e/demo
 
 .PHONY: test

@@ -126,7 +126,11 @@ func (f *fleet) startAgents(ctx context.Context) error {
 	return f.each(func(m *member.Member) error {
 		// The lease is the chart's: a shorter one is lost on a busy machine, and an
 		// agent that has lost it ends.
-		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log")})
+		// With this heartbeat the hub gives up an agent that it does not hear of as
+		// soon as it ever does, after 30 s.
+		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{
+			LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log"), Args: []string{"--report-heartbeat=5s"},
+		})
 		if err != nil {
 			return err
 		}
@@ -236,7 +240,7 @@ func (f *fleet) join(ctx context.Context) error {
 		}
 	}
 	cluster := &clusterv1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 	}
 	return capi.Create(ctx, f.client, cluster, ofLab)

@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-const intro = `OT Fleet: a hub and three clusters, seventeen disk images, three virtual machines
+const intro = `OT Fleet: a hub and three clusters, twenty disk images, three virtual machines
 
   real        per cluster: etcd, kube-apiserver, controller-manager, scheduler, CDI's
               controller, and ot-agent; in bergen KubeVirt's virt-controller and
@@ -48,6 +48,9 @@ to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=tr
 3 in lab. Midway edge is cut off from the hub, the policy is raised meanwhile, and edge
 comes back. An observer in each cluster checks that every budget holds.
 
+When the hub has given edge up, a FleetDiskImage is applied: version 2.1.0 of an image for
+all clusters, lab first, then the rest, one at a time. Edge is passed over, and catches up.
+
 In bergen a workspace of three VirtualMachines is applied too, before their two images
 are there. The images queue behind the others; the machines wait, say for what, and run.
 Then the deletion of the image that two of them are built from is asked for. It waits
@@ -57,14 +60,15 @@ for both.
 const outro = `
 Shown: budgets of three clusters from one policy, through an outage; a download that broke
 off and one that cannot be; machines that wait for their images; an image that outlives
-the request to delete it for as long as a machine needs it. Everything is stopped now, and
-nothing is left on this machine but the programs that were built.
+the request to delete it for as long as a machine needs it; a version that goes out in two
+waves past a cluster that is offline. Everything is stopped now, and nothing is left on this
+machine but the programs that were built.
 
-Read on:   README.md              the two kinds, how to use them, limits
+Read on:   README.md              the kinds, how to use them, limits
            agent/README.md        every reason to wait or fail, and what to do
-           hub/README.md          how clusters join, the policy, the read API
+           hub/README.md          how clusters join, the policy, rollouts, the read API
 The same, kept as tests:
-           go test ./e2e/fleet ./e2e/journeys ./e2e/workspaces ./e2e/faults
+           go test ./e2e/fleet ./e2e/rollout ./e2e/journeys ./e2e/workspaces ./e2e/faults
 `
 
 func run(ctx context.Context) (err error) {

@@ -15,9 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// screen shows the fleet as `kubectl get memberclusters` does, and the machines
-// as `kubectl get otvm`: drawn anew on a terminal, a line for each change
-// elsewhere.
+// screen shows the fleet as `kubectl get memberclusters` does, the machines as
+// `kubectl get otvm`, and the rollout as `kubectl get fdi`: drawn anew on a
+// terminal, a line for each change elsewhere.
 type screen struct {
 	terminal bool
 	drawn    int // lines of the table on the terminal
@@ -90,21 +90,38 @@ func machineRow(vm *v1alpha1.VirtualMachine) string {
 		vm.Spec.VMDiskImageRef.Name, progress, vm.Status.Message), " ")
 }
 
-func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine) {
+const rolloutLayout = "%-8s %-8s %-12s %-16s %-7s %-9s %-10s %-12s %s"
+
+var rolloutHeader = fmt.Sprintf(rolloutLayout, "IMAGE", "VERSION", "PHASE", "REASON", "WAVE", "CLUSTERS", "SUCCEEDED", "PROGRESSING", "DEFERRED")
+
+// rolloutRow is a FleetDiskImage as its status tells it; empty for none.
+func rolloutRow(img *v1alpha1.FleetDiskImage) string {
+	if img.Name == "" {
+		return ""
+	}
+	st := img.Status
+	return strings.TrimRight(fmt.Sprintf(rolloutLayout, img.Name, img.Spec.Version, st.Phase, st.Reason, st.CurrentWave,
+		fmt.Sprint(st.Clusters.Total), fmt.Sprint(st.Clusters.Succeeded), fmt.Sprint(st.Clusters.Progressing), fmt.Sprint(st.Clusters.Deferred)), " ")
+}
+
+func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
 	first := s.now == 0
 	s.now = now
 	if s.terminal {
-		s.draw(members, machines)
+		s.draw(members, machines, img)
 		return
 	}
 	if first {
-		fmt.Printf("         %s\n         %s\n", header, machineHeader)
+		fmt.Printf("         %s\n         %s\n         %s\n", header, machineHeader, rolloutHeader)
 	}
 	for i := range members {
 		s.change(members[i].Name, row(&members[i]))
 	}
 	for i := range machines {
 		s.change(machines[i].Name, machineRow(&machines[i]))
+	}
+	if row := rolloutRow(img); row != "" {
+		s.change(img.Name, row)
 	}
 }
 
@@ -116,7 +133,7 @@ func (s *screen) change(name, text string) {
 	}
 }
 
-func (s *screen) draw(members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine) {
+func (s *screen) draw(members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil || width < 40 {
 		width = 100
@@ -135,7 +152,7 @@ func (s *screen) draw(members []v1alpha1.MemberCluster, machines []v1alpha1.Virt
 		}
 		lines = append(lines, text)
 	}
-	lines = append(lines, "")
+	lines = append(lines, "", rolloutHeader, rolloutRow(img), "")
 	lines = append(lines, s.notes...)
 	if s.drawn > 0 {
 		fmt.Printf("\x1b[%dA", s.drawn)

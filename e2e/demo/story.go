@@ -51,6 +51,7 @@ type story struct {
 	// What is left to do, each thread in its order.
 	threads [][]act
 	workspace
+	rollout
 	// aloneReady is how many images edge had when it was cut off and when it came
 	// back.
 	aloneReady [2]int
@@ -70,11 +71,11 @@ func newStory(f *fleet) *story {
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
-	s.threads = [][]act{s.ofWorkspace(), {
+	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), {
 		{func() bool { return s.ready(edge) >= cutAfter }, s.cut},
 		{func() bool { return s.condition(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse }, s.raise},
 		{func() bool {
-			return s.ready(edge) >= backAfter && s.acknowledged(bergen, raisedBudget) && s.acknowledged(lab, labBudget)
+			return s.ready(edge) >= backAfter && s.acknowledged(bergen, raisedBudget) && s.acknowledged(lab, labBudget) && s.deferred
 		}, s.mend},
 		{func() bool { return s.acknowledged(edge, raisedEdge) }, func(context.Context) error {
 			s.screen.say("edge is back, and has acknowledged the policy that it missed")
@@ -131,13 +132,13 @@ func (s *story) tell(ctx context.Context) error {
 		if err := s.look(ctx); err != nil {
 			return err
 		}
-		s.screen.show(time.Since(s.start), s.seen, s.machines)
+		s.show()
 		left, err := s.act(ctx)
 		if err != nil {
 			return err
 		}
 		if left == 0 && s.done() {
-			s.screen.show(time.Since(s.start), s.seen, s.machines) // with what was said last
+			s.show() // with what was said last
 			return nil
 		}
 		select {
@@ -146,6 +147,10 @@ func (s *story) tell(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+func (s *story) show() {
+	s.screen.show(time.Since(s.start), s.seen, s.machines, &s.fleetImage)
 }
 
 // act does what is due, and returns how many acts are left.
@@ -178,6 +183,9 @@ func (s *story) look(ctx context.Context) error {
 			return fmt.Errorf("listing VMDiskImages of %s: %w", name, err)
 		}
 		s.images[name] = images.Items
+	}
+	if err := s.lookAtRollout(ctx); err != nil {
+		return err
 	}
 	return s.lookAtWorkspace(ctx)
 }
@@ -280,6 +288,9 @@ func (s *story) summarize(ctx context.Context) error {
 		}
 	}
 	check(s.aloneReady[1] > s.aloneReady[0], "edge went on without the hub")
+	if err := s.judgeRollout(ctx, check); err != nil {
+		return err
+	}
 	check(s.done(), "the hub's counts are those of the clusters")
 	fmt.Println("And by KubeVirt's own status, the claims that are there, and the hub's read API:")
 	if err := s.judgeWorkspace(ctx, check); err != nil {

@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+// The FleetDiskImage: a version for all clusters, lab first.
+const (
+	golden        = "golden"
+	goldenVersion = "2.1.0"
+	goldenImage   = golden + "-" + goldenVersion
+	canaryLabel   = "canary"
+)
+
+// rollout is what has been seen of it.
+type rollout struct {
+	fleetImage v1alpha1.FleetDiskImage
+	// deferred: it had succeeded where it could, while edge was cut off, and nothing
+	// of it was in edge.
+	deferred bool
+}
+
+func (s *story) goldenImage() *v1alpha1.FleetDiskImage {
+	return &v1alpha1.FleetDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Name: golden},
+		Spec: v1alpha1.FleetDiskImageSpec{
+			Version: goldenVersion, TargetNamespace: namespace,
+			Template: v1alpha1.VMDiskImageSpec{
+				Name: golden, SourceType: v1alpha1.SourceHTTP, URL: s.sourceOf(goldenImage),
+				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
+			},
+			Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
+			Rollout: v1alpha1.Rollout{
+				Waves:          []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: "true"}}}},
+				MaxConcurrency: ptr.To(intstr.FromInt32(1)),
+			},
+		},
+	}
+}
+
+// ofRollout is what is done with the FleetDiskImage, one after another. It begins
+// when the hub has given edge up, and edge may come back when it is over.
+func (s *story) ofRollout() []act {
+	return []act{
+		{func() bool { return s.condition(edge, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse }, func(ctx context.Context) error {
+			if err := s.client.Create(ctx, s.goldenImage()); err != nil {
+				return fmt.Errorf("creating FleetDiskImage %s: %w", golden, err)
+			}
+			s.screen.say("FleetDiskImage %s %s applied for all clusters: lab first, then the rest, one at a time", golden, goldenVersion)
+			return nil
+		}},
+		{func() bool { return s.rolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 2, Deferred: 1}) }, func(ctx context.Context) error {
+			there := &v1alpha1.VMDiskImage{}
+			err := s.fleet.members[edge].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: goldenImage}, there)
+			if client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("looking for VMDiskImage %s in %s: %w", goldenImage, edge, err)
+			}
+			s.deferred = apierrors.IsNotFound(err)
+			s.screen.say("%s is in lab and in bergen; edge is offline, deferred, and holds up nobody", goldenImage)
+			return nil
+		}},
+		{func() bool { return s.rolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
+			s.screen.say("edge has caught up: %s is in all clusters", goldenImage)
+			return nil
+		}},
+	}
+}
+
+// rolledOut tells whether the rollout is over, with so many clusters in each state.
+func (s *story) rolledOut(want v1alpha1.ClusterCounts) bool {
+	img := &s.fleetImage
+	finished := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionFinished)
+	return finished != nil && finished.Status == metav1.ConditionTrue && img.Status.ObservedGeneration == img.Generation &&
+		img.Status.Phase == v1alpha1.RolloutSucceeded && img.Status.Clusters == want
+}
+
+func (s *story) lookAtRollout(ctx context.Context) error {
+	var img v1alpha1.FleetDiskImage
+	if err := s.client.Get(ctx, client.ObjectKey{Name: golden}, &img); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading FleetDiskImage %s: %w", golden, err)
+	}
+	s.fleetImage = img
+	return nil
+}
+
+// judgeRollout says what came of the rollout, by what the observers saw of the
+// image in each cluster.
+func (s *story) judgeRollout(ctx context.Context, check func(bool, string, ...any)) error {
+	spans := map[string][]observer.Span{}
+	for _, name := range names {
+		h, err := s.observers[name].History(ctx)
+		if err != nil {
+			return err
+		}
+		uid := s.goldenUID(name)
+		for _, span := range h.Spans() {
+			if uid != "" && span.Image == uid {
+				spans[name] = append(spans[name], span)
+			}
+		}
+	}
+	once := len(spans[bergen]) == 1 && len(spans[edge]) == 1 && len(spans[lab]) == 1
+	check(once, "%s was downloaded once in each of the three clusters", goldenImage)
+	check(once && after(spans[bergen], spans[lab]) && after(spans[edge], spans[bergen]), "one cluster at a time had it, lab as the first")
+	check(s.deferred, "edge, offline, held up nobody, and caught up")
+	return nil
+}
+
+// after tells whether one download began when the other had ended.
+func after(one, other []observer.Span) bool {
+	end := other[0].Ended
+	return end != (time.Time{}) && !one[0].Begun.Before(end)
+}
+
+func (s *story) goldenUID(member string) types.UID {
+	for i := range s.images[member] {
+		if img := &s.images[member][i]; img.Name == goldenImage {
+			return img.UID
+		}
+	}
+	return ""
+}

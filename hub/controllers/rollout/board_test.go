@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -241,18 +242,18 @@ func TestRelabelledMemberIsPlacedAnew(t *testing.T) {
 func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
 	const theirs = "https://images.example.com/older.qcow2"
 	older := apitest.FleetDiskImage("zebra").WithImageName("ubuntu").WithURL(theirs).Created(apitest.Epoch)
-	younger := apitest.FleetDiskImage("ubuntu").Created(apitest.Epoch.Add(time.Hour))
+	younger := apitest.FleetDiskImage("ubuntu").Created(apitest.Epoch.Add(time.Hour)).WithFormer("1.0.0", "0.9.0")
 	b := newBoard(t, "bergen")
 	b.SetImage(stored(younger))
 	b.decided("ubuntu")
-	require.Equal(t, []string{"+ubuntu-1.0.0"}, b.wanted("bergen"))
+	require.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.9.0"}, b.wanted("bergen"))
 	b.forgetCalls()
 	b.SetImage(stored(older))
 	assert.Equal(t, []string{"ubuntu", "zebra"}, keysOf(b.looked))
 	b.decided("ubuntu", "zebra")
 	w, known := b.Of("bergen")
 	require.True(t, known)
-	require.Len(t, w.Images, 1)
+	require.Equal(t, []string{"+ubuntu-1.0.0"}, names(w))
 	assert.Equal(t, theirs, w.Images[0].Spec.URL)
 	assert.Equal(t, v1alpha1.ReasonNameConflict, b.columns["ubuntu"].status.Reason)
 
@@ -260,7 +261,7 @@ func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
 	b.RemoveImage("zebra")
 	assert.Equal(t, 1, b.looked["ubuntu"])
 	b.decided("ubuntu")
-	assert.Equal(t, []string{"+ubuntu-1.0.0"}, b.wanted("bergen"))
+	assert.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.9.0"}, b.wanted("bergen"))
 }
 
 // What cannot be read changes no plan.
@@ -320,4 +321,52 @@ func TestListsThatDoNotFitAreCut(t *testing.T) {
 	assert.Equal(t, "kept-2005", w.Kept[maxKept-1].Name, "what the member has comes first")
 	assert.Equal(t, "retired-2007", w.Retired[maxRetired-1].Name)
 	assert.NotContains(t, names(w), "-kept-0003", "what is kept is not retired")
+}
+
+// Everybody at once: nobody waits for ever, and what comes of it is what is there
+// in the end.
+func TestAllAtOnce(t *testing.T) {
+	b := NewBoard(func() bool { return true })
+	b.OnImage(func(string) {})
+	b.OnWants(func(string) {})
+	b.Synced()
+	b.await(map[string]planState{})
+	members, images := numbered("member", 8), numbered("image", 4)
+	var all sync.WaitGroup
+	for _, name := range members {
+		all.Go(func() {
+			for n := range int64(50) {
+				b.SetMember(online(name))
+				b.SetPage(name, "page", n, []v1alpha1.ReportedImage{there(images[n%4]+"-1.0.0", v1alpha1.PhaseSyncing)})
+				b.SetRoot(name, root(v1alpha1.PageRef{Name: "page", Sequence: n}))
+				if w, known := b.Of(name); known {
+					b.SetPlan(name, &v1alpha1.ClusterPlan{Spec: v1alpha1.ClusterPlanSpec{Images: w.Images, Kept: w.Kept}})
+				}
+				if n%7 == 6 {
+					b.RemoveMember(name)
+					b.SetPlan(name, nil)
+				}
+			}
+		})
+	}
+	for _, name := range images {
+		all.Go(func() {
+			for range 50 {
+				b.SetImage(stored(apitest.FleetDiskImage(name)))
+				b.Decide(name, now)
+				b.Placed(name, now)
+			}
+		})
+	}
+	all.Wait()
+	for _, name := range images {
+		d, _, found := b.Decide(name, now)
+		require.True(t, found)
+		assert.Equal(t, int32(8), d.Status.Clusters.Total)
+	}
+	for _, name := range members {
+		w, known := b.Of(name)
+		require.True(t, known)
+		assert.Len(t, w.Images, 4)
+	}
 }

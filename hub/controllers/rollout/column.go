@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -40,6 +42,7 @@ type column struct {
 	fleet    int64                    // Board.fleet that cells are of
 	cells    []rollout.Cluster        // by name
 	at       map[string]int           // place in cells
+	uids     []types.UID              // of the MemberClusters that cells are of
 }
 
 func byName(a, b *column) int { return strings.Compare(a.name, b.name) }
@@ -96,16 +99,17 @@ func (b *Board) refresh(c *column) {
 // those that were.
 func (b *Board) arrange(c *column) {
 	cells, wishes, at := make([]rollout.Cluster, len(b.present)), make([]wish, len(b.present)), make(map[string]int, len(b.present))
+	uids := make([]types.UID, len(b.present))
 	for i, name := range b.present {
-		cells[i].Name, at[name] = name, i
-		if old, was := c.at[name]; was && c.wishes[old].member == b.members[name].uid {
+		cells[i].Name, at[name], uids[i] = name, i, b.members[name].uid
+		if old, was := c.at[name]; was && c.wishes[old].member == uids[i] {
 			wishes[i], c.wishes[old].begun = c.wishes[old], false
 		}
 	}
 	for i := range c.wishes { // of members that are gone, or others now
 		b.forgetBegun(c, i)
 	}
-	c.cells, c.wishes, c.at, c.fleet = cells, wishes, at, b.fleet
+	c.cells, c.wishes, c.at, c.uids, c.fleet = cells, wishes, at, uids, b.fleet
 }
 
 // cell is what is known of one member with regard to the current image.

@@ -112,6 +112,11 @@ func TestWhoHoldsAFleetDiskImage(t *testing.T) {
 			w, _ := b.Of("bergen")
 			b.SetPlan("bergen", b.planOf("bergen", w))
 		}, true},
+		"it was never planned, and may be any moment": {func(b *board) {
+			b.report("bergen")
+			b.SetPlan("bergen", b.planOf("bergen", rollout.Wants{}))
+			b.acknowledge("bergen")
+		}, true},
 		"it is there yet": {func(b *board) { b.follow("bergen") }, true},
 		"a former one is": {func(b *board) {
 			b.follow("bergen")

@@ -80,8 +80,8 @@ func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
 	}
 	for i := range c.cells {
 		cell, former, m := &c.cells[i], &c.wishes[i], b.members[c.cells[i].Name]
-		if m == nil {
-			continue // it has gone since
+		if m == nil || m.uid != c.uids[i] {
+			continue // it has gone since, or is another
 		}
 		next := wish{known: true, member: m.uid, hold: d.Hold, basis: basis{
 			placed: placed[i].placed, begun: placed[i].begun, planned: cell.Planned, plannedAt: cell.PlannedAt,

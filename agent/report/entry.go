@@ -24,7 +24,7 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		UID:               img.UID,
 		Origin:            origin(img),
 		Source:            Source(&img.Spec),
-		Revision:          img.Spec.Revision(),
+		Revision:          st.Revision,
 		Phase:             st.Phase,
 		Reason:            st.Reason,
 		Message:           cut(st.Message),

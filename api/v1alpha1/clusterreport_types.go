@@ -35,6 +35,10 @@ const (
 type PlanItemReport struct {
 	// +required
 	State PlanItemState `json:"state"`
+	// revision that the plan asked for; an older agent does not say it.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Revision string `json:"revision,omitempty"`
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -73,7 +77,8 @@ type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=2560
 	// +optional
 	Source string `json:"source,omitempty"`
-	// revision that the spec asks for.
+	// revision that phase and reason are about: what the spec asked for when the
+	// agent looked at it last.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Revision string `json:"revision,omitempty"`

@@ -13,12 +13,13 @@ func (s *step) see(m *member) {
 	switch {
 	case m.begun && r.has(s.version.Revision):
 		m.state = v1alpha1.ClusterSucceeded
+	// Also of one that is offline by now: an image may be what has cut it off.
+	case m.begun && r.failed(s.version.Revision):
+		m.state = v1alpha1.ClusterFailed
 	case m.Offline != "":
 		m.state = v1alpha1.ClusterDeferred
 	case !m.begun:
 		m.state = v1alpha1.ClusterToApply
-	case r.refused(), r.There && r.Revision == s.version.Revision && r.Phase == v1alpha1.PhaseFailed:
-		m.state = v1alpha1.ClusterFailed
 	default:
 		m.state = v1alpha1.ClusterProgressing
 		s.seeDeadline(m)
@@ -37,7 +38,7 @@ func (s *step) why(m *member) (reason, message string) {
 		return v1alpha1.ReasonPlanFull, ""
 	case m.state == v1alpha1.ClusterToApply, m.Planned != s.version.Revision: // it begins now
 		return "", ""
-	case r.refused(), r.Item == v1alpha1.PlanItemWaiting && m.state != v1alpha1.ClusterFailed:
+	case r.refused(s.version.Revision), r.Item == v1alpha1.PlanItemWaiting && m.state != v1alpha1.ClusterFailed:
 		return string(r.Item), r.ItemMessage
 	case !r.There:
 		return "", "it is planned, and the member has not reported of it yet"
@@ -46,9 +47,16 @@ func (s *step) why(m *member) (reason, message string) {
 	}
 }
 
-// refused tells whether the agent cannot make what is planned.
-func (r *Report) refused() bool {
-	return r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected
+// failed tells whether a revision does not come to the member by itself.
+func (r *Report) failed(revision string) bool {
+	return r.refused(revision) || r.There && r.Revision == revision && r.Phase == v1alpha1.PhaseFailed
+}
+
+// refused tells whether the agent cannot make what is planned. What it says of the
+// template before counts for nothing.
+func (r *Report) refused(revision string) bool {
+	return (r.ItemRevision == "" || r.ItemRevision == revision) &&
+		(r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected)
 }
 
 // has tells whether the member has a revision as its plan asks for it. A report

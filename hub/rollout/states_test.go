@@ -30,28 +30,31 @@ func TestStates(t *testing.T) {
 		"waits for its namespace": {'P', func(c *cl) {
 			c.Report = rollout.Report{Item: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
 		}, v1alpha1.ClusterProgressing, "Waiting", "namespace images does not exist: create it"},
-		"has succeeded":                              {'S', nil, v1alpha1.ClusterSucceeded, "", ""},
-		"has succeeded with the former revision":     {'S', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"the phase is of what still serves":          {'S', func(c *cl) { c.Report.ServingRevision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"has it, and the agent has not taken it up":  {'S', func(c *cl) { c.Report.Item = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"it is being deleted there":                  {'S', func(c *cl) { c.Report.Phase = v1alpha1.PhaseTerminating }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"has failed":                                 {'F', nil, v1alpha1.ClusterFailed, "NotFound", "as a says"},
-		"has failed with the former revision":        {'F', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "NotFound", "as a says"},
-		"somebody else has made an image":            {'S', func(c *cl) { c.Report.Item, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
-		"the API server refuses it":                  {'P', func(c *cl) { c.Report = rollout.Report{Item: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
-		"has timed out":                              {'T', nil, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
-		"at its deadline":                            {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"past its deadline":                          {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline - time.Millisecond) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
-		"was offline since it was planned":           {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline / 2) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"is back for longer than the deadline":       {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline - time.Second) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
-		"nobody knows since when it takes":           {'T', func(c *cl) { c.PlannedAt, c.OnlineSince = time.Time{}, time.Time{} }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"has succeeded after its deadline":           {'S', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterSucceeded, "", ""},
-		"has failed after its deadline":              {'F', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
-		"offline, and has not begun":                 {'D', nil, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline on its way":                         {'d', nil, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline on its way, past its deadline":      {'d', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline after it has succeeded":             {'s', nil, v1alpha1.ClusterSucceeded, "", ""},
-		"offline after it has failed":                {'F', func(c *cl) { c.Offline = "Silent" }, v1alpha1.ClusterDeferred, "Silent", ""},
+		"has succeeded":                             {'S', nil, v1alpha1.ClusterSucceeded, "", ""},
+		"has succeeded with the former revision":    {'S', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"the phase is of what still serves":         {'S', func(c *cl) { c.Report.ServingRevision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"has it, and the agent has not taken it up": {'S', func(c *cl) { c.Report.Item = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"it is being deleted there":                 {'S', func(c *cl) { c.Report.Phase = v1alpha1.PhaseTerminating }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"has failed":                                {'F', nil, v1alpha1.ClusterFailed, "NotFound", "as a says"},
+		"has failed with the former revision":       {'F', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "NotFound", "as a says"},
+		"somebody else has made an image":           {'S', func(c *cl) { c.Report.Item, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
+		"the API server refuses it":                 {'P', func(c *cl) { c.Report = rollout.Report{Item: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
+		"has timed out":                             {'T', nil, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
+		"at its deadline":                           {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"past its deadline":                         {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline - time.Millisecond) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
+		"was offline since it was planned":          {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline / 2) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"is back for longer than the deadline":      {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline - time.Second) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
+		"nobody knows since when it takes":          {'T', func(c *cl) { c.PlannedAt, c.OnlineSince = time.Time{}, time.Time{} }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"has succeeded after its deadline":          {'S', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterSucceeded, "", ""},
+		"has failed after its deadline":             {'F', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
+		"offline, and has not begun":                {'D', nil, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline on its way":                        {'d', nil, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline on its way, past its deadline":     {'d', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline after it has succeeded":            {'s', nil, v1alpha1.ClusterSucceeded, "", ""},
+		"offline after it has failed":               {'F', func(c *cl) { c.Offline = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
+		"the API server refused the template before": {'P', func(c *cl) {
+			c.Report = rollout.Report{Item: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
+		}, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
 		"offline, with a former revision that works": {'s', func(c *cl) { c.Planned, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,11 +96,11 @@ func TestReportOf(t *testing.T) {
 	assert.Zero(t, rollout.ReportOf(nil))
 	assert.Equal(t, rollout.Report{
 		There: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
-		Item: v1alpha1.PlanItemNotOurs, ItemMessage: "another's",
+		Item: v1alpha1.PlanItemNotOurs, ItemMessage: "another's", ItemRevision: "c",
 	}, rollout.ReportOf(&v1alpha1.ReportedImage{
 		Namespace: "images", Name: "ubuntu-1.0.0", UID: "uid", Revision: "a", ServingRevision: "b",
 		Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
-		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Message: "another's"},
+		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Message: "another's", Revision: "c"},
 	}))
 	assert.Equal(t, rollout.Report{Item: v1alpha1.PlanItemWaiting}, rollout.ReportOf(&v1alpha1.ReportedImage{
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting},

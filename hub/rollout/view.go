@@ -56,6 +56,9 @@ type Report struct {
 	// Item is what the agent did about it, empty where its plan does not name it.
 	Item        v1alpha1.PlanItemState
 	ItemMessage string
+	// ItemRevision is the revision that Item is about; empty for one that an older
+	// agent tells of.
+	ItemRevision string
 }
 
 // ReportOf returns what a member reports of an image; nil is for none.
@@ -68,7 +71,7 @@ func ReportOf(img *v1alpha1.ReportedImage) Report {
 		Phase: img.Phase, Reason: img.Reason, Message: img.Message,
 	}
 	if img.Plan != nil {
-		r.Item, r.ItemMessage = img.Plan.State, img.Plan.Message
+		r.Item, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Message, img.Plan.Revision
 	}
 	return r
 }

@@ -20,7 +20,7 @@ func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Clust
 	begun := c.Planned == wanted
 	r := c.Report
 	succeeded := r.There && r.Item == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
-	refused := r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected
+	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected)
 	isFailed := r.There && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
 	since := c.PlannedAt
 	if c.OnlineSince.After(since) {
@@ -29,12 +29,12 @@ func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Clust
 	switch {
 	case begun && succeeded:
 		return v1alpha1.ClusterSucceeded
+	case begun && (refused || isFailed):
+		return v1alpha1.ClusterFailed
 	case c.Offline != "":
 		return v1alpha1.ClusterDeferred
 	case !begun:
 		return v1alpha1.ClusterToApply
-	case refused || isFailed:
-		return v1alpha1.ClusterFailed
 	case now.Sub(since) > worldDeadline:
 		return v1alpha1.ClusterTimedOut
 	default:

@@ -139,7 +139,7 @@ func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, l
 		} else if last, known := before[plan.KeyOf(want)]; known {
 			pass.items[plan.KeyOf(want)] = last
 		} else {
-			pass.items[plan.KeyOf(want)] = plan.Refused(want, err).Report
+			pass.tell(want, plan.Refused(want, err).Report)
 		}
 	}
 	r.Results.Set(pass.items)
@@ -202,6 +202,12 @@ func (p *pass) within(d time.Duration) {
 	}
 }
 
+// tell notes what became of a planned image.
+func (p *pass) tell(want *v1alpha1.PlannedImage, report v1alpha1.PlanItemReport) {
+	report.Revision = want.Spec.Revision()
+	p.items[plan.KeyOf(want)] = report
+}
+
 // do takes one image as far as it gets. An error is one of asking, not the API
 // server's judgement.
 func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
@@ -212,7 +218,7 @@ func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
 	}
 	action, report := p.next(want, there)
 	if action == plan.Leave {
-		p.items[key] = report
+		p.tell(want, report)
 		return nil
 	}
 	if answer, absent := p.absent[want.Namespace]; absent {
@@ -220,7 +226,7 @@ func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
 		return nil
 	}
 	if h, held := p.held[key]; held && h == holdOf(want, there, h.until, h.answer) && p.now.Before(h.until) {
-		p.items[key] = h.answer.Report
+		p.tell(want, h.answer.Report)
 		p.within(h.until.Sub(p.now))
 		return nil
 	}
@@ -241,10 +247,10 @@ func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
 	}
 	switch {
 	case err == nil:
-		p.items[key] = report
+		p.tell(want, report)
 		return nil
 	case apierrors.IsConflict(err):
-		p.items[key] = plan.Refused(want, err).Report
+		p.tell(want, plan.Refused(want, err).Report)
 		p.within(changedDelay)
 		return nil
 	}
@@ -275,7 +281,7 @@ func (p *pass) confirm(ctx context.Context) error {
 // refused notes an image that the API server does not take.
 func (p *pass) refused(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, answer plan.Answer) {
 	key := plan.KeyOf(want)
-	p.items[key] = answer.Report
+	p.tell(want, answer.Report)
 	if answer.Transient {
 		return
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -170,6 +172,35 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 			assert.Nil(t, shared.sites[cluster].image(t, img.VMDiskImage(version)), "%s: version %s", cluster, version)
 		}
 	}
+}
+
+// A hub that comes back after it was away for longer than a member may be silent
+// takes nobody for offline before it has had its time to hear of it: the waves hold.
+func TestHubWasAwayForLong(t *testing.T) {
+	img := shared.fleetImage("away", online...)
+	oneAtATime(img, wave(canary, labelRing, canary))
+	name := img.VMDiskImage("1")
+	release := shared.sites[bergen].hold(t, name)
+	shared.apply(t, img)
+	shared.sites[bergen].has(t, name, v1alpha1.PhaseSyncing)
+	shared.hub.Kill()
+	<-shared.hub.Done()
+	t.Cleanup(func() { shared.revive(t) })
+	for _, cluster := range online {
+		m := scene.Member(t, shared, cluster)
+		last := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+		m.Status.LastReport = &last
+		require.NoError(t, shared.Status().Update(t.Context(), m))
+	}
+	shared.revive(t)
+	shared.pulse(t, "away-beside", frankfurt, lab)
+	shared.eventually(t, img, "on its way to bergen", counts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
+	assert.Equal(t, []string{bergen}, shared.journal.course(t, name).begun)
+	release()
+	shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
+	course := shared.journal.course(t, name)
+	assert.Equal(t, online, course.begun)
+	assert.Equal(t, 1, course.most)
 }
 
 // ended tells whether the hub has.

@@ -32,10 +32,10 @@ func BenchmarkDecide(b *testing.B) {
 // What one member of a fleet with 200 FleetDiskImages is asked for.
 func BenchmarkWantsOf(b *testing.B) {
 	img := ubuntu().WithVersion("3").WithFormer("3", "2", "1").WithRetention(2, time.Hour).Obj()
-	current := rollout.WantsOf(img, true, true, nil, now).Images[0]
+	current := rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true}, nil, now).Images[0]
 	b.ReportAllocs()
 	for b.Loop() {
-		rollout.WantsOf(img, true, true, &current, now)
+		rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true}, &current, now)
 	}
 }
 

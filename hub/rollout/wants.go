@@ -16,13 +16,18 @@ type Wants struct {
 	Retired []v1alpha1.RetiredImage
 }
 
+// Standing is how one member stands with the current version: Has tells that its
+// State is Succeeded.
+type Standing struct{ Placed, Begun, Has bool }
+
 // WantsOf returns what a FleetDiskImage that has no Rival asks of one member,
-// placed there or not. begun is as in Placed. current is what the member's plan
-// has under the current name, nil for none.
+// placed there or not. current is what the member's plan has under the current
+// name, nil for none.
 //
+// Older images go only once the member has the one that takes their place.
 // A FleetDiskImage that is being deleted asks for nothing any more; with
 // deletionPolicy Delete it has all of its images go.
-func WantsOf(img *v1alpha1.FleetDiskImage, placed, begun bool, current *v1alpha1.PlannedImage, now time.Time) Wants {
+func WantsOf(img *v1alpha1.FleetDiskImage, in Standing, current *v1alpha1.PlannedImage, now time.Time) Wants {
 	var w Wants
 	versions := nextVersions(img, now)
 	if img.DeletionTimestamp != nil {
@@ -32,16 +37,20 @@ func WantsOf(img *v1alpha1.FleetDiskImage, placed, begun bool, current *v1alpha1
 		return w
 	}
 	switch {
-	case placed && begun:
+	case in.Placed && in.Begun:
 		w.Images = []v1alpha1.PlannedImage{plannedImage(img, &versions[0], current, now)}
-	case placed && current != nil:
+	case in.Placed && current != nil:
 		w.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
 	}
 
 	keep, unreferencedFor := retention(img)
 	keep = min(keep, len(versions))
 	w.keep(versions[:keep])
-	if unreferencedFor != nil {
+	switch {
+	case unreferencedFor == nil:
+	case in.Placed && !in.Has:
+		w.keep(versions[keep:])
+	default:
 		w.retire(versions[keep:], *unreferencedFor)
 	}
 	return w

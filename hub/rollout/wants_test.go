@@ -47,53 +47,58 @@ func TestWantsOf(t *testing.T) {
 		img           *builder
 		placed, begun bool
 		current       *v1alpha1.PlannedImage
+		lacks         bool // the current version, though it has begun
 		want          rollout.Wants
 	}{
-		"begins": {fdi(), true, true, nil,
+		"begins": {fdi(), true, true, nil, false,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
-		"has begun": {fdi(), true, true, planned(template, before),
+		"has begun": {fdi(), true, true, planned(template, before), false,
 			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
-		"has begun, by a plan that says not when": {fdi(), true, true, planned(template, nil),
+		"has begun, by a plan that says not when": {fdi(), true, true, planned(template, nil), false,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
-		"begins with another revision": {fdi(), true, true, planned(older, before),
+		"begins with another revision": {fdi(), true, true, planned(older, before), false,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
-		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before),
+		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before), false,
 			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
-		"its turn has not come": {fdi(), true, false, nil,
+		"its turn has not come": {fdi(), true, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
-		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before),
+		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before), false,
 			rollout.Wants{Images: images(planned(older, before)), Kept: kept("ubuntu-2")}},
-		"not placed": {fdi(), false, false, nil,
+		"not placed": {fdi(), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
-		"not placed any more": {fdi(), false, true, planned(template, before),
+		"not placed any more": {fdi(), false, true, planned(template, before), false,
 			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
-		"one version is kept": {fdi().WithRetention(1, 0), true, true, nil,
+		"one version is kept": {fdi().WithRetention(1, 0), true, true, nil, false,
 			rollout.Wants{Images: images(planned(template, stamp(now)))}},
-		"older ones go": {fdi().WithRetention(1, week), true, true, nil,
+		"older ones go": {fdi().WithRetention(1, week), true, true, nil, false,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"older ones go where it is not placed": {fdi().WithRetention(3, week), false, false, nil,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
-		"retention without a number keeps two": {fdi().WithRetention(0, week), true, true, nil,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
-		"more are kept than there are": {fdi().WithRetention(10, week), true, true, nil,
+		"older ones stay until the current one is there": {fdi().WithRetention(1, week), true, true, nil, true,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"a version that the status does not know yet": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil,
+		"older ones stay until its turn has come": {fdi().WithRetention(1, week), true, false, nil, true,
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"older ones go where it is not placed": {fdi().WithRetention(3, week), false, false, nil, false,
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
+		"retention without a number keeps two": {fdi().WithRetention(0, week), true, true, nil, false,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
+		"more are kept than there are": {fdi().WithRetention(10, week), true, true, nil, false,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"a version that the status does not know yet": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-4", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"a former version is back": {fdi().WithVersion("1").WithRetention(2, week), false, false, nil,
+		"a former version is back": {fdi().WithVersion("1").WithRetention(2, week), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-1", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-0")}},
 		"two versions that are one image": {
-			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil,
+			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-b-1")}},
-		"is being deleted, and its images stay": {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), rollout.Wants{}},
-		"is being deleted, and says nothing":    {fdi().Deleted(now, ""), true, true, planned(template, before), rollout.Wants{}},
-		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before),
+		"is being deleted, and its images stay": {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.Wants{}},
+		"is being deleted, and says nothing":    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.Wants{}},
+		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), false,
 			rollout.Wants{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
 			was := img.DeepCopy()
 			current := tt.current.DeepCopy()
-			got := rollout.WantsOf(img, tt.placed, tt.begun, current, now)
+			got := rollout.WantsOf(img, rollout.Standing{Placed: tt.placed, Begun: tt.begun, Has: tt.placed && tt.begun && !tt.lacks}, current, now)
 			assert.Equal(t, tt.want, got)
 			for i := range got.Images {
 				*got.Images[i].PlannedAt, got.Images[i].Spec.Name = *stamp(time.Time{}), "changed"
@@ -109,7 +114,7 @@ func TestWantsOf(t *testing.T) {
 func TestOlderImagesGoAtOnce(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("1").WithRetention(1, time.Hour).Obj()
 	img.Spec.Retention.KeepUnreferencedFor.Duration = 0
-	w := rollout.WantsOf(img, true, true, nil, now)
+	w := rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true, Has: true}, nil, now)
 	assert.Equal(t, []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-1"}}, w.Retired)
 }
 

@@ -195,7 +195,7 @@ func (w *world) phase(m *model) v1alpha1.RolloutPhase {
 }
 
 // checkWants checks what one member is asked for.
-func (w *world) checkWants(wants rollout.Wants, placed, begun bool, current *v1alpha1.PlannedImage) {
+func (w *world) checkWants(wants rollout.Wants, in rollout.Standing, current *v1alpha1.PlannedImage) {
 	versions := w.decided.Versions
 	var named []string
 	for _, i := range wants.Images {
@@ -212,17 +212,21 @@ func (w *world) checkWants(wants rollout.Wants, placed, begun bool, current *v1a
 	slices.Sort(named)
 	require.Len(w.t, slices.Compact(slices.Clone(named)), len(named), "each image is named once")
 	require.Len(w.t, named, len(versions), "every version is")
-	require.Equal(w.t, min(2, len(versions)), protected, "two versions are kept or asked for")
+	if in.Placed && !in.Has {
+		require.Equal(w.t, len(versions), protected, "nothing goes before the current version is there")
+	} else {
+		require.Equal(w.t, min(2, len(versions)), protected, "two versions are kept or asked for")
+	}
 
 	switch {
-	case placed && begun:
+	case in.Placed && in.Begun:
 		require.Equal(w.t, w.wanted(), wants.Images[0].Spec.Revision())
 		if current != nil && current.Spec.Revision() == w.wanted() {
 			require.Equal(w.t, current.PlannedAt, wants.Images[0].PlannedAt)
 		} else {
 			require.Equal(w.t, w.now.UTC(), wants.Images[0].PlannedAt.UTC())
 		}
-	case placed && current != nil:
+	case in.Placed && current != nil:
 		require.Equal(w.t, *current, wants.Images[0], "it stays until its turn comes")
 	default:
 		require.Zero(w.t, asked)

@@ -168,8 +168,9 @@ func (w *world) writePlans(d rollout.Decision) {
 		if at, planned := m.plan[w.current()]; planned {
 			current = &at
 		}
-		wants := rollout.WantsOf(img, isPlaced, p.Begun, current, w.now)
-		w.checkWants(wants, isPlaced, p.Begun, current)
+		in := rollout.Standing{Placed: isPlaced, Begun: p.Begun, Has: p.State == v1alpha1.ClusterSucceeded}
+		wants := rollout.WantsOf(img, in, current, w.now)
+		w.checkWants(wants, in, current)
 		m.plan = map[string]v1alpha1.PlannedImage{}
 		for _, i := range wants.Images {
 			m.plan[i.Name] = i

@@ -33,11 +33,11 @@ type wish struct {
 
 // basis tells whether a wish is to be worked out anew.
 type basis struct {
-	placed, begun bool
-	planned       string
-	plannedAt     time.Time
-	generation    int64
-	rival         bool
+	rollout.Standing
+	planned    string
+	plannedAt  time.Time
+	generation int64
+	rival      bool
 }
 
 // imageWish is a PlannedImage whose parts are shared by the members.
@@ -70,10 +70,10 @@ func oneOf[T comparable](lists *[][]T, list []T) []T {
 // anew for which that changes. What begins is remembered before a plan shows it.
 // Callers hold both locks.
 func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
-	type placing struct{ placed, begun bool }
-	placed := make([]placing, len(c.cells))
+	standing := make([]rollout.Standing, len(c.cells))
 	for i := range d.Placed {
-		placed[c.at[d.Placed[i].Cluster]] = placing{true, d.Placed[i].Begun}
+		p := &d.Placed[i]
+		standing[c.at[p.Cluster]] = rollout.Standing{Placed: true, Begun: p.Begun, Has: p.State == v1alpha1.ClusterSucceeded}
 	}
 	if c.shared.generation != c.generation {
 		c.shared = shared{generation: c.generation}
@@ -84,7 +84,7 @@ func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
 			continue // it has gone since, or is another
 		}
 		next := wish{known: true, member: m.uid, hold: d.Hold, basis: basis{
-			placed: placed[i].placed, begun: placed[i].begun, planned: cell.Planned, plannedAt: cell.PlannedAt,
+			Standing: standing[i], planned: cell.Planned, plannedAt: cell.PlannedAt,
 			generation: c.generation, rival: v.Rival != "",
 		}}
 		switch {
@@ -105,14 +105,14 @@ func (b *Board) wishOne(c *column, next, former *wish, m *member, now time.Time)
 	if former.begun {
 		current = former.image.planned()
 	}
-	w := rollout.WantsOf(c.view(), next.basis.placed, next.basis.begun, current, now)
+	w := rollout.WantsOf(c.view(), next.basis.Standing, current, now)
 	next.kept, next.retired = oneOf(&c.shared.kept, w.Kept), oneOf(&c.shared.retired, w.Retired)
 	if len(w.Images) == 0 {
 		return
 	}
 	p := &w.Images[0] // there is one current image
 	next.image = &imageWish{p.Namespace, p.Name, &p.Spec, p.PlannedAt}
-	next.begun = next.basis.begun && p.PlannedAt != nil
+	next.begun = next.basis.Begun && p.PlannedAt != nil
 	if template := &c.stored.Spec.Template; sameSpec(&p.Spec, template) {
 		next.image.spec = template
 	}

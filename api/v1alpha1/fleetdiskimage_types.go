@@ -151,7 +151,8 @@ type Retention struct {
 	// +optional
 	KeepVersions int32 `json:"keepVersions,omitempty"`
 	// keepUnreferencedFor has the images of older versions deleted in each cluster
-	// once no VirtualMachine has referenced them for so long, as in 168h. Without it
+	// once no VirtualMachine has referenced them for so long, as in 168h, and, where
+	// the current version is to come, once that is there. Without it
 	// they stay until they are pruned.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32

@@ -144,7 +144,7 @@ type Approval struct {
 // Retention says what becomes of versions that newer ones have taken the place of.
 type Retention struct {
 	// keepVersions is how many versions are kept, the current one included. Those
-	// are never deleted or offered for pruning, referenced or not.
+	// are never deleted for want of references.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	// +kubebuilder:default=2
@@ -153,7 +153,7 @@ type Retention struct {
 	// keepUnreferencedFor has the images of older versions deleted in each cluster
 	// once no VirtualMachine has referenced them for so long, as in 168h, and, where
 	// the current version is to come, once that is there. Without it
-	// they stay until they are pruned.
+	// they stay until somebody deletes them.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
@@ -171,7 +171,7 @@ type DeletionPolicy string
 
 // What becomes of the images in the members.
 const (
-	// DeletionRetain leaves them; nobody wants them any more, so they can be pruned.
+	// DeletionRetain leaves them, though nobody wants them any more.
 	DeletionRetain DeletionPolicy = "Retain"
 	// DeletionDelete deletes those of every version, each one when no VirtualMachine
 	// references it any more. The FleetDiskImage stays until each cluster has said so.
@@ -372,7 +372,7 @@ type VersionStatus struct {
 // Bounds of the status of a FleetDiskImage.
 const (
 	// MaxVersions is how many versions a FleetDiskImage knows of. Images of those
-	// that it has forgotten stay, and can be pruned.
+	// that it has forgotten stay.
 	MaxVersions = 20
 	// MaxFailingClusters is how many of the failing clusters are named.
 	MaxFailingClusters = 10

@@ -136,7 +136,7 @@ func TestSnapshotDeleted(t *testing.T) {
 // TestSnapshotNeverReady wants it given up in the end, the import kept, and
 // nobody held up by it: a slot covers the transfer only.
 func TestSnapshotNeverReady(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1"))
+	place.SetPolicy(t, policy("concurrency", "1", "stallTimeout", "8s")) // of the import, too, which takes its time on a busy machine
 	history := observed(t)
 	ns := home(t)
 	img := place.Snapshotted(ns, "image", "/ok/200ms/a")
@@ -148,9 +148,8 @@ func TestSnapshotNeverReady(t *testing.T) {
 		place.Create(t, next)
 		succeeded(t, next)
 	}
-	place.SetPolicy(t, policy("concurrency", "1", "stallTimeout", "2s")) // not before: an import can take so long on a busy machine
 	got := failed(t, img, v1alpha1.ReasonSnapshotFailed)
-	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 2s")
+	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 8s")
 	dvs := dataVolumesOf(t, img)
 	require.Len(t, dvs, 1)
 	claim := &corev1.PersistentVolumeClaim{}

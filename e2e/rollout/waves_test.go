@@ -178,7 +178,7 @@ func TestConcurrencyOfAWave(t *testing.T) {
 	shared.eventually(t, img, "two of three on their way", because(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
 		counts(v1alpha1.ClusterCounts{Total: 4, Progressing: 2, ToApply: 2}))
 	shared.pulse(t, "concurrency-beside", online...)
-	assert.Equal(t, []string{bergen, edge}, shared.journal.course(t, name).begun)
+	assert.ElementsMatch(t, []string{bergen, edge}, shared.journal.course(t, name).begun, "plans of those that begin together are written in any order")
 	for _, release := range releases {
 		release()
 	}

@@ -107,8 +107,12 @@ type RetiredImage struct {
 	UnreferencedFor metav1.Duration `json:"unreferencedFor"`
 }
 
-// MaxPlannedImages bounds a plan, so that it fits into one object.
-const MaxPlannedImages = 500
+// Bounds of a plan, so that it fits into one object.
+const (
+	MaxPlannedImages = 500
+	MaxKeptImages    = 2000
+	MaxRetiredImages = 2000
+)
 
 // ClusterPlanSpec is all that the hub wants of a member.
 type ClusterPlanSpec struct {

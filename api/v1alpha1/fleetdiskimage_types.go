@@ -327,6 +327,29 @@ type ClusterCounts struct {
 	Deferred int32 `json:"deferred"`
 }
 
+// ClusterStates are all states of a cluster.
+func ClusterStates() []ClusterState {
+	return []ClusterState{ClusterToApply, ClusterProgressing, ClusterSucceeded, ClusterFailed, ClusterTimedOut, ClusterDeferred}
+}
+
+// Of is the count of a state.
+func (c *ClusterCounts) Of(state ClusterState) *int32 {
+	switch state {
+	case ClusterToApply:
+		return &c.ToApply
+	case ClusterProgressing:
+		return &c.Progressing
+	case ClusterSucceeded:
+		return &c.Succeeded
+	case ClusterFailed:
+		return &c.Failed
+	case ClusterTimedOut:
+		return &c.TimedOut
+	default:
+		return &c.Deferred
+	}
+}
+
 // WaveStatus is how far a wave is.
 type WaveStatus struct {
 	// +required

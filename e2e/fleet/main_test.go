@@ -7,16 +7,13 @@ package fleet_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // shared is the fleet that the tests of this package have in common. A test
@@ -24,29 +21,13 @@ import (
 var shared *fleet
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	ctx := context.Background()
-	f, err := startFleet(ctx, nil, "frankfurt", "edge")
-	if err == nil {
-		err = errors.Join(f.join(ctx, "frankfurt"), f.apply(ctx, "edge", map[string]string{"edge": "true"}))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		if f != nil {
-			_ = f.stop()
+	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+		var err error
+		if shared, err = startFleet(ctx, nil, "frankfurt", "edge"); err != nil {
+			return nil, err
 		}
-		return 1
-	}
-	shared = f
-	code := m.Run()
-	if err := f.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return code
+		return shared.stop, errors.Join(shared.join(ctx, "frankfurt"), shared.apply(ctx, "edge", map[string]string{"edge": "true"}))
+	})
 }
 
 // apply makes a MemberCluster as people do, beside a Secret that is not

@@ -7,12 +7,9 @@ package restore_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // shared is the fleet that the tests of this package have in common. A hub is
@@ -20,20 +17,11 @@ import (
 var shared *fleet
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	f, err := startFleet(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	shared = f
-	code := m.Run()
-	if err := f.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return code
+	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+		var err error
+		if shared, err = startFleet(ctx); err != nil {
+			return nil, err
+		}
+		return shared.stop, nil
+	})
 }

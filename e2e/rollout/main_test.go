@@ -7,12 +7,9 @@ package rollout_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 
-	"github.com/go-logr/logr"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // shared is the fleet that the tests of this package have in common. Those that
@@ -21,23 +18,9 @@ import (
 var shared *fleet
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	f, err := startFleet(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		if err := f.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		return 1
-	}
-	shared = f
-	code := m.Run()
-	if err := f.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return code
+	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+		var err error
+		shared, err = startFleet(ctx)
+		return shared.stop, err
+	})
 }

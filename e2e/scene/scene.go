@@ -103,6 +103,27 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 	}())
 }
 
+// Shared runs the tests of a package with what they share, which start sets up.
+// stop ends it; where start fails, what it returns of stop ends what had begun.
+func Shared(m *testing.M, start func(context.Context) (stop func() error, err error)) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(func() int {
+		stop, err := start(context.Background())
+		if stop != nil {
+			defer func() {
+				if err := stop(); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
 // StartAgent starts the scene's agent. Its lease is as long as in a real
 // cluster: on a busy machine a shorter one is lost now and then, and nobody
 // would start the agent again.

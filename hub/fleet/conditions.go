@@ -46,7 +46,7 @@ func unknown(reason, format string, args ...any) verdict {
 
 func (s *memberStep) set(t string, v verdict) {
 	meta.SetStatusCondition(&s.st.Conditions, metav1.Condition{
-		Type: t, Status: v.status, Reason: v.reason, Message: cut(v.message, 1024),
+		Type: t, Status: v.status, Reason: v.reason, Message: Cut(v.message, 1024),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})

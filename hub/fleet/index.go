@@ -379,7 +379,7 @@ func newPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 		p.sum.count(&e)
 		if phases[e.phase] == v1alpha1.PhaseFailed {
 			p.failing = append(p.failing, v1alpha1.ImageSummary{
-				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: cut(img.Message, 256),
+				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: Cut(img.Message, 256),
 			})
 		}
 		if img.Source == "" {

@@ -169,7 +169,7 @@ func scalar(raw json.RawMessage) (string, error) {
 	case bool:
 		return fmt.Sprint(v), nil
 	default:
-		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", cut(string(raw), 64))
+		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", Cut(string(raw), 64))
 	}
 }
 

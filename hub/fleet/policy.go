@@ -162,7 +162,7 @@ func joinSources(sources []string) string {
 	for n := len(sources) - 1; len(joined) > maxSource && n > 0; n-- {
 		joined = fmt.Sprintf("%s and %d more", strings.Join(sources[:n], ", "), len(sources)-n)
 	}
-	return cut(joined, maxSource)
+	return Cut(joined, maxSource)
 }
 
 // Check returns the errors of the members whose overrides contradict each
@@ -190,7 +190,7 @@ func ErrorText(errs []policy.KeyError) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
 			break
 		}
-		parts = append(parts, cut(e.Error(), 200))
+		parts = append(parts, Cut(e.Error(), 200))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -219,8 +219,8 @@ func merged(base, over map[string]string) map[string]string {
 	return data
 }
 
-// cut shortens a text to a number of bytes, between two characters.
-func cut(text string, most int) string {
+// Cut shortens a text to a number of bytes, between two characters.
+func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

@@ -122,7 +122,7 @@ func changedKeys(before, after map[string]string) string {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, before[key], after[key]))
 		}
 	}
-	return cut(strings.Join(changed, ", "), 200)
+	return Cut(strings.Join(changed, ", "), 200)
 }
 
 func signed(n int64) string {

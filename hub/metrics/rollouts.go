@@ -37,12 +37,8 @@ func (f *Fleet) collectRollouts(ctx context.Context, gauge func(d *prometheus.De
 			}
 			gauge(rolloutPhase, value, name, string(phase))
 		}
-		c := &st.Clusters
-		for state, n := range map[v1alpha1.ClusterState]int32{
-			v1alpha1.ClusterToApply: c.ToApply, v1alpha1.ClusterProgressing: c.Progressing, v1alpha1.ClusterSucceeded: c.Succeeded,
-			v1alpha1.ClusterFailed: c.Failed, v1alpha1.ClusterTimedOut: c.TimedOut, v1alpha1.ClusterDeferred: c.Deferred,
-		} {
-			gauge(rolloutClusters, float64(n), name, string(state))
+		for _, state := range v1alpha1.ClusterStates() {
+			gauge(rolloutClusters, float64(*st.Clusters.Of(state)), name, string(state))
 		}
 	}
 }

@@ -2,13 +2,13 @@ package rollout
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
 // count writes what was counted into the status.
@@ -89,7 +89,7 @@ func (s *step) failing() []v1alpha1.ClusterSummary {
 		}
 		reason, message := s.why(m)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: m.Name, State: m.state, Reason: cut(reason, mostReason), Message: cut(message, mostMessage),
+			Cluster: m.Name, State: m.state, Reason: fleet.Cut(reason, mostReason), Message: fleet.Cut(message, mostMessage),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break
@@ -104,7 +104,7 @@ func failed(state v1alpha1.ClusterState) bool {
 
 // tell writes phase and conditions, all of them on every visit.
 func (s *step) tell(v verdict) {
-	s.st.Phase, s.st.Reason, s.st.Message = v.phase, v.reason, cut(v.message, 2048)
+	s.st.Phase, s.st.Reason, s.st.Message = v.phase, v.reason, fleet.Cut(v.message, 2048)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
 	moves := v.phase == v1alpha1.RolloutProgressing || slices.Contains(passing, v.reason)
 	s.set(v1alpha1.ConditionFinished, finished)
@@ -132,13 +132,4 @@ func (s *step) set(t string, holds bool) {
 		Type: t, Status: status, Reason: s.st.Reason, Message: s.st.Message,
 		ObservedGeneration: s.Image.Generation, LastTransitionTime: *stamp(s.Now),
 	})
-}
-
-// cut leaves no half of a character.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	const dots = "…"
-	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }

@@ -35,30 +35,14 @@ type tally struct{ v1alpha1.ClusterCounts }
 
 func (t *tally) add(state v1alpha1.ClusterState) {
 	t.Total++
-	switch state {
-	case v1alpha1.ClusterToApply:
-		t.ToApply++
-	case v1alpha1.ClusterProgressing:
-		t.Progressing++
-	case v1alpha1.ClusterSucceeded:
-		t.Succeeded++
-	case v1alpha1.ClusterFailed:
-		t.Failed++
-	case v1alpha1.ClusterTimedOut:
-		t.TimedOut++
-	case v1alpha1.ClusterDeferred:
-		t.Deferred++
-	}
+	*t.Of(state)++
 }
 
 func (t *tally) sum(other *tally) {
 	t.Total += other.Total
-	t.ToApply += other.ToApply
-	t.Progressing += other.Progressing
-	t.Succeeded += other.Succeeded
-	t.Failed += other.Failed
-	t.TimedOut += other.TimedOut
-	t.Deferred += other.Deferred
+	for _, state := range v1alpha1.ClusterStates() {
+		*t.Of(state) += *other.Of(state)
+	}
 }
 
 // begin counts a cluster that was to begin as one that has.

@@ -91,8 +91,8 @@ func (a *API) rolloutClusters(request *http.Request) (any, error) {
 	switch {
 	case name == "":
 		return nil, refusal{http.StatusBadRequest, "name the FleetDiskImage: name=… as /fleet/v1/rollouts lists it"}
-	case state != "" && !slices.Contains(clusterStates, state):
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joined(clusterStates))}
+	case state != "" && !slices.Contains(v1alpha1.ClusterStates(), state):
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joined(v1alpha1.ClusterStates()))}
 	}
 	placed, found := a.Rollouts(name)
 	if !found {
@@ -106,11 +106,6 @@ func (a *API) rolloutClusters(request *http.Request) (any, error) {
 		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: p.Message}
 	}
 	return list, nil
-}
-
-var clusterStates = []v1alpha1.ClusterState{
-	v1alpha1.ClusterToApply, v1alpha1.ClusterProgressing, v1alpha1.ClusterSucceeded,
-	v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut, v1alpha1.ClusterDeferred,
 }
 
 func joined(states []v1alpha1.ClusterState) string {

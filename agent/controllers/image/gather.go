@@ -180,9 +180,16 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 	if imported {
 		return nil, nil
 	}
-	if standing == queue.Ready {
-		return r.lack(ctx, img, room.Age)
+	if standing != queue.Ready {
+		if b, err := r.referenceBlocker(ctx, img); b != nil || err != nil {
+			return b, err
+		}
 	}
+	return r.lack(ctx, img, room.Age)
+}
+
+// referenceBlocker looks for what the spec of an image names in its namespace.
+func (r *Reconciler) referenceBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
 	for _, need := range []struct {
 		kind, name string
 		reason     v1alpha1.Reason
@@ -202,7 +209,7 @@ func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*i
 			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", need.kind, img.Namespace, need.name, img.Name, err)
 		}
 	}
-	return r.lack(ctx, img, room.Age)
+	return nil, nil
 }
 
 func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {

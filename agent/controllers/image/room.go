@@ -3,6 +3,8 @@ package image
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,11 +105,7 @@ func (l *roomless) set(key v1alpha1.ImageKey, lacks bool) {
 func (l *roomless) list() []v1alpha1.ImageKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var keys []v1alpha1.ImageKey
-	for _, key := range l.keys {
-		keys = append(keys, key)
-	}
-	return keys
+	return slices.Collect(maps.Values(l.keys))
 }
 
 // followRoom has the images that lack room looked at when there is another. It

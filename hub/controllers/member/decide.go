@@ -181,19 +181,3 @@ func nextGrant(s snapshot, namespace string) *v1alpha1.TransferGrant {
 	}
 	return grant
 }
-
-// urgent tells whether a status says something that cannot wait: that a
-// condition has changed.
-func urgent(before, after *v1alpha1.MemberClusterStatus) bool {
-	if len(before.Conditions) != len(after.Conditions) {
-		return true
-	}
-	for i := range after.Conditions {
-		now := &after.Conditions[i]
-		was := meta.FindStatusCondition(before.Conditions, now.Type)
-		if was == nil || was.Status != now.Status || was.Reason != now.Reason {
-			return true
-		}
-	}
-	return false
-}

@@ -192,12 +192,3 @@ func TestGrantRisesAboveWhatTheMemberHas(t *testing.T) {
 	require.NotNil(t, d.grant)
 	assert.Equal(t, v1alpha1.TransferGrantSpec{ClusterUID: "rebuilt", Sequence: 2, Unlimited: true}, d.grant.Spec)
 }
-
-func TestOnlyConditionsAreUrgent(t *testing.T) {
-	status := func(reason, message string, budget int32) *v1alpha1.MemberClusterStatus {
-		return &v1alpha1.MemberClusterStatus{Budget: &budget, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}}
-	}
-	assert.False(t, urgent(status("A", "a", 1), status("A", "b", 2)))
-	assert.True(t, urgent(status("A", "a", 1), status("B", "a", 1)))
-	assert.True(t, urgent(&v1alpha1.MemberClusterStatus{}, status("A", "a", 1)))
-}

@@ -213,7 +213,7 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 	if equality.Semantic.DeepEqual(member.Status, d.status) {
 		return 0, nil
 	}
-	if wait := r.paces.Wait(member.Name, urgent(&member.Status, &d.status), time.Now()); wait > 0 {
+	if wait := r.paces.Wait(member.Name, pace.Urgent(member.Status.Conditions, d.status.Conditions), time.Now()); wait > 0 {
 		return wait, nil
 	}
 	before := member.Status.DeepCopy()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -52,4 +54,20 @@ func (p *Paces) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.of, name)
+}
+
+// Urgent tells whether a condition has come to say something else, which does not
+// wait.
+func Urgent(before, after []metav1.Condition) bool {
+	if len(before) != len(after) {
+		return true
+	}
+	for i := range after {
+		now := &after[i]
+		was := meta.FindStatusCondition(before, now.Type)
+		if was == nil || was.Status != now.Status || was.Reason != now.Reason {
+			return true
+		}
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 )
 
@@ -50,4 +51,13 @@ func TestWaitIsEnough(t *testing.T) {
 			assert.Zero(t, p.Wait("a", urgent, now.Add(wait)))
 		}
 	})
+}
+
+func TestOnlyConditionsAreUrgent(t *testing.T) {
+	conditions := func(reason, message string) []metav1.Condition {
+		return []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+	}
+	assert.False(t, Urgent(conditions("A", "a"), conditions("A", "b")))
+	assert.True(t, Urgent(conditions("A", "a"), conditions("B", "a")))
+	assert.True(t, Urgent(nil, conditions("A", "a")))
 }

@@ -105,10 +105,12 @@ func (b *Board) look(columns ...*column) {
 	}
 }
 
-// replan has the plan of a member looked at. Callers hold b.mu.
-func (b *Board) replan(member string) {
-	for _, do := range b.onWants {
-		do(member)
+// replan has the plans of members looked at. Callers hold b.mu.
+func (b *Board) replan(members ...string) {
+	for _, member := range members {
+		for _, do := range b.onWants {
+			do(member)
+		}
 	}
 }
 
@@ -298,9 +300,7 @@ func (b *Board) removeColumn(c *column) {
 	for i := range c.wishes {
 		b.forgetBegun(c, i)
 	}
-	for _, name := range b.present {
-		b.replan(name)
-	}
+	b.replan(b.present...)
 }
 
 // rename has a FleetDiskImage found by the names that it has or had, and has its

@@ -316,10 +316,10 @@ func TestListsThatDoNotFitAreCut(t *testing.T) {
 		}
 	}
 	m.settle(&w)
-	assert.Len(t, w.Kept, maxKept)
-	assert.Len(t, w.Retired, maxRetired)
-	assert.Equal(t, "kept-2005", w.Kept[maxKept-1].Name, "what the member has comes first")
-	assert.Equal(t, "retired-2007", w.Retired[maxRetired-1].Name)
+	assert.Len(t, w.Kept, v1alpha1.MaxKeptImages)
+	assert.Len(t, w.Retired, v1alpha1.MaxRetiredImages)
+	assert.Equal(t, "kept-2005", w.Kept[v1alpha1.MaxKeptImages-1].Name, "what the member has comes first")
+	assert.Equal(t, "retired-2007", w.Retired[v1alpha1.MaxRetiredImages-1].Name)
 	assert.NotContains(t, names(w), "-kept-0003", "what is kept is not retired")
 }
 

@@ -61,12 +61,13 @@ func (b *Board) Shown() bool {
 func (b *Board) Wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.ready() {
-		return
-	}
-	b.look(b.order...)
-	for _, name := range b.present {
-		b.replan(name)
+	b.wake()
+}
+
+func (b *Board) wake() {
+	if b.ready() {
+		b.look(b.order...)
+		b.replan(b.present...)
 	}
 }
 
@@ -120,11 +121,8 @@ func (b *Board) planRemoved(uid types.UID) {
 
 func (b *Board) noLongerAwaited(name string) {
 	delete(b.fill.awaited, name)
-	if len(b.fill.awaited) == 0 && b.ready() {
-		b.look(b.order...)
-		for _, name := range b.present {
-			b.replan(name)
-		}
+	if len(b.fill.awaited) == 0 {
+		b.wake()
 	}
 }
 

@@ -188,16 +188,6 @@ func stalled(status *v1alpha1.FleetDiskImageStatus) bool {
 // has changed, or what the next decision would have to go by, had this replica to
 // give it to another.
 func urgent(before, after *v1alpha1.FleetDiskImageStatus) bool {
-	if before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase ||
-		!slices.Equal(before.Versions, after.Versions) || len(before.Conditions) != len(after.Conditions) {
-		return true
-	}
-	for i := range after.Conditions {
-		now := &after.Conditions[i]
-		was := meta.FindStatusCondition(before.Conditions, now.Type)
-		if was == nil || was.Status != now.Status || was.Reason != now.Reason {
-			return true
-		}
-	}
-	return false
+	return before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase ||
+		!slices.Equal(before.Versions, after.Versions) || pace.Urgent(before.Conditions, after.Conditions)
 }

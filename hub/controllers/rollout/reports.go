@@ -164,7 +164,7 @@ func (m *member) holds(c *column) bool {
 		return false // nothing was ever asked of it
 	}
 	spec := &m.plan.Spec
-	if len(spec.Retired) < maxRetired && !m.retires(c) {
+	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retires(c) {
 		return true
 	}
 	if a := m.acknowledged; a == nil || a.Compare(spec.PlanVersion) != 0 || a.Hash != "" && a.Hash != spec.Hash {

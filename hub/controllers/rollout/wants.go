@@ -213,20 +213,14 @@ func (m *member) keepAsPlanned(w *rollout.Wants, c *column) {
 	}
 }
 
-// Bounds of what a plan keeps and retires.
-const (
-	maxKept    = 2000
-	maxRetired = 2000
-)
-
 // settle sorts, has each image named once, and has each list fit into a plan.
 func (m *member) settle(w *rollout.Wants) {
 	taken := make(map[types.NamespacedName]bool, len(w.Images)+len(w.Kept))
 	w.Images = settled(w.Images, taken, v1alpha1.MaxPlannedImages,
 		func(i *v1alpha1.PlannedImage) (string, string) { return i.Namespace, i.Name },
 		func(namespace, name string) bool { return m.plans(keyOf(namespace, name)) })
-	w.Kept = settled(w.Kept, taken, maxKept, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, m.has)
-	w.Retired = settled(w.Retired, taken, maxRetired, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, m.has)
+	w.Kept = settled(w.Kept, taken, v1alpha1.MaxKeptImages, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, m.has)
+	w.Retired = settled(w.Retired, taken, v1alpha1.MaxRetiredImages, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, m.has)
 }
 
 // has tells whether a member reports an image.

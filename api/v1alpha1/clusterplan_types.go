@@ -107,11 +107,61 @@ type RetiredImage struct {
 	UnreferencedFor metav1.Duration `json:"unreferencedFor"`
 }
 
+// PlanInquiry is a PruneReport that is being made. The member does nothing about
+// it: a plan with another inquiry is another plan, and a report that answers it was
+// made after it.
+type PlanInquiry struct {
+	// uid of the PruneReport.
+	// +required
+	UID types.UID `json:"uid"`
+	// epoch and sequence of the first plan that carried it.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Epoch int64 `json:"epoch"`
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Sequence int64 `json:"sequence"`
+}
+
+// PlannedPrune is a VMDiskImage that an ImagePrune has deleted, if the member finds
+// it as it was reported: this very object, of this revision, wanted by no plan and
+// held by nobody.
+type PlannedPrune struct {
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Name string `json:"name"`
+	// imageUID is that of the VMDiskImage.
+	// +required
+	ImageUID types.UID `json:"imageUID"`
+	// revision of its source.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// uid of the ImagePrune.
+	// +required
+	UID types.UID `json:"uid"`
+	// undoWindow is how long it serves on from when the member takes this up.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +required
+	UndoWindow metav1.Duration `json:"undoWindow"`
+	// undo: it is to stay after all.
+	// +optional
+	Undo bool `json:"undo,omitempty"`
+}
+
 // Bounds of a plan, so that it fits into one object.
 const (
 	MaxPlannedImages = 500
 	MaxKeptImages    = 2000
 	MaxRetiredImages = 2000
+	MaxInquiries     = 64
+	MaxPlannedPrunes = 500
 )
 
 // ClusterPlanSpec is all that the hub wants of a member.
@@ -161,6 +211,21 @@ type ClusterPlanSpec struct {
 	// +listMapKey=name
 	// +optional
 	Retired []RetiredImage `json:"retired,omitempty"`
+	// inquiries are PruneReports that are being made.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=uid
+	// +optional
+	Inquiries []PlanInquiry `json:"inquiries,omitempty"`
+	// prunes are images that are to go where they are still as they were reported.
+	// What images or kept names stays. One that is not named any more and has not
+	// been deleted is undone.
+	// +kubebuilder:validation:MaxItems=500
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	// +optional
+	Prunes []PlannedPrune `json:"prunes,omitempty"`
 }
 
 // ClusterPlan carries what the hub wants of one member, in full. Losing or

@@ -11,6 +11,8 @@ const (
 	MaxReportPages = 256
 	// MaxReportedImages is how many images a page can have.
 	MaxReportedImages = 128
+	// MaxReportedOrphans is how many orphans the root names.
+	MaxReportedOrphans = 32
 )
 
 // PlanItemState is what the agent did about a planned image.
@@ -57,8 +59,16 @@ const (
 	OriginTemplate ImageOrigin = "Template"
 )
 
-// ReportedImage is one VMDiskImage of a member, or a planned one that is not
-// there.
+// ReportedPrune is what became of a PlannedPrune.
+type ReportedPrune struct {
+	PruneStatus `json:",inline"`
+	// imageUID is that of the VMDiskImage that was to be pruned.
+	// +required
+	ImageUID types.UID `json:"imageUID"`
+}
+
+// ReportedImage is one VMDiskImage of a member, or one that is not there and that
+// the plan names: as one that is to be there, or to be pruned.
 type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
@@ -118,6 +128,10 @@ type ReportedImage struct {
 	// plan does not name.
 	// +optional
 	Plan *PlanItemReport `json:"plan,omitempty"`
+	// prune is what became of the prune that the plan asks for, or that it asked for
+	// last.
+	// +optional
+	Prune *ReportedPrune `json:"prune,omitempty"`
 }
 
 // ReportPage holds the images of a member whose key falls into it.
@@ -164,6 +178,11 @@ type ReportRoot struct {
 	// plan under which the member's ledger was last written: it is acknowledged.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
+	// answeredPlan is the plan that this report answers: it was acknowledged before
+	// the images were looked at that the pages tell of, and all pages are as the agent
+	// has them. An agent that does not know prunes does not say it.
+	// +optional
+	AnsweredPlan *PlanVersion `json:"answeredPlan,omitempty"`
 	// planPolicy is what that plan said about the policy, so that a hub that was
 	// restored from a backup does not undo what it has forgotten; none where the plan
 	// is gone.
@@ -203,6 +222,18 @@ type ReportRoot struct {
 	// oldestQueuedSince is when the image that waits longest was created.
 	// +optional
 	OldestQueuedSince *metav1.Time `json:"oldestQueuedSince,omitempty"`
+
+	// orphans are the first objects of storage that were made for images which are
+	// not there any more, by kind, namespace and name.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	Orphans []OrphanedObject `json:"orphans,omitempty"`
+	// orphanCount is how many there are, and orphanBytes what they take.
+	// +optional
+	OrphanCount int32 `json:"orphanCount,omitempty"`
+	// +optional
+	OrphanBytes int64 `json:"orphanBytes,omitempty"`
 
 	// conditions of the member's SyncLedger, and of what the agent made of the plan.
 	// +kubebuilder:validation:MaxItems=16

@@ -15,6 +15,10 @@ const (
 	// in AnnotationPreview what it would change, and applies nothing.
 	LabelPolicyPreview = "pelotech.ot/policy-preview"
 
+	// LabelPruneReport stands on a PruneReportPage. Its value is the UID of its
+	// PruneReport.
+	LabelPruneReport = "pelotech.ot/prune-report"
+
 	// AnnotationAcceptCluster of a MemberCluster accepts the cluster of that UID
 	// under this name, in place of the one that was known.
 	AnnotationAcceptCluster = "pelotech.ot/accept-cluster"

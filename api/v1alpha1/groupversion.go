@@ -25,6 +25,9 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ClusterReport{}, &ClusterReportList{},
 		&MemberCluster{}, &MemberClusterList{},
 		&FleetDiskImage{}, &FleetDiskImageList{},
+		&PruneReport{}, &PruneReportList{},
+		&PruneReportPage{}, &PruneReportPageList{},
+		&ImagePrune{}, &ImagePruneList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

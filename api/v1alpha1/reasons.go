@@ -71,6 +71,8 @@ const (
 	ReasonDeleted Reason = "Deleted"
 	// ReasonReferenced: the image is to be deleted and waits for those who hold it.
 	ReasonReferenced Reason = "Referenced"
+	// ReasonUndoWindowOpen: the image is to be pruned when its undo window ends.
+	ReasonUndoWindowOpen Reason = "UndoWindow"
 )
 
 // FailureReasons lists what an attempt can fail with, for metrics that must

@@ -280,6 +280,9 @@ type References struct {
 	Holders []string `json:"holders,omitempty"`
 }
 
+// MaxEndedPrunes is how many ImagePrunes are remembered that have ended at an image.
+const MaxEndedPrunes = 16
+
 // MaxRevisions bounds the revisions that an image keeps beside each other.
 const MaxRevisions = 4
 
@@ -338,6 +341,15 @@ type VMDiskImageStatus struct {
 	// been marked as Deleting. There is no way back from here.
 	// +optional
 	TearDown bool `json:"tearDown,omitempty"`
+	// prune is how far the prune is that a ClusterPlan asked for last.
+	// +optional
+	Prune *PruneStatus `json:"prune,omitempty"`
+	// endedPrunes are the ImagePrunes, the last first, that were skipped or undone
+	// here: none of them begins again, whatever an older plan says.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	EndedPrunes []types.UID `json:"endedPrunes,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -138,3 +138,26 @@ func TestResults(t *testing.T) {
 	clear(got)
 	assert.Len(t, r.Get(), 1, "what is returned is the caller's")
 }
+
+func TestResultsOfPrunes(t *testing.T) {
+	var r plan.Results
+	told := 0
+	r.OnChange(func() { told++ })
+	r.SetPrunes(nil)
+	assert.Zero(t, told, "that nothing is gone is no news")
+	assert.False(t, r.Known(), "the plan's items are still to come")
+	gone := map[plan.Key]v1alpha1.ReportedPrune{
+		{Namespace: "lab", Name: "ubuntu"}: {ImageUID: "image", PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned}},
+	}
+	r.SetPrunes(gone)
+	r.SetPrunes(gone)
+	assert.Equal(t, 1, told, "the same again is none")
+	clear(gone)
+	got := r.Prunes()
+	assert.Len(t, got, 1)
+	clear(got)
+	assert.Len(t, r.Prunes(), 1, "what is returned is the caller's")
+	r.SetPrunes(nil)
+	assert.Empty(t, r.Prunes())
+	assert.Equal(t, 2, told)
+}

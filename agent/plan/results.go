@@ -4,6 +4,8 @@ import (
 	"maps"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -19,6 +21,7 @@ type Results struct {
 	mu       sync.Mutex
 	known    bool
 	items    map[Key]v1alpha1.PlanItemReport
+	prunes   map[Key]v1alpha1.ReportedPrune
 	onChange []func()
 }
 
@@ -35,14 +38,7 @@ func (r *Results) Set(items map[Key]v1alpha1.PlanItemReport) {
 	r.mu.Lock()
 	same := r.known && maps.Equal(r.items, items)
 	r.known, r.items = true, maps.Clone(items)
-	tell := r.onChange
-	r.mu.Unlock()
-	if same {
-		return
-	}
-	for _, do := range tell {
-		do()
-	}
+	r.tell(same)
 }
 
 // Get returns all results.
@@ -50,6 +46,35 @@ func (r *Results) Get() map[Key]v1alpha1.PlanItemReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.items)
+}
+
+// SetPrunes replaces all that is told of prunes whose image is not there any more:
+// of one that is, its own status tells. Before Set, so that who knows the results
+// knows these.
+func (r *Results) SetPrunes(gone map[Key]v1alpha1.ReportedPrune) {
+	r.mu.Lock()
+	same := maps.EqualFunc(r.prunes, gone, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })
+	r.prunes = maps.Clone(gone)
+	r.tell(same)
+}
+
+// Prunes returns all that is told of prunes whose image is not there any more.
+func (r *Results) Prunes() map[Key]v1alpha1.ReportedPrune {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.prunes)
+}
+
+// tell ends a change: it unlocks.
+func (r *Results) tell(same bool) {
+	do := r.onChange
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	for i := range do {
+		do[i]()
+	}
 }
 
 // Known tells that the plan, or that there is none, has been looked at: before,

@@ -46,6 +46,10 @@ type PlanView struct {
 	Images  []v1alpha1.PlannedImage
 	Kept    []v1alpha1.KeptImage
 	Retired []v1alpha1.RetiredImage
+	// Inquiries are the PruneReports that are being made and ask the member.
+	Inquiries []types.UID
+	// Prunes are the images that ImagePrunes have go, none of them twice.
+	Prunes []v1alpha1.PlannedPrune
 }
 
 // anyPolicy as heldPolicy stands for the first policy that the ConfigMap will
@@ -71,6 +75,11 @@ const anyPolicy = "any"
 // stand by no plan is made, for it might be older than the member's. For the
 // same reason a member must refuse a plan of the version that it acknowledged
 // when the hash is another: only then it shows here.
+//
+// An inquiry that comes new bears the version of the plan: a report that answers
+// this or a later one was made after the member was asked. In a new epoch, and for
+// another cluster, all inquiries come new: of what such a member acknowledged
+// before, whatever its version, the hub does not know that it carried them.
 func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Current != nil {
 		next = *v.Current
@@ -81,13 +90,14 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 
 	ahead := isAhead(v.Report.Plan, v.Current)
 	data, source, holds := v.policy(ahead)
-	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired) == 0 {
+	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired)+len(v.Inquiries)+len(v.Prunes) == 0 {
 		return next, false, false
 	}
 
 	next.ClusterUID = v.ClusterUID
 	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
 	next.Images, next.Kept, next.Retired = sorted(v.Images, imageKey), sorted(v.Kept, keptKey), sorted(v.Retired, retiredKey)
+	next.Inquiries, next.Prunes = v.inquiries(), sorted(v.Prunes, pruneKey)
 	same := v.Current != nil && v.Current.Hash != "" && sameContent(&next, v.Current)
 	if !same {
 		next.Hash = PlanHash(&next)
@@ -108,10 +118,66 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	default:
 		// Since when an image has been planned is no reason to write.
 		next.Images, next.Kept, next.Retired = v.Current.Images, v.Current.Kept, v.Current.Retired
+		next.Inquiries, next.Prunes = v.Current.Inquiries, v.Current.Prunes
 		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
 		return next, write, next.HeldPolicy != ""
 	}
+	v.ask(&next)
 	return next, true, next.HeldPolicy != ""
+}
+
+// inquiries of the next plan, by UID. Where there are more than fit, those that the
+// member was asked already come first: the others wait, and the plan can be written.
+func (v *PlanView) inquiries() []v1alpha1.PlanInquiry {
+	if len(v.Inquiries) == 0 {
+		return nil
+	}
+	uids := slices.Clone(v.Inquiries)
+	slices.Sort(uids)
+	uids = slices.Compact(uids)
+	if len(uids) > v1alpha1.MaxInquiries {
+		slices.SortStableFunc(uids, func(a, b types.UID) int { return cmp.Compare(v.rank(a), v.rank(b)) })
+		uids = uids[:v1alpha1.MaxInquiries]
+		slices.Sort(uids)
+	}
+	list := make([]v1alpha1.PlanInquiry, len(uids))
+	for i, uid := range uids {
+		list[i].UID = uid
+	}
+	return list
+}
+
+// rank is lower for an inquiry that the current plan carries.
+func (v *PlanView) rank(uid types.UID) int {
+	if carried(v.Current, uid) == nil {
+		return 1
+	}
+	return 0
+}
+
+// ask gives the inquiries of a plan their versions.
+func (v *PlanView) ask(next *v1alpha1.ClusterPlanSpec) {
+	anew := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
+	for i := range next.Inquiries {
+		asked := &next.Inquiries[i]
+		asked.Epoch, asked.Sequence = next.Epoch, next.Sequence
+		if former := carried(v.Current, asked.UID); former != nil && !anew {
+			*asked = *former
+		}
+	}
+}
+
+// carried returns an inquiry as a plan carries it, nil for none.
+func carried(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Inquiries {
+		if p.Inquiries[i].UID == uid {
+			return &p.Inquiries[i]
+		}
+	}
+	return nil
 }
 
 // isAhead tells whether a member acknowledged a plan that this hub does not
@@ -176,8 +242,12 @@ func samePolicy(a, b map[string]string) bool {
 // most of what there is to do for a member of which nothing has changed.
 func sameContent(a, b *v1alpha1.ClusterPlanSpec) bool {
 	return a.ClusterUID == b.ClusterUID && maps.Equal(a.Policy, b.Policy) &&
-		slices.EqualFunc(a.Images, b.Images, sameImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired)
+		slices.EqualFunc(a.Images, b.Images, sameImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired) &&
+		slices.EqualFunc(a.Inquiries, b.Inquiries, sameInquiry) && slices.Equal(a.Prunes, b.Prunes)
 }
+
+// sameInquiry compares all but the plan that was the first to carry them.
+func sameInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
 
 // sameImage compares all but since when they have been planned.
 func sameImage(a, b v1alpha1.PlannedImage) bool {
@@ -189,6 +259,7 @@ func sameImage(a, b v1alpha1.PlannedImage) bool {
 func imageKey(i v1alpha1.PlannedImage) (namespace, name string)   { return i.Namespace, i.Name }
 func keptKey(i v1alpha1.KeptImage) (namespace, name string)       { return i.Namespace, i.Name }
 func retiredKey(i v1alpha1.RetiredImage) (namespace, name string) { return i.Namespace, i.Name }
+func pruneKey(i v1alpha1.PlannedPrune) (namespace, name string)   { return i.Namespace, i.Name }
 
 // sorted returns a list by namespace and name: itself where it is so already.
 func sorted[T any](list []T, key func(T) (namespace, name string)) []T {
@@ -207,19 +278,28 @@ func sorted[T any](list []T, key func(T) (namespace, name string)) []T {
 
 // PlanHash is the hash of a plan's content: what the member does differently
 // when it changes. The order of the images is of no account, nor is since when
-// they have been planned.
+// they have been planned, or which plan was the first with an inquiry.
 func PlanHash(p *v1alpha1.ClusterPlanSpec) string {
 	images := slices.Clone(sorted(p.Images, imageKey))
 	for i := range images {
 		images[i].PlannedAt = nil
 	}
+	var inquiries []types.UID
+	for _, asked := range p.Inquiries {
+		inquiries = append(inquiries, asked.UID)
+	}
+	slices.Sort(inquiries)
+	// A plan that says nothing in one of these fields hashes as it did before there
+	// was that field.
 	return hash(struct {
 		ClusterUID types.UID               `json:"clusterUID"`
 		Policy     map[string]string       `json:"policy,omitempty"`
 		Images     []v1alpha1.PlannedImage `json:"images,omitempty"`
 		Kept       []v1alpha1.KeptImage    `json:"kept,omitempty"`
 		Retired    []v1alpha1.RetiredImage `json:"retired,omitempty"`
-	}{p.ClusterUID, p.Policy, images, sorted(p.Kept, keptKey), sorted(p.Retired, retiredKey)})
+		Inquiries  []types.UID             `json:"inquiries,omitempty"`
+		Prunes     []v1alpha1.PlannedPrune `json:"prunes,omitempty"`
+	}{p.ClusterUID, p.Policy, images, sorted(p.Kept, keptKey), sorted(p.Retired, retiredKey), inquiries, sorted(p.Prunes, pruneKey)})
 }
 
 // PolicyHash is the hash of a policy. A key that has its default counts as one

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -35,6 +36,11 @@ type snapshot struct {
 	// wants is what the FleetDiskImages ask of it; without wantsKnown nobody knows.
 	wants      rollout.Wants
 	wantsKnown bool
+	// inquiries and prunes are what PruneReports and ImagePrunes ask of it; without
+	// asksKnown nobody knows.
+	inquiries []types.UID
+	prunes    []v1alpha1.PlannedPrune
+	asksKnown bool
 	// holder is the other member that its cluster belongs to; empty: none.
 	holder string
 	// read: all stored reports have been. Before, a member that reports looks like
@@ -133,15 +139,23 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 		Ahead:       s.carried.Ahead,
 		Desired:     desired, Source: source,
 		Images: s.wants.Images, Kept: s.wants.Kept, Retired: s.wants.Retired,
+		Inquiries: s.inquiries, Prunes: s.prunes,
+	}
+	// What is in the plan and nobody knows of stays: an image that it does not name any
+	// more is not protected, and a prune that it does not name any more is undone.
+	// Neither waits for the other. Where there is no plan, the member may have one that
+	// is newer than this hub, so that it waits.
+	if s.plan == nil && !(s.wantsKnown && s.asksKnown) {
+		return nil
 	}
 	if !s.wantsKnown {
-		// What is in the plan stays: an image that it does not name any more is not
-		// protected. Where there is no plan, the member may have one that is newer than
-		// this hub, so that it waits.
-		if s.plan == nil {
-			return nil
-		}
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired
+	}
+	if !s.asksKnown {
+		view.Inquiries, view.Prunes = nil, s.plan.Spec.Prunes
+		for _, asked := range s.plan.Spec.Inquiries {
+			view.Inquiries = append(view.Inquiries, asked.UID)
+		}
 	}
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
 	if s.plan != nil {

@@ -39,7 +39,7 @@ func settledMember(t *testing.T) snapshot {
 		},
 		carried: relay.Result{Confirmed: 1},
 		policy:  policy.State{Known: true, Policy: parsed},
-		read:    true, known: true, wantsKnown: true,
+		read:    true, known: true, wantsKnown: true, asksKnown: true,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,6 +61,7 @@ type Reconciler struct {
 	Policy  *policy.InForce
 	Index   *fleet.Index
 	Wants   Wants
+	Asks    Asks
 
 	again   poke.Source[ctrl.Request]
 	paces   pace.Paces
@@ -73,6 +75,14 @@ type Wants interface {
 	Of(member string) (wants rollout.Wants, known bool)
 	// OnWants has something done, without blocking, when that may have changed.
 	OnWants(do func(member string))
+}
+
+// Asks tells what PruneReports and ImagePrunes ask of the members.
+type Asks interface {
+	// Of a member, no image twice; known is false where not all of it was read yet.
+	Of(member string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool)
+	// OnAsks has something done, without blocking, when that may have changed.
+	OnAsks(do func(member string))
 }
 
 // Reconcile looks at one member: it gathers what is known, decides, and does
@@ -133,6 +143,10 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
+	s.asksKnown = true
+	if r.Asks != nil {
+		s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
+	}
 	s.known = s.policy.Known && read
 	var err error
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {

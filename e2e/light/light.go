@@ -55,6 +55,7 @@ type Member struct {
 	members *Members
 	mu      sync.Mutex
 	skew    time.Duration
+	old     bool
 	root    v1alpha1.ClusterReport
 	pages   map[string]*v1alpha1.ClusterReport
 	seen    chan struct{} // closed, and made anew, with every plan
@@ -135,6 +136,14 @@ func (m *Member) Skew(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skew = by
+}
+
+// Old has the member's agent be one of before there were prunes: it does not say
+// which plan its report answers.
+func (m *Member) Old() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.old = true
 }
 
 // Stop ends the stand-ins; what they have written stays.
@@ -271,6 +280,11 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	root := m.root.Root
 	how(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
+	// All pages are as they are to be whenever the root is written.
+	root.AnsweredPlan = root.Plan
+	if m.old {
+		root.AnsweredPlan = nil
+	}
 	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
 	for _, name := range slices.Sorted(maps.Keys(m.pages)) {
 		page := m.pages[name]

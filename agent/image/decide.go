@@ -46,8 +46,8 @@ type View struct {
 	// NamespaceGoing: the namespace of the image is being deleted, so that the
 	// image has to go whoever holds it. Only asked for where that matters.
 	NamespaceGoing bool
-	// Plan is what the plan in force says about its stay. Only asked for where that
-	// matters.
+	// Plan is what the plan in force says about its stay. Not asked for an image that
+	// is being deleted and that nobody holds.
 	Plan Wish
 	// Blocker keeps the next attempt from being started; nil for none.
 	Blocker   *Blocker
@@ -104,9 +104,9 @@ type Decision struct {
 	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
 	RemoveFinalizer bool
 	// DeleteImage: nobody has held the image for as long as its spec says, or, with
-	// Retired, as the plan says. It is deleted only as it was decided on: by UID and
-	// resourceVersion.
-	DeleteImage, Retired bool
+	// Retired, as the plan says; or, with Pruned, the undo window of its prune has
+	// ended. It is deleted only as it was decided on: by UID and resourceVersion.
+	DeleteImage, Retired, Pruned bool
 
 	// After is when to look again for what no event tells of; 0 for never.
 	After time.Duration
@@ -149,6 +149,7 @@ func Decide(v View) Decision {
 	s.sweep()
 	s.finish()
 	s.expire()
+	s.prune()
 	if s.d.NeedsLive && !v.Live {
 		return Decision{NeedsLive: true}
 	}

@@ -85,6 +85,11 @@ type Wish struct {
 	// Retired: the plan has it deleted once nobody has held it for so long; nil
 	// where it does not.
 	Retired *time.Duration
+	// Prune is what the plan asks for of an image of that name; nil for nothing.
+	Prune *v1alpha1.PlannedPrune
+	// Unknown: nobody knows what the plan in force says. Then Stays is set, and no
+	// prune begins, is undone or comes to its end.
+	Unknown bool
 }
 
 // Expires tells whether an image can come to be deleted because nobody holds it,

@@ -31,17 +31,15 @@ func (s *step) summarize() {
 		s.wait = Blocker{v1alpha1.ReasonDeleted, "nothing holds it: its storage is being removed"}
 	}
 
-	phase := v1alpha1.PhaseQueued
-	switch {
-	case s.wait.Reason == v1alpha1.ReasonReady:
-		phase = v1alpha1.PhaseSucceeded
-	case e != nil && (failedForGood(e) || snapshotFailed(e)):
-		phase = v1alpha1.PhaseFailed
-	case s.wait.Reason == v1alpha1.ReasonImporting, e != nil && e.Outcome == v1alpha1.OutcomeSucceeded:
-		phase = v1alpha1.PhaseSyncing // an import runs, or its snapshot is still to come
-	}
+	phase := s.phase()
 	shown := s.wait
 	switch {
+	case s.Image.DeletionTimestamp == nil && s.pendingPrune() != nil:
+		st.Phase = v1alpha1.PhasePrunePending
+		shown = Blocker{v1alpha1.ReasonUndoWindowOpen, s.st.Prune.Message}
+		if phase == v1alpha1.PhaseFailed {
+			shown.Message += "; it has failed: " + s.wait.Message
+		}
 	case s.Image.DeletionTimestamp == nil:
 		st.Phase = phase
 	case st.Phase == v1alpha1.PhaseTerminating:
@@ -61,6 +59,21 @@ func (s *step) summarize() {
 	stalled := phase == v1alpha1.PhaseFailed || needsPerson(s.wait.Reason)
 	s.setCondition(v1alpha1.ConditionStalled, stalled, shown)
 	s.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || s.Image.DeletionTimestamp != nil), shown)
+}
+
+// phase is where the current revision is, whatever is to become of the image.
+func (s *step) phase() v1alpha1.Phase {
+	e := find(s.st.Revisions, s.target)
+	switch {
+	case s.wait.Reason == v1alpha1.ReasonReady:
+		return v1alpha1.PhaseSucceeded
+	case e != nil && (failedForGood(e) || snapshotFailed(e)):
+		return v1alpha1.PhaseFailed
+	case s.wait.Reason == v1alpha1.ReasonImporting, e != nil && e.Outcome == v1alpha1.OutcomeSucceeded:
+		return v1alpha1.PhaseSyncing // an import runs, or its snapshot is still to come
+	default:
+		return v1alpha1.PhaseQueued
+	}
 }
 
 // needsPerson tells the waits that end only when somebody does something.

@@ -64,6 +64,18 @@ func (h *Hub) Get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
+// Text asks the read API for a path, with its query, and returns the answer as it is.
+func (h *Hub) Text(ctx context.Context, path string) (string, error) {
+	status, body, err := h.reader.get(ctx, h.APIURL+path)
+	if err != nil {
+		return "", err
+	}
+	if status != http.StatusOK {
+		return "", fmt.Errorf("reading %s%s: status %d: %s", h.APIURL, path, status, body)
+	}
+	return string(body), nil
+}
+
 // Status asks for a path as whom a token is of, "" for nobody, and returns the
 // status of the answer.
 func (h *Hub) Status(ctx context.Context, path, token string) (int, error) {

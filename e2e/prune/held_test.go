@@ -1,0 +1,173 @@
+//go:build linux
+
+package prune_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// write is one of the agent's about an image, held up on its way to the API server.
+type write struct {
+	at       func(proxy.Write) bool
+	reached  chan struct{}
+	released chan struct{}
+}
+
+// hold has writes of the agent held up, each the first of its kind, for as long as
+// the test runs. One test at a time may do so in a member.
+func (s *site) hold(t *testing.T, writes ...*write) {
+	t.Helper()
+	for _, w := range writes {
+		w.reached, w.released = make(chan struct{}), make(chan struct{})
+	}
+	ctx := t.Context()
+	s.mouth.Before(func(made proxy.Write) error {
+		for _, w := range writes {
+			select {
+			case <-w.reached:
+				continue
+			default:
+			}
+			if !w.at(made) {
+				continue
+			}
+			close(w.reached)
+			select {
+			case <-w.released:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	t.Cleanup(func() { s.mouth.Before(nil) })
+}
+
+// awaitReached waits until the agent has come to a write.
+func (w *write) awaitReached(t *testing.T) {
+	t.Helper()
+	require.True(t, scene.Await(t, func() bool {
+		select {
+		case <-w.reached:
+			return true
+		default:
+			return false
+		}
+	}), "the agent never made the write that was to be held")
+}
+
+func (w *write) release() { close(w.released) }
+
+// storesPhase matches writes that have an image be in a phase.
+func storesPhase(name string, phase v1alpha1.Phase) func(proxy.Write) bool {
+	return func(w proxy.Write) bool {
+		return storedPhase(w, name) == phase
+	}
+}
+
+// storedPhase is what a write has an image be in; empty for another write.
+func storedPhase(w proxy.Write, name string) v1alpha1.Phase {
+	resource, of, status := w.Target()
+	if resource != "vmdiskimages" || of != name || !status {
+		return ""
+	}
+	var img v1alpha1.VMDiskImage
+	if json.Unmarshal(w.Body, &img) != nil {
+		return ""
+	}
+	return img.Status.Phase
+}
+
+func deletes(name string) func(proxy.Write) bool {
+	return func(w proxy.Write) bool {
+		resource, of, _ := w.Target()
+		return w.Method == http.MethodDelete && resource == "vmdiskimages" && of == name
+	}
+}
+
+// A machine that comes to name an image has it, at whatever point of a prune it
+// comes: never is there one whose image has vanished.
+func TestMachineComesToNameAnImage(t *testing.T) {
+	t.Parallel()
+	in := shared.sites[bergen]
+	moments := map[string]*write{
+		"held-pending": {at: storesPhase("held-pending", v1alpha1.PhasePrunePending)},
+		"held-delete":  {at: deletes("held-delete")},
+		"held-mark":    {at: storesPhase("held-mark", v1alpha1.PhaseDeleting)},
+	}
+	in.left(t, "held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark")
+	r := shared.report(t, "held-", bergen)
+	require.Equal(t, int32(6), r.Status.Candidates.Count)
+
+	// Between report and prune, and in the undo window: it is skipped, and simply works.
+	images := map[string]*v1alpha1.VMDiskImage{}
+	for _, name := range []string{"held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark"} {
+		images[name] = in.image(t, name)
+	}
+	before := in.machine(t, "held-before")
+	in.gets(t, before, images["held-before"])
+	p := within(imagePrune("held-early", r), time.Hour)
+	p.Spec.Images = []string{namespace + "/held-before", namespace + "/held-window"}
+	shared.apply(t, p)
+	shared.awaits(t, p, "one skipped, one pending", func(p *v1alpha1.ImagePrune) bool {
+		return p.Status.Targets == v1alpha1.TargetCounts{Total: 2, Skipped: 1, Pending: 1}
+	})
+	assert.Equal(t, v1alpha1.PhasePrunePending, in.image(t, "held-window").Status.Phase)
+	window := in.machine(t, "held-window")
+	in.gets(t, window, images["held-window"])
+	ended := shared.ends(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 2, Skipped: 2})
+	assert.Equal(t, map[string]string{bergen + "/held-before": "Skipped Referenced", bergen + "/held-window": "Skipped Referenced"}, skipped(ended))
+	for name, vm := range map[string]*v1alpha1.VirtualMachine{"held-before": before, "held-window": window} {
+		in.serves(t, name)
+		require.NoError(t, in.Delete(t.Context(), vm))
+	}
+
+	// While what the agent has decided is on its way.
+	var writes []*write
+	for _, w := range moments {
+		writes = append(writes, w)
+	}
+	in.hold(t, writes...)
+	p = imagePrune("held-late", r)
+	p.Spec.Images = []string{namespace + "/held-goes", namespace + "/held-pending", namespace + "/held-delete", namespace + "/held-mark"}
+	shared.apply(t, p)
+	machines := map[string]*v1alpha1.VirtualMachine{}
+	for name, w := range moments {
+		w.awaitReached(t)
+		vm := in.machine(t, name)
+		machines[name] = vm
+		require.True(t, scene.Await(t, func() bool {
+			return in.Get(t.Context(), client.ObjectKeyFromObject(vm), vm) == nil && vm.Status.Phase == v1alpha1.MachineReady
+		}), "machine %s is not ready: %s", name, &vm.Status.Message)
+		w.release()
+	}
+	ended = shared.ends(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 4, Pruned: 1, Skipped: 3})
+	assert.Equal(t, map[string]string{
+		bergen + "/held-pending": "Skipped Referenced", bergen + "/held-delete": "Skipped Referenced", bergen + "/held-mark": "Skipped Referenced",
+	}, skipped(ended))
+	in.loses(t, images["held-goes"])
+	in.serves(t, "held-pending")
+	for _, name := range []string{"held-delete", "held-mark"} {
+		in.has(t, name, v1alpha1.PhaseTerminating)
+	}
+	for name, vm := range machines {
+		in.gets(t, vm, images[name])
+		require.NoError(t, in.Delete(t.Context(), vm))
+	}
+	for _, name := range []string{"held-delete", "held-mark"} { // their deletion cannot be taken back
+		in.loses(t, images[name])
+	}
+	for _, name := range []string{"held-before", "held-window", "held-pending"} { // one that has ended does not begin again
+		in.serves(t, name)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
@@ -125,9 +126,12 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 			w.plan = image.Wish{
 				Stays:   rapid.Bool().Draw(t, "stays"),
 				Retired: rapid.SampledFrom([]*time.Duration{nil, ptr.To(time.Duration(0)), ptr.To(time.Hour)}).Draw(t, "retired"),
+				Prune:   w.anyPrune(t),
 			}
 		},
-		"cached plan": func(*rapid.T) { w.syncPlan() },
+		"a plan prunes it":    func(t *rapid.T) { w.plan = image.Wish{Prune: w.anyPrune(t)} },
+		"the plan is refused": func(t *rapid.T) { w.plan = image.Wish{Stays: true, Unknown: true} },
+		"cached plan":         func(*rapid.T) { w.syncPlan() },
 		"it is handed to the plan, or taken back": alive(func() {
 			w.hand(rapid.SampledFrom([]string{"", "false", image.Planned}).Draw(t, "planned"))
 		}),
@@ -161,6 +165,26 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		"the clock is set back": func(t *rapid.T) { w.later(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second) },
 		"the queue moves":       func(t *rapid.T) { w.position = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
 	}
+}
+
+// anyPrune is one of few, so that they come back.
+func (w *world) anyPrune(t *rapid.T) *v1alpha1.PlannedPrune {
+	if w.img == nil || rapid.IntRange(0, 3).Draw(t, "prunes nothing") == 0 {
+		return nil
+	}
+	want := &v1alpha1.PlannedPrune{
+		Namespace: w.img.Namespace, Name: w.img.Name, ImageUID: w.img.UID, Revision: w.img.Spec.Revision(),
+		UID:        rapid.SampledFrom([]types.UID{"prune-1", "prune-2", "prune-3"}).Draw(t, "prune"),
+		UndoWindow: metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Minute, time.Hour}).Draw(t, "undoWindow")},
+		Undo:       rapid.IntRange(0, 3).Draw(t, "undo") == 0,
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "of another") {
+	case 0:
+		want.ImageUID = "another"
+	case 1:
+		want.Revision = "another"
+	}
+	return want
 }
 
 // loseAny deletes one object by hand.
@@ -234,6 +258,9 @@ func (w *world) comesToRest(t *rapid.T) {
 	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFound}).Draw(t, "in the end the source says")
 	snapshots := rapid.Bool().Draw(t, "in the end snapshots become ready")
 	w.blocker, w.policy = nil, w.usual
+	if w.plan.Unknown {
+		w.plan = image.Wish{}
+	}
 	looksAgain := 0
 	for range 400 {
 		before := asJSON(t, []any{w.img, w.slots, w.lists})
@@ -267,6 +294,11 @@ func (w *world) checkAtRest(t require.TestingT) {
 		require.NotEmpty(t, w.holders)
 	default:
 		require.Fail(t, "rests unfinished", "%s %s: %s", st.Phase, st.Reason, st.Message)
+	}
+	require.False(t, st.Prune != nil && !st.Prune.State.Ended(), "a prune that does not end")
+	if want := w.plan.Prune; want != nil && want.ImageUID == w.img.UID {
+		require.True(t, st.Prune != nil && st.Prune.State.Ended(), "a prune that nothing comes of")
+		require.True(t, st.Prune.UID == want.UID || st.Phase == v1alpha1.PhaseTerminating)
 	}
 	require.Empty(t, w.slots, "a slot that nobody needs")
 	if st.Phase == v1alpha1.PhaseSucceeded {

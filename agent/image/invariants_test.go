@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -24,6 +25,8 @@ func decideChecked(t require.TestingT, v image.View) image.Decision {
 		return d
 	}
 	checkSweep(t, v, d)
+	checkDeletion(t, v, d)
+	checkPrune(t, v, d)
 	checkAgain(t, v, d)
 	return d
 }
@@ -41,6 +44,72 @@ func checkSweep(t require.TestingT, v image.View, d image.Decision) {
 			require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
 		}
 		require.NotEqual(t, serving.VolumeSnapshot, target.Name, "%s is served", target.Kind)
+	}
+}
+
+// checkDeletion: an image goes only by a live View in which nobody needs it, for as
+// long as who has it deleted says.
+func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
+	if !d.DeleteImage {
+		require.False(t, d.Pruned || d.Retired)
+		return
+	}
+	require.True(t, v.Live)
+	require.Nil(t, v.Image.DeletionTimestamp)
+	require.Empty(t, v.Holders)
+	require.False(t, v.Plan.Stays || v.Plan.Unknown)
+	unreferenced := v.Now.Sub(d.Status.References.UnreferencedSince.Time)
+	switch {
+	case d.Pruned:
+		stored, want := v.Image.Status.Prune, v.Plan.Prune
+		require.NotNil(t, stored, "pruned before that was stored")
+		require.Equal(t, v1alpha1.PrunePending, stored.State)
+		require.False(t, v.Now.Before(stored.Until.Time), "pruned within its undo window")
+		require.NotNil(t, want, "pruned without a plan")
+		require.Equal(t, stored.UID, want.UID)
+		require.False(t, want.Undo)
+		require.Equal(t, v.Image.UID, want.ImageUID, "another image of that name is pruned")
+		require.Equal(t, v.Image.Spec.Revision(), want.Revision, "another revision is pruned")
+		require.NotContains(t, v.Image.Status.EndedPrunes, want.UID)
+	case d.Retired:
+		require.Equal(t, image.Planned, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")
+		require.GreaterOrEqual(t, unreferenced, *v.Plan.Retired)
+	default:
+		require.GreaterOrEqual(t, unreferenced, v.Image.Spec.DeleteUnreferencedAfter.Duration)
+	}
+}
+
+// checkPrune: a prune waits only for as long as nobody needs the image, and ends for
+// good.
+func checkPrune(t require.TestingT, v image.View, d image.Decision) {
+	old, next := v.Image.Status.Prune, d.Status.Prune
+	pending := func(p *v1alpha1.PruneStatus) bool { return p != nil && p.State == v1alpha1.PrunePending }
+	ended := v.Image.Status.EndedPrunes
+	if old != nil && !pending(old) {
+		ended = append([]types.UID{old.UID}, ended...)
+	}
+	if pending(next) {
+		require.NotContains(t, ended, next.UID, "it begins again")
+		require.NotContains(t, d.Status.EndedPrunes, next.UID)
+		require.NotNil(t, next.Until)
+		if pending(old) && old.UID == next.UID {
+			require.True(t, old.Until.Equal(next.Until), "its undo window moves")
+		}
+		if v.Image.DeletionTimestamp == nil || d.Status.Phase == v1alpha1.PhaseTerminating {
+			require.Empty(t, v.Holders, "it is to go though it is held")
+		}
+	}
+	if pending(old) && (v.Plan.Unknown && len(v.Holders) == 0 || v.Image.DeletionTimestamp != nil && d.Status.Phase != v1alpha1.PhaseTerminating) {
+		require.Equal(t, old.UID, next.UID)
+		require.NotEqual(t, v1alpha1.PruneUndone, next.State, "undone though nobody has asked for that")
+	}
+	for _, uid := range v.Image.Status.EndedPrunes[:min(len(v.Image.Status.EndedPrunes), v1alpha1.MaxEndedPrunes-2)] {
+		require.Contains(t, d.Status.EndedPrunes, uid, "what has ended is forgotten")
+	}
+	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown {
+		require.NotNil(t, next)
+		require.Equal(t, want.UID, next.UID, "it tells of the prune that is asked for")
+		require.False(t, pending(next) && (want.Undo || v.Plan.Stays || want.Revision != v.Image.Spec.Revision()))
 	}
 }
 
@@ -88,7 +157,7 @@ var closedSet = append([]v1alpha1.Reason{
 	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
-	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage,
+	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonUndoWindowOpen,
 }, v1alpha1.FailureReasons()...)
 
 // checkStored holds a status that is stored against the one before.
@@ -101,6 +170,7 @@ func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.V
 	require.LessOrEqual(t, next.BytesDone, max(next.BytesTotal, 0))
 
 	require.LessOrEqual(t, old.LastAttempt, next.LastAttempt, "attempts never decrease")
+	require.LessOrEqual(t, len(next.EndedPrunes), v1alpha1.MaxEndedPrunes)
 	require.LessOrEqual(t, len(next.Revisions), v1alpha1.MaxRevisions)
 	require.NotEmpty(t, next.Revisions)
 	require.Equal(t, next.Revision, next.Revisions[0].Revision, "the current one first")
@@ -142,7 +212,11 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 	require.False(t, status[v1alpha1.ConditionStalled] == metav1.ConditionTrue && status[v1alpha1.ConditionReconciling] == metav1.ConditionTrue,
 		"kstatus: either it gets on by itself or somebody must help")
 	if img.DeletionTimestamp == nil {
-		require.Equal(t, st.Phase == v1alpha1.PhaseSucceeded, status[v1alpha1.ConditionReady] == metav1.ConditionTrue)
+		pending := st.Prune != nil && st.Prune.State == v1alpha1.PrunePending
+		require.Equal(t, pending, st.Phase == v1alpha1.PhasePrunePending)
+		require.Equal(t, pending, st.Reason == v1alpha1.ReasonUndoWindowOpen)
+		ready := st.Phase == v1alpha1.PhaseSucceeded || (pending && status[v1alpha1.ConditionSnapshotReady] == metav1.ConditionTrue)
+		require.Equal(t, ready, status[v1alpha1.ConditionReady] == metav1.ConditionTrue, "what is to be pruned serves on")
 		require.Equal(t, st.Phase == v1alpha1.PhaseSucceeded, st.Reason == v1alpha1.ReasonReady)
 	}
 	if st.Phase == v1alpha1.PhaseSucceeded {

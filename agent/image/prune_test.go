@@ -1,0 +1,406 @@
+package image_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// asks has the plan prune the image as it is.
+func (w *world) asks(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune {
+	w.plan.Prune = &v1alpha1.PlannedPrune{
+		Namespace: w.img.Namespace, Name: w.img.Name, ImageUID: w.img.UID, Revision: w.img.Spec.Revision(),
+		UID: uid, UndoWindow: metav1.Duration{Duration: window},
+	}
+	return w.plan.Prune
+}
+
+// ready is an image that is there.
+func ready(t *testing.T) *world {
+	w := queued(t, apitest.Image("ns/a"), unasked())
+	w.imported()
+	w.reconcile()
+	require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	return w
+}
+
+// pending is an image whose undo window has an hour to go.
+func pending(t *testing.T) *world {
+	w := ready(t)
+	w.asks("prune", time.Hour)
+	w.reconcile()
+	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	return w
+}
+
+func TestPruneServesOnUntilItsWindowEnds(t *testing.T) {
+	w := ready(t)
+	serving := *w.status().Serving
+	w.later(300 * time.Millisecond)
+	w.asks("prune", time.Hour)
+	begun := w.now
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
+	assert.Equal(t, v1alpha1.ReasonUndoWindowOpen, w.status().Reason)
+	assert.Contains(t, w.status().Message, "ImagePrune with UID prune")
+	assert.Contains(t, w.status().Message, w.status().Prune.Until.UTC().Format(time.RFC3339))
+	assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionReady).Status)
+	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReconciling).Status)
+	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+	assert.Equal(t, &serving, w.status().Serving)
+	assert.Equal(t, queue.Out, image.StandingOf(w.img))
+	until := w.status().Prune.Until.Time
+	assert.GreaterOrEqual(t, until.Sub(begun), time.Hour, "none shorter than was asked for")
+	assert.Less(t, until.Sub(begun), time.Hour+time.Second)
+	assert.LessOrEqual(t, w.last.After, time.Hour+time.Second)
+	assert.NotZero(t, w.last.After)
+	assert.False(t, w.live, "nothing is asked live to wait")
+
+	w.later(until.Sub(w.now) - time.Millisecond)
+	w.reconcile()
+	require.False(t, w.last.DeleteImage)
+	assert.LessOrEqual(t, w.last.After, 10*time.Millisecond)
+	w.later(time.Millisecond)
+	w.reconcile()
+	assert.True(t, w.live)
+	assert.True(t, w.last.DeleteImage)
+	assert.True(t, w.last.Pruned)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
+	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State, "until it is gone")
+	w.reconcile()
+	w.collect()
+	w.reconcile()
+	assert.Nil(t, w.img)
+}
+
+func TestPruneIsStoredBeforeAnythingIsDeleted(t *testing.T) {
+	w := ready(t)
+	w.asks("prune", 0)
+	w.sync()
+	w.reconcileCached(0)
+	require.False(t, w.last.DeleteImage)
+	require.Nil(t, w.status().Prune, "the agent has died before it could store that")
+	w.reconcileCached(allWrites)
+	require.False(t, w.last.DeleteImage)
+	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
+	assert.NotZero(t, w.last.After)
+	w.reconcile()
+	assert.True(t, w.last.DeleteImage, "there is no window to wait for")
+}
+
+func TestPruneKeepsItsWindowWhateverTheClockDoes(t *testing.T) {
+	w := pending(t)
+	until := w.status().Prune.Until
+	w.later(-48 * time.Hour)
+	w.reconcile()
+	assert.Equal(t, until, w.status().Prune.Until)
+	require.False(t, w.last.DeleteImage)
+	w.later(49*time.Hour + time.Second)
+	w.reconcile()
+	assert.True(t, w.last.Pruned)
+}
+
+func TestPruneEnds(t *testing.T) {
+	const ended = 5 * time.Minute
+	for name, tt := range map[string]struct {
+		change      func(*world)
+		wantState   v1alpha1.PruneState
+		wantReason  string
+		wantMessage string
+	}{
+		"it is undone":                {func(w *world) { w.plan.Prune.Undo = true }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "undone"},
+		"a plan wants it":             {func(w *world) { w.plan.Stays = true }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, "ClusterPlan"},
+		"a machine names it":          {func(w *world) { w.come("ns/vm", "ns/other") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "ns/vm, ns/other"},
+		"its source changes":          {func(w *world) { w.setURL(urlB) }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
+		"the plan has another source": {func(w *world) { w.plan.Prune.Revision = "another" }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
+		"its storage is lost": {func(w *world) {
+			w.lose(image.DataVolume, w.dataVolume().Name)
+		}, v1alpha1.PruneSkipped, v1alpha1.PruneInTransition, "Queued"},
+		"it is undone, and held":  {func(w *world) { w.plan.Prune.Undo = true; w.come("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
+		"it is wanted, and held":  {func(w *world) { w.plan.Stays = true; w.come("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
+		"it is held, and changed": {func(w *world) { w.setURL(urlB); w.come("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, ""},
+	} {
+		for _, begun := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", begun ", begun), func(t *testing.T) {
+				w := ready(t)
+				w.asks("prune", ended)
+				if begun {
+					w.reconcile()
+					require.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
+				}
+				tt.change(w)
+				w.reconcile()
+				p := w.status().Prune
+				require.NotNil(t, p)
+				assert.Equal(t, tt.wantState, p.State)
+				assert.Equal(t, tt.wantReason, p.Reason)
+				assert.Contains(t, p.Message, tt.wantMessage)
+				assert.Equal(t, types.UID("prune"), p.UID)
+				assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
+				assert.NotEqual(t, v1alpha1.PhasePrunePending, w.status().Phase)
+
+				asked := *w.plan.Prune
+				asked.Undo, asked.Revision = false, w.img.Spec.Revision()
+				w.plan = image.Wish{Prune: &asked}
+				w.come()
+				if w.status().Phase == v1alpha1.PhaseQueued {
+					w.imported()
+				}
+				for range 3 {
+					w.later(time.Hour)
+					w.reconcile()
+					require.False(t, w.last.DeleteImage, "it does not begin again")
+				}
+				assert.Equal(t, p, w.status().Prune)
+				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			})
+		}
+	}
+}
+
+func TestPruneIsWithdrawn(t *testing.T) {
+	t.Run("what is pending is undone", func(t *testing.T) {
+		w := pending(t)
+		w.plan.Prune = nil
+		w.reconcile()
+		assert.True(t, w.live)
+		assert.Equal(t, v1alpha1.PruneUndone, w.status().Prune.State)
+		assert.Equal(t, v1alpha1.PruneWithdrawn, w.status().Prune.Reason)
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	})
+	t.Run("not by a plan that the cache has not got rid of", func(t *testing.T) {
+		w := pending(t)
+		w.seen.Prune = nil
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	})
+	t.Run("one that is due is not deleted for a plan that the cache still shows", func(t *testing.T) {
+		w := pending(t)
+		w.later(2 * time.Hour)
+		w.plan.Prune = nil
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		require.False(t, w.last.DeleteImage)
+		assert.Equal(t, v1alpha1.PruneUndone, w.status().Prune.State)
+	})
+	t.Run("nothing is told where nothing had begun", func(t *testing.T) {
+		w := ready(t)
+		w.reconcile()
+		assert.Nil(t, w.status().Prune)
+	})
+	t.Run("for another one, which begins", func(t *testing.T) {
+		w := pending(t)
+		w.later(30 * time.Minute)
+		w.asks("next", time.Hour)
+		w.reconcile()
+		assert.Equal(t, types.UID("next"), w.status().Prune.UID)
+		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+		assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
+		assert.True(t, w.status().Prune.Until.After(w.now.Add(59*time.Minute)), "with a window of its own")
+
+		w.asks("prune", time.Hour)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PruneStatus{
+			UID: "prune", State: v1alpha1.PruneUndone, Reason: v1alpha1.PruneWithdrawn,
+			Message: "it ended here before, and another prune of the image came after it",
+		}, *w.status().Prune)
+		assert.ElementsMatch(t, []types.UID{"prune", "next"}, w.status().EndedPrunes)
+	})
+	t.Run("for an image of that name that is another one", func(t *testing.T) {
+		w := ready(t)
+		w.asks("prune", 0).ImageUID = "former"
+		for range 3 {
+			w.reconcile()
+			assert.Nil(t, w.status().Prune)
+			require.False(t, w.last.DeleteImage)
+		}
+	})
+}
+
+func TestPruneWaitsWhileThePlanIsRefused(t *testing.T) {
+	refused := image.Wish{Stays: true, Unknown: true}
+	w := pending(t)
+	w.plan = refused
+	w.later(2 * time.Hour)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	require.False(t, w.last.DeleteImage)
+	assert.NotZero(t, w.last.After)
+	t.Run("it comes back", func(t *testing.T) {
+		w.asks("prune", time.Hour)
+		w.plan.Stays, w.plan.Unknown = false, false
+		w.sync()
+		w.plan = refused // and is refused again by the time that this is read live
+		w.reconcileCached(allWrites)
+		assert.True(t, w.live)
+		require.False(t, w.last.DeleteImage)
+		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	})
+	t.Run("a machine ends it all the same", func(t *testing.T) {
+		w.come("ns/vm")
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+	})
+	t.Run("none begins", func(t *testing.T) {
+		w := ready(t)
+		w.asks("prune", 0)
+		w.plan.Stays, w.plan.Unknown = true, true
+		w.reconcile()
+		assert.Nil(t, w.status().Prune)
+	})
+}
+
+func TestPruneSeesAHolderThatItsCacheDoesNotShow(t *testing.T) {
+	w := pending(t)
+	w.later(2 * time.Hour)
+	w.sync()
+	w.come("ns/vm")
+	w.reconcileCached(allWrites)
+	assert.True(t, w.live)
+	require.False(t, w.last.DeleteImage)
+	assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
+	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+}
+
+// A leader lists machines and is paused. By the time it deletes, another one has seen
+// a machine and ended the prune.
+func TestPruneDeletesNothingThatWasWrittenSince(t *testing.T) {
+	w := pending(t)
+	w.later(2 * time.Hour)
+	w.sync()
+	v := w.view(true)
+	d := decideChecked(t, v)
+	require.True(t, d.Pruned)
+	w.come("ns/vm")
+	w.reconcile()
+	require.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
+	w.carryOut(v, d, allWrites)
+	assert.Nil(t, w.img.DeletionTimestamp)
+}
+
+func TestPruneOfAnImageThatIsBeingDeleted(t *testing.T) {
+	t.Run("a machine comes after it was deleted for its prune", func(t *testing.T) {
+		w := pending(t)
+		w.later(2 * time.Hour)
+		w.reconcile()
+		require.True(t, w.last.Pruned)
+		w.come("ns/vm")
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
+		assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
+		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
+		assert.Contains(t, w.status().Prune.Message, "is Terminating")
+		assert.Contains(t, w.status().Prune.Message, "ns/vm")
+	})
+	t.Run("a person deletes it while it is held, and a plan comes", func(t *testing.T) {
+		w := ready(t)
+		w.come("ns/vm")
+		w.deleteImage()
+		w.reconcile()
+		w.asks("prune", 0)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
+	})
+	t.Run("what goes is neither undone nor skipped", func(t *testing.T) {
+		for _, plan := range []func(*world){
+			func(w *world) { w.plan = image.Wish{} },
+			func(w *world) { w.plan.Prune.Undo = true },
+			func(w *world) { w.plan.Stays = true },
+		} {
+			w := pending(t)
+			w.deleteImage()
+			plan(w)
+			w.reconcile()
+			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
+			assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+		}
+	})
+}
+
+func TestPruneOfAnImageThatIsNotThere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reach func(*world)
+		want  v1alpha1.PruneState
+	}{
+		"queued":      {func(*world) {}, v1alpha1.PruneSkipped},
+		"admitted":    {func(w *world) { w.ledger(); w.later(time.Minute); w.reconcile() }, v1alpha1.PruneSkipped},
+		"importing":   {(*world).begun, v1alpha1.PruneSkipped},
+		"backing off": {func(w *world) { w.failed("unexpected EOF") }, v1alpha1.PruneSkipped},
+		"failed":      {func(w *world) { w.failed(notFound) }, v1alpha1.PrunePending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := queued(t, apitest.Image("ns/a"), unasked())
+			tt.reach(w)
+			before, message := w.status().Phase, w.status().Message
+			w.asks("prune", time.Hour)
+			w.reconcile()
+			require.NotNil(t, w.status().Prune)
+			assert.Equal(t, tt.want, w.status().Prune.State)
+			if tt.want == v1alpha1.PruneSkipped {
+				assert.Equal(t, v1alpha1.PruneInTransition, w.status().Prune.Reason)
+				assert.Equal(t, before, w.status().Phase)
+				return
+			}
+			assert.Contains(t, w.status().Message, "it has failed: "+message)
+			assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReady).Status)
+			assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionStalled).Status)
+			assert.Equal(t, string(v1alpha1.ReasonNotFound), w.condition(v1alpha1.ConditionImported).Reason)
+			w.later(2 * time.Hour)
+			w.reconcile()
+			assert.True(t, w.last.Pruned)
+		})
+	}
+}
+
+func TestPruneRemembersTheLastThatEnded(t *testing.T) {
+	w := ready(t)
+	w.come("ns/vm")
+	for i := range v1alpha1.MaxEndedPrunes + 2 {
+		w.asks(types.UID(fmt.Sprint("prune-", i)), time.Hour)
+		w.reconcile()
+	}
+	require.Len(t, w.status().EndedPrunes, v1alpha1.MaxEndedPrunes)
+	assert.Equal(t, types.UID("prune-17"), w.status().EndedPrunes[0], "the last first")
+	assert.Equal(t, types.UID("prune-2"), w.status().EndedPrunes[v1alpha1.MaxEndedPrunes-1])
+}
+
+// What is told of a prune has room for 512 characters.
+func TestPruneNamesHoldersInShort(t *testing.T) {
+	w := ready(t)
+	var names []string
+	for i := range 5 {
+		names = append(names, fmt.Sprint("ns/", i, strings.Repeat("ä", 200)))
+	}
+	w.come(names...)
+	w.asks("prune", time.Hour)
+	w.reconcile()
+	assert.LessOrEqual(t, len(w.status().Prune.Message), 512)
+	assert.NotContains(t, w.status().Prune.Message, "�")
+}
+
+// Its own time may end before its undo window does: then it goes as it would have.
+func TestPruneDoesNotKeepAnImageBeyondItsTime(t *testing.T) {
+	w := ready(t)
+	w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: 2 * time.Hour} })
+	w.asks("prune", 48*time.Hour)
+	w.reconcile()
+	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	w.later(3 * time.Hour)
+	w.reconcile()
+	assert.True(t, w.last.DeleteImage)
+	assert.False(t, w.last.Pruned)
+}

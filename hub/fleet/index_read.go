@@ -171,6 +171,17 @@ func (x *Index) Unknown() []UnknownMember {
 	return x.unknownMembers()
 }
 
+// Why returns why a member may have more than is known of it; empty where all is
+// known. One that was not added has never reported.
+func (x *Index) Why(member string) (reason string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if m := x.members[member]; m != nil {
+		return m.unknown
+	}
+	return v1alpha1.ReasonNeverReported
+}
+
 func (x *Index) unknownMembers() []UnknownMember {
 	var list []UnknownMember
 	for _, m := range x.members {

@@ -169,6 +169,23 @@ func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.
 	return report.Page.Images, true, nil
 }
 
+// LivePage returns a page of a member's report as it is stored now; nil where there
+// is none. What is decided on must be of the sequence that the root lists.
+func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alpha1.ClusterReport, error) {
+	key := types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page}
+	report := &v1alpha1.ClusterReport{}
+	switch err := r.Live.Get(ctx, key, report); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ClusterReport %s: %w", key, err)
+	}
+	if report.Page == nil {
+		return nil, nil
+	}
+	return report, nil
+}
+
 // reconcileMember has the index list a member as soon as it exists, with or
 // without a report.
 func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {

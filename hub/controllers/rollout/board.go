@@ -334,3 +334,18 @@ func (b *Board) unname(c *column) {
 	}
 	c.names = nil
 }
+
+// Declares returns the name of the FleetDiskImage that an image of the members is a
+// version of, the first by name; empty for none. It says so of the versions that
+// its status has, too, also before this replica decides.
+func (b *Board) Declares(namespace, name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := ""
+	for _, c := range b.named[keyOf(namespace, name)] {
+		if first == "" || c.name < first {
+			first = c.name
+		}
+	}
+	return first
+}

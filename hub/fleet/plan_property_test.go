@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -22,11 +24,17 @@ type hubState struct {
 	images  int
 	plan    *v1alpha1.ClusterPlanSpec
 	report  *v1alpha1.ReportRoot
+	// since is when the member took up the plan that the report answers: what it says
+	// of the images may be as old as that.
+	since int
+	// inquiries that have been begun, and not ended.
+	inquiries []types.UID
 }
 
 // ledger is what a backup of the member holds.
 type ledger struct {
-	plan *v1alpha1.ClusterPlanSpec
+	plan  *v1alpha1.ClusterPlanSpec
+	since int
 }
 
 // planWorld is a hub and a member, both of which can be restored from backups.
@@ -36,6 +44,9 @@ type planWorld struct {
 	hubBackup   hubState
 	unconfirmed bool
 	asked       int // ever
+	step        int // that is made
+	// begun is when inquiries were, ever.
+	begun map[types.UID]int
 	// Copies that relays have read and not written yet, and those of relays that
 	// were paused when the hub was restored.
 	underWay, paused []*v1alpha1.ClusterPlanSpec
@@ -52,6 +63,7 @@ func (w *planWorld) view() fleet.PlanView {
 	v := fleet.PlanView{
 		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, Unconfirmed: w.unconfirmed,
 		Source: fmt.Sprint("asked ", w.hub.asks), Images: []v1alpha1.PlannedImage{image("a", fmt.Sprintf("%dGi", w.hub.images+1))},
+		Inquiries: w.hub.inquiries,
 	}
 	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
 		v.Ahead = *w.refused // the relay looks before it carries
@@ -87,6 +99,10 @@ func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
 	}
 	if c := meta.FindStatusCondition(v.Report.Conditions, v1alpha1.ConditionPlanAccepted); c != nil {
 		require.Positive(w.t, next.PlanVersion.Compare(v.Ahead), "%v after the copy %v", next.PlanVersion, v.Ahead)
+	}
+	for _, asked := range next.Inquiries {
+		require.Equal(w.t, next.Epoch, asked.Epoch, "%v", next)
+		require.LessOrEqual(w.t, asked.Sequence, next.Sequence, "%v", next)
 	}
 	v.Current = &next
 	_, again, _ := fleet.NextPlan(v)
@@ -125,7 +141,39 @@ func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
 		}
 		require.GreaterOrEqual(w.t, asked(p), asked(has), "an older policy wins: %v after %v", p, has)
 	}
+	if w.member.plan == nil || w.member.plan.PlanVersion != p.PlanVersion {
+		w.member.since = w.step
+	}
 	w.member.plan = p
+}
+
+func (w *planWorld) begin() types.UID {
+	uid := types.UID(fmt.Sprintf("inquiry-%06d", len(w.begun)))
+	w.begun[uid] = w.step
+	w.hub.inquiries = append(slices.Clone(w.hub.inquiries), uid)
+	return uid
+}
+
+// answered tells whether the report that the hub has answers an inquiry of its plan.
+func (w *planWorld) answered(asked v1alpha1.PlanInquiry) bool {
+	answers := w.hub.report.Plan
+	if answers == nil || answers.Compare(v1alpha1.PlanVersion{Epoch: asked.Epoch, Sequence: asked.Sequence}) < 0 {
+		return false
+	}
+	order := answers.Compare(w.hub.plan.PlanVersion)
+	return order < 0 || order == 0 && answers.Hash == w.hub.plan.Hash
+}
+
+// nothingAnswersInAdvance: what counts as an answer was looked at after the question.
+func (w *planWorld) nothingAnswersInAdvance() {
+	if w.hub.plan == nil || w.hub.report == nil {
+		return
+	}
+	for _, asked := range w.hub.plan.Inquiries {
+		if w.answered(asked) {
+			require.Greater(w.t, w.hub.since, w.begun[asked.UID], "%v answers %v of %v", w.hub.report.Plan, asked, w.hub.plan)
+		}
+	}
 }
 
 // asked is which wish of a person a plan carries.
@@ -142,12 +190,12 @@ func (w *planWorld) reportStep() {
 	if w.refused != nil {
 		root.Conditions = []metav1.Condition{refusal}
 	}
-	w.hub.report, w.unconfirmed = root, false
+	w.hub.report, w.hub.since, w.unconfirmed = root, w.member.since, false
 }
 
 func TestNextPlanProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &planWorld{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}}
+		w := &planWorld{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}, begun: map[types.UID]int{}}
 		ask := func() {
 			w.asked++
 			w.hub.asks = w.asked
@@ -156,6 +204,12 @@ func TestNextPlanProperty(t *testing.T) {
 			"a person changes the ConfigMap": func(*rapid.T) { ask() },
 			"the ConfigMap breaks or heals":  func(*rapid.T) { w.hub.invalid = !w.hub.invalid },
 			"other images":                   func(*rapid.T) { w.hub.images++ },
+			"an inquiry begins":              func(*rapid.T) { w.begin() },
+			"an inquiry ends": func(*rapid.T) {
+				if len(w.hub.inquiries) > 0 {
+					w.hub.inquiries = w.hub.inquiries[1:]
+				}
+			},
 			"plan":                           func(*rapid.T) { w.planStep() },
 			"report":                         func(*rapid.T) { w.reportStep() },
 			"a relay reads the plan": func(*rapid.T) {
@@ -208,22 +262,32 @@ func TestNextPlanProperty(t *testing.T) {
 				clear(w.made)
 			},
 			"restore of the member": func(*rapid.T) { w.member, w.paused = w.memberBackup, nil },
+			"": func(*rapid.T) {
+				w.nothingAnswersInAdvance()
+				w.step++
+			},
 		})
 
 		// Whatever has happened: once there is a valid ConfigMap, what a person asks
-		// for next reaches the member.
+		// for next reaches the member, and is answered.
 		w.hub.invalid = false
 		if w.hub.asks == 0 {
 			ask()
 		}
 		w.reportStep()
 		w.planStep()
+		w.hub.inquiries = nil
 		ask()
+		last := w.begin()
 		w.planStep()
+		w.step++
 		w.arrive(w.hub.plan)
 		w.reportStep()
 		require.Equal(t, w.hub.asks, asked(w.member.plan))
 		require.Equal(t, w.hub.plan, w.member.plan)
+		require.Equal(t, last, w.hub.plan.Inquiries[0].UID)
+		require.True(t, w.answered(w.hub.plan.Inquiries[0]))
+		w.nothingAnswersInAdvance()
 		_, write := w.decide()
 		require.False(t, write)
 	})

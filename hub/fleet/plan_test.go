@@ -288,6 +288,8 @@ func TestHashes(t *testing.T) {
 	kept, retired := v1alpha1.KeptImage{Namespace: "images", Name: "a"}, v1alpha1.RetiredImage{Namespace: "images", Name: "a"}
 	later := retired
 	later.UnreferencedFor.Duration = time.Hour
+	undone := prune("a")
+	undone.Undo = true
 	for name, p := range map[string]v1alpha1.ClusterPlanSpec{
 		"nothing":         {},
 		"another cluster": {ClusterUID: "another"},
@@ -300,6 +302,11 @@ func TestHashes(t *testing.T) {
 		"retired":         {Retired: []v1alpha1.RetiredImage{retired}},
 		"retired later":   {Retired: []v1alpha1.RetiredImage{later}},
 		"kept beside":     {Images: []v1alpha1.PlannedImage{b}, Kept: []v1alpha1.KeptImage{kept}},
+		"inquiry":         {Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1)}},
+		"inquiries":       {Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1), inquiry("b", 1, 1)}},
+		"prune":           {Prunes: []v1alpha1.PlannedPrune{prune("a")}},
+		"prunes":          {Prunes: []v1alpha1.PlannedPrune{prune("a"), prune("b")}},
+		"prune undone":    {Prunes: []v1alpha1.PlannedPrune{undone}},
 	} {
 		h := of(p)
 		assert.Empty(t, hashes[h], "%s hashes like %s", name, hashes[h])
@@ -312,6 +319,11 @@ func TestHashes(t *testing.T) {
 	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{b, planned}}), of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{a, b}}))
 	assert.Equal(t, "fb37cd58d54f7b19015837006b2d618b", of(v1alpha1.ClusterPlanSpec{Policy: data{"concurrency": "3"}, Images: []v1alpha1.PlannedImage{a}}),
 		"a hub that is upgraded finds its plans as they were")
+	assert.Equal(t, "94a589c5f14edb0f85ca25f2a48e1e9f", of(v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{later}}),
+		"also what a hub from before inquiries and prunes has made")
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1), inquiry("b", 1, 1)}}),
+		of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{inquiry("b", 7, 7), inquiry("a", 3, 4)}}), "which plan was the first with them is for the hub")
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{prune("a"), prune("b")}}), of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{prune("b"), prune("a")}}))
 	assert.Equal(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(data{"concurrency": "5"}), "a default counts as absent")
 	assert.NotEqual(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(concurrency(6)))
 	assert.NotEmpty(t, fmt.Sprint(fleet.PolicyHash(nil)))

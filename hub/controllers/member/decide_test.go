@@ -141,6 +141,84 @@ func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
 	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
 }
 
+// FleetDiskImages and ImagePrunes are read by different controllers: what the one
+// knows does not wait for the other, and what nobody knows of stays.
+func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
+	wanted := rollout.Wants{
+		Images: []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
+		Kept:   []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
+	}
+	pruned := func(name string) []v1alpha1.PlannedPrune {
+		return []v1alpha1.PlannedPrune{{Namespace: "images", Name: name, ImageUID: types.UID(name), UID: "prune"}}
+	}
+	s := settledMember(t)
+	s.wants, s.inquiries, s.prunes = wanted, []types.UID{"inquiry"}, pruned("debian-1")
+	s.plan = decide(s).plan
+	require.NotNil(t, s.plan)
+	stored := &s.plan.Spec
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "inquiry", Epoch: 1, Sequence: 1}}, stored.Inquiries)
+	assert.Equal(t, pruned("debian-1"), stored.Prunes)
+
+	next := func(change func(*snapshot)) *v1alpha1.ClusterPlan {
+		s := s
+		change(&s)
+		return decide(s).plan
+	}
+	var nothing rollout.Wants
+	assert.Nil(t, next(func(s *snapshot) {}))
+
+	none := next(func(s *snapshot) { s.wants, s.inquiries, s.prunes = nothing, nil, nil })
+	require.NotNil(t, none, "all is known")
+	assert.Empty(t, none.Spec.Images)
+	assert.Empty(t, none.Spec.Inquiries)
+	assert.Empty(t, none.Spec.Prunes)
+
+	onlyWants := next(func(s *snapshot) { s.wants, s.inquiries, s.prunes, s.asksKnown = nothing, nil, nil, false })
+	require.NotNil(t, onlyWants, "what is wanted is known")
+	assert.Empty(t, onlyWants.Spec.Images)
+	assert.Empty(t, onlyWants.Spec.Kept)
+	assert.Equal(t, stored.Inquiries, onlyWants.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, onlyWants.Spec.Prunes, "a prune that is not named any more is undone")
+
+	onlyAsks := next(func(s *snapshot) {
+		s.wants, s.wantsKnown = nothing, false
+		s.inquiries, s.prunes = []types.UID{"another"}, pruned("debian-2")
+	})
+	require.NotNil(t, onlyAsks, "what is asked is known")
+	assert.Equal(t, stored.Images, onlyAsks.Spec.Images)
+	assert.Equal(t, stored.Kept, onlyAsks.Spec.Kept)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyAsks.Spec.Inquiries)
+	assert.Equal(t, pruned("debian-2"), onlyAsks.Spec.Prunes)
+
+	inTheDark := func(s *snapshot) {
+		s.wants, s.inquiries, s.prunes, s.wantsKnown, s.asksKnown = nothing, nil, nil, false, false
+	}
+	assert.Nil(t, next(inTheDark), "neither is known")
+
+	restored := next(func(s *snapshot) {
+		inTheDark(s)
+		s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: 3, Sequence: 1}
+	})
+	require.NotNil(t, restored, "what a restored hub has to catch up on does not wait")
+	assert.Equal(t, stored.Images, restored.Spec.Images)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "inquiry", Epoch: 4, Sequence: 1}}, restored.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, restored.Spec.Prunes)
+
+	for name, dark := range map[string]func(*snapshot){
+		"neither is known":      inTheDark,
+		"what is asked is not":  func(s *snapshot) { s.asksKnown = false },
+		"what is wanted is not": func(s *snapshot) { s.wantsKnown = false },
+	} {
+		assert.Nil(t, next(func(s *snapshot) {
+			s.plan = nil
+			dark(s)
+		}), "%s: the member may have a plan that this one would take the place of", name)
+	}
+	first := next(func(s *snapshot) { s.plan = nil })
+	require.NotNil(t, first)
+	assert.Equal(t, stored.Prunes, first.Spec.Prunes)
+}
+
 func TestNamespaceOfAMember(t *testing.T) {
 	s := settledMember(t)
 	s.namespace = nil

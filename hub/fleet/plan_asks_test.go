@@ -1,0 +1,232 @@
+package fleet_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+func inquiry(uid types.UID, epoch, sequence int64) v1alpha1.PlanInquiry {
+	return v1alpha1.PlanInquiry{UID: uid, Epoch: epoch, Sequence: sequence}
+}
+
+func prune(name string) v1alpha1.PlannedPrune {
+	return v1alpha1.PlannedPrune{
+		Namespace: "images", Name: name, ImageUID: types.UID("image-" + name), Revision: "r1", UID: "prune", UndoWindow: metav1.Duration{Duration: time.Hour},
+	}
+}
+
+// asking is a plan of a version, with inquiries, whose hash fits.
+func asking(v v1alpha1.PlanVersion, inquiries ...v1alpha1.PlanInquiry) *v1alpha1.ClusterPlanSpec {
+	p := plan(v, concurrency(3))
+	p.Inquiries = inquiries
+	p.Hash = fleet.PlanHash(p)
+	return p
+}
+
+func TestInquiriesBearThePlanThatCarriedThemFirst(t *testing.T) {
+	fresh := &v1alpha1.ReportRoot{}
+	refused := func(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
+		root := acknowledging(p)
+		root.Conditions = []metav1.Condition{refusal}
+		return root
+	}
+	moved := asking(version(1, 4), inquiry("a", 1, 3))
+	moved.ClusterUID = "another"
+	takenOut := asking(version(1, 4), inquiry("a", 1, 3))
+	takenOut.Inquiries = nil
+	putIn := asking(version(1, 4))
+	putIn.Inquiries = []v1alpha1.PlanInquiry{inquiry("z", 0, 0)}
+	for name, tt := range map[string]struct {
+		current     *v1alpha1.ClusterPlanSpec
+		report      *v1alpha1.ReportRoot
+		ahead       v1alpha1.PlanVersion
+		unconfirmed bool
+		asks        []types.UID
+		images      []v1alpha1.PlannedImage
+		want        v1alpha1.PlanVersion
+		wantAsked   []v1alpha1.PlanInquiry
+		wantNone    bool // no write
+	}{
+		"of a member without a plan": {
+			report: fresh, asks: []types.UID{"a"}, want: version(1, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 1)},
+		},
+		"of a member without a report": {asks: []types.UID{"a"}, wantNone: true},
+		"the first": {
+			current: asking(version(1, 4)), report: fresh, asks: []types.UID{"a"},
+			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+		},
+		"several at once, by UID": {
+			current: asking(version(1, 4)), report: fresh, asks: []types.UID{"b", "a", "b"},
+			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5), inquiry("b", 1, 5)},
+		},
+		"the same again": {
+			current: asking(version(1, 4), inquiry("a", 1, 3), inquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b", "a"},
+			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3), inquiry("b", 1, 4)}, wantNone: true,
+		},
+		"one more": {
+			current: asking(version(1, 4), inquiry("b", 1, 3)), report: fresh, asks: []types.UID{"b", "a"},
+			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5), inquiry("b", 1, 3)},
+		},
+		"one less": {
+			current: asking(version(1, 4), inquiry("a", 1, 3), inquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b"},
+			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("b", 1, 4)},
+		},
+		"none any more": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: fresh, want: version(1, 5),
+		},
+		"beside another change": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: fresh, asks: []types.UID{"a"}, images: []v1alpha1.PlannedImage{image("a", "1Gi")},
+			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)},
+		},
+		"of a member that is behind": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(plan(version(1, 2), nil)), asks: []types.UID{"a"},
+			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)}, wantNone: true,
+		},
+		"while the member's report may be older than the member": {
+			current: asking(version(1, 4)), report: fresh, unconfirmed: true, asks: []types.UID{"a"}, want: version(1, 4), wantNone: true,
+		},
+
+		"the hub was restored": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(plan(version(1, 7), concurrency(3))), asks: []types.UID{"a", "b"},
+			want: version(2, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 2, 1), inquiry("b", 2, 1)},
+		},
+		"and has given the version to another content": {
+			current: asking(version(1, 4), inquiry("a", 1, 4)), report: acknowledging(asking(version(1, 4), inquiry("z", 1, 4))), asks: []types.UID{"a"},
+			want: version(2, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 2, 1)},
+		},
+		"the hub is new": {
+			report: acknowledging(plan(version(3, 7), concurrency(3))), asks: []types.UID{"a"},
+			want: version(4, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 4, 1)},
+		},
+		"a copy is ahead and refused": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: refused(plan(version(1, 4), concurrency(3))), ahead: version(3, 10), asks: []types.UID{"a"},
+			want: version(4, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 4, 1)},
+		},
+		"a copy is ahead and not refused": {
+			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(asking(version(1, 4), inquiry("a", 1, 3))), ahead: version(3, 10), asks: []types.UID{"a"},
+			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)}, wantNone: true,
+		},
+		"the plan is for the cluster that was here before": {
+			current: moved, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+		},
+		"somebody took it out of the plan": {
+			current: takenOut, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+		},
+		"somebody put another into the plan": {
+			current: putIn, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := fleet.PlanView{
+				ClusterUID: uid, Current: tt.current, Report: tt.report, ReportClusterUID: uid, Unconfirmed: tt.unconfirmed, Ahead: tt.ahead,
+				Images: tt.images, Inquiries: tt.asks,
+			}
+			if tt.current != nil {
+				v.Desired, v.Source = tt.current.Policy, tt.current.PolicySource
+			}
+			before := tt.current.DeepCopy()
+			next, write, _ := fleet.NextPlan(v)
+			assert.Equal(t, before, tt.current, "what is stored is the cache's")
+			got := next.PlanVersion
+			got.Hash = ""
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.wantAsked, next.Inquiries)
+			assert.Equal(t, !tt.wantNone, write)
+			if !write {
+				return
+			}
+			assert.Equal(t, fleet.PlanHash(&next), next.Hash)
+			v.Current = &next
+			_, again, _ := fleet.NextPlan(v)
+			assert.False(t, again, "a second look writes nothing")
+		})
+	}
+}
+
+// A plan with more inquiries than it can have would be refused with all that is in
+// it. One that was asked is not taken back for one that comes later.
+func TestMoreInquiriesThanFitWait(t *testing.T) {
+	of := func(names string, n int) (uids []types.UID) {
+		for i := range n {
+			uids = append(uids, types.UID(fmt.Sprintf("%s-%03d", names, i)))
+		}
+		return uids
+	}
+	uids := func(p v1alpha1.ClusterPlanSpec) (all []types.UID) {
+		for _, asked := range p.Inquiries {
+			all = append(all, asked.UID)
+		}
+		return all
+	}
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Inquiries: of("m", v1alpha1.MaxInquiries-1)}
+	first, _, _ := fleet.NextPlan(v)
+	require.Len(t, first.Inquiries, v1alpha1.MaxInquiries-1)
+
+	v.Current, v.Inquiries = &first, append(of("a", 2), v.Inquiries...)
+	second, write, _ := fleet.NextPlan(v)
+	require.True(t, write)
+	assert.Equal(t, append([]types.UID{"a-000"}, of("m", v1alpha1.MaxInquiries-1)...), uids(second))
+	assert.Equal(t, inquiry("a-000", 1, 2), second.Inquiries[0])
+	assert.Equal(t, inquiry("m-000", 1, 1), second.Inquiries[1])
+
+	v.Current = &second
+	_, write, _ = fleet.NextPlan(v)
+	assert.False(t, write, "one waits")
+
+	v.Inquiries = v.Inquiries[1:]
+	third, write, _ := fleet.NextPlan(v)
+	require.True(t, write)
+	assert.Equal(t, append([]types.UID{"a-001"}, of("m", v1alpha1.MaxInquiries-1)...), uids(third), "there is room for it")
+}
+
+func TestNextPlanCarriesPrunes(t *testing.T) {
+	view := func(current *v1alpha1.ClusterPlanSpec) fleet.PlanView {
+		return fleet.PlanView{
+			ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current,
+			Prunes: []v1alpha1.PlannedPrune{prune("b"), prune("a")},
+		}
+	}
+	current, write, _ := fleet.NextPlan(view(nil))
+	assert.True(t, write, "a plan with nothing but prunes")
+	assert.Equal(t, []v1alpha1.PlannedPrune{prune("a"), prune("b")}, current.Prunes)
+
+	for name, tt := range map[string]struct {
+		change    func(*fleet.PlanView)
+		wantWrite bool
+	}{
+		"nothing":                  {change: func(*fleet.PlanView) {}},
+		"another order":            {change: func(v *fleet.PlanView) { v.Prunes[0], v.Prunes[1] = v.Prunes[1], v.Prunes[0] }},
+		"one is undone":            {change: func(v *fleet.PlanView) { v.Prunes[0].Undo = true }, wantWrite: true},
+		"one is withdrawn":         {change: func(v *fleet.PlanView) { v.Prunes = v.Prunes[1:] }, wantWrite: true},
+		"all are withdrawn":        {change: func(v *fleet.PlanView) { v.Prunes = nil }, wantWrite: true},
+		"another object":           {change: func(v *fleet.PlanView) { v.Prunes[0].ImageUID = "other" }, wantWrite: true},
+		"another revision":         {change: func(v *fleet.PlanView) { v.Prunes[0].Revision = "r2" }, wantWrite: true},
+		"another ImagePrune":       {change: func(v *fleet.PlanView) { v.Prunes[0].UID = "other" }, wantWrite: true},
+		"another window":           {change: func(v *fleet.PlanView) { v.Prunes[0].UndoWindow.Duration = 0 }, wantWrite: true},
+		"somebody edited the plan": {change: func(v *fleet.PlanView) { v.Current.Prunes[0].UndoWindow.Duration = 0 }, wantWrite: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(current.DeepCopy())
+			tt.change(&v)
+			next, write, _ := fleet.NextPlan(v)
+			assert.Equal(t, tt.wantWrite, write)
+			if !write {
+				assert.Equal(t, *v.Current, next)
+				return
+			}
+			assert.Equal(t, v.Current.Sequence+1, next.Sequence)
+			v.Current = &next
+			_, again, _ := fleet.NextPlan(v)
+			assert.False(t, again)
+		})
+	}
+}

@@ -94,7 +94,7 @@ func (s *step) place() {
 	s.members = make([]member, 0, len(clusters))
 	for i := range clusters {
 		c := &clusters[i]
-		if !s.placement.has(c) {
+		if !s.placement.has(c.Name, c.Labels) {
 			continue
 		}
 		m := member{Cluster: c, wave: s.waveOf(c), begun: c.Planned == s.version.Revision}

@@ -19,15 +19,38 @@ type placement struct {
 	named, excluded []string // sorted
 }
 
-func (p *placement) has(c *Cluster) bool {
-	if _, found := slices.BinarySearch(p.excluded, c.Name); found {
+// readPlacement reads a placement. The error says which field is wrong.
+func readPlacement(p *v1alpha1.Placement) (placement, error) {
+	selector, err := metav1.LabelSelectorAsSelector(p.ClusterSelector)
+	if err != nil {
+		return placement{}, fmt.Errorf("spec.placement.clusterSelector: %w", err)
+	}
+	return placement{
+		selector: selector,
+		named:    slices.Sorted(slices.Values(p.ClusterNames)),
+		excluded: slices.Sorted(slices.Values(p.ExcludedClusters)),
+	}, nil
+}
+
+func (p *placement) has(name string, of map[string]string) bool {
+	if _, found := slices.BinarySearch(p.excluded, name); found {
 		return false
 	}
-	if p.selector.Matches(labels.Set(c.Labels)) {
+	if p.selector.Matches(labels.Set(of)) {
 		return true
 	}
-	_, found := slices.BinarySearch(p.named, c.Name)
+	_, found := slices.BinarySearch(p.named, name)
 	return found
+}
+
+// Places reads spec.placement of any kind: the function tells whether a cluster of
+// that name and labels is meant. The error says which field is wrong.
+func Places(p *v1alpha1.Placement) (func(name string, of map[string]string) bool, error) {
+	read, err := readPlacement(p)
+	if err != nil {
+		return nil, err
+	}
+	return read.has, nil
 }
 
 // tally counts clusters by their state.
@@ -99,14 +122,9 @@ func (s *step) allowed() int {
 // readSelectors reads placement and waves. The error says which field is wrong.
 func (s *step) readSelectors() error {
 	spec := &s.Image.Spec
-	selector, err := metav1.LabelSelectorAsSelector(spec.Placement.ClusterSelector)
-	if err != nil {
-		return fmt.Errorf("spec.placement.clusterSelector: %w", err)
-	}
-	s.placement = placement{
-		selector: selector,
-		named:    slices.Sorted(slices.Values(spec.Placement.ClusterNames)),
-		excluded: slices.Sorted(slices.Values(spec.Placement.ExcludedClusters)),
+	var err error
+	if s.placement, err = readPlacement(&spec.Placement); err != nil {
+		return err
 	}
 	r := &spec.Rollout
 	s.waves = make([]wave, 0, len(r.Waves)+1)

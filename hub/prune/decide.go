@@ -1,0 +1,226 @@
+package prune
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Member is the MemberCluster of a target's name.
+type Member struct {
+	ClusterUID types.UID
+	Offline    bool
+}
+
+// PruneView is all that a decision about an ImagePrune rests on.
+type PruneView struct {
+	Now time.Time
+	// Prune as it is stored: what is not, no plan carries.
+	Prune *v1alpha1.ImagePrune
+	// Report that it names, read live; nil: there is none.
+	Report *v1alpha1.PruneReport
+	// Targets as the function Targets returns them, of the pages as they are read
+	// live, once Loaded.
+	Targets []Target
+	Loaded  bool
+	// Changed says why the pages are not as they were reviewed; empty: they are.
+	Changed string
+	// Members of the targets' clusters, by name; one that is not there is gone.
+	Members map[string]Member
+	// Reported is what a target's cluster reports of this prune and this image UID.
+	Reported func(Target) (v1alpha1.PruneStatus, bool)
+	// Held says why the plan of a target's cluster does not carry it, AnotherPrune or
+	// PlanFull; empty: it does, or is to.
+	Held func(Target) (reason string)
+}
+
+// PruneDecision is what is to be done about an ImagePrune.
+type PruneDecision struct {
+	Status v1alpha1.ImagePruneStatus
+	// Load: the pages are to be read, and then is decided again.
+	Load bool
+	// After is when to look again although nothing happened; 0 for never.
+	After time.Duration
+}
+
+// Decide says how far an ImagePrune is. A status that has ended is never left. What
+// has begun is what is stored as Running, with startedAt: only then do plans carry
+// it, see Planned. The state of a target comes of reports alone, and is stored
+// nowhere but there.
+func Decide(v PruneView) PruneDecision {
+	s := pruneStep{PruneView: v, st: *v.Prune.Status.DeepCopy()}
+	switch {
+	case v.Prune.Status.Phase.Ended():
+		s.observe()
+	case !s.running() && (v.Prune.Spec.Undo || v.Prune.DeletionTimestamp != nil):
+		s.end(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "it was undone before anything was asked of a cluster")
+	case !s.basis():
+	case !s.running():
+		s.st.StartedAt = stamp(v.Now)
+		s.st.Phase = v1alpha1.ImagePruneRunning
+		s.goOn()
+	default:
+		if s.st.StartedAt == nil {
+			s.st.StartedAt = stamp(v.Now)
+		}
+		s.goOn()
+	}
+	s.decision.Status = s.st
+	return s.decision
+}
+
+// pruneStep works out one decision.
+type pruneStep struct {
+	PruneView
+	st       v1alpha1.ImagePruneStatus
+	decision PruneDecision
+}
+
+func (s *pruneStep) running() bool { return s.Prune.Status.Phase == v1alpha1.ImagePruneRunning }
+
+// basis tells whether the report is as it was reviewed, and read. Where it is not,
+// what is to be said of it is said.
+func (s *pruneStep) basis() bool {
+	ref, report := &s.Prune.Spec.ReportRef, s.Report
+	switch {
+	case report == nil || report.DeletionTimestamp != nil:
+		s.fail(v1alpha1.ReasonReportMissing, "there is no PruneReport %s, or not any more. Make another, review it, and make an ImagePrune that names it", ref.Name)
+	case report.Spec.Schedule != "":
+		s.fail(v1alpha1.ReasonReportMissing, "PruneReport %s makes reports and is none itself: make an ImagePrune that names one of those, the last is in its status.lastReport", ref.Name)
+	case report.Status.Phase == v1alpha1.PruneReportFailed:
+		s.fail(v1alpha1.ReasonReportMissing, "PruneReport %s has failed (%s): make another, review it, and make an ImagePrune that names it", ref.Name, report.Status.Reason)
+	case report.Status.Phase != v1alpha1.PruneReportComplete && s.running():
+		s.fail(v1alpha1.ReasonReportChanged, "PruneReport %s is not complete any more: it is not what was reviewed", ref.Name)
+	case report.Status.Phase != v1alpha1.PruneReportComplete:
+		s.tell(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "PruneReport %s is not complete yet: nothing is asked of any cluster before", ref.Name)
+	case report.Status.Digest != ref.Digest:
+		s.fail(v1alpha1.ReasonReportChanged, "PruneReport %s has digest %s, and %s was reviewed: review it, and make an ImagePrune that names its digest", ref.Name, report.Status.Digest, ref.Digest)
+	case !s.Loaded:
+		s.decision.Load = true
+		if !s.running() {
+			s.tell(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "the pages of PruneReport %s are being read", ref.Name)
+		}
+	case s.Changed != "":
+		s.fail(v1alpha1.ReasonReportChanged, "the pages of PruneReport %s are not as they were reviewed (%s). Make another report, review it, and make an ImagePrune that names it", ref.Name, s.Changed)
+	case len(s.Targets) == 0:
+		s.fail(v1alpha1.ReasonNothingSelected, "of the candidates of PruneReport %s, which are %d, none is selected by spec.clusters and spec.images%s. Make an ImagePrune that selects some", ref.Name, report.Status.Candidates.Count, s.others())
+	default:
+		return true
+	}
+	return false
+}
+
+// others says that some are left out which people may have meant.
+func (s *pruneStep) others() string {
+	n := s.Report.Status.Others.Count
+	if n == 0 || s.Prune.Spec.IncludeOthers {
+		return ""
+	}
+	return fmt.Sprintf("; no plan has made %d of them, which go only with spec.includeOthers", n)
+}
+
+// fail ends it: nothing more is asked of any cluster, and what has not been deleted
+// is undone there.
+func (s *pruneStep) fail(reason, format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if s.running() {
+		message += ". What was not deleted yet stays"
+	}
+	s.end(v1alpha1.ImagePruneFailed, reason, "%s", message)
+}
+
+func (s *pruneStep) end(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
+	s.st.FinishedAt = stamp(s.Now)
+	s.tell(phase, reason, format, args...)
+}
+
+// goOn counts the targets, and ends it where none is waited for.
+func (s *pruneStep) goOn() {
+	end := deadline(&s.st, &s.Prune.Spec)
+	seen := s.count()
+	c := &s.st.Targets
+	switch {
+	case c.Waiting+c.Pending > 0:
+		s.decision.After = max(end.Sub(s.Now), time.Millisecond)
+		reason := v1alpha1.ReasonUndoWindow
+		if c.Waiting > 0 || s.Prune.Spec.Undo {
+			reason = v1alpha1.ReasonAwaitingMembers
+		}
+		s.tell(v1alpha1.ImagePruneRunning, reason, "%s", s.progress(seen, end))
+	case s.Prune.Spec.Undo:
+		s.end(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "%s", s.outcome())
+	case c.Skipped+c.Unknown+c.Undone > 0:
+		s.end(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, "%s", s.outcome())
+	default:
+		s.end(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, "%s", s.outcome())
+	}
+}
+
+// deadline is when clusters are not waited for any more.
+func deadline(st *v1alpha1.ImagePruneStatus, spec *v1alpha1.ImagePruneSpec) time.Time {
+	return st.StartedAt.Add(spec.UndoWindow.Duration).Add(spec.Deadline.Duration)
+}
+
+// waiting are the clusters that some target waits for, by name.
+type waiting struct {
+	clusters []string // that have not told, but for those below
+	offline  []string
+	held     bool // by another ImagePrune, or for want of room
+}
+
+func (s *pruneStep) count() waiting {
+	st := &s.st
+	st.Clusters, st.Targets, st.Bytes, st.PrunedBytes, st.Skipped, st.PendingUntil = 0, v1alpha1.TargetCounts{}, 0, 0, nil, nil
+	view := s.PruneView
+	prune := *s.Prune // with what is decided, as startedAt
+	prune.Status = *st
+	view.Prune = &prune
+	var w waiting
+	first := 0 // of the cluster's targets
+	for i := range s.Targets {
+		t := &s.Targets[i]
+		if i == 0 || s.Targets[i-1].Cluster != t.Cluster {
+			first = i
+			st.Clusters++
+		}
+		state := view.stateOf(t, i-first)
+		st.Targets.Total++
+		*st.Targets.Of(state.State)++
+		st.Bytes += t.Bytes
+		switch state.State {
+		case v1alpha1.PrunePruned:
+			st.PrunedBytes += t.Bytes
+		case v1alpha1.PrunePending:
+			if state.Until != nil && (st.PendingUntil == nil || state.Until.After(st.PendingUntil.Time)) {
+				st.PendingUntil = whole(state.Until)
+			}
+		case v1alpha1.PruneWaiting:
+			w.add(t.Cluster, state.Reason != "", s.Members[t.Cluster].Offline)
+		case v1alpha1.PruneSkipped, v1alpha1.PruneUnknown:
+			if len(st.Skipped) < v1alpha1.MaxSkippedTargets {
+				st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{
+					Cluster: t.Cluster, Namespace: t.Namespace, Name: t.Name,
+					State: state.State, Reason: text(state.Reason, mostReason), Message: text(state.Message, mostSummary),
+				})
+			}
+		}
+	}
+	return w
+}
+
+func (w *waiting) add(cluster string, held, offline bool) {
+	list := &w.clusters
+	switch {
+	case held:
+		w.held = true
+		return
+	case offline:
+		list = &w.offline
+	}
+	if n := len(*list); n == 0 || (*list)[n-1] != cluster {
+		*list = append(*list, cluster)
+	}
+}

@@ -1,0 +1,143 @@
+package prune
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ErrTooLarge says that a report has more rows than it may have pages for.
+var ErrTooLarge = errors.New("the report has more rows than it may have pages for")
+
+// mostPage is how many bytes a page has as JSON, about. An API server takes objects
+// of 1.5 MiB.
+const mostPage = 400 << 10
+
+// Paginate spreads clusters over pages, by name, and returns their digest. One that
+// has no room on a page goes on in another part on the next: each part says which
+// cluster it is of, and each row is in one of them. The first has what is said once.
+// The pages share what the clusters hold.
+func Paginate(report types.UID, clusters []v1alpha1.ReportedCluster) (pages [][]v1alpha1.ReportedCluster, digest string, err error) {
+	clusters = slices.Clone(clusters)
+	slices.SortStableFunc(clusters, func(a, b v1alpha1.ReportedCluster) int { return strings.Compare(a.Cluster, b.Cluster) })
+	var p paginator
+	for i := range clusters {
+		p.add(&clusters[i])
+	}
+	if len(p.pages) > v1alpha1.MaxPruneReportPages {
+		return nil, "", ErrTooLarge
+	}
+	return p.pages, Digest(report, p.pages), nil
+}
+
+type paginator struct {
+	pages [][]v1alpha1.ReportedCluster
+	size  int // of the last page
+}
+
+func (p *paginator) add(c *v1alpha1.ReportedCluster) {
+	first := *c
+	first.Candidates, first.Kept = nil, nil
+	part := p.begin(first, 0)
+	for i := range c.Candidates {
+		size := candidateSize(&c.Candidates[i])
+		if len(part.Candidates) == mostRows || p.size+size > mostPage {
+			part = p.begin(next(c), size)
+		}
+		p.size += size
+		part.Candidates = append(part.Candidates, c.Candidates[i])
+	}
+	for i := range c.Kept {
+		size := groupSize(&c.Kept[i])
+		if len(part.Kept) == mostRows || p.size+size > mostPage {
+			part = p.begin(next(c), size)
+		}
+		p.size += size
+		part.Kept = append(part.Kept, c.Kept[i])
+	}
+}
+
+// begin adds a part, on a new page where the last has no room for it and its first
+// row.
+func (p *paginator) begin(part v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
+	size := partSize(&part)
+	if n := len(p.pages); n == 0 || p.size+size+row > mostPage || len(p.pages[n-1]) == mostRows {
+		p.pages, p.size = append(p.pages, nil), 0
+	}
+	page := &p.pages[len(p.pages)-1]
+	*page = append(*page, part)
+	p.size += size
+	return &(*page)[len(*page)-1]
+}
+
+// next is another part of a cluster, without what the first says for all.
+func next(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
+	return v1alpha1.ReportedCluster{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Plan: c.Plan, ObservedAt: c.ObservedAt}
+}
+
+// Sizes are those of JSON, a little too large: names of fields, quotes and numbers
+// are counted as the constant.
+func partSize(c *v1alpha1.ReportedCluster) int {
+	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escaped(c.Message)
+	for i := range c.Orphans {
+		o := &c.Orphans[i]
+		size += 110 + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.Image) + len(o.ImageUID)
+	}
+	return size
+}
+
+func candidateSize(c *v1alpha1.PruneCandidate) int {
+	return 220 + len(c.Namespace) + len(c.Name) + len(c.UID) + len(c.Revision) + len(c.Phase) + len(c.Origin) + len(c.DeclaredBy)
+}
+
+func groupSize(g *v1alpha1.KeptImages) int {
+	size := 100 + len(g.Reason) + escaped(g.Detail)
+	for _, name := range g.Images {
+		size += 3 + len(name)
+	}
+	return size
+}
+
+// escaped is the length of a text that people may have written: JSON has up to six
+// bytes for one.
+func escaped(text string) int { return 6 * len(text) }
+
+// Digest is over a report's UID and its pages, in their order. It is the same for
+// pages that an API server gives back as it was for what Judge and Paginate made:
+// fields that are empty are no part of it, and times are in whole seconds.
+func Digest(report types.UID, pages [][]v1alpha1.ReportedCluster) string {
+	sum := sha256.New()
+	write := func(text []byte) {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+		sum.Write(length[:])
+		sum.Write(text)
+	}
+	write([]byte(report))
+	for _, page := range pages {
+		if page == nil {
+			page = []v1alpha1.ReportedCluster{}
+		}
+		text, err := json.Marshal(page)
+		if err != nil {
+			panic(err) // plain types of our own
+		}
+		write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// PageName is the name of a page, from 0. It is the name of one content: a page that
+// is there under it already is as it is to be.
+func PageName(report, digest string, n int) string {
+	return fmt.Sprintf("%s-%s-%d", report, digest, n)
+}

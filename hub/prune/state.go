@@ -1,0 +1,170 @@
+package prune
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// mostSummary is how long a message of a TargetSummary is.
+const mostSummary = 256
+
+// StateOf says how far one of the view's targets is. Of an ImagePrune that has ended,
+// clusters forget: what they do not tell of any more is Unknown, and the counts of
+// its status are what it was.
+func StateOf(v PruneView, t Target) v1alpha1.PruneStatus {
+	at, found := slices.BinarySearchFunc(v.Targets, t, compareTargets)
+	if !found {
+		return v1alpha1.PruneStatus{UID: v.Prune.UID, State: v1alpha1.PruneUnknown, Message: "it is no target of this ImagePrune"}
+	}
+	first, _ := slices.BinarySearchFunc(v.Targets, t.Cluster, func(t Target, cluster string) int { return strings.Compare(t.Cluster, cluster) })
+	return v.stateOf(&v.Targets[at], at-first)
+}
+
+// stateOf says how far a target is that is at a place among those of its cluster.
+func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
+	is := func(state v1alpha1.PruneState, reason, message string) v1alpha1.PruneStatus {
+		return v1alpha1.PruneStatus{UID: v.Prune.UID, State: state, Reason: reason, Message: message}
+	}
+	st := &v.Prune.Status
+	member, there := v.Members[t.Cluster]
+	reported, told := v1alpha1.PruneStatus{}, false
+	if there && t.ClusterUID != "" && member.ClusterUID == t.ClusterUID {
+		reported, told = v.Reported(*t)
+	}
+	late := st.Phase == v1alpha1.ImagePruneRunning && st.StartedAt != nil && !v.Now.Before(deadline(st, &v.Prune.Spec))
+	switch {
+	case place >= v1alpha1.MaxPlannedPrunes:
+		return is(v1alpha1.PruneSkipped, v1alpha1.PruneTooMany, "more images of its cluster are selected than fit into one plan: it stays; make another ImagePrune when this one has ended")
+	case !there || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID:
+		return is(v1alpha1.PruneUnknown, v1alpha1.PruneClusterGone, "there is no MemberCluster of that name any more, or it is another cluster than that of the report: nothing is asked of it")
+	case told && reported.State.Ended() && slices.Contains(v1alpha1.PruneStates(), reported.State):
+		return reported
+	case st.Phase.Ended():
+		return is(v1alpha1.PruneUnknown, "", "this ImagePrune has ended, and the cluster does not tell of it any more")
+	case late:
+		return is(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, lateText(told, member.Offline))
+	case told && reported.State == v1alpha1.PrunePending:
+		return reported
+	}
+	switch held := v.held(t); {
+	case st.Phase != v1alpha1.ImagePruneRunning:
+		return is(v1alpha1.PruneWaiting, "", "nothing is asked of its cluster yet")
+	case held == v1alpha1.PruneAnother:
+		return is(v1alpha1.PruneWaiting, held, "an older ImagePrune is at the same image: its turn comes when that one has ended")
+	case held != "":
+		return is(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room for it until other ImagePrunes have ended")
+	case member.Offline:
+		return is(v1alpha1.PruneWaiting, "", "its cluster is offline, and takes it up when it is back")
+	default:
+		return is(v1alpha1.PruneWaiting, "", "its cluster has not taken it up yet")
+	}
+}
+
+func (v *PruneView) held(t *Target) string {
+	if v.Held == nil {
+		return ""
+	}
+	return v.Held(*t)
+}
+
+func lateText(told, offline bool) string {
+	text := "its cluster has not told what became of it until spec.undoWindow and spec.deadline had passed"
+	switch {
+	case told:
+		return text + "; it said last that the image waits for the end of its undo window there, by its own clock"
+	case offline:
+		return text + "; it is offline, and deletes nothing but what it had taken up already"
+	default:
+		return text + ": is its plan acknowledged? See its MemberCluster"
+	}
+}
+
+// observe has an ended status say that it is about the spec as it is now.
+func (s *pruneStep) observe() {
+	s.st.ObservedGeneration = s.Prune.Generation
+	for i := range s.st.Conditions {
+		s.st.Conditions[i].ObservedGeneration = s.Prune.Generation
+	}
+}
+
+// tell writes phase and conditions, all of them on every visit. Messages hold
+// nothing that changes with time alone: each change is a write.
+func (s *pruneStep) tell(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
+	s.st.ObservedGeneration = s.Prune.Generation
+	s.st.Phase, s.st.Reason, s.st.Message = phase, reason, statusText(format, args...)
+	c := &s.st.Targets
+	done := phase == v1alpha1.ImagePruneComplete || phase == v1alpha1.ImagePruneUndone
+	s.set(v1alpha1.ConditionReady, done)
+	s.set(v1alpha1.ConditionReconciling, !phase.Ended())
+	s.set(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
+	s.set(v1alpha1.ConditionFinished, phase.Ended())
+	s.set(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 || phase == v1alpha1.ImagePruneUndone))
+}
+
+func (s *pruneStep) set(t string, holds bool) {
+	setCondition(&s.st.Conditions, t, holds, s.st.Reason, s.st.Message, s.Prune.Generation, s.Now)
+}
+
+// progress says what is waited for.
+func (s *pruneStep) progress(w waiting, end time.Time) string {
+	c := &s.st.Targets
+	var parts []string
+	if s.Prune.Spec.Undo {
+		parts = append(parts, "it is being undone")
+	}
+	if c.Waiting > 0 {
+		text := counted(int(c.Waiting), "image waits", "images wait")
+		var why []string
+		if len(w.clusters) > 0 {
+			why = append(why, "for "+few(w.clusters)+" to take it up")
+		}
+		if len(w.offline) > 0 {
+			why = append(why, "for "+few(w.offline)+", offline")
+		}
+		if w.held {
+			why = append(why, "for other ImagePrunes to end")
+		}
+		parts = append(parts, text+" "+strings.Join(why, ", "))
+	}
+	if c.Pending > 0 {
+		text := counted(int(c.Pending), "image serves on until its undo window ends", "images serve on until their undo windows end")
+		if until := s.st.PendingUntil; until != nil {
+			text += ", the last at " + until.UTC().Format(time.RFC3339)
+		}
+		if !s.Prune.Spec.Undo {
+			text += " (to keep what is left, set spec.undo)"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(append(parts, s.told()...), "; ") + ". Clusters are waited for until " + end.UTC().Format(time.RFC3339)
+}
+
+// outcome says what became of all.
+func (s *pruneStep) outcome() string {
+	c := &s.st.Targets
+	text := "of " + counted(int(c.Total), "image", "images") + " in " + counted(int(s.st.Clusters), "cluster", "clusters") + ": " + strings.Join(s.told(), "; ")
+	if c.Skipped+c.Unknown > 0 {
+		text += ". See status.skipped"
+	}
+	return text
+}
+
+func (s *pruneStep) told() (parts []string) {
+	c := &s.st.Targets
+	if c.Pruned > 0 {
+		parts = append(parts, counted(int(c.Pruned), "is gone", "are gone")+" ("+size(s.st.PrunedBytes)+")")
+	}
+	if c.Skipped > 0 {
+		parts = append(parts, counted(int(c.Skipped), "was skipped", "were skipped"))
+	}
+	if c.Undone > 0 {
+		parts = append(parts, counted(int(c.Undone), "was undone and stays", "were undone and stay"))
+	}
+	if c.Unknown > 0 {
+		parts = append(parts, counted(int(c.Unknown), "is unknown", "are unknown"))
+	}
+	return parts
+}

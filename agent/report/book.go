@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,16 +39,19 @@ type Key = types.NamespacedName
 //
 // A Book is not safe for concurrent use.
 type Book struct {
-	items map[Key]*item
-	plan  map[Key]v1alpha1.PlanItemReport
-	top   *node
+	items  map[Key]*item
+	plan   map[Key]v1alpha1.PlanItemReport
+	pruned map[Key]v1alpha1.ReportedPrune
+	top    *node
 }
 
-// item is one image, or a planned one that is not there.
+// item is one image, or one that is not there and that the plan names.
 type item struct {
-	key     Key
-	bits    uint64
-	image   v1alpha1.ReportedImage
+	key   Key
+	bits  uint64
+	image v1alpha1.ReportedImage
+	// prune is what the image itself says of one.
+	prune   *v1alpha1.ReportedPrune
 	created metav1.Time
 	exists  bool
 	digest  [sha256.Size]byte
@@ -57,7 +61,7 @@ type item struct {
 // New returns an empty book whose pages are divided as those of these names,
 // which an earlier agent has left. What is no name of a page is ignored.
 func New(pages []string) *Book {
-	b := &Book{items: map[Key]*item{}, plan: map[Key]v1alpha1.PlanItemReport{}, top: newLeaf("")}
+	b := &Book{items: map[Key]*item{}, plan: map[Key]v1alpha1.PlanItemReport{}, pruned: map[Key]v1alpha1.ReportedPrune{}, top: newLeaf("")}
 	pages = slices.Clone(pages)
 	slices.Sort(pages)
 	leaves := 1
@@ -85,7 +89,9 @@ func (b *Book) Set(img *v1alpha1.VMDiskImage) {
 
 // Remove takes note that an image is not there any more.
 func (b *Book) Remove(key Key) {
-	if _, planned := b.plan[key]; planned {
+	_, planned := b.plan[key]
+	_, pruned := b.pruned[key]
+	if planned || pruned {
 		b.put(key, v1alpha1.ReportedImage{Namespace: key.Namespace, Name: key.Name}, metav1.Time{}, false)
 		return
 	}
@@ -100,37 +106,63 @@ func (b *Book) SetPlan(results map[Key]v1alpha1.PlanItemReport) {
 	before := b.plan
 	b.plan = make(map[Key]v1alpha1.PlanItemReport, len(results))
 	for key, result := range results {
-		result.Message = cut(result.Message)
+		result.Message = cut(result.Message, maxMessage)
 		b.plan[key] = result
 	}
+	retell(b, before, b.plan, func(was, is v1alpha1.PlanItemReport) bool { return was == is })
+}
+
+// SetPruned takes what became of the plan's prunes whose image is not there any more.
+func (b *Book) SetPruned(gone map[Key]v1alpha1.ReportedPrune) {
+	before := b.pruned
+	b.pruned = make(map[Key]v1alpha1.ReportedPrune, len(gone))
+	for key, prune := range gone {
+		prune.Message = cut(prune.Message, maxPruneMessage)
+		b.pruned[key] = prune
+	}
+	retell(b, before, b.pruned, func(was, is v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(was, is) })
+}
+
+// retell works out those entries anew of which something else is told than before.
+func retell[T any](b *Book, before, now map[Key]T, same func(was, is T) bool) {
 	again := func(key Key) {
 		if old := b.items[key]; old != nil && old.exists {
-			b.put(key, old.image, old.created, true)
+			img := old.image
+			img.Prune = old.prune
+			b.put(key, img, old.created, true)
 		} else {
 			b.Remove(key)
 		}
 	}
-	for key, result := range b.plan {
-		if was, there := before[key]; !there || was != result {
+	for key, is := range now {
+		if was, there := before[key]; !there || !same(was, is) {
 			again(key)
 		}
 	}
 	for key := range before {
-		if _, there := b.plan[key]; !there {
+		if _, there := now[key]; !there {
 			again(key)
 		}
 	}
 }
 
+// put takes an entry, img.Prune being what the image itself says. A plan has one prune
+// of a name: where its image is gone, that is told, also beside another image that has
+// taken the name.
 func (b *Book) put(key Key, img v1alpha1.ReportedImage, created metav1.Time, exists bool) {
+	own := img.Prune
+	if gone, pruned := b.pruned[key]; pruned && (!exists || gone.ImageUID != img.UID) {
+		img.Prune = &gone
+	}
 	img.Plan = nil
 	if result, planned := b.plan[key]; planned {
 		img.Plan = &result
 	}
-	next := &item{key: key, image: img, created: created, exists: exists}
+	next := &item{key: key, image: img, prune: own, created: created, exists: exists}
 	next.digest, next.size = sum(&img)
 	old := b.items[key]
 	if old != nil && old.digest == next.digest && old.exists == exists && old.created.Equal(&created) {
+		old.prune = own
 		return
 	}
 	b.items[key] = next

@@ -11,8 +11,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxMessage is how many bytes of a message are reported.
-const maxMessage = 1024
+// How many bytes of a message are reported: of an image's, and of a prune's.
+const (
+	maxMessage      = 1024
+	maxPruneMessage = 512
+)
 
 // Image is what is reported of a VMDiskImage, but for what became of the plan's
 // wish for it.
@@ -27,11 +30,15 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Revision:          st.Revision,
 		Phase:             st.Phase,
 		Reason:            st.Reason,
-		Message:           cut(st.Message),
+		Message:           cut(st.Message, maxMessage),
 		References:        st.References.Count,
 		UnreferencedSince: st.References.UnreferencedSince,
 		DownloadBytes:     st.BytesTotal,
 		Attempts:          st.Attempts,
+	}
+	if st.Prune != nil {
+		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *st.Prune.DeepCopy(), ImageUID: img.UID}
+		out.Prune.Message = cut(out.Prune.Message, maxPruneMessage)
 	}
 	if st.Serving != nil {
 		out.ServingRevision = st.Serving.Revision
@@ -75,13 +82,13 @@ func Source(spec *v1alpha1.VMDiskImageSpec) string {
 }
 
 // cut leaves no half of a character.
-func cut(text string) string {
+func cut(text string, most int) string {
 	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= maxMessage {
+	if len(text) <= most {
 		return text
 	}
 	const dots = "…"
-	end := maxMessage - len(dots)
+	end := most - len(dots)
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

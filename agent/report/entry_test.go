@@ -76,14 +76,14 @@ func TestOrigin(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	assert.Equal(t, "short", cut("short"))
+	assert.Equal(t, "short", cut("short", maxMessage))
 	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {
-		got := cut(text)
+		got := cut(text, maxMessage)
 		assert.LessOrEqual(t, len(got), maxMessage)
 		assert.Greater(t, len(got), maxMessage-8)
 		assert.True(t, utf8.ValidString(got))
 	}
-	assert.True(t, utf8.ValidString(cut("a\xffb")))
+	assert.True(t, utf8.ValidString(cut("a\xffb", maxMessage)))
 }
 
 // What is read back is known to be what was written.

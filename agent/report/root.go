@@ -18,6 +18,9 @@ type View struct {
 	// Ledger of the member; nil where there is none yet.
 	Ledger *v1alpha1.SyncLedger
 	Totals Totals
+	// Answered is the plan that all pages answer.
+	Answered *v1alpha1.PlanVersion
+	Orphans  Orphans
 	// Pages that are stored.
 	Pages []v1alpha1.PageRef
 }
@@ -38,6 +41,10 @@ func Root(v View) v1alpha1.ReportRoot {
 		OmittedImages:     v.Totals.Omitted,
 		References:        v.Totals.References,
 		OldestQueuedSince: v.Totals.OldestQueued,
+		AnsweredPlan:      v.Answered,
+		Orphans:           v.Orphans.First,
+		OrphanCount:       v.Orphans.Count,
+		OrphanBytes:       v.Orphans.Bytes,
 		Pages:             v.Pages,
 	}
 	if v.Ledger != nil && v.Ledger.Status != nil {

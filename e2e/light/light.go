@@ -56,6 +56,7 @@ type Member struct {
 	mu      sync.Mutex
 	skew    time.Duration
 	old     bool
+	deaf    bool
 	root    v1alpha1.ClusterReport
 	pages   map[string]*v1alpha1.ClusterReport
 	seen    chan struct{} // closed, and made anew, with every plan
@@ -146,6 +147,13 @@ func (m *Member) Old() {
 	m.old = true
 }
 
+// Deaf has the member's agent take up no plan any more, and go on reporting.
+func (m *Member) Deaf() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.deaf = true
+}
+
 // Stop ends the stand-ins; what they have written stays.
 func (all *Members) Stop() {
 	all.cancel()
@@ -182,7 +190,7 @@ func (all *Members) follow(ctx context.Context, byNamespace map[string]*Member) 
 // take acknowledges a plan, as an agent does that has written its ledger.
 func (m *Member) take(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
 	err := m.change(ctx, func(root *v1alpha1.ReportRoot) {
-		if root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+		if m.deaf || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
 			return
 		}
 		root.Plan = &plan.PlanVersion

@@ -393,3 +393,10 @@ func (f *fleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
 func older(now time.Time, by time.Duration) *metav1.Time {
 	return ptr.To(metav1.NewTime(now.Add(-by).Truncate(time.Second)))
 }
+
+// mailbox is the key of a member's plan on the hub.
+func mailbox(cluster string) client.ObjectKey {
+	return client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + cluster, Name: v1alpha1.MailboxName}
+}
+
+func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }

@@ -23,8 +23,9 @@ func held(budget int32) func(*v1alpha1.MemberCluster) bool {
 	}
 }
 
-// It is the last one of the package, by the name of its file: what plays CDI in
-// the hub's cluster does not watch on after a restore.
+// It and the other one that restores a hub are the last ones of the package, by the
+// names of their files: what plays CDI in the hub's cluster does not watch on after a
+// restore.
 func TestHubRestoredFromABackup(t *testing.T) {
 	h := shared.startHub(t, nil)
 	shared.acknowledged(t, shared.change(t))

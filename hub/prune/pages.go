@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"strings"
 
@@ -115,26 +116,44 @@ func escaped(text string) int { return 6 * len(text) }
 // pages that an API server gives back as it was for what Judge and Paginate made:
 // fields that are empty are no part of it, and times are in whole seconds.
 func Digest(report types.UID, pages [][]v1alpha1.ReportedCluster) string {
-	sum := sha256.New()
-	write := func(text []byte) {
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
-		sum.Write(length[:])
-		sum.Write(text)
-	}
-	write([]byte(report))
+	sum := NewSum(report)
 	for _, page := range pages {
-		if page == nil {
-			page = []v1alpha1.ReportedCluster{}
-		}
-		text, err := json.Marshal(page)
-		if err != nil {
-			panic(err) // plain types of our own
-		}
-		write(text)
+		sum.Add(page)
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:16])
+	return sum.Digest()
 }
+
+// Sum comes to the Digest of a report whose pages need not be in memory all at once.
+type Sum struct{ hash hash.Hash }
+
+// NewSum returns that of a report without pages.
+func NewSum(report types.UID) *Sum {
+	s := &Sum{sha256.New()}
+	s.write([]byte(report))
+	return s
+}
+
+// Add takes the next page.
+func (s *Sum) Add(page []v1alpha1.ReportedCluster) {
+	if page == nil {
+		page = []v1alpha1.ReportedCluster{}
+	}
+	text, err := json.Marshal(page)
+	if err != nil {
+		panic(err) // plain types of our own
+	}
+	s.write(text)
+}
+
+func (s *Sum) write(text []byte) {
+	var length [8]byte
+	binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+	s.hash.Write(length[:])
+	s.hash.Write(text)
+}
+
+// Digest of the pages that were added.
+func (s *Sum) Digest() string { return hex.EncodeToString(s.hash.Sum(nil)[:16]) }
 
 // PageName is the name of a page, from 0. It is the name of one content: a page that
 // is there under it already is as it is to be.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"time"
+	_ "time/tzdata" // schedules name time zones, and the image has none
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"

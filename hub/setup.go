@@ -30,6 +30,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
+	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
@@ -79,7 +80,8 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	events := local.GetEventRecorder("ot-hub")
 	board := rolloutcontroller.NewBoard(store.Filled)
 	store.OnFilled(board.Wake)
-	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board)
+	register := prunecontroller.NewRegister()
+	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board, register)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +91,16 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index, Wants: board,
+		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index, Wants: board, Asks: register,
 	}
 	rollouts := &rolloutcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,
+	}
+	pruneReports := &prunecontroller.Reports{
+		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store, Pages: reports, Index: index, Board: board,
+	}
+	prunes := &prunecontroller.Prunes{
+		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Reports: store, Metrics: counted, Results: results,
@@ -102,6 +110,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return policies.Setup(local) },
 		func() error { return planner.Setup(local) },
 		func() error { return rollouts.Setup(local) },
+		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return serve(mgr, index, store, reports, board) },

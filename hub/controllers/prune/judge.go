@@ -1,0 +1,251 @@
+package prune
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/prune"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+const (
+	// A member whose pages are not as its root lists them is about to write the one
+	// or the other: it is read so often, with a pause between.
+	attempts     = 5
+	attemptPause = 200 * time.Millisecond
+	// unsettled is when to go on with a report of which a member did not settle.
+	unsettled = time.Second
+)
+
+// placed returns the members that a report is about, by name. invalid says that its
+// placement cannot be read.
+func (r *Reports) placed(ctx context.Context, spec *v1alpha1.PruneReportSpec) (placed []*v1alpha1.MemberCluster, invalid string, err error) {
+	has, err := prune.Placed(spec)
+	if err != nil {
+		return nil, err.Error(), nil
+	}
+	members, err := membersOf(ctx, r.Client)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, m := range members {
+		if has(m.Name, m.Labels) {
+			placed = append(placed, m)
+		}
+	}
+	return placed, "", nil
+}
+
+// membersOf returns the MemberClusters that are to stay, by name. They are the
+// cache's own, and not to be changed.
+func membersOf(ctx context.Context, cached client.Reader) ([]*v1alpha1.MemberCluster, error) {
+	var list v1alpha1.MemberClusterList
+	if err := cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MemberClusters: %w", err)
+	}
+	members := make([]*v1alpha1.MemberCluster, 0, len(list.Items))
+	for i := range list.Items {
+		if m := &list.Items[i]; m.DeletionTimestamp.IsZero() {
+			members = append(members, m)
+		}
+	}
+	sortByName(members)
+	return members, nil
+}
+
+// plans returns the plans by member. They are the cache's own, and not to be changed.
+func (r *Reports) plans(ctx context.Context) (map[string]*v1alpha1.ClusterPlanSpec, error) {
+	var list v1alpha1.ClusterPlanList
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing ClusterPlans: %w", err)
+	}
+	plans := make(map[string]*v1alpha1.ClusterPlanSpec, len(list.Items))
+	for i := range list.Items {
+		p := &list.Items[i]
+		if member, is := report.MemberOf(p.Namespace); is && p.Name == v1alpha1.MailboxName {
+			plans[member] = &p.Spec
+		}
+	}
+	return plans, nil
+}
+
+// standing tells whether a member has answered, by a plan and a root of its report.
+func (r *Reports) standing(stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, plan *v1alpha1.ClusterPlanSpec, root report.Root) prune.Standing {
+	offline, _ := rollout.Online(m)
+	s := prune.Standing{Cluster: m.Name, Offline: offline != ""}
+	s.Unknown, s.Message = prune.Answer(prune.Asked{
+		Inquiry: stored.UID, Plan: plan, Root: root.Report, RootClusterUID: root.ClusterUID,
+		Doubt: cmp.Or(fleet.Doubt(m), r.Index.Why(m.Name)), Offline: s.Offline,
+	})
+	return s
+}
+
+// judge says of each member what could go. settled is false where one that had
+// answered cannot be read as it answered; past the deadline it is unknown.
+func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.Standing) (judged []v1alpha1.ReportedCluster, settled bool, err error) {
+	judged = make([]v1alpha1.ReportedCluster, len(placed))
+	var open atomic.Bool
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, m := range placed {
+		if s := &standing[i]; s.Unknown != "" {
+			root := r.Roots.Root(m.Name)
+			judged[i] = prune.Judge(&stored.Spec, prune.Cluster{
+				Name: m.Name, ClusterUID: fleet.ClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
+			})
+			continue
+		}
+		group.Go(func() error {
+			c, err := r.read(ctx, stored, m)
+			if err != nil {
+				return err
+			}
+			if c.Unknown != "" && time.Now().Before(deadline(stored)) {
+				open.Store(true)
+			}
+			judged[i] = prune.Judge(&stored.Spec, c)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, false, err
+	}
+	return judged, !open.Load(), nil
+}
+
+// deadline is until when answers are waited for.
+func deadline(stored *v1alpha1.PruneReport) time.Time {
+	if stored.Spec.AnswerDeadline != nil {
+		return stored.Status.StartedAt.Add(stored.Spec.AnswerDeadline.Duration)
+	}
+	d, err := time.ParseDuration(v1alpha1.DefaultAnswerDeadline)
+	if err != nil {
+		panic(err) // a constant
+	}
+	return stored.Status.StartedAt.Add(d)
+}
+
+// read reads a member that has answered. It is unknown where it does not come to
+// show what it has answered.
+func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
+	for attempt := range attempts {
+		if attempt > 0 {
+			if err := pause(ctx, attemptPause); err != nil {
+				return c, err
+			}
+		}
+		if c, err = r.readOnce(ctx, stored, m); err != nil || c.Unknown == "" {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// readOnce reads the pages that a root lists which answers, each of the very
+// sequence that the root lists: together they are what the member had when it
+// answered.
+func (r *Reports) readOnce(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
+	root := r.Roots.Root(m.Name)
+	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ClusterUID(m, root.ClusterUID)}
+	plan := &v1alpha1.ClusterPlan{}
+	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + m.Name, Name: v1alpha1.MailboxName}
+	switch err := r.Get(ctx, key, plan); {
+	case apierrors.IsNotFound(err):
+		plan = nil
+	case err != nil:
+		return c, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
+	}
+	var spec *v1alpha1.ClusterPlanSpec
+	if plan != nil {
+		spec = &plan.Spec
+	}
+	s := r.standing(stored, m, spec, root)
+	if c.Unknown, c.Message = s.Unknown, s.Message; c.Unknown != "" {
+		return c, nil
+	}
+	wants, known := r.Board.Of(m.Name)
+	if !known {
+		c.Unknown, c.Message = v1alpha1.ReasonNotAnswered, "it is not decided yet what FleetDiskImages want of it"
+		return c, nil
+	}
+	c.ClusterUID, c.Root = root.ClusterUID, root.Report
+	newest := map[types.NamespacedName]int64{}
+	at := map[types.NamespacedName]int{}
+	for _, ref := range root.Report.Pages {
+		page, err := r.Pages.LivePage(ctx, m.Name, ref.Name)
+		if err != nil {
+			return c, err
+		}
+		if page == nil || page.Sequence != ref.Sequence || page.ClusterUID != root.ClusterUID {
+			c.Unknown, c.Message = v1alpha1.ReasonPagesMissing, fmt.Sprintf("page %s of its report is missing, or is not as the report lists it", ref.Name)
+			c.Images = nil
+			return c, nil
+		}
+		// What moved from one page to another may stand on both.
+		for _, img := range page.Page.Images {
+			k := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
+			i, twice := at[k]
+			switch {
+			case !twice:
+				at[k], newest[k] = len(c.Images), ref.Sequence
+				c.Images = append(c.Images, img)
+			case ref.Sequence > newest[k]:
+				c.Images[i], newest[k] = img, ref.Sequence
+			}
+		}
+	}
+	r.claims(&c, spec, &wants)
+	return c, nil
+}
+
+// claims notes who wants and who declares the images of a cluster.
+func (r *Reports) claims(c *prune.Cluster, plan *v1alpha1.ClusterPlanSpec, wants *rollout.Wants) {
+	c.Wanted, c.Declared = map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
+	want := func(namespace, name string) {
+		by := "ClusterPlan"
+		if declared := r.Board.Declares(namespace, name); declared != "" {
+			by = "FleetDiskImage " + declared
+		}
+		c.Wanted[types.NamespacedName{Namespace: namespace, Name: name}] = by
+	}
+	for i := range plan.Images {
+		want(plan.Images[i].Namespace, plan.Images[i].Name)
+	}
+	for i := range plan.Kept {
+		want(plan.Kept[i].Namespace, plan.Kept[i].Name)
+	}
+	for i := range wants.Images {
+		want(wants.Images[i].Namespace, wants.Images[i].Name)
+	}
+	for i := range wants.Kept {
+		want(wants.Kept[i].Namespace, wants.Kept[i].Name)
+	}
+	for i := range c.Images {
+		img := &c.Images[i]
+		if by := r.Board.Declares(img.Namespace, img.Name); by != "" {
+			c.Declared[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = by
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -55,20 +55,25 @@ In bergen a workspace of three VirtualMachines is applied too, before their two 
 are there. The images queue behind the others; the machines wait, say for what, and run.
 Then the deletion of the image that two of them are built from is asked for. It waits
 for both.
+
+While one of them still runs, a PruneReport asks all clusters which images nobody needs,
+and why each of the others is kept. What a FleetDiskImage that was given up has left in
+lab is pruned, undone within its undo window, and pruned for good.
 `
 
 const outro = `
 Shown: budgets of three clusters from one policy, through an outage; a download that broke
 off and one that cannot be; machines that wait for their images; an image that outlives
 the request to delete it for as long as a machine needs it; a version that goes out in two
-waves past a cluster that is offline. Everything is stopped now, and nothing is left on this
+waves past a cluster that is offline; what can go and what cannot, with reasons, a prune that
+was undone, and one that went through. Everything is stopped now, and nothing is left on this
 machine but the programs that were built.
 
 Read on:   README.md              the kinds, how to use them, limits
            agent/README.md        every reason to wait or fail, and what to do
-           hub/README.md          how clusters join, the policy, rollouts, the read API
+           hub/README.md          how clusters join, the policy, rollouts, prunes, the read API
 The same, kept as tests:
-           go test ./e2e/fleet ./e2e/rollout ./e2e/journeys ./e2e/workspaces ./e2e/faults
+           go test ./e2e/fleet ./e2e/rollout ./e2e/prune ./e2e/journeys ./e2e/workspaces ./e2e/faults
 `
 
 func run(ctx context.Context) (err error) {

@@ -35,6 +35,8 @@ type rollout struct {
 	// deferred: it had succeeded where it could, while edge was cut off, and nothing
 	// of it was in edge.
 	deferred bool
+	// caughtUp: it was in all clusters.
+	caughtUp bool
 }
 
 func (s *story) goldenImage() *v1alpha1.FleetDiskImage {
@@ -77,6 +79,7 @@ func (s *story) ofRollout() []act {
 			return nil
 		}},
 		{func() bool { return s.rolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
+			s.caughtUp = true
 			s.screen.say("edge has caught up: %s is in all clusters", goldenImage)
 			return nil
 		}},

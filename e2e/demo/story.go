@@ -52,6 +52,7 @@ type story struct {
 	threads [][]act
 	workspace
 	rollout
+	prune
 	// aloneReady is how many images edge had when it was cut off and when it came
 	// back.
 	aloneReady [2]int
@@ -71,7 +72,7 @@ func newStory(f *fleet) *story {
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
-	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), {
+	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), s.ofPreview(), s.ofPrune(), {
 		{func() bool { return s.ready(edge) >= cutAfter }, s.cut},
 		{func() bool { return s.condition(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse }, s.raise},
 		{func() bool {
@@ -187,6 +188,9 @@ func (s *story) look(ctx context.Context) error {
 	if err := s.lookAtRollout(ctx); err != nil {
 		return err
 	}
+	if err := s.lookAtPrune(ctx); err != nil {
+		return err
+	}
 	return s.lookAtWorkspace(ctx)
 }
 
@@ -294,6 +298,9 @@ func (s *story) summarize(ctx context.Context) error {
 	check(s.done(), "the hub's counts are those of the clusters")
 	fmt.Println("And by KubeVirt's own status, the claims that are there, and the hub's read API:")
 	if err := s.judgeWorkspace(ctx, check); err != nil {
+		return err
+	}
+	if err := s.judgePrune(ctx, check); err != nil {
 		return err
 	}
 	if len(wrong) > 0 {

@@ -85,21 +85,16 @@ func (s *story) openWorkspace(ctx context.Context) error {
 
 // ofWorkspace is what is done with the workspace, one after another.
 func (s *story) ofWorkspace() []act {
-	holders := func(names ...string) func() bool {
-		return func() bool {
-			img := s.desktops()
-			return img != nil && img.Status.Phase == v1alpha1.PhaseTerminating && slices.Equal(img.Status.References.Holders, names)
-		}
-	}
 	return []act{
 		{func() bool {
 			return s.running() == machinesInAll && s.references[desktop] == 2 && s.references[router] == 1
 		}, s.askForDeletion},
-		{holders(workspaceNamespace+"/"+desk1, workspaceNamespace+"/"+desk2), func(ctx context.Context) error {
+		{func() bool { return s.desktopsHeldBy(desk1, desk2) }, func(ctx context.Context) error {
 			s.screen.say("%s %s: %s", desktop, v1alpha1.PhaseTerminating, s.desktops().Status.Message)
 			return s.deleteMachines(ctx, desk1)
 		}},
-		{holders(workspaceNamespace + "/" + desk2), func(ctx context.Context) (err error) {
+		// The PruneReport is to tell of the workspace as it is now.
+		{func() bool { return s.oneDesktopLeft() && s.reported() }, func(ctx context.Context) (err error) {
 			if s.kept, err = s.storageThere(ctx); err != nil {
 				return err
 			}
@@ -115,6 +110,20 @@ func (s *story) ofWorkspace() []act {
 		}},
 	}
 }
+
+// desktopsHeldBy tells whether the desktops' image is to be deleted and waits for
+// these machines.
+func (s *story) desktopsHeldBy(names ...string) bool {
+	img := s.desktops()
+	if img == nil || img.Status.Phase != v1alpha1.PhaseTerminating || len(img.Status.References.Holders) != len(names) {
+		return false
+	}
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.Contains(img.Status.References.Holders, workspaceNamespace+"/"+name)
+	})
+}
+
+func (s *story) oneDesktopLeft() bool { return s.desktopsHeldBy(desk2) }
 
 func (s *story) askForDeletion(ctx context.Context) error {
 	c := s.fleet.members[bergen].Client()

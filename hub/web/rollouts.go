@@ -108,7 +108,7 @@ func (a *API) rolloutClusters(request *http.Request) (any, error) {
 	return list, nil
 }
 
-func joined(states []v1alpha1.ClusterState) string {
+func joined[T ~string](states []T) string {
 	names := make([]string, len(states))
 	for i, state := range states {
 		names[i] = string(state)

@@ -1,6 +1,7 @@
 // Package web serves what the hub knows of the fleet as JSON, to be read: the
-// members, the distinct images of all of them, one member's images, and how far
-// the FleetDiskImages are in each cluster.
+// members, the distinct images of all of them, one member's images, how far the
+// FleetDiskImages are in each cluster, what PruneReports say, also as CSV, and how
+// far the images are that ImagePrunes are to prune.
 //
 // Unknown is never zero: members that have not reported are listed as unknown,
 // and every image says how many members may have it beside those that are known
@@ -39,16 +40,23 @@ type Pages interface {
 // API answers from what this replica has in memory.
 type API struct {
 	Members client.Reader
-	Index   *fleet.Index
-	Pages   Pages
+	// Live reads past the cache, which holds no pages of PruneReports: they are large.
+	Live  client.Reader
+	Index *fleet.Index
+	Pages Pages
 	// Root lists the names of a member's pages, sorted.
 	Root func(member string) []string
 	// Rollouts tells where a FleetDiskImage is placed, by wave, then name; false where
 	// there is none of that name.
 	Rollouts func(image string) ([]rollout.Placed, bool)
+	// PruneTargets tells how far the targets of an ImagePrune are; found is false where
+	// there is none of that name.
+	PruneTargets func(ctx context.Context, prune string) (targets []PruneTarget, found bool, err error)
 	// Filled tells that all that is stored has been read. Before, what is not there
 	// may just not have been read.
 	Filled func() bool
+
+	proofs proofs
 }
 
 // MemberList is a part of the members, by name. Next is what to pass as after to
@@ -104,6 +112,10 @@ func (a *API) Handlers() map[string]http.Handler {
 
 		"/fleet/v1/rollouts":          a.handle(a.rollouts),
 		"/fleet/v1/rollouts/clusters": a.handle(a.rolloutClusters),
+
+		"/fleet/v1/prunereports":        a.handle(a.pruneReports),
+		"/fleet/v1/prunereports/rows":   a.handle(a.pruneRows),
+		"/fleet/v1/imageprunes/targets": a.handle(a.pruneTargets),
 	}
 }
 
@@ -137,12 +149,32 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 			}
 			body = map[string]string{"error": err.Error()}
 		}
+		if file, is := body.(download); is {
+			send(w, request, file)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if err := json.NewEncoder(w).Encode(body); err != nil {
 			log.FromContext(request.Context()).V(1).Info("Answering a reader", "path", request.URL.Path, "error", err.Error())
 		}
 	})
+}
+
+// send writes a file. Where that fails, the connection breaks: an answer that ended
+// as if it were whole would be taken for all there is.
+func send(w http.ResponseWriter, request *http.Request, file download) {
+	w.Header().Set("Content-Type", file.contentType)
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", file.name))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	if request.Method == http.MethodHead {
+		return
+	}
+	if err := file.write(w); err != nil {
+		log.FromContext(request.Context()).Info("Breaking off an answer", "path", request.URL.Path, "error", err.Error())
+		panic(http.ErrAbortHandler)
+	}
 }
 
 func limit(request *http.Request) (int, error) {

@@ -1,0 +1,122 @@
+package web
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// download is an answer that is a file, and is written as it is read.
+type download struct {
+	contentType, name string
+	write             func(io.Writer) error
+}
+
+// columns of a PruneReport's rows as CSV, in their order.
+var columns = []struct {
+	name string
+	of   func(*PruneRow) string
+}{
+	{"cluster", func(r *PruneRow) string { return r.Cluster }},
+	{"clusterUID", func(r *PruneRow) string { return string(r.ClusterUID) }},
+	{"verdict", func(r *PruneRow) string { return string(r.Verdict) }},
+	{"reason", func(r *PruneRow) string { return r.Reason }},
+	{"detail", func(r *PruneRow) string { return r.Detail }},
+	{"kind", func(r *PruneRow) string { return r.Kind }},
+	{"namespace", func(r *PruneRow) string { return r.Namespace }},
+	{"name", func(r *PruneRow) string { return r.Name }},
+	{"uid", func(r *PruneRow) string { return string(r.UID) }},
+	{"revision", func(r *PruneRow) string { return r.Revision }},
+	{"phase", func(r *PruneRow) string { return string(r.Phase) }},
+	{"origin", func(r *PruneRow) string { return string(r.Origin) }},
+	{"declaredBy", func(r *PruneRow) string { return r.DeclaredBy }},
+	{"image", func(r *PruneRow) string { return r.Image }},
+	{"imageUID", func(r *PruneRow) string { return string(r.ImageUID) }},
+	{"bytes", func(r *PruneRow) string {
+		if r.Bytes == nil {
+			return ""
+		}
+		return strconv.FormatInt(*r.Bytes, 10)
+	}},
+	{"unreferencedSince", func(r *PruneRow) string { return moment(r.UnreferencedSince) }},
+	{"observedAt", func(r *PruneRow) string { return moment(r.ObservedAt) }},
+}
+
+func moment(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// formulas are what spreadsheets take the rest of a cell for a formula after.
+const formulas = "=+-@\t\r\n＝＋－＠"
+
+// cell is a text that no spreadsheet runs: some of what a report says was written by
+// whoever may name an object in a member.
+func cell(text string) string {
+	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulas, first) {
+		return "'" + text
+	}
+	return text
+}
+
+// download answers with a report as CSV. All of it is read before the first byte is
+// sent, so that a report that is not whole is refused in words, and again while it is
+// sent. What changes in between breaks the answer off.
+func (a *API) download(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter) (any, error) {
+	proven, err := a.prove(ctx, report)
+	if err != nil {
+		return nil, err
+	}
+	write := func(to io.Writer) error {
+		w := csv.NewWriter(to)
+		line := make([]string, len(columns))
+		for i, column := range columns {
+			line[i] = column.name
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
+		for n := range proven {
+			if !proven[n].mayHave(filter.cluster) {
+				continue
+			}
+			page, err := a.readPage(ctx, report, n)
+			if err != nil {
+				return err
+			}
+			if pageDigest(report, page) != proven[n].digest {
+				return changed(report)
+			}
+			for i := range page {
+				for row := range rowsOf(&page[i]) {
+					if !filter.wants(&row) {
+						continue
+					}
+					for i, column := range columns {
+						line[i] = cell(column.of(&row))
+					}
+					if err := w.Write(line); err != nil {
+						return err
+					}
+				}
+			}
+			if w.Flush(); w.Error() != nil {
+				return w.Error()
+			}
+		}
+		w.Flush()
+		return w.Error()
+	}
+	return download{contentType: "text/csv; charset=utf-8", name: fmt.Sprintf("%s-%s.csv", report.Name, report.Status.Digest), write: write}, nil
+}

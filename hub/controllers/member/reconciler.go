@@ -143,10 +143,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
-	s.asksKnown = true
-	if r.Asks != nil {
-		s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
-	}
+	s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
 	s.known = s.policy.Known && read
 	var err error
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {

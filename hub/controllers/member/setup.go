@@ -46,9 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Members.OnChange(one)
 	r.Policy.OnChange(all)
 	r.Wants.OnWants(one)
-	if r.Asks != nil {
-		r.Asks.OnAsks(one)
-	}
+	r.Asks.OnAsks(one)
 
 	// What this controller writes itself, the status, is no reason to look again.
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {

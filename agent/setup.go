@@ -131,7 +131,8 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	images.Wish = plans.Wish
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
-		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID, PlanResults: reported(results),
+		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID,
+		PlanResults: reported(results), Pruned: pruned(results),
 		Namespace: o.namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	if err := reports.Setup(mgr); err != nil {
@@ -160,6 +161,21 @@ func reported(results *plan.Results) func() map[types.NamespacedName]v1alpha1.Pl
 			items[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}] = item
 		}
 		return items
+	}
+}
+
+// pruned returns the plan's prunes whose image is gone by the names of the images; nil
+// until the plan has been looked at.
+func pruned(results *plan.Results) func() map[types.NamespacedName]v1alpha1.ReportedPrune {
+	return func() map[types.NamespacedName]v1alpha1.ReportedPrune {
+		if !results.Known() {
+			return nil
+		}
+		prunes := map[types.NamespacedName]v1alpha1.ReportedPrune{}
+		for key, prune := range results.Prunes() {
+			prunes[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}] = prune
+		}
+		return prunes
 	}
 }
 

@@ -12,6 +12,9 @@ type Report struct {
 	omitted prometheus.Gauge
 	written prometheus.Gauge
 	writes  *prometheus.CounterVec
+
+	orphaned      prometheus.Gauge
+	orphanedBytes prometheus.Gauge
 }
 
 // Objects that a report consists of.
@@ -29,10 +32,14 @@ func NewReport(r prometheus.Registerer) *Report {
 			Help: "When this agent last wrote the root of the ClusterReport; 0 where it never has, as one that does not lead."}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "report", Name: "writes_total",
 			Help: "Objects of the ClusterReport that were stored or deleted."}, []string{"object"}),
+		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_objects",
+			Help: "DataVolumes, PersistentVolumeClaims and VolumeSnapshots that were made for VMDiskImages which are not there any more."}),
+		orphanedBytes: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_bytes",
+			Help: "What they take, as provisioned."}),
 	}
 	m.writes.WithLabelValues(ReportRoot)
 	m.writes.WithLabelValues(ReportPage)
-	r.MustRegister(m.pages, m.omitted, m.written, m.writes)
+	r.MustRegister(m.pages, m.omitted, m.written, m.writes, m.orphaned, m.orphanedBytes)
 	return m
 }
 
@@ -44,4 +51,10 @@ func (m *Report) Root(at time.Time, pages int, omitted int32) {
 	m.pages.Set(float64(pages))
 	m.omitted.Set(float64(omitted))
 	m.written.Set(float64(at.UnixMilli()) / 1000)
+}
+
+// Orphans tells how much storage belongs to no image.
+func (m *Report) Orphans(objects int32, bytes int64) {
+	m.orphaned.Set(float64(objects))
+	m.orphanedBytes.Set(float64(bytes))
 }

@@ -87,6 +87,20 @@ func (b *Book) Set(img *v1alpha1.VMDiskImage) {
 	b.put(Key{Namespace: img.Namespace, Name: img.Name}, Image(img), img.CreationTimestamp, true)
 }
 
+// SetAll takes all images that there are as they are now.
+func (b *Book) SetAll(images []v1alpha1.VMDiskImage) {
+	there := make(map[Key]bool, len(images))
+	for i := range images {
+		there[Key{Namespace: images[i].Namespace, Name: images[i].Name}] = true
+		b.Set(&images[i])
+	}
+	for key, it := range b.items {
+		if it.exists && !there[key] {
+			b.Remove(key)
+		}
+	}
+}
+
 // Remove takes note that an image is not there any more.
 func (b *Book) Remove(key Key) {
 	_, planned := b.plan[key]

@@ -34,6 +34,8 @@ type Orphans struct {
 	Bytes int64
 	// Suspects are images that seem to be gone, and that no live read has told to be.
 	Suspects []v1alpha1.ImageKey
+	// Gone are those images of Storage.Gone of which there are objects.
+	Gone map[v1alpha1.ImageKey]bool
 	// Held: there are objects of images that are gone, of an attempt that still has a
 	// slot: the ledger sees to them.
 	Held bool
@@ -43,7 +45,10 @@ type Orphans struct {
 // judge: somebody has taken the finalizer off an image, and the data may be what they
 // wanted to keep.
 func FindOrphans(s Storage) Orphans {
-	f := finding{Storage: s, counted: map[types.NamespacedName]bool{}, suspected: map[v1alpha1.ImageKey]bool{}}
+	f := finding{
+		Storage: s, counted: map[types.NamespacedName]bool{},
+		suspected: map[v1alpha1.ImageKey]bool{}, gone: map[v1alpha1.ImageKey]bool{},
+	}
 	// Claims come first: what they take, the DataVolume that has made them and the
 	// snapshot that was made of them do not take once more.
 	for i := range s.Objects.Claims {
@@ -81,6 +86,7 @@ type finding struct {
 	found     []v1alpha1.OrphanedObject
 	held      bool
 	suspected map[v1alpha1.ImageKey]bool
+	gone      map[v1alpha1.ImageKey]bool
 	// counted are the claims whose bytes are.
 	counted map[types.NamespacedName]bool
 }
@@ -92,15 +98,16 @@ func (f *finding) look(o metav1.Object, orphan v1alpha1.OrphanedObject, claim st
 	if uid == "" || f.Images[uid] || o.GetDeletionTimestamp() != nil || !isOwn(o) {
 		return
 	}
+	img := v1alpha1.ImageKey{Namespace: o.GetNamespace(), Name: o.GetAnnotations()[v1alpha1.AnnotationImageName], UID: uid}
 	if f.hasSlot(o, uid) {
 		f.held = true
 		return
 	}
-	img := v1alpha1.ImageKey{Namespace: o.GetNamespace(), Name: o.GetAnnotations()[v1alpha1.AnnotationImageName], UID: uid}
 	if img.Name != "" && !f.Gone[img] { // one that has no name nobody can ask for
 		f.suspected[img] = true
 		return
 	}
+	f.gone[img] = true
 	orphan.Namespace, orphan.Name, orphan.Image, orphan.ImageUID = img.Namespace, o.GetName(), img.Name, uid
 	switch {
 	case claim == "":
@@ -137,7 +144,7 @@ func (f *finding) done() Orphans {
 	slices.SortFunc(f.found, func(a, b v1alpha1.OrphanedObject) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	out := Orphans{Count: int32(len(f.found)), Held: f.held}
+	out := Orphans{Count: int32(len(f.found)), Held: f.held, Gone: f.gone}
 	for i := range f.found {
 		out.Bytes += f.found[i].Bytes
 	}

@@ -25,6 +25,9 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterreports,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=list;watch
 
 // Reconciler keeps the ClusterReport.
 type Reconciler struct {
@@ -40,6 +43,9 @@ type Reconciler struct {
 	// PlanResults are what became of the plan's images; nil for not known yet, and
 	// then what was reported before holds.
 	PlanResults func() map[types.NamespacedName]v1alpha1.PlanItemReport
+	// Pruned are the plan's prunes whose image is gone; nil for not known yet, and
+	// then what was reported before holds.
+	Pruned func() map[types.NamespacedName]v1alpha1.ReportedPrune
 
 	// Namespace of the agent, and of the report.
 	Namespace string
@@ -59,7 +65,11 @@ type Reconciler struct {
 
 	cluster types.UID
 	book    *report.Book // nil until what is stored has been read
+	// answer that the book is: all images were taken into it after the ledger was seen
+	// to acknowledge that plan.
+	answer  report.Answer
 	stored  map[string]*record
+	orphans orphans
 	// last is the page that was last rewritten, and rootAt when the root was
 	// written; zero where this process has not done so yet.
 	last   string
@@ -104,24 +114,35 @@ func (r *Reconciler) report(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	again = r.findOrphans(ctx) || again
 	if err := r.writeRoot(ctx, pages); err != nil {
 		return false, err
 	}
 	return again, r.deleteUnlisted(ctx)
 }
 
-// follow brings the book, and what is known of the stored objects, up to date.
+// follow brings the book, and what is known of the stored objects, up to date. The
+// ledger is read first: what the cache shows of the images after that is what an
+// acknowledged plan is answered with.
 func (r *Reconciler) follow(ctx context.Context) error {
+	plan, err := r.acknowledged(ctx)
+	if err != nil {
+		return err
+	}
 	if err := r.readDoubted(ctx); err != nil {
 		return err
 	}
-	if r.book == nil {
-		if err := r.begin(ctx); err != nil {
+	if r.book == nil || !r.answer.To(plan) {
+		if err := r.takeAll(ctx); err != nil {
 			return err
 		}
+		r.answer = r.answer.After(plan)
 	}
 	if results := r.PlanResults(); results != nil {
 		r.book.SetPlan(results)
+	}
+	if pruned := r.Pruned(); pruned != nil {
+		r.book.SetPruned(pruned)
 	}
 	for key := range r.news.takeImages() {
 		img := &v1alpha1.VMDiskImage{}
@@ -137,6 +158,28 @@ func (r *Reconciler) follow(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// acknowledged is the plan that the ledger was last written under, nil for none.
+func (r *Reconciler) acknowledged(ctx context.Context) (*v1alpha1.PlanVersion, error) {
+	ledger, err := r.ledger(ctx)
+	if err != nil || ledger == nil || ledger.Status == nil {
+		return nil, err
+	}
+	return ledger.Status.Plan, nil
+}
+
+// ledger as the cache shows it, nil for none.
+func (r *Reconciler) ledger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
+	ledger := &v1alpha1.SyncLedger{}
+	err := r.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}, ledger)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading SyncLedger %s/%s: %w", r.Namespace, v1alpha1.LedgerName, err)
+	}
+	return ledger, nil
 }
 
 // readDoubted reads those objects again that may not be as they are known to be.
@@ -161,21 +204,32 @@ func (r *Reconciler) begin(ctx context.Context) (err error) {
 	if r.cluster, err = r.ClusterUID(ctx); err != nil {
 		return err
 	}
-	pages, plan, err := r.readAll(ctx)
+	was, err := r.readAll(ctx)
 	if err != nil {
 		return err
 	}
-	book := report.New(pages)
-	book.SetPlan(plan)
+	book := report.New(was.pages)
+	book.SetPlan(was.plan)
+	book.SetPruned(was.pruned)
+	r.book = book
+	return nil
+}
+
+// takeAll takes all images as the cache shows them now, whatever events are still to
+// tell of them.
+func (r *Reconciler) takeAll(ctx context.Context) error {
+	if r.book == nil {
+		if err := r.begin(ctx); err != nil {
+			return err
+		}
+	}
 	r.news.takeImages() // the list shows them
 	var images v1alpha1.VMDiskImageList
 	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
+		r.book = nil // begun anew: their names are gone
 		return fmt.Errorf("listing VMDiskImages: %w", err)
 	}
-	for i := range images.Items {
-		book.Set(&images.Items[i])
-	}
-	r.book = book
+	r.book.SetAll(images.Items)
 	return nil
 }
 
@@ -232,16 +286,13 @@ func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
 // writeRoot writes the root where it says something new, where it is not as this
 // agent left it, and with every heartbeat.
 func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
-	ledger := &v1alpha1.SyncLedger{}
-	err := r.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}, ledger)
-	if apierrors.IsNotFound(err) {
-		ledger = nil
-	} else if err != nil {
-		return fmt.Errorf("reading SyncLedger %s/%s: %w", r.Namespace, v1alpha1.LedgerName, err)
+	ledger, err := r.ledger(ctx)
+	if err != nil {
+		return err
 	}
 	view := report.View{
 		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.bootID, AgentVersion: r.Version,
-		Ledger: ledger, Totals: r.book.Totals(),
+		Ledger: ledger, Totals: r.book.Totals(), Answered: r.answered(pages), Orphans: r.orphans.found,
 	}
 	for _, page := range pages {
 		if rec := r.stored[page.Name]; rec.exists() {
@@ -261,6 +312,24 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 	r.Metrics.Wrote(metrics.ReportRoot)
 	r.Metrics.Root(view.Now, len(next.Pages), next.OmittedImages)
 	return nil
+}
+
+// answered is the plan that all pages of the book answer as they are stored. A page
+// that waits for its turn, or is refused, answers what it did before; one that is not
+// there, or may be another by now, answers nothing.
+func (r *Reconciler) answered(pages []report.Page) *v1alpha1.PlanVersion {
+	answers := make([]report.Answer, len(pages))
+	for i, page := range pages {
+		rec := r.stored[page.Name]
+		if rec == nil || !rec.exists() || rec.rewrite || r.news.doubted(page.Name) {
+			continue
+		}
+		if rec.digest == page.Digest {
+			rec.answer = r.answer
+		}
+		answers[i] = rec.answer
+	}
+	return report.Answered(r.answer, answers)
 }
 
 // deleteUnlisted deletes the pages that the stored root does not list.

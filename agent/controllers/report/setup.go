@@ -4,10 +4,14 @@ import (
 	"context"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -16,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -42,19 +47,21 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.bootID = string(uuid.NewUUID())
 	r.pokes = make(chan event.GenericEvent, 1)
 	r.stored = map[string]*record{}
-	r.news = news{images: map[types.NamespacedName]struct{}{}, doubts: map[string]string{}, versions: map[string]string{}}
+	r.news = newNews()
+	child := r.handler(r.news.child)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").
-		Watches(&v1alpha1.VMDiskImage{}, r.handler(func(o client.Object) bool {
-			r.news.image(client.ObjectKeyFromObject(o))
-			return true
-		})).
+		Watches(&v1alpha1.VMDiskImage{}, r.imageHandler()).
+		Watches(&corev1.PersistentVolumeClaim{}, child).
 		Watches(&v1alpha1.SyncLedger{}, r.handler(func(client.Object) bool { return true })).
 		WatchesRawSource(source.Channel(r.pokes, r.handler(func(client.Object) bool { return true }))).
 		WithOptions(controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](r.Interval, max(r.Interval, longestWait))}).
 		Build(r)
 	if err != nil {
 		return err
+	}
+	for kind, obj := range map[schema.GroupVersionKind]client.Object{image.DataVolumeKind: &cdiv1.DataVolume{}, image.VolumeSnapshotKind: &snapshotv1.VolumeSnapshot{}} {
+		r.Kinds.WhenServed(kind, func(ctx context.Context) error { return kinds.Watch(ctx, c, mgr.GetCache(), obj, child) })
 	}
 	r.Kinds.WhenServed(Kind, func(ctx context.Context) error {
 		own := &metav1.PartialObjectMetadata{}
@@ -87,6 +94,22 @@ func (r *Reconciler) handler(matters func(client.Object) bool) handler.EventHand
 		UpdateFunc:  func(_ context.Context, e event.UpdateEvent, q requests) { enqueue(e.ObjectNew, q) },
 		DeleteFunc:  func(_ context.Context, e event.DeleteEvent, q requests) { enqueue(e.Object, q) },
 		GenericFunc: func(_ context.Context, e event.GenericEvent, q requests) { enqueue(e.Object, q) },
+	}
+}
+
+// imageHandler asks for a report of whatever happens to images.
+func (r *Reconciler) imageHandler() handler.EventHandler {
+	there := r.handler(func(o client.Object) bool { r.news.image(o); return true })
+	gone := r.handler(func(o client.Object) bool { r.news.imageGone(o); return true })
+	return handler.Funcs{
+		CreateFunc: there.Create,
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requests) {
+			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
+				r.news.imageGone(e.ObjectOld)
+			}
+			there.Update(ctx, e, q)
+		},
+		DeleteFunc: gone.Delete,
 	}
 }
 

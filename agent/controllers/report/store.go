@@ -29,6 +29,8 @@ type record struct {
 	root   *v1alpha1.ReportRoot
 	// refused is the digest of a page that the API server does not take.
 	refused string
+	// answer that what is stored is.
+	answer report.Answer
 }
 
 func (rec *record) exists() bool { return rec.uid != "" }
@@ -45,15 +47,32 @@ const readBatch = 16
 // pages than those that are stored, and what looks unchanged is older to it.
 func (r *Reconciler) longSilence() time.Duration { return max(time.Minute, 3*r.Heartbeat) }
 
-// readAll reads everything that is stored: the names of its pages, and what they
-// say became of the plan.
-func (r *Reconciler) readAll(ctx context.Context) (pages []string, plan map[report.Key]v1alpha1.PlanItemReport, err error) {
-	plan = map[report.Key]v1alpha1.PlanItemReport{}
+// former is a report as it is stored: the names of its pages, and what they say became
+// of the plan that no image says itself.
+type former struct {
+	pages  []string
+	plan   map[report.Key]v1alpha1.PlanItemReport
+	pruned map[report.Key]v1alpha1.ReportedPrune
+}
+
+func (f *former) take(img *v1alpha1.ReportedImage) {
+	key := report.Key{Namespace: img.Namespace, Name: img.Name}
+	if img.Plan != nil {
+		f.plan[key] = *img.Plan
+	}
+	if img.Prune != nil && img.Prune.ImageUID != img.UID {
+		f.pruned[key] = *img.Prune
+	}
+}
+
+// readAll reads everything that is stored.
+func (r *Reconciler) readAll(ctx context.Context) (former, error) {
+	was := former{plan: map[report.Key]v1alpha1.PlanItemReport{}, pruned: map[report.Key]v1alpha1.ReportedPrune{}}
 	seen := map[string]bool{}
 	var list v1alpha1.ClusterReportList
 	for {
 		if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.Limit(readBatch), client.Continue(list.Continue)); err != nil {
-			return nil, nil, fmt.Errorf("listing ClusterReports in namespace %s: %w", r.Namespace, err)
+			return was, fmt.Errorf("listing ClusterReports in namespace %s: %w", r.Namespace, err)
 		}
 		for i := range list.Items {
 			obj := &list.Items[i]
@@ -62,11 +81,9 @@ func (r *Reconciler) readAll(ctx context.Context) (pages []string, plan map[repo
 			if obj.Page == nil {
 				continue
 			}
-			pages = append(pages, obj.Name)
-			for _, img := range obj.Page.Images {
-				if img.Plan != nil {
-					plan[report.Key{Namespace: img.Namespace, Name: img.Name}] = *img.Plan
-				}
+			was.pages = append(was.pages, obj.Name)
+			for i := range obj.Page.Images {
+				was.take(&obj.Page.Images[i])
 			}
 		}
 		if list.Continue == "" {
@@ -79,16 +96,16 @@ func (r *Reconciler) readAll(ctx context.Context) (pages []string, plan map[repo
 		}
 	}
 	if root := r.stored[v1alpha1.MailboxName]; root != nil && root.root != nil {
-		pages = nil
+		was.pages = nil
 		old := time.Since(root.root.ObservedAt.Time) > r.longSilence()
 		for _, ref := range root.root.Pages {
-			pages = append(pages, ref.Name)
+			was.pages = append(was.pages, ref.Name)
 			rec := r.recordOf(ref.Name)
 			rec.newest = max(rec.newest, ref.Sequence)
 			rec.rewrite = rec.rewrite || old || rec.sequence < rec.newest
 		}
 	}
-	return pages, plan, nil
+	return was, nil
 }
 
 // read reads one object again. A root that has become older means that all may
@@ -123,6 +140,9 @@ func (r *Reconciler) recordOf(name string) *record {
 // remember takes note of an object as it is stored.
 func (r *Reconciler) remember(obj *v1alpha1.ClusterReport) {
 	rec := r.recordOf(obj.Name)
+	if rec.uid != obj.UID || rec.version != obj.ResourceVersion {
+		rec.answer = report.Answer{}
+	}
 	rec.uid, rec.version, rec.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
 	rec.newest = max(rec.newest, obj.Sequence)
 	rec.rewrite = rec.rewrite || obj.Sequence < rec.newest || obj.ClusterUID != r.cluster

@@ -33,8 +33,9 @@ type Asked struct {
 // above that is of another hub's making, as before a restore from a backup, and need
 // not have carried the inquiry.
 func Answer(a Asked) (unknown, message string) {
+	silent := a.Doubt == "" || a.Doubt == v1alpha1.ReasonSilent || a.Doubt == v1alpha1.ReasonUnknown
 	switch {
-	case a.Offline:
+	case a.Offline && silent:
 		return v1alpha1.ReasonOffline, "its agent does not report" + because(a.Doubt) + ": make another PruneReport when it does (see its MemberCluster)"
 	case a.Doubt != "":
 		return text(a.Doubt, mostReason), doubtText(a.Doubt)

@@ -68,7 +68,7 @@ func Collect(v CollectView) CollectDecision {
 	case !begun:
 		s.st.StartedAt = stamp(v.Now)
 	}
-	end := s.st.StartedAt.Add(answerDeadline(&v.Report.Spec))
+	end := answersUntil(&s.st, &v.Report.Spec)
 	decision := CollectDecision{}
 	switch {
 	case begun && (len(waited) == 0 || !v.Now.Before(end)):
@@ -94,15 +94,20 @@ func (s *reportStep) progress(text string) string {
 	return text + "; " + counted(int(s.st.Clusters.Answered), "has", "have") + " answered"
 }
 
-func answerDeadline(spec *v1alpha1.PruneReportSpec) time.Duration {
+// AnswersUntil is until when clusters are waited for by a report that has begun.
+func AnswersUntil(report *v1alpha1.PruneReport) time.Time {
+	return answersUntil(&report.Status, &report.Spec)
+}
+
+func answersUntil(st *v1alpha1.PruneReportStatus, spec *v1alpha1.PruneReportSpec) time.Time {
 	if spec.AnswerDeadline != nil {
-		return spec.AnswerDeadline.Duration
+		return st.StartedAt.Add(spec.AnswerDeadline.Duration)
 	}
 	d, err := time.ParseDuration(v1alpha1.DefaultAnswerDeadline)
 	if err != nil {
 		panic(err) // a constant of our own
 	}
-	return d
+	return st.StartedAt.Add(d)
 }
 
 func sortedStandings(list []Standing) []Standing {

@@ -1,0 +1,9 @@
+package prune_test
+
+import (
+	"testing"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.Properties(m) }

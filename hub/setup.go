@@ -113,7 +113,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
-		func() error { return serve(mgr, index, store, reports, board) },
+		func() error { return serve(mgr, live, index, store, reports, board, prunes) },
 		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
 		},
@@ -137,14 +137,22 @@ func ready(store *reportcontroller.Store) healthz.Checker {
 	}
 }
 
-func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board) error {
+func serve(mgr mcmanager.Manager, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board, prunes *prunecontroller.Prunes) error {
 	api := &web.API{
-		Members: mgr.GetLocalManager().GetCache(), Index: index, Pages: reports,
+		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
 		Filled:   func() bool { return store.Filled() && board.Shown() },
 		Rollouts: func(image string) ([]rollout.Placed, bool) { return board.Placed(image, time.Now()) },
 		Root: func(member string) []string {
 			root := store.Root(member)
 			return root.Pages()
+		},
+		PruneTargets: func(ctx context.Context, prune string) ([]web.PruneTarget, bool, error) {
+			states, found, err := prunes.States(ctx, prune)
+			targets := make([]web.PruneTarget, len(states))
+			for i := range states {
+				targets[i] = pruneTarget(&states[i])
+			}
+			return targets, found, err
 		},
 	}
 	for path, handler := range api.Handlers() {
@@ -153,6 +161,13 @@ func serve(mgr mcmanager.Manager, index *fleet.Index, store *reportcontroller.St
 		}
 	}
 	return nil
+}
+
+func pruneTarget(s *prunecontroller.State) web.PruneTarget {
+	return web.PruneTarget{
+		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
+		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,
+	}
 }
 
 func managerOptions(cfg *rest.Config, o options) ctrl.Options {

@@ -44,15 +44,8 @@ type Prunes struct {
 	paces  pace.Paces
 	looks  looks
 	mu     sync.Mutex
-	loaded map[string]*targets // by name of the ImagePrune
-}
-
-// targets of an ImagePrune, from the pages of its report. They stay as they were
-// read: the pages of a digest do not change.
-type targets struct {
-	prune   types.UID
-	list    []prune.Target
-	changed string // why there are none: the pages are not as they were reviewed
+	loaded map[string]*targets // of those that run, by name
+	asked  *targets            // that somebody asked for last
 }
 
 // Reconcile looks at one ImagePrune.
@@ -197,6 +190,7 @@ func (r *Prunes) decide(ctx context.Context, stored *v1alpha1.ImagePrune) (v pru
 	if err != nil {
 		return v, d, err
 	}
+	r.keep(stored.Name, t)
 	v.Targets, v.Loaded, v.Changed = t.list, true, t.changed
 	return v, prune.Decide(v), nil
 }
@@ -227,35 +221,6 @@ func (r *Prunes) view(ctx context.Context, stored *v1alpha1.ImagePrune) (v prune
 		return r.Register.held(stored.UID, t.Cluster, key{Namespace: t.Namespace, Name: t.Name}, t.UID)
 	}
 	return v, nil
-}
-
-// targets that are loaded; nil for none.
-func (r *Prunes) targets(stored *v1alpha1.ImagePrune) *targets {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if t := r.loaded[stored.Name]; t != nil && t.prune == stored.UID {
-		return t
-	}
-	return nil
-}
-
-// load reads the targets of an ImagePrune, and keeps them.
-func (r *Prunes) load(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1alpha1.PruneReport) (*targets, error) {
-	clusters, changed, err := readPages(ctx, r.Live, of, stored.Spec.ReportRef.Digest)
-	if err != nil {
-		return nil, err
-	}
-	t := &targets{prune: stored.UID, changed: changed}
-	if changed == "" {
-		t.list = prune.Targets(&stored.Spec, clusters)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loaded == nil {
-		r.loaded = map[string]*targets{}
-	}
-	r.loaded[stored.Name] = t
-	return t, nil
 }
 
 // tell writes the status. wait is when to come back for what must not be written

@@ -111,7 +111,7 @@ func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, place
 			if err != nil {
 				return err
 			}
-			if c.Unknown != "" && time.Now().Before(deadline(stored)) {
+			if c.Unknown != "" && time.Now().Before(prune.AnswersUntil(stored)) {
 				open.Store(true)
 			}
 			judged[i] = prune.Judge(&stored.Spec, c)
@@ -122,18 +122,6 @@ func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, place
 		return nil, false, err
 	}
 	return judged, !open.Load(), nil
-}
-
-// deadline is until when answers are waited for.
-func deadline(stored *v1alpha1.PruneReport) time.Time {
-	if stored.Spec.AnswerDeadline != nil {
-		return stored.Status.StartedAt.Add(stored.Spec.AnswerDeadline.Duration)
-	}
-	d, err := time.ParseDuration(v1alpha1.DefaultAnswerDeadline)
-	if err != nil {
-		panic(err) // a constant
-	}
-	return stored.Status.StartedAt.Add(d)
 }
 
 // read reads a member that has answered. It is unknown where it does not come to

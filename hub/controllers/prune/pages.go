@@ -88,45 +88,54 @@ func (r *Reports) sweepPages(ctx context.Context, report *v1alpha1.PruneReport) 
 	return nil
 }
 
-// readPages reads the pages of a report that is complete. changed is why they are
-// not as they were reviewed under a digest.
+// readPages reads of the pages of a report that is complete what can be pruned.
+// changed is why they are not as they were reviewed under a digest: then nothing of
+// them counts.
 func readPages(ctx context.Context, live client.Reader, report *v1alpha1.PruneReport, digest string) (clusters []v1alpha1.ReportedCluster, changed string, err error) {
-	if report.Status.Pages < 0 || report.Status.Pages > v1alpha1.MaxPruneReportPages {
-		return nil, fmt.Sprintf("PruneReport %s cannot have %d pages", report.Name, report.Status.Pages), nil
+	count := int(report.Status.Pages)
+	if count < 0 || count > v1alpha1.MaxPruneReportPages {
+		return nil, fmt.Sprintf("PruneReport %s cannot have %d pages", report.Name, count), nil
 	}
-	pages := make([][]v1alpha1.ReportedCluster, report.Status.Pages)
-	missing := make([]string, len(pages))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for n := range pages {
-		group.Go(func() error {
-			name := prune.PageName(report.Name, digest, n)
-			page := &v1alpha1.PruneReportPage{}
-			switch err := live.Get(ctx, client.ObjectKey{Name: name}, page); {
-			case apierrors.IsNotFound(err):
-				missing[n] = name
-			case err != nil:
-				return fmt.Errorf("reading PruneReportPage %s: %w", name, err)
+	sum := prune.NewSum(report.UID)
+	for first := 0; first < count; first += parallel {
+		pages := make([]*v1alpha1.PruneReportPage, min(parallel, count-first))
+		group, ctx := errgroup.WithContext(ctx)
+		for i := range pages {
+			group.Go(func() (err error) {
+				pages[i], err = readPage(ctx, live, prune.PageName(report.Name, digest, first+i))
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, "", err
+		}
+		for i, page := range pages {
+			if page == nil {
+				return nil, fmt.Sprintf("PruneReportPage %s is missing", prune.PageName(report.Name, digest, first+i)), nil
 			}
-			pages[n] = page.Clusters
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, "", err
-	}
-	for _, name := range missing {
-		if name != "" {
-			return nil, fmt.Sprintf("PruneReportPage %s is missing", name), nil
+			sum.Add(page.Clusters)
+			for k := range page.Clusters {
+				c := &page.Clusters[k]
+				clusters = append(clusters, v1alpha1.ReportedCluster{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Unknown: c.Unknown, Candidates: c.Candidates})
+			}
 		}
 	}
-	if prune.Digest(report.UID, pages) != digest {
-		return nil, fmt.Sprintf("the pages of PruneReport %s are not those of digest %s", report.Name, digest), nil
-	}
-	for _, page := range pages {
-		clusters = append(clusters, page...)
+	if is := sum.Digest(); is != digest {
+		return nil, fmt.Sprintf("the pages of PruneReport %s have digest %s", report.Name, is), nil
 	}
 	return clusters, "", nil
+}
+
+// readPage returns a page as it is stored; nil for none.
+func readPage(ctx context.Context, live client.Reader, name string) (*v1alpha1.PruneReportPage, error) {
+	page := &v1alpha1.PruneReportPage{}
+	switch err := live.Get(ctx, client.ObjectKey{Name: name}, page); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading PruneReportPage %s: %w", name, err)
+	}
+	return page, nil
 }
 
 // ownedBy has an object go with a PruneReport. Its deletion is not blocked: that

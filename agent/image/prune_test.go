@@ -378,6 +378,20 @@ func TestPruneRemembersTheLastThatEnded(t *testing.T) {
 	assert.Equal(t, types.UID("prune-2"), w.status().EndedPrunes[v1alpha1.MaxEndedPrunes-1])
 }
 
+// A status from which people have removed what it remembers.
+func TestPruneThatHasEndedAndIsNotRemembered(t *testing.T) {
+	w := ready(t)
+	w.img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced}
+	w.touch()
+	w.asks("prune", 0)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
+	w.asks("next", time.Hour)
+	w.reconcile()
+	assert.Equal(t, types.UID("next"), w.status().Prune.UID)
+	assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
+}
+
 // What is told of a prune has room for 512 characters.
 func TestPruneNamesHoldersInShort(t *testing.T) {
 	w := ready(t)
@@ -395,7 +409,9 @@ func TestPruneNamesHoldersInShort(t *testing.T) {
 // Its own time may end before its undo window does: then it goes as it would have.
 func TestPruneDoesNotKeepAnImageBeyondItsTime(t *testing.T) {
 	w := ready(t)
-	w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: 2 * time.Hour} })
+	w.edit(func(s *v1alpha1.VMDiskImageSpec) {
+		s.DeleteUnreferencedAfter = &metav1.Duration{Duration: 2 * time.Hour}
+	})
 	w.asks("prune", 48*time.Hour)
 	w.reconcile()
 	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)

@@ -23,6 +23,8 @@ type Metrics struct {
 	waited   prometheus.Histogram
 	strays   prometheus.Counter
 	resyncs  prometheus.Counter
+	pruned   prometheus.Counter
+	skipped  *prometheus.CounterVec
 	policy   *prometheus.GaugeVec
 	accepted prometheus.Gauge
 	plan     prometheus.Gauge
@@ -46,6 +48,10 @@ func New(r prometheus.Registerer, index *queue.Index) *Metrics {
 			Help: "DataVolumes of the agent's that were in no slot and not finished, and were deleted."}),
 		resyncs: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "resyncs_total",
 			Help: "Finished images whose lost storage was synced again."}),
+		pruned: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "images_pruned_total",
+			Help: "Images that were deleted because an ImagePrune of the hub asked for it."}),
+		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "prunes_skipped_total",
+			Help: "Images that an ImagePrune of the hub asked for and that stay, by the reason for that."}, []string{"reason"}),
 		policy: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
 			Help: "1 for a key of the policy ConfigMap that cannot be used; the last valid policy is in force."}, []string{"key"}),
 		accepted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_accepted",
@@ -57,7 +63,10 @@ func New(r prometheus.Registerer, index *queue.Index) *Metrics {
 	for _, reason := range v1alpha1.FailureReasons() {
 		m.attempts.WithLabelValues("Failed", string(reason))
 	}
-	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.policy, m.accepted, m.plan,
+	for _, reason := range []string{v1alpha1.PruneReferenced, v1alpha1.PruneWanted, v1alpha1.PruneChanged, v1alpha1.PruneInTransition} {
+		m.skipped.WithLabelValues(reason)
+	}
+	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.pruned, m.skipped, m.policy, m.accepted, m.plan,
 		&queueCollector{index: index})
 	return m
 }
@@ -113,6 +122,12 @@ func (m *Metrics) Stray() { m.strays.Inc() }
 
 // Resync counts a finished image that is synced again.
 func (m *Metrics) Resync() { m.resyncs.Inc() }
+
+// Pruned counts an image that was deleted for an ImagePrune.
+func (m *Metrics) Pruned() { m.pruned.Inc() }
+
+// PruneSkipped counts an image that an ImagePrune asked for and that stays.
+func (m *Metrics) PruneSkipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
 
 // queueCollector counts the queue when it is asked, not at every change of it.
 type queueCollector struct{ index *queue.Index }

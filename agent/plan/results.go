@@ -15,6 +15,9 @@ type Key struct{ Namespace, Name string }
 // KeyOf a planned image.
 func KeyOf(p *v1alpha1.PlannedImage) Key { return Key{p.Namespace, p.Name} }
 
+// KeyOfPrune names an image that is to be pruned.
+func KeyOfPrune(p *v1alpha1.PlannedPrune) Key { return Key{p.Namespace, p.Name} }
+
 // Results are what became of the images that the plan names. They are safe to be
 // used by several at a time.
 type Results struct {

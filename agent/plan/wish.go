@@ -5,25 +5,30 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// WishOf is what an accepted plan says about the stay of an image. What the plan
-// names as wanted or kept it cannot retire.
-func WishOf(p *v1alpha1.ClusterPlanSpec, key Key) image.Wish {
-	for i := range p.Images {
-		if KeyOf(&p.Images[i]) == key {
-			return image.Wish{Stays: true}
-		}
-	}
-	for _, kept := range p.Kept {
-		if (Key{kept.Namespace, kept.Name}) == key {
-			return image.Wish{Stays: true}
-		}
-	}
+// Wishes are what an accepted plan says about the stay of images, by their names:
+// nothing, the zero Wish, about those that it does not name.
+type Wishes map[Key]image.Wish
+
+// WishesOf reads a plan. What it names as wanted or kept it cannot retire. What it
+// prunes all the same is told, for the agent answers that.
+func WishesOf(p *v1alpha1.ClusterPlanSpec) Wishes {
+	wishes := make(Wishes, len(p.Images)+len(p.Kept)+len(p.Retired)+len(p.Prunes))
 	for i := range p.Retired {
 		retired := &p.Retired[i]
-		if (Key{retired.Namespace, retired.Name}) == key {
-			after := max(0, retired.UnreferencedFor.Duration)
-			return image.Wish{Retired: &after}
-		}
+		after := max(0, retired.UnreferencedFor.Duration)
+		wishes[Key{retired.Namespace, retired.Name}] = image.Wish{Retired: &after}
 	}
-	return image.Wish{}
+	for i := range p.Images {
+		wishes[KeyOf(&p.Images[i])] = image.Wish{Stays: true}
+	}
+	for _, kept := range p.Kept {
+		wishes[Key{kept.Namespace, kept.Name}] = image.Wish{Stays: true}
+	}
+	for i := range p.Prunes {
+		prune := p.Prunes[i]
+		wish := wishes[KeyOfPrune(&prune)]
+		wish.Prune = &prune
+		wishes[KeyOfPrune(&prune)] = wish
+	}
+	return wishes
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -19,14 +20,21 @@ func retired(name string, after time.Duration) v1alpha1.RetiredImage {
 	return v1alpha1.RetiredImage{Namespace: "lab", Name: name, UnreferencedFor: metav1.Duration{Duration: after}}
 }
 
-func TestWishOf(t *testing.T) {
+func TestWishesOf(t *testing.T) {
 	wanted := v1alpha1.PlannedImage{Namespace: "lab", Name: "ubuntu"}
 	kept := v1alpha1.KeptImage{Namespace: "lab", Name: "ubuntu"}
+	prune := v1alpha1.PlannedPrune{Namespace: "lab", Name: "ubuntu", ImageUID: "image", UID: "prune"}
+	prunes := []v1alpha1.PlannedPrune{{Namespace: "lab", Name: "another", ImageUID: "other", UID: "prune"}, prune}
 	for _, tt := range []struct {
 		name string
 		plan v1alpha1.ClusterPlanSpec
 		want image.Wish
 	}{
+		{"it prunes it", v1alpha1.ClusterPlanSpec{Prunes: prunes}, image.Wish{Prune: &prune}},
+		{"it prunes what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Prunes: prunes}, image.Wish{Stays: true, Prune: &prune}},
+		{"it prunes what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Prunes: prunes}, image.Wish{Stays: true, Prune: &prune}},
+		{"it prunes what it retires", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", time.Hour)}, Prunes: prunes}, image.Wish{Retired: ptr.To(time.Hour), Prune: &prune}},
+		{"it prunes one of that name elsewhere", v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{{Namespace: "farm", Name: "ubuntu", ImageUID: "image", UID: "prune"}}}, image.Wish{}},
 		{"nothing", v1alpha1.ClusterPlanSpec{}, image.Wish{}},
 		{"it wants it", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.Wish{Stays: true}},
 		{"it keeps it", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.Wish{Stays: true}},
@@ -41,7 +49,7 @@ func TestWishOf(t *testing.T) {
 		}, image.Wish{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, plan.WishOf(&tt.plan, plan.Key{Namespace: "lab", Name: "ubuntu"}))
+			assert.Equal(t, tt.want, plan.WishesOf(&tt.plan)[plan.Key{Namespace: "lab", Name: "ubuntu"}])
 		})
 	}
 }
@@ -67,10 +75,17 @@ func TestWhatStaysIsNotRetired(t *testing.T) {
 			p.Retired = append(p.Retired, retired(name, 0))
 			goes[name] = true
 		}
+		prunes := map[string]bool{}
+		for _, name := range names("prunes") {
+			p.Prunes = append(p.Prunes, v1alpha1.PlannedPrune{Namespace: "lab", Name: name, UID: types.UID(name)})
+			prunes[name] = true
+		}
+		wishes := plan.WishesOf(&p)
 		for _, name := range []string{"a", "b", "c"} {
-			got := plan.WishOf(&p, plan.Key{Namespace: "lab", Name: name})
+			got := wishes[plan.Key{Namespace: "lab", Name: name}]
 			require.Equal(t, stays[name], got.Stays)
 			require.Equal(t, goes[name] && !stays[name], got.Retired != nil)
+			require.Equal(t, prunes[name], got.Prune != nil && got.Prune.UID == types.UID(name))
 		}
 	})
 }

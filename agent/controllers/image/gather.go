@@ -81,10 +81,13 @@ func (r *Reconciler) wanted(ctx context.Context, v *image.View) (err error) {
 	}
 	v.NamespaceGoing, v.Plan = false, image.Wish{}
 	held := len(v.Holders) > 0
-	switch {
-	case img.DeletionTimestamp != nil && held:
-		v.NamespaceGoing, err = r.namespaceGoing(ctx, img)
-	case !held && image.Expires(img) && r.Wish != nil:
+	if img.DeletionTimestamp != nil && held {
+		if v.NamespaceGoing, err = r.namespaceGoing(ctx, img); err != nil {
+			return err
+		}
+	}
+	// Also of one that is held: that, too, is the answer to a prune.
+	if (img.DeletionTimestamp == nil || held) && r.Wish != nil {
 		v.Plan, err = r.Wish(ctx, client.ObjectKeyFromObject(img), v.Live)
 	}
 	return err
@@ -234,7 +237,8 @@ func (r *Reconciler) snapshotClassBlocker(ctx context.Context, img *v1alpha1.VMD
 	if !r.Kinds.Serves(image.VolumeSnapshotKind) {
 		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "the cluster does not serve VolumeSnapshots: install the snapshot controller and its CRDs, or remove spec.snapshotClass"}, nil
 	}
-	if img.Status.Phase == v1alpha1.PhaseSucceeded || image.StandingOf(img) == queue.Ready {
+	phase := img.Status.Phase
+	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.StandingOf(img) == queue.Ready {
 		return nil, nil
 	}
 	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})

@@ -163,27 +163,32 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		}
 	}
 	if d.DeleteImage {
-		return r.deleteUnreferenced(ctx, img, d.Retired)
+		return r.deleteUnreferenced(ctx, img, d)
 	}
 	return nil
 }
 
 // deleteUnreferenced deletes an image as it was decided on: a machine that came
 // to name it since finds it Terminating, and keeps it.
-func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage, retired bool) error {
+func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
 	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("deleting VMDiskImage %s/%s, which nothing references: %w", img.Namespace, img.Name, err))
 	}
-	if retired {
-		r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Retired", "Delete",
-			"deleted: the ClusterPlan has retired it, and no VirtualMachine has referenced it since %s",
-			img.Status.References.UnreferencedSince.UTC().Format(time.RFC3339))
-		return nil
+	since := img.Status.References.UnreferencedSince.UTC().Format(time.RFC3339)
+	tell := func(reason, format string, args ...any) {
+		r.Events.Eventf(img, nil, corev1.EventTypeNormal, reason, "Delete", format, args...)
 	}
-	r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Unreferenced", "Delete",
-		"deleted: no VirtualMachine has referenced it since %s, for longer than spec.deleteUnreferencedAfter, %s",
-		img.Status.References.UnreferencedSince.UTC().Format(time.RFC3339), img.Spec.DeleteUnreferencedAfter.Duration)
+	switch {
+	case d.Pruned:
+		r.Metrics.Pruned()
+		tell("Pruned", "deleted: the undo window of the hub's ImagePrune with UID %s has ended, and no VirtualMachine has referenced it since %s", img.Status.Prune.UID, since)
+	case d.Retired:
+		tell("Retired", "deleted: the ClusterPlan has retired it, and no VirtualMachine has referenced it since %s", since)
+	default:
+		tell("Unreferenced", "deleted: no VirtualMachine has referenced it since %s, for longer than spec.deleteUnreferencedAfter, %s",
+			since, img.Spec.DeleteUnreferencedAfter.Duration)
+	}
 	return nil
 }
 
@@ -242,6 +247,7 @@ func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImag
 		r.Metrics.Resync()
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStorageLost), "Resync", "storage of a finished image is gone: it is made again")
 	}
+	r.tellPrune(img, before.Prune)
 	// That an import has begun was told with its slot.
 	if before.Phase != img.Status.Phase && len(d.Ended) == 0 && img.Status.Reason != v1alpha1.ReasonImporting {
 		kind := corev1.EventTypeNormal
@@ -250,6 +256,19 @@ func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImag
 		}
 		r.Events.Eventf(img, nil, kind, string(img.Status.Reason), "Reconcile", "%s: %s", img.Status.Phase, img.Status.Message)
 	}
+}
+
+// tellPrune tells of a prune that ends without the image's end. That one begins, the
+// phase tells.
+func (r *Reconciler) tellPrune(img *v1alpha1.VMDiskImage, before *v1alpha1.PruneStatus) {
+	p := img.Status.Prune
+	if p == nil || !p.State.Ended() || (before != nil && before.UID == p.UID && before.State == p.State) {
+		return
+	}
+	if p.State == v1alpha1.PruneSkipped {
+		r.Metrics.PruneSkipped(p.Reason)
+	}
+	r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Prune"+string(p.State), "Prune", "stays, in spite of the hub's ImagePrune with UID %s: %s: %s", p.UID, p.Reason, p.Message)
 }
 
 func resyncs(st *v1alpha1.VMDiskImageStatus) (n int32) {

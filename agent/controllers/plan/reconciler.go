@@ -66,13 +66,15 @@ type Reconciler struct {
 	pokes  chan event.GenericEvent
 	// named are the images that the plan names, for events of others to be passed
 	// over.
-	named atomic.Pointer[map[plan.Key]bool]
+	named  atomic.Pointer[map[plan.Key]role]
+	wishes wishes
 	// applied is what was last applied to images, held those that are not to be
-	// tried again yet, and told the plan whose retired images have been told of.
-	// Only Reconcile touches them, one at a time.
+	// tried again yet, told the plan whose images have been told of, and pruned those
+	// that it prunes. Only Reconcile touches them, one at a time.
 	applied map[plan.Key]plan.Applied
 	held    map[plan.Key]hold
 	told    told
+	pruned  map[plan.Key]bool
 }
 
 // hold keeps an image from being tried before its time, as long as nothing of it
@@ -115,18 +117,28 @@ func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, l
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
-	case p == nil:
-		r.begin(nil)
-		r.Results.Set(nil)
-		return ctrl.Result{}, nil
-	case !verdict.Accepted:
+	case p != nil && !verdict.Accepted:
+		r.told = told{}
 		return ctrl.Result{}, nil // what was done under the last plan stays as it is
 	}
-	r.begin(p.Spec.Images)
+	var spec v1alpha1.ClusterPlanSpec
+	if p != nil {
+		spec = p.Spec
+	}
+	r.begin(&spec)
 	if !live { // the cache that Wish reads may not show that one yet
-		if err := r.tellRetired(ctx, p); err != nil {
+		if err := r.tellConcerned(ctx, p); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	gone, err := r.gone(ctx, spec.Prunes)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.Results.SetPrunes(gone)
+	if p == nil {
+		r.Results.Set(nil)
+		return ctrl.Result{}, nil
 	}
 	pass := pass{Reconciler: r, plan: p, confirmed: live, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
 	before := r.Results.Get()
@@ -171,14 +183,25 @@ func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader, opt
 	return p, plan.Judge(p.Spec, own, acknowledged), nil
 }
 
+// role is what an image is in a plan.
+type role uint8
+
+const (
+	toBeThere role = 1 << iota
+	toBePruned
+)
+
 // begin notes what the plan names, and forgets what it does not name any more.
-func (r *Reconciler) begin(images []v1alpha1.PlannedImage) {
-	named := make(map[plan.Key]bool, len(images))
-	for i := range images {
-		named[plan.KeyOf(&images[i])] = true
+func (r *Reconciler) begin(p *v1alpha1.ClusterPlanSpec) {
+	named := make(map[plan.Key]role, len(p.Images)+len(p.Prunes))
+	for i := range p.Images {
+		named[plan.KeyOf(&p.Images[i])] |= toBeThere
+	}
+	for i := range p.Prunes {
+		named[plan.KeyOfPrune(&p.Prunes[i])] |= toBePruned
 	}
 	r.named.Store(&named)
-	unnamed := func(key plan.Key) bool { return !named[key] }
+	unnamed := func(key plan.Key) bool { return named[key]&toBeThere == 0 }
 	maps.DeleteFunc(r.held, func(key plan.Key, _ hold) bool { return unnamed(key) })
 	maps.DeleteFunc(r.applied, func(key plan.Key, _ plan.Applied) bool { return unnamed(key) })
 }

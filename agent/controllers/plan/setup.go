@@ -63,18 +63,25 @@ func (r *Reconciler) poke() {
 }
 
 // changesOfNamed are the events by which an image can come to differ from the
-// plan, of the images that the plan names.
+// plan, of the images that the plan names: of one that it prunes, that it is gone.
 func (r *Reconciler) changesOfNamed() predicate.Predicate {
-	named := func(o client.Object) bool {
+	roleOf := func(o client.Object) role {
 		names := r.named.Load()
-		return names != nil && (*names)[plan.Key{Namespace: o.GetNamespace(), Name: o.GetName()}]
+		if names == nil {
+			return 0
+		}
+		return (*names)[plan.Key{Namespace: o.GetNamespace(), Name: o.GetName()}]
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return named(e.Object) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return named(e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool { return roleOf(e.Object) != 0 },
+		DeleteFunc: func(e event.DeleteEvent) bool { return roleOf(e.Object) != 0 },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld, e.ObjectNew
-			return named(after) && (before.GetUID() != after.GetUID() || before.GetGeneration() != after.GetGeneration() ||
+			role := roleOf(after)
+			if before.GetUID() != after.GetUID() {
+				return role != 0
+			}
+			return role&toBeThere != 0 && (before.GetGeneration() != after.GetGeneration() ||
 				!maps.Equal(before.GetLabels(), after.GetLabels()) || (before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil))
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +15,8 @@ import (
 
 // Wish tells what the plan in force says about the stay of an image. While a plan
 // is refused nobody knows what the one in force says: then any image may be
-// wanted, and none is retired. Where the kind is not served nothing is planned.
+// wanted, none is retired, and no prune goes on. Where the kind is not served
+// nothing is planned.
 func (r *Reconciler) Wish(ctx context.Context, img types.NamespacedName, live bool) (image.Wish, error) {
 	plans, ledgers := client.Reader(r.Mailbox), client.Reader(r.Client)
 	switch {
@@ -23,7 +25,7 @@ func (r *Reconciler) Wish(ctx context.Context, img types.NamespacedName, live bo
 	case !r.served.Load():
 		return image.Wish{}, nil
 	}
-	// It is asked for every planned image that nobody holds: a plan is not copied
+	// It is asked for every image, whenever one is looked at: a plan is not copied
 	// for each.
 	p, verdict, err := r.read(ctx, plans, ledgers, client.UnsafeDisableDeepCopy)
 	if meta.IsNoMatchError(err) {
@@ -33,33 +35,80 @@ func (r *Reconciler) Wish(ctx context.Context, img types.NamespacedName, live bo
 		return image.Wish{}, err
 	}
 	if !verdict.Accepted {
-		return image.Wish{Stays: true}, nil
+		return image.Wish{Stays: true, Unknown: true}, nil
 	}
-	return plan.WishOf(&p.Spec, plan.Key{Namespace: img.Namespace, Name: img.Name}), nil
+	return r.wishes.of(p)[plan.Key{Namespace: img.Namespace, Name: img.Name}], nil
 }
 
-// tellRetired has those images looked at that a plan has come to retire. That it
-// has is no event of theirs. p is what the cache shows, as to Wish.
-func (r *Reconciler) tellRetired(ctx context.Context, p *v1alpha1.ClusterPlan) error {
-	now := told{p.UID, p.Spec.PlanVersion}
-	if r.told == now {
+// wishes are those of the plan that was read last, so that none is gone through for
+// each image.
+type wishes struct {
+	mu    sync.Mutex
+	plan  told
+	stood string // the resourceVersion that it had
+	known plan.Wishes
+}
+
+func (w *wishes) of(p *v1alpha1.ClusterPlan) plan.Wishes {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := (told{p.UID, p.Spec.PlanVersion}); w.known == nil || w.plan != now || w.stood != p.ResourceVersion {
+		w.plan, w.stood, w.known = now, p.ResourceVersion, plan.WishesOf(&p.Spec)
+	}
+	return w.known
+}
+
+// tellConcerned has those images looked at that a plan has come to retire or prune,
+// and those that the one before pruned: that it does, or does no more, is no event of
+// theirs. All of them each time, for one that was looked at while the plan was refused
+// has learnt nothing. p is what the cache shows, as to Wish; nil for no plan.
+func (r *Reconciler) tellConcerned(ctx context.Context, p *v1alpha1.ClusterPlan) error {
+	var (
+		now    told
+		spec   v1alpha1.ClusterPlanSpec
+		prunes = map[plan.Key]bool{}
+	)
+	if p != nil {
+		now, spec = told{p.UID, p.Spec.PlanVersion}, p.Spec
+	}
+	if r.told == now && p != nil {
 		return nil
 	}
-	for i := range p.Spec.Retired {
-		img := &v1alpha1.VMDiskImage{}
-		err := r.Get(ctx, types.NamespacedName{Namespace: p.Spec.Retired[i].Namespace, Name: p.Spec.Retired[i].Name}, img)
-		switch {
-		case client.IgnoreNotFound(err) != nil:
+	for i := range spec.Retired {
+		key := plan.Key{Namespace: spec.Retired[i].Namespace, Name: spec.Retired[i].Name}
+		if err := r.refresh(ctx, key, image.OfPlan); err != nil {
 			return err
-		case err == nil && image.OfPlan(img):
-			r.Refresh(image.KeyOf(img))
 		}
 	}
-	r.told = now
+	for i := range spec.Prunes {
+		prunes[plan.KeyOfPrune(&spec.Prunes[i])] = true
+	}
+	for _, keys := range []map[plan.Key]bool{prunes, r.pruned} {
+		for key := range keys {
+			if err := r.refresh(ctx, key, nil); err != nil {
+				return err
+			}
+		}
+	}
+	r.told, r.pruned = now, prunes
 	return nil
 }
 
-// told names a plan whose retired images have been told of.
+// refresh has an image looked at, if there is one of that name, and one that only
+// takes.
+func (r *Reconciler) refresh(ctx context.Context, key plan.Key, only func(*v1alpha1.VMDiskImage) bool) error {
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img, client.UnsafeDisableDeepCopy)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err == nil && (only == nil || only(img)):
+		r.Refresh(image.KeyOf(img))
+	}
+	return nil
+}
+
+// told names a plan whose images have been told of.
 type told struct {
 	uid     types.UID
 	version v1alpha1.PlanVersion

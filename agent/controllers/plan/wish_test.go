@@ -25,6 +25,7 @@ func TestWish(t *testing.T) {
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "this"}}
+	prune := v1alpha1.PlannedPrune{Namespace: "lab", Name: "unused", ImageUID: "image", UID: "prune"}
 	planFor := func(cluster types.UID) *v1alpha1.ClusterPlan {
 		return &v1alpha1.ClusterPlan{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName},
@@ -33,6 +34,7 @@ func TestWish(t *testing.T) {
 				Images:  []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu"}},
 				Kept:    []v1alpha1.KeptImage{{Namespace: "lab", Name: "kept"}},
 				Retired: []v1alpha1.RetiredImage{{Namespace: "lab", Name: "old"}},
+				Prunes:  []v1alpha1.PlannedPrune{prune},
 			},
 		}
 	}
@@ -40,7 +42,7 @@ func TestWish(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
 		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
 	}
-	stays := image.Wish{Stays: true}
+	stays, unknown := image.Wish{Stays: true}, image.Wish{Stays: true, Unknown: true}
 	for _, tt := range []struct {
 		name    string
 		objects []client.Object
@@ -51,9 +53,11 @@ func TestWish(t *testing.T) {
 		{"it names the image", []client.Object{planFor("this")}, "ubuntu", stays},
 		{"it keeps the image", []client.Object{planFor("this")}, "kept", stays},
 		{"it retires the image", []client.Object{planFor("this")}, "old", image.Wish{Retired: ptr.To(time.Duration(0))}},
+		{"it prunes the image", []client.Object{planFor("this")}, "unused", image.Wish{Prune: &prune}},
+		{"it prunes the image, and is refused", []client.Object{planFor("another")}, "unused", unknown},
 		{"it names another", []client.Object{planFor("this")}, "debian", image.Wish{}},
-		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "old", stays},
-		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "old", stays},
+		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "old", unknown},
+		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "old", unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()

@@ -297,14 +297,17 @@ func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
 
 func TestApprovalsNeedNotBeEnforced(t *testing.T) {
 	for key := range renderHub(t, hubNamespace, map[string]any{"approvals": map[string]any{"enforced": false}}) {
-		assert.NotContains(t, key, "ValidatingAdmissionPolicy")
+		assert.NotContains(t, key, "ot-hub-approvals")
+		assert.NotContains(t, key, "ot-hub-prunes")
 	}
 }
 
-func TestFleetRolesReadMembers(t *testing.T) {
+func TestFleetRolesReadAllOfTheFleet(t *testing.T) {
 	settled(t)
-	for _, role := range []right{fleetViewer, fleetAuthor, fleetApprover} {
+	for _, role := range []right{fleetViewer, fleetAuthor, fleetApprover, fleetPruner} {
 		user := strings.TrimPrefix(role.role, "ot-")
-		waitUntilAllowed(t, person(t, user), user, may("", "pelotech.ot", "memberclusters", "watch"))
+		for _, resource := range []string{"memberclusters", "fleetdiskimages", "prunereports", "prunereportpages", "imageprunes"} {
+			waitUntilAllowed(t, person(t, user), user, may("", "pelotech.ot", resource, "watch"))
+		}
 	}
 }

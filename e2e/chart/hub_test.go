@@ -26,6 +26,9 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"CustomResourceDefinition memberclusters.pelotech.ot",
 		"CustomResourceDefinition fleetdiskimages.pelotech.ot",
+		"CustomResourceDefinition prunereports.pelotech.ot",
+		"CustomResourceDefinition prunereportpages.pelotech.ot",
+		"CustomResourceDefinition imageprunes.pelotech.ot",
 		"CustomResourceDefinition clusterplans.pelotech.ot",
 		"CustomResourceDefinition clusterreports.pelotech.ot",
 		"CustomResourceDefinition transfergrants.pelotech.ot",
@@ -36,6 +39,7 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ClusterRole ot-fleet-viewer",
 		"ClusterRole ot-fleet-author",
 		"ClusterRole ot-fleet-approver",
+		"ClusterRole ot-fleet-pruner",
 		"Role ot-system/ot-hub",
 		"RoleBinding ot-system/ot-hub",
 		"Role sync-operator/ot-hub-policy",
@@ -46,6 +50,12 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ConfigMap sync-operator/sync-operator-policy",
 		"ValidatingAdmissionPolicy ot-hub-approvals",
 		"ValidatingAdmissionPolicyBinding ot-hub-approvals",
+		"ValidatingAdmissionPolicy ot-hub-prunes",
+		"ValidatingAdmissionPolicyBinding ot-hub-prunes",
+		"ValidatingAdmissionPolicy ot-hub-prune-pages",
+		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
+		"ValidatingAdmissionPolicy ot-hub-prune-status",
+		"ValidatingAdmissionPolicyBinding ot-hub-prune-status",
 	}, renderHub(t, "ot-system", nil).keys())
 }
 
@@ -62,7 +72,9 @@ func TestHubChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 		assert.NotContains(t, key, "ConfigMap")
 		assert.NotContains(t, key, "Namespace ")
 		assert.NotContains(t, key, "ot-hub-approvals")
+		assert.NotContains(t, key, "ot-hub-prunes")
 	}
+	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "whoever approves, the hub alone writes reports")
 }
 
 func TestHubChartKeepsWhatHoldsData(t *testing.T) {
@@ -73,7 +85,7 @@ func TestHubChartKeepsWhatHoldsData(t *testing.T) {
 			kept++
 		}
 	}
-	assert.Equal(t, 6, kept)
+	assert.Equal(t, 9, kept)
 }
 
 func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
@@ -159,6 +171,7 @@ func TestHubRulesAreLeast(t *testing.T) {
 // What is written on the hub reaches every cluster: nobody gets that by being an
 // editor of the hub's own.
 func TestRolesOfTheFleet(t *testing.T) {
+	approves := map[string]string{"ot-fleet-approver": "fleetdiskimages", "ot-fleet-pruner": "imageprunes"}
 	for name, test := range map[string]struct {
 		aggregate bool
 		viewer    map[string]string
@@ -168,7 +181,7 @@ func TestRolesOfTheFleet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered := renderHub(t, "ot-system", map[string]any{"roles": map[string]any{"aggregate": test.aggregate}})
-			for role, want := range map[string]map[string]string{"ot-fleet-viewer": test.viewer, "ot-fleet-author": {}, "ot-fleet-approver": {}} {
+			for role, want := range map[string]map[string]string{"ot-fleet-viewer": test.viewer, "ot-fleet-author": {}, "ot-fleet-approver": {}, "ot-fleet-pruner": {}} {
 				object := rendered["ClusterRole "+role]
 				got := map[string]string{}
 				for label, value := range object.GetLabels() {
@@ -183,12 +196,12 @@ func TestRolesOfTheFleet(t *testing.T) {
 					rule := entry.(map[string]any)
 					for _, resource := range rule["resources"].([]any) {
 						assert.NotContains(t, resource, "/", "%s writes no status", role)
-						if resource == "memberclusters" {
-							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of clusters decide on their wave", role)
+						if resource == "memberclusters" || resource == "prunereportpages" {
+							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of clusters decide on their wave, pages are the hub's", role)
 						}
-					}
-					if role != "ot-fleet-approver" {
-						assert.NotContains(t, rule["verbs"], "approve", role)
+						if approves[role] != resource {
+							assert.NotContains(t, rule["verbs"], "approve", "%s: %s", role, resource)
+						}
 					}
 				}
 			}

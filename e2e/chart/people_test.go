@@ -60,6 +60,8 @@ var (
 	fleetViewer   = may("", "pelotech.ot", "fleetdiskimages", "list").of("ot-fleet-viewer")
 	fleetAuthor   = may("", "pelotech.ot", "fleetdiskimages", "create").of("ot-fleet-author")
 	fleetApprover = may("", "pelotech.ot", "fleetdiskimages", "approve").of("ot-fleet-approver")
+	fleetPruner   = may("", "pelotech.ot", "imageprunes", "approve").of("ot-fleet-pruner")
+	prunes        = may("", "pelotech.ot", "imageprunes", "create", "get", "update", "patch")
 )
 
 // rights by user. A user is one that the admin plays; what he may do is his own.
@@ -82,10 +84,15 @@ var rights = map[string][]right{
 	"fleet-approver":  {fleetApprover},
 	"fleet-lead":      {fleetAuthor, fleetApprover},
 	"approver-of-one": {fleetAuthor, may("", "pelotech.ot", "fleetdiskimages", "approve").named("ubuntu-of-one")},
+
+	"fleet-pruner":  {fleetPruner},
+	"prune-maker":   {prunes},
+	"pruner-of-one": {prunes, may("", "pelotech.ot", "imageprunes", "approve").named("prune-of-one")},
+	"prune-forger":  {fleetPruner, may("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete"), may("", "pelotech.ot", "prunereports/status", "update", "patch"), may("", "pelotech.ot", "imageprunes/status", "update", "patch")},
 }
 
 // serviceAccounts by name: the namespace of those who are no people.
-var serviceAccounts = map[string]string{"robot": workspace, "ot-agent": agentNamespace}
+var serviceAccounts = map[string]string{"robot": workspace, "ot-agent": agentNamespace, "ot-hub": hubNamespace}
 
 // person is a client with the rights of one user.
 func person(t *testing.T, name string) client.Client {

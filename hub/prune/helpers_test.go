@@ -122,7 +122,8 @@ func drawCluster(t *rapid.T, name string) prune.Cluster {
 		Wanted: map[types.NamespacedName]string{}, Declared: map[types.NamespacedName]string{},
 	}
 	c.Root.ObservedAt = *stamp(now.Add(time.Duration(rapid.IntRange(0, 999).Draw(t, "ms")) * time.Millisecond))
-	c.Images = rapid.SliceOfNDistinct(rapid.Custom(drawImage), 0, 30, func(i v1alpha1.ReportedImage) string { return i.Namespace + "/" + i.Name }).Draw(t, "images")
+	n := rapid.SampledFrom([]int{0, 5, 20, 30}).Draw(t, "images of it")
+	c.Images = rapid.SliceOfNDistinct(rapid.Custom(drawImage), n, n, func(i v1alpha1.ReportedImage) string { return i.Namespace + "/" + i.Name }).Draw(t, "images")
 	for i := range c.Images {
 		k := types.NamespacedName{Namespace: c.Images[i].Namespace, Name: c.Images[i].Name}
 		if rapid.IntRange(0, 5).Draw(t, "wanted") == 0 {

@@ -1,0 +1,162 @@
+package prune_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/prune"
+)
+
+func candidate(namespace, name string, origin v1alpha1.ImageOrigin) v1alpha1.PruneCandidate {
+	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10}
+}
+
+// reviewed is a report of two clusters in three parts, and one that is unknown.
+func reviewed() []v1alpha1.ReportedCluster {
+	return []v1alpha1.ReportedCluster{
+		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "z", v1alpha1.OriginPlan)}},
+		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan), candidate("lab", "own", "")}},
+		{Cluster: "a", ClusterUID: "uid-a", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan), candidate("lab", "ubuntu-2", v1alpha1.OriginTemplate)}},
+		{Cluster: "c", ClusterUID: "uid-c", Unknown: v1alpha1.ReasonOffline, Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan)}},
+	}
+}
+
+func namesOf(targets []prune.Target) (names []string) {
+	for _, t := range targets {
+		names = append(names, t.Cluster+"/"+t.Namespace+"/"+t.Name)
+	}
+	return names
+}
+
+func TestTargets(t *testing.T) {
+	tests := map[string]struct {
+		spec v1alpha1.ImagePruneSpec
+		want []string
+	}{
+		"all that plans have made": {v1alpha1.ImagePruneSpec{}, []string{"a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"}},
+		"all":                      {v1alpha1.ImagePruneSpec{IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1", "b/farm/z", "b/lab/own"}},
+		"a cluster":                {v1alpha1.ImagePruneSpec{Clusters: []string{"a"}}, []string{"a/farm/ubuntu-1"}},
+		"a cluster that there is none of": {
+			v1alpha1.ImagePruneSpec{Clusters: []string{"x"}}, nil,
+		},
+		"an image":                   {v1alpha1.ImagePruneSpec{Images: []string{"farm/z"}}, []string{"b/farm/z"}},
+		"a pattern":                  {v1alpha1.ImagePruneSpec{Images: []string{"*/ubuntu-*"}, IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1"}},
+		"a star stands for no slash": {v1alpha1.ImagePruneSpec{Images: []string{"f*1", "farm*"}}, nil},
+		"both":                       {v1alpha1.ImagePruneSpec{Clusters: []string{"b"}, Images: []string{"farm/ubuntu-*"}}, []string{"b/farm/ubuntu-1"}},
+		"of people, but not asked":   {v1alpha1.ImagePruneSpec{Images: []string{"lab/own"}}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, namesOf(prune.Targets(&test.spec, reviewed()))) })
+	}
+	all := prune.Targets(&v1alpha1.ImagePruneSpec{}, reviewed())
+	require.Equal(t, prune.Target{Cluster: "a", ClusterUID: "uid-a", PruneCandidate: candidate("farm", "ubuntu-1", v1alpha1.OriginPlan)}, all[0])
+}
+
+func TestPlanned(t *testing.T) {
+	p := onePrune(running)
+	p.Spec.Undo = true
+	planned := prune.Planned(p, prune.Targets(&p.Spec, reviewed()))
+	require.Equal(t, []v1alpha1.PlannedPrune{{
+		Namespace: "farm", Name: "ubuntu-1", ImageUID: "uid-ubuntu-1", Revision: "r-ubuntu-1", UID: "prune-uid", UndoWindow: metav1.Duration{Duration: 24 * time.Hour}, Undo: true,
+	}}, planned["a"])
+	require.Len(t, planned["b"], 2)
+
+	for name, change := range map[string]func(*v1alpha1.ImagePrune){
+		"it is not stored that it has begun": func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} },
+		"it is pending":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePrunePending },
+		"it has ended":                       func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneComplete },
+		"it has failed":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneFailed },
+		"it is being deleted":                func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = stamp(now) },
+	} {
+		p := onePrune(running)
+		change(p)
+		require.Empty(t, prune.Planned(p, prune.Targets(&p.Spec, reviewed())), name)
+	}
+}
+
+// Targets are candidates of the report; plans carry no more than they have room for,
+// each image once.
+func TestPropertyTargetsAndPlans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clusters := judgeAll(drawSpec(t), drawClusters(t))
+		if rapid.Bool().Draw(t, "large") {
+			clusters = append(clusters, large("large", rapid.IntRange(490, 1100).Draw(t, "candidates"), 0, 0))
+		}
+		p := onePrune(running)
+		p.Spec.IncludeOthers = rapid.Bool().Draw(t, "others")
+		p.Spec.Clusters = rapid.SampledFrom([][]string{nil, {"c0", "large"}, {"c1", "c2"}}).Draw(t, "in")
+		p.Spec.Images = rapid.SampledFrom([][]string{nil, {"farm/*"}, {"*/ubuntu-*", "lab/debian-1"}, {"*/image-*"}}).Draw(t, "images")
+		targets := prune.Targets(&p.Spec, clusters)
+		pages, _, err := prune.Paginate("u", clusters)
+		require.NoError(t, err)
+		var read []v1alpha1.ReportedCluster
+		for _, page := range stored(t, pages) {
+			read = append(read, page...)
+		}
+		require.Equal(t, text(t, targets), text(t, prune.Targets(&p.Spec, read)), "pages say the same as what they were made of")
+
+		want := []string{}
+		for _, c := range clusters {
+			for _, i := range c.Candidates {
+				in := len(p.Spec.Clusters) == 0 || slices.Contains(p.Spec.Clusters, c.Cluster)
+				named := len(p.Spec.Images) == 0 || slices.ContainsFunc(p.Spec.Images, func(pattern string) bool { return stars(pattern, i.Namespace+"/"+i.Name) })
+				if in && named && (i.Origin == v1alpha1.OriginPlan || p.Spec.IncludeOthers) {
+					want = append(want, fmt.Sprintf("%s/%s/%s %s %s", c.Cluster, i.Namespace, i.Name, i.UID, i.Revision))
+				}
+			}
+		}
+		got := []string{}
+		perCluster := map[string]int{}
+		for _, target := range targets {
+			got = append(got, fmt.Sprintf("%s/%s/%s %s %s", target.Cluster, target.Namespace, target.Name, target.UID, target.Revision))
+			perCluster[target.Cluster]++
+		}
+		require.True(t, slices.IsSorted(namesOf(targets)))
+		require.ElementsMatch(t, want, got)
+
+		planned := prune.Planned(p, targets)
+		require.Len(t, planned, len(perCluster))
+		for cluster, entries := range planned {
+			require.Len(t, entries, min(perCluster[cluster], v1alpha1.MaxPlannedPrunes))
+			seen := map[string]bool{}
+			for _, e := range entries {
+				require.False(t, seen[e.Namespace+"/"+e.Name])
+				seen[e.Namespace+"/"+e.Name] = true
+				require.True(t, slices.ContainsFunc(targets, func(x prune.Target) bool {
+					return x.Cluster == cluster && x.Namespace == e.Namespace && x.Name == e.Name && x.UID == e.ImageUID && x.Revision == e.Revision
+				}))
+				require.Equal(t, p.UID, e.UID)
+			}
+		}
+	})
+}
+
+var pruneConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded,
+}
+
+func onePrune(change ...func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
+	p := &v1alpha1.ImagePrune{
+		ObjectMeta: metav1.ObjectMeta{Name: "tidy", UID: "prune-uid", Generation: 2},
+		Spec: v1alpha1.ImagePruneSpec{
+			ReportRef: v1alpha1.PruneReportRef{Name: "spring", Digest: "abc"}, ApprovedBy: "ann",
+			UndoWindow: metav1.Duration{Duration: 24 * time.Hour}, Deadline: metav1.Duration{Duration: time.Hour},
+		},
+	}
+	for _, do := range change {
+		do(p)
+	}
+	return p
+}
+
+func running(p *v1alpha1.ImagePrune) {
+	p.Status.Phase, p.Status.StartedAt = v1alpha1.ImagePruneRunning, stamp(now.Add(-time.Hour))
+}

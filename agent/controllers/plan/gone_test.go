@@ -1,0 +1,193 @@
+package plan
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// cached is a cache as the reconciler reads from it.
+type cached struct {
+	cache.Cache
+	from client.Reader
+}
+
+func (c cached) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	return c.from.Get(ctx, key, obj, opts...)
+}
+
+// bench is a reconciler with its plan.
+type bench struct {
+	*Reconciler
+	t *testing.T
+	// looked are the images that were to be looked at again.
+	looked []string
+	told   int
+}
+
+func newBench(t *testing.T, objects ...client.Object) *bench {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "this"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, system)...).Build()
+	b := &bench{t: t, Reconciler: &Reconciler{
+		Client: c, Live: c, Mailbox: cached{from: c}, Cluster: identity.New(c), Namespace: "ot-agent",
+		Results: &plan.Results{}, applied: map[plan.Key]plan.Applied{}, held: map[plan.Key]hold{},
+	}}
+	b.Refresh = func(key v1alpha1.ImageKey) { b.looked = append(b.looked, key.Name) }
+	b.Results.OnChange(func() { b.told++ })
+	return b
+}
+
+// plans has another plan prune images of some names.
+func (b *bench) plans(sequence int64, cluster types.UID, prunes ...string) {
+	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
+	require.NoError(b.t, client.IgnoreNotFound(b.Delete(b.t.Context(), p)))
+	p.ResourceVersion = ""
+	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: sequence}, ClusterUID: cluster}
+	for _, name := range prunes {
+		p.Spec.Prunes = append(p.Spec.Prunes, v1alpha1.PlannedPrune{Namespace: "lab", Name: name, ImageUID: apitest.Image("lab/" + name).Obj().UID, UID: "prune"})
+	}
+	require.NoError(b.t, b.Create(b.t.Context(), p))
+	b.passes()
+}
+
+func (b *bench) passes() {
+	b.looked = nil
+	_, err := b.Reconcile(b.t.Context(), ctrl.Request{})
+	require.NoError(b.t, err)
+	slices.Sort(b.looked)
+	b.looked = slices.Compact(b.looked)
+}
+
+// pruned are the names of the prunes that are told to have lost their image.
+func (b *bench) pruned() []string {
+	var names []string
+	for key, prune := range b.Results.Prunes() {
+		assert.Equal(b.t, v1alpha1.ReportedPrune{
+			ImageUID:    apitest.Image("lab/" + key.Name).Obj().UID,
+			PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned},
+		}, prune)
+		names = append(names, key.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestGone(t *testing.T) {
+	stays := apitest.Image("lab/stays").Obj()
+	anew := apitest.Image("lab/anew").WithUID("of-another-one").Obj()
+	b := newBench(t, stays, anew)
+	b.plans(1, "this", "stays", "anew", "gone")
+	assert.Equal(t, []string{"anew", "gone"}, b.pruned())
+	assert.True(t, b.Results.Known())
+
+	require.NoError(t, b.Delete(t.Context(), stays))
+	told := b.told
+	b.passes()
+	assert.Equal(t, []string{"anew", "gone", "stays"}, b.pruned())
+	assert.Equal(t, told+1, b.told, "the reporter is told")
+
+	b.plans(2, "another", "gone")
+	assert.Equal(t, []string{"anew", "gone", "stays"}, b.pruned(), "a plan that is refused tells nothing new")
+	b.plans(3, "this", "gone")
+	assert.Equal(t, []string{"gone"}, b.pruned())
+	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
+	b.passes()
+	assert.Empty(t, b.pruned())
+}
+
+func TestPrunesAreToldToTheirImages(t *testing.T) {
+	b := newBench(t, apitest.Image("lab/a").Obj(), apitest.Image("lab/b").Obj(), apitest.Image("lab/c").Obj(), apitest.Image("lab/d").Obj())
+	b.plans(1, "this", "a", "b", "gone")
+	assert.Equal(t, []string{"a", "b"}, b.looked, "new ones")
+	b.passes()
+	assert.Empty(t, b.looked, "once for each plan")
+	b.plans(2, "this", "b", "c")
+	assert.Equal(t, []string{"a", "b", "c"}, b.looked, "and those that are withdrawn")
+	b.plans(3, "another", "d")
+	assert.Empty(t, b.looked, "it is refused")
+	b.plans(4, "this", "c")
+	assert.Equal(t, []string{"b", "c"}, b.looked)
+	b.plans(5, "another")
+	b.plans(4, "this", "c")
+	assert.Equal(t, []string{"c"}, b.looked, "what was looked at while the plan was refused has learnt nothing")
+	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
+	b.passes()
+	assert.Equal(t, []string{"c"}, b.looked, "there is no plan any more")
+	b.passes()
+	assert.Empty(t, b.looked)
+}
+
+func TestChangesOfNamed(t *testing.T) {
+	r := &Reconciler{}
+	image := func(name string) *v1alpha1.VMDiskImage { return apitest.Image("lab/" + name).Obj() }
+	events := r.changesOfNamed()
+	assert.False(t, events.Delete(event.DeleteEvent{Object: image("pruned")}), "no plan has been read")
+	r.begin(&v1alpha1.ClusterPlanSpec{
+		Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "planned"}},
+		Prunes: []v1alpha1.PlannedPrune{{Namespace: "lab", Name: "pruned"}},
+	})
+	for name, tt := range map[string]struct{ wantGone, wantEdited bool }{
+		"planned": {true, true},
+		"pruned":  {true, false},
+		"another": {false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.wantGone, events.Create(event.CreateEvent{Object: image(name)}))
+			assert.Equal(t, tt.wantGone, events.Delete(event.DeleteEvent{Object: image(name)}))
+			anew := image(name)
+			anew.UID = "another"
+			assert.Equal(t, tt.wantGone, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: anew}))
+			edited := image(name)
+			edited.Generation++
+			assert.Equal(t, tt.wantEdited, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: edited}))
+			assert.False(t, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: image(name)}))
+		})
+	}
+}
+
+func TestWishesAreReadOnceForEachPlan(t *testing.T) {
+	var w wishes
+	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{UID: "plan", ResourceVersion: "1"}}
+	key := plan.Key{Namespace: "lab", Name: "a"}
+	change := func() { p.Spec.Kept = append(p.Spec.Kept, v1alpha1.KeptImage{Namespace: "lab", Name: "a"}) }
+	assert.False(t, w.of(p)[key].Stays)
+	change()
+	assert.False(t, w.of(p)[key].Stays, "it is not gone through again")
+	p.ResourceVersion = "2"
+	assert.True(t, w.of(p)[key].Stays)
+	for name, another := range map[string]func(){
+		"resourceVersion": func() { p.ResourceVersion = "3" },
+		"UID":             func() { p.UID = "another" },
+		"version":         func() { p.Spec.Sequence++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := w.of(p)[key]
+			if p.Spec.Kept = nil; !before.Stays {
+				change()
+			}
+			another()
+			assert.NotEqual(t, before, w.of(p)[key])
+		})
+	}
+}

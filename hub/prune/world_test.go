@@ -1,0 +1,240 @@
+package prune_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/prune"
+)
+
+// world is an ImagePrune with the agents of its clusters. Its hub keeps nothing but
+// what is stored, and loses writes.
+type world struct {
+	t       *rapid.T
+	now     time.Time
+	prune   *v1alpha1.ImagePrune
+	report  *v1alpha1.PruneReport
+	pages   [][]v1alpha1.ReportedCluster
+	members map[string]*worldMember
+	images  map[types.UID]*worldImage // of all members
+	// ended is the status as it was when it ended.
+	ended *v1alpha1.ImagePruneStatus
+}
+
+type worldMember struct {
+	uid  types.UID
+	dark bool
+	// plan as it has arrived, and what the hub has of what it reports.
+	plan   map[types.UID]v1alpha1.PlannedPrune
+	report map[types.UID]v1alpha1.PruneStatus
+}
+
+type worldImage struct {
+	state v1alpha1.PruneState // empty: nothing was begun
+	until time.Time
+	gone  bool
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, now: now, members: map[string]*worldMember{}, images: map[types.UID]*worldImage{}}
+	clusters := judgeAll(&v1alpha1.PruneReportSpec{}, drawClusters(t))
+	for i := range clusters {
+		c := &clusters[i]
+		w.members[c.Cluster] = &worldMember{uid: c.ClusterUID}
+		for k := range c.Candidates {
+			c.Candidates[k].UID = types.UID(fmt.Sprintf("%s-%s-%s", c.Cluster, c.Candidates[k].Namespace, c.Candidates[k].Name))
+			w.images[c.Candidates[k].UID] = &worldImage{}
+		}
+	}
+	var err error
+	w.report = oneReport(begun)
+	var digest string
+	w.pages, digest, err = prune.Paginate(w.report.UID, clusters)
+	require.NoError(t, err)
+	w.report.Status = prune.Complete(w.report, clusters, len(w.pages), digest, now)
+	w.prune = onePrune()
+	w.prune.Spec.ReportRef.Digest = digest
+	w.prune.Spec.IncludeOthers = rapid.Bool().Draw(t, "others")
+	w.prune.Spec.UndoWindow.Duration = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window")
+	w.prune.Spec.Deadline.Duration = rapid.SampledFrom([]time.Duration{time.Second, time.Hour}).Draw(t, "deadline")
+	return w
+}
+
+func (w *world) targets() []prune.Target {
+	var read []v1alpha1.ReportedCluster
+	for _, page := range stored(w.t, w.pages) {
+		read = append(read, page...)
+	}
+	return prune.Targets(&w.prune.Spec, read)
+}
+
+func (w *world) view(loaded bool) prune.PruneView {
+	v := prune.PruneView{
+		Now: w.now, Prune: w.prune, Report: w.report, Loaded: loaded, Members: map[string]prune.Member{},
+		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
+			st, told := w.members[t.Cluster].report[t.UID]
+			return st, told
+		},
+		Held: func(prune.Target) string { return "" },
+	}
+	if loaded {
+		v.Targets = w.targets()
+	}
+	for name, m := range w.members {
+		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.dark}
+	}
+	return v
+}
+
+// hub is one visit: it decides, and stores unless the write is lost.
+func (w *world) hub(lose bool) {
+	d := decide(w.t, w.view(false))
+	if d.Load {
+		require.False(w.t, d.Status.Phase.Ended())
+		v := w.view(true)
+		d = decide(w.t, v)
+		w.check(v, d)
+	}
+	if w.ended != nil {
+		require.Equal(w.t, text(w.t, w.ended.Phase), text(w.t, d.Status.Phase), "what has ended stays so")
+		require.Equal(w.t, w.ended.Targets, d.Status.Targets)
+	}
+	if old := w.prune.Status.StartedAt; old != nil {
+		require.True(w.t, old.Equal(d.Status.StartedAt), "it has begun once")
+	}
+	if lose {
+		return
+	}
+	w.prune.Status = stored(w.t, d.Status)
+	if d.Status.Phase.Ended() && w.ended == nil {
+		w.ended = w.prune.Status.DeepCopy()
+	}
+}
+
+// check compares the status with the state of each target.
+func (w *world) check(v prune.PruneView, d prune.PruneDecision) {
+	if d.Status.Phase == v1alpha1.ImagePruneFailed || d.Status.Targets.Total == 0 {
+		return
+	}
+	counts := v1alpha1.TargetCounts{}
+	v.Prune = v.Prune.DeepCopy()
+	v.Prune.Status.Phase, v.Prune.Status.StartedAt = v1alpha1.ImagePruneRunning, d.Status.StartedAt
+	for _, t := range v.Targets {
+		st := prune.StateOf(v, t)
+		counts.Total++
+		*counts.Of(st.State)++
+		if st.State == v1alpha1.PrunePruned {
+			require.True(w.t, w.images[t.UID].gone, "what counts as gone is gone")
+		}
+	}
+	require.Equal(w.t, counts, d.Status.Targets)
+}
+
+// work has a member's agent take up what arrives, go on, and report.
+func (w *world) work(name string, reports bool) {
+	m := w.members[name]
+	if !m.dark {
+		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
+		for _, p := range prune.Planned(w.prune, w.targets())[name] {
+			require.NotNil(w.t, w.prune.Status.StartedAt, "it is stored that it has begun")
+			require.Equal(w.t, v1alpha1.ImagePruneRunning, w.prune.Status.Phase)
+			m.plan[p.ImageUID] = p
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(w.images)) {
+		img := w.images[uid]
+		if !strings.HasPrefix(string(uid), name+"-") {
+			continue
+		}
+		p, wished := m.plan[uid]
+		switch {
+		case img.gone || img.state.Ended() && img.state != "":
+		case !wished && img.state == v1alpha1.PrunePending, wished && p.Undo:
+			img.state = v1alpha1.PruneUndone
+		case !wished:
+		case img.state == "":
+			img.state, img.until = v1alpha1.PrunePending, w.now.Add(p.UndoWindow.Duration)
+			if rapid.IntRange(0, 5).Draw(w.t, "referenced") == 0 {
+				img.state = v1alpha1.PruneSkipped
+			}
+		case !w.now.Before(img.until):
+			img.state, img.gone = v1alpha1.PrunePruned, true
+		}
+	}
+	if m.dark || !reports {
+		return
+	}
+	m.report = map[types.UID]v1alpha1.PruneStatus{}
+	for uid, img := range w.images {
+		if _, wished := m.plan[uid]; img.state != "" && (wished || !img.gone) {
+			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
+			if img.state == v1alpha1.PrunePending {
+				st.Until = stamp(img.until)
+			}
+			m.report[uid] = st
+		}
+	}
+}
+
+func (w *world) member() string {
+	if len(w.members) == 0 {
+		return ""
+	}
+	name := fmt.Sprintf("c%d", rapid.IntRange(0, len(w.members)-1).Draw(w.t, "member"))
+	return name
+}
+
+// An ImagePrune always ends, in all that can happen to its hub and its clusters; what
+// goes is what the report lists and the prune selects, and nothing that was not asked
+// for.
+func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		selected := map[types.UID]bool{}
+		for _, target := range w.targets() {
+			selected[target.UID] = true
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			name := w.member()
+			switch what := rapid.IntRange(0, 20).Draw(t, "what"); {
+			case what < 6:
+				w.hub(rapid.IntRange(0, 3).Draw(t, "lost") == 0)
+			case what < 14:
+				if name != "" {
+					w.work(name, rapid.Bool().Draw(t, "reports"))
+				}
+			case what < 17:
+				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
+			case what == 17 && name != "":
+				w.members[name].dark = !w.members[name].dark
+			case what == 18 && name != "" && rapid.IntRange(0, 3).Draw(t, "rebuilt") == 0:
+				w.members[name].uid += "-rebuilt"
+			case what == 19 && rapid.IntRange(0, 3).Draw(t, "undo") == 0:
+				w.prune.Spec.Undo = true
+				w.prune.Generation++
+			case what == 20 && rapid.IntRange(0, 5).Draw(t, "no report") == 0:
+				w.report = nil
+			}
+			for uid, img := range w.images {
+				require.False(t, img.state != "" && !selected[uid], "nothing else is touched")
+			}
+		}
+		w.hub(false)
+		w.hub(false)
+		w.now = w.now.Add(w.prune.Spec.UndoWindow.Duration + w.prune.Spec.Deadline.Duration)
+		w.hub(false)
+		require.True(t, w.prune.Status.Phase.Ended(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
+		require.Empty(t, prune.Planned(w.prune, w.targets()))
+		w.now = w.now.AddDate(1, 0, 0)
+		w.hub(false)
+	})
+}

@@ -68,6 +68,34 @@ func (w *world) refusedForEver(t *rapid.T, d vm.Decision) {
 	require.NotZero(t, again.After)
 }
 
+// TestDecideTakesWhatIsToBePrunedAsIfItWereNot: it serves on, and whoever comes to
+// name it ends the prune.
+func TestDecideTakesWhatIsToBePrunedAsIfItWereNot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := anything(t)
+		if w.Image == nil || w.Image.Status.Serving == nil {
+			return
+		}
+		decided := func(phase v1alpha1.Phase) vm.Decision {
+			v := w.View
+			v.Image = w.Image.DeepCopy()
+			v.Image.Status.Phase, v.Image.Status.TearDown = phase, false
+			v.Live = w.Live
+			d := vm.Decide(v)
+			if d.NeedsLive {
+				v.Live, v.SourceThere = true, w.there
+				d = vm.Decide(v)
+			}
+			if img := d.Status.Image; img != nil {
+				require.Equal(t, phase, img.Phase)
+				img.Phase = ""
+			}
+			return d
+		}
+		require.Equal(t, decided(v1alpha1.PhaseSucceeded), decided(v1alpha1.PhasePrunePending))
+	})
+}
+
 func anything(t *rapid.T) *world {
 	flip := func(what string) bool { return rapid.Bool().Draw(t, what) }
 	b := apitest.VirtualMachine("ns", "vm").WithGeneration(rapid.Int64Range(1, 3).Draw(t, "generation")).
@@ -105,7 +133,7 @@ func (w *world) anyImage(t *rapid.T) {
 	w.Image = golden(rapid.Int32Range(1, 3).Draw(t, "serving"))
 	st := &w.Image.Status
 	st.Phase = rapid.SampledFrom([]v1alpha1.Phase{
-		"", v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
+		"", v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhasePrunePending, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
 	}).Draw(t, "image's phase")
 	st.Message = strings.Repeat("m", rapid.IntRange(0, 9000).Draw(t, "length of the image's message"))
 	st.Progress = "12.3%"

@@ -19,9 +19,10 @@ type PruneReportRef struct {
 }
 
 // ImagePruneSpec says what of a PruneReport is to go. But for undo, it does not
-// change.
+// change. Clients write one duration in many ways: it is the duration that is
+// compared.
 //
-// +kubebuilder:validation:XValidation:rule="self.reportRef == oldSelf.reportRef && self.approvedBy == oldSelf.approvedBy && self.includeOthers == oldSelf.includeOthers && self.undoWindow == oldSelf.undoWindow && self.deadline == oldSelf.deadline && has(self.clusters) == has(oldSelf.clusters) && (!has(self.clusters) || self.clusters == oldSelf.clusters) && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)",message="only undo can be changed: make another ImagePrune"
+// +kubebuilder:validation:XValidation:rule="self.reportRef == oldSelf.reportRef && self.approvedBy == oldSelf.approvedBy && self.includeOthers == oldSelf.includeOthers && duration(self.undoWindow) == duration(oldSelf.undoWindow) && duration(self.deadline) == duration(oldSelf.deadline) && has(self.clusters) == has(oldSelf.clusters) && (!has(self.clusters) || self.clusters == oldSelf.clusters) && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)",message="only undo can be changed: make another ImagePrune"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.undo || self.undo",message="what is undone stays so: make another ImagePrune"
 type ImagePruneSpec struct {
 	// reportRef names the PruneReport that was reviewed. Nothing that it does not

@@ -24,12 +24,14 @@ type ImageSelector struct {
 
 // PruneReportSpec says what a report is to be about, and with schedule, when
 // reports are to be made. That of a report that is made once does not change.
+// Clients write one duration in many ways: it is the duration that is compared.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.schedule) == has(oldSelf.schedule)",message="schedule can be changed, but neither be added nor removed: make another PruneReport"
-// +kubebuilder:validation:XValidation:rule="has(self.schedule) || self == oldSelf",message="a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
+// +kubebuilder:validation:XValidation:rule="has(self.schedule) || (has(self.placement) == has(oldSelf.placement) && (!has(self.placement) || self.placement == oldSelf.placement) && has(self.imageSelector) == has(oldSelf.imageSelector) && (!has(self.imageSelector) || self.imageSelector == oldSelf.imageSelector) && has(self.unreferencedFor) == has(oldSelf.unreferencedFor) && (!has(self.unreferencedFor) || duration(self.unreferencedFor) == duration(oldSelf.unreferencedFor)) && has(self.answerDeadline) == has(oldSelf.answerDeadline) && (!has(self.answerDeadline) || duration(self.answerDeadline) == duration(oldSelf.answerDeadline)))",message="a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
 // +kubebuilder:validation:XValidation:rule="has(self.schedule) || !(has(self.timeZone) || has(self.suspend) || has(self.historyLimit))",message="timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
 type PruneReportSpec struct {
 	// placement says which clusters are asked. Default: all.
+	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 	// imageSelector says which images the report is about. Default: all.

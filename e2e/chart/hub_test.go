@@ -54,8 +54,6 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prunes",
 		"ValidatingAdmissionPolicy ot-hub-prune-pages",
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
-		"ValidatingAdmissionPolicy ot-hub-prune-status",
-		"ValidatingAdmissionPolicyBinding ot-hub-prune-status",
 	}, renderHub(t, "ot-system", nil).keys())
 }
 

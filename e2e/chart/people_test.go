@@ -88,7 +88,7 @@ var rights = map[string][]right{
 	"fleet-pruner":  {fleetPruner},
 	"prune-maker":   {prunes},
 	"pruner-of-one": {prunes, may("", "pelotech.ot", "imageprunes", "approve").named("prune-of-one")},
-	"prune-forger":  {fleetPruner, may("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete"), may("", "pelotech.ot", "prunereports/status", "update", "patch"), may("", "pelotech.ot", "imageprunes/status", "update", "patch")},
+	"prune-forger":  {fleetPruner, may("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete")},
 }
 
 // serviceAccounts by name: the namespace of those who are no people.

@@ -1,0 +1,177 @@
+//go:build linux
+
+package chart_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	deniedPrune   = "ValidatingAdmissionPolicy 'ot-hub-prunes' with binding 'ot-hub-prunes' denied request: "
+	deniedPage    = "ValidatingAdmissionPolicy 'ot-hub-prune-pages' with binding 'ot-hub-prune-pages' denied request: "
+	notAllowedYet = "is forbidden: User "
+)
+
+// stored creates an object for one test, whatever finalizers it comes to have.
+func stored(t *testing.T, c client.Client, object client.Object) {
+	t.Helper()
+	require.NoError(t, c.Create(t.Context(), object))
+	t.Cleanup(func() {
+		object.SetFinalizers(nil)
+		assert.NoError(t, client.IgnoreNotFound(server.Patch(context.Background(), object, mergePatch(`{"metadata":{"finalizers":null}}`))))
+		assert.NoError(t, client.IgnoreNotFound(server.Delete(context.Background(), object)))
+	})
+}
+
+func prunesSettled(t *testing.T) {
+	t.Helper()
+	settled(t)
+	eventuallyRefused(t, imagePrune(t, map[string]any{"approvedBy": "somebody-else"}), deniedPrune)
+	eventuallyRefused(t, page("anybody"), deniedPage)
+}
+
+func TestPrunesAreCreatedByWhoMayApproveInTheirOwnName(t *testing.T) {
+	prunesSettled(t)
+	writes := map[string]func(c client.Client, object *unstructured.Unstructured) error{
+		"create": func(c client.Client, object *unstructured.Unstructured) error {
+			return c.Create(t.Context(), object, client.DryRunAll)
+		},
+		"create by a part of the name": func(c client.Client, object *unstructured.Unstructured) error {
+			object.SetGenerateName(object.GetName())
+			object.SetName("")
+			return c.Create(t.Context(), object, client.DryRunAll)
+		},
+		"apply": func(c client.Client, object *unstructured.Unstructured) error {
+			return c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("person"), client.ForceOwnership, client.DryRunAll)
+		},
+	}
+	mayNot := func(user string) string {
+		return deniedPrune + "user " + user + " may not approve of what is pruned. Ask for verb approve on imageprunes.pelotech.ot (ClusterRole ot-fleet-pruner has it), " +
+			"or have somebody who has it review PruneReport weekly and create the ImagePrune"
+	}
+	inAnotherName := func(user string) string {
+		return fmt.Sprintf(deniedPrune+"approvedBy says alice, and it is %[1]s who creates the ImagePrune: set approvedBy to %[1]s", user)
+	}
+	for user, test := range map[string]struct {
+		own, another string // what it is told in its own name and in alice's; empty: it may
+	}{
+		"fleet-viewer":   {notAllowedYet, notAllowedYet},
+		"fleet-author":   {notAllowedYet, notAllowedYet},
+		"fleet-approver": {notAllowedYet, notAllowedYet},
+		"prune-maker":    {mayNot("prune-maker"), mayNot("prune-maker")},
+		"pruner-of-one":  {mayNot("pruner-of-one"), mayNot("pruner-of-one")},
+		"fleet-pruner":   {"", inAnotherName("fleet-pruner")},
+		"admin":          {"", inAnotherName(whoAmI(t))},
+	} {
+		c := person(t, user)
+		for verb, write := range writes {
+			t.Run(user+" by "+verb, func(t *testing.T) {
+				name := user
+				if user == "admin" {
+					name = whoAmI(t)
+				}
+				err := write(c, imagePrune(t, map[string]any{"approvedBy": name}))
+				if test.own == "" {
+					require.NoError(t, err)
+				} else {
+					requireForbidden(t, err, test.own)
+				}
+				requireForbidden(t, write(c, imagePrune(t, map[string]any{"approvedBy": "alice"})), test.another)
+			})
+		}
+	}
+	t.Run("one name", func(t *testing.T) {
+		c := person(t, "pruner-of-one")
+		object := imagePrune(t, map[string]any{"approvedBy": "pruner-of-one"})
+		object.SetName("prune-of-one")
+		require.NoError(t, c.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
+		requireForbidden(t, writes["create by a part of the name"](c, object), mayNot("pruner-of-one"))
+	})
+}
+
+func TestUndoTakesNoMoreThanAnUpdate(t *testing.T) {
+	prunesSettled(t)
+	pruner := person(t, "fleet-pruner")
+	object := imagePrune(t, map[string]any{"approvedBy": "fleet-pruner"})
+	object.SetName("to-be-undone")
+	stored(t, pruner, object)
+	undo := specPatch(t, map[string]any{"undo": true})
+	requireForbidden(t, person(t, "fleet-author").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), notAllowedYet)
+	require.NoError(t, person(t, "prune-maker").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll))
+
+	// A client that knows the kind writes durations in its own way.
+	typed := &v1alpha1.ImagePrune{}
+	c := person(t, "prune-maker")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(object), typed))
+	typed.Spec.Undo = true
+	require.NoError(t, c.Update(t.Context(), typed))
+	assert.True(t, typed.Spec.Undo)
+	typed.Spec.Undo = false
+	require.ErrorContains(t, c.Update(t.Context(), typed), "what is undone stays so: make another ImagePrune")
+}
+
+// page of a report.
+func page(cluster string) *v1alpha1.PruneReportPage {
+	return &v1alpha1.PruneReportPage{
+		ObjectMeta: metav1.ObjectMeta{Name: "weekly-29d1e8d7c2a04f5b-0"},
+		Clusters:   []v1alpha1.ReportedCluster{{Cluster: cluster}},
+	}
+}
+
+func TestNobodyButTheHubWritesWhatReportsSay(t *testing.T) {
+	prunesSettled(t)
+	mayNot := func(user string) string {
+		return deniedPage + "user " + user + " may not write what PruneReports say: the hub alone does, as ServiceAccount ot-hub/ot-hub. Create a PruneReport, and the hub makes its pages"
+	}
+	hub := person(t, "ot-hub")
+	forger := person(t, "prune-forger")
+	requireForbidden(t, forger.Create(t.Context(), page("bergen"), client.DryRunAll), mayNot("prune-forger"))
+	requireForbidden(t, server.Create(t.Context(), page("bergen"), client.DryRunAll), mayNot(whoAmI(t)))
+	for _, user := range []string{"fleet-viewer", "fleet-author", "fleet-approver", "fleet-pruner"} {
+		requireForbidden(t, person(t, user).Create(t.Context(), page("bergen"), client.DryRunAll), notAllowedYet)
+	}
+	written := page("bergen")
+	stored(t, hub, written)
+
+	for name, c := range map[string]client.Client{"prune-forger": forger, whoAmI(t): server} {
+		changed := written.DeepCopy()
+		changed.Clusters[0].Candidates = []v1alpha1.PruneCandidate{{Namespace: "images", Name: "ubuntu-1", UID: "uid"}}
+		requireForbidden(t, c.Update(t.Context(), changed, client.DryRunAll), mayNot(name))
+		requireForbidden(t, c.Patch(t.Context(), written.DeepCopy(), mergePatch(`{"clusters":[]}`), client.DryRunAll), mayNot(name))
+	}
+	require.NoError(t, forger.Patch(t.Context(), written, mergePatch(`{"metadata":{"labels":{"a":"b"},"ownerReferences":null}}`)), "as the garbage collector does it")
+	require.NoError(t, forger.Delete(t.Context(), written), "a report that is not whole deletes nothing")
+}
+
+// The largest page that there can be is written, and looked at by the policy.
+func TestLargePagesOfReports(t *testing.T) {
+	prunesSettled(t)
+	large := page("bergen")
+	large.Name = "large-29d1e8d7c2a04f5b-0"
+	c := &large.Clusters[0]
+	for n := range 1500 {
+		c.Candidates = append(c.Candidates, v1alpha1.PruneCandidate{
+			Namespace: "images", Name: fmt.Sprintf("ubuntu-%06d", n), UID: types.UID(strings.Repeat("u", 36)), Revision: "1cu4lz8bfceqj",
+			Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, Bytes: 1 << 40, UnreferencedSince: &metav1.Time{Time: time.Unix(1_700_000_000, 0)},
+		})
+		c.Kept = append(c.Kept, v1alpha1.KeptImages{Reason: v1alpha1.KeptWanted, Detail: fmt.Sprintf("FleetDiskImage ubuntu-%d", n), Images: []string{fmt.Sprintf("images/debian-%06d", n)}})
+	}
+	stored(t, person(t, "ot-hub"), large)
+	changed := large.DeepCopy()
+	changed.Clusters[0].Kept[1499].Detail = "another"
+	requireForbidden(t, server.Update(t.Context(), changed, client.DryRunAll), deniedPage)
+	require.NoError(t, server.Patch(t.Context(), large, mergePatch(`{"metadata":{"labels":{"a":"b"}}}`)))
+}

@@ -29,7 +29,7 @@ type keeping struct {
 	// deletes are attempts and snapshots, as bits.
 	attempts, snapshots uint8
 	letGo               bool
-	expires             bool
+	expires, prunes     bool
 }
 
 // What the model has met, by number. Number 0 is none, or empty.
@@ -46,7 +46,10 @@ func store(st *v1alpha1.VMDiskImageStatus) uint16 {
 	}
 	kept := v1alpha1.VMDiskImageStatus{
 		Phase: st.Phase, Revision: st.Revision, LastAttempt: st.LastAttempt, TearDown: st.TearDown, ObservedGeneration: st.ObservedGeneration,
-		Serving: st.Serving, Revisions: st.Revisions,
+		Serving: st.Serving, Revisions: st.Revisions, EndedPrunes: st.EndedPrunes,
+	}
+	if p := st.Prune; p != nil {
+		kept.Prune = &v1alpha1.PruneStatus{UID: p.UID, State: p.State, Reason: p.Reason, Until: p.Until}
 	}
 	for _, c := range st.Conditions {
 		if c.Type == v1alpha1.ConditionImported {
@@ -187,6 +190,9 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 	if s.retired {
 		v.Plan.Retired = new(time.Duration)
 	}
+	if s.pruned != 0 {
+		v.Plan.Prune = p.prune(s.pruned)
+	}
 	if s.slot.attempt > 0 {
 		v.Slots = []v1alpha1.Slot{p.slotOf(s.slot)}
 	}
@@ -214,7 +220,7 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 	if d.RemoveFinalizer {
 		return keeping{letGo: true}
 	}
-	todo := keeping{status: store(&d.Status), expires: d.DeleteImage}
+	todo := keeping{status: store(&d.Status), expires: d.DeleteImage, prunes: d.Pruned}
 	todo.write = todo.status != i.status
 	if d.CreateSnapshot != nil {
 		todo.create = taken{attempt: attemptIn(d.CreateSnapshot.Labels), by: i.edits}
@@ -232,6 +238,16 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 	}
 	return todo
 }
+
+// prune is an ImagePrune of the first source, without an undo window: that time passes
+// at any moment is all that one would add.
+func (p *play) prune(number uint8) *v1alpha1.PlannedPrune {
+	return &v1alpha1.PlannedPrune{
+		Namespace: imageKey.Namespace, Name: imageKey.Name, ImageUID: imageKey.UID, Revision: p.revision(0), UID: pruneUID(number),
+	}
+}
+
+func pruneUID(number uint8) types.UID { return types.UID(fmt.Sprint("prune-", number)) }
 
 func attemptIn(labels map[string]string) uint8 {
 	n, err := strconv.Atoi(labels[v1alpha1.LabelAttempt])
@@ -363,8 +379,11 @@ func (p *play) keeperActs(c cluster, who int) (what string, next cluster) {
 		c.attempts, t.attempts = c.attempts&^a, t.attempts&^a
 		what = fmt.Sprintf("deletes storage %04b", a)
 	case t.snapshots == 0:
-		t.expires, what = false, "deletes the image: conflict"
-		if k.fresh && !c.gone {
+		prunes := t.prunes
+		t.expires, t.prunes, what = false, false, "deletes the image: conflict"
+		if (k.fresh || p.flaw == deletesUnguarded) && !c.gone {
+			stored := statuses[c.status].Prune
+			c.wronged = c.wronged || (prunes && !c.deleted && (stored == nil || stored.State != v1alpha1.PrunePending))
 			p.remove(&c)
 			what = "deletes the image"
 		}

@@ -97,6 +97,11 @@ func (p *play) peopleMoves(c *cluster, do func(step)) {
 	if p.retires && !c.gone {
 		emit("another plan retires the image, or does not any more", func(c *cluster) { c.retired = !c.retired })
 	}
+	for n := range p.prunes + 1 {
+		if !c.gone && c.pruned != n {
+			emit(fmt.Sprint("another plan carries out prune ", n, " of the image"), func(c *cluster) { c.pruned = n })
+		}
+	}
 	if p.empties && !c.gone && !c.going {
 		emit("a person deletes the namespace", func(c *cluster) {
 			c.going = true
@@ -210,6 +215,9 @@ func (p *play) atRest(c *cluster) bool {
 			return false
 		}
 	}
+	if prune := statuses[c.status].Prune; prune != nil && !prune.State.Ended() || c.pruned != 0 && (prune == nil || !c.deleted && prune.UID != pruneUID(c.pruned)) {
+		return false
+	}
 	return !c.deleted && !c.retired || c.holders() != [mostMachines]held{} && !c.going
 }
 
@@ -288,6 +296,23 @@ var (
 	}}
 )
 
+// ofPrune wants a prune to have ended, with the image serving on.
+func ofPrune(state v1alpha1.PruneState, reason string) want {
+	return want{fmt.Sprint("a prune is ", state, ": ", reason), func(p *play, c *cluster) bool {
+		st := statuses[c.status]
+		return st.Prune != nil && st.Prune.State == state && st.Prune.Reason == reason && st.Serving != nil && !c.deleted
+	}}
+}
+
+var (
+	acquiredPending = want{"an image that is to be pruned is acquired", func(p *play, c *cluster) bool {
+		return statuses[c.status].Phase == v1alpha1.PhasePrunePending && pins[c.machines[0].pin].acquired
+	}}
+	skippedHeld = ofPrune(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
+	skippedOld  = ofPrune(v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
+	withdrawn   = ofPrune(v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
+)
+
 // TestAcquire explores everything that leaders, machines and people can do with
 // one image, in plays that are each small and together hold every fault.
 func TestAcquire(t *testing.T) {
@@ -309,6 +334,9 @@ func TestAcquire(t *testing.T) {
 		"a machine names another image":          {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
 		"long: a machine names another image":    {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
 		"plans retire the image":                 {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, retires: true, wants: []want{acquired, goneAfter, terminating}}},
+		"plans prune the image":                  {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
+		"plans prune an image that changes":      {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, skippedHeld, skippedOld}}},
+		"long: plans prune the image twice":      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, prunes: 2, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
 		"the namespace goes":                     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,6 +354,7 @@ func TestAcquire(t *testing.T) {
 func TestAcquirePlantedBugs(t *testing.T) {
 	deletes := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, deletes: true}
 	changes := play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1}
+	prunes := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, prunes: 1}
 	elsewhere := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, retargets: true}
 	comesBack := play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1}
 	for name, tt := range map[string]struct {
@@ -343,12 +372,16 @@ func TestAcquirePlantedBugs(t *testing.T) {
 		"a status is stored without its resourceVersion, deleted": {deletes, storesUnguarded},
 		"a status is stored without its resourceVersion, changed": {comesBack, storesUnguarded},
 		"what is pinned changes while it is being cloned":         {elsewhere, repinsWhileCloning},
+		"an image is deleted without its resourceVersion":         {prunes, deletesUnguarded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tt.play
 			p.flaw, p.finding = tt.flaw, "S2"
+			if p.prunes > 0 {
+				p.finding = "S7"
+			}
 			got := perform(t, &p)
-			require.Contains(t, got.violation, "S2")
+			require.Contains(t, got.violation, p.finding)
 			t.Logf("found in %d steps\n  - %s", len(got.trace), strings.Join(got.trace, "\n  - "))
 		})
 	}

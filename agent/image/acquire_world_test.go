@@ -35,6 +35,7 @@ type storage struct {
 	made      uint8 // VolumeSnapshots made so far
 	slot      taken // the one in the SyncLedger
 	retired   bool  // the plan has the image go once nobody holds it
+	pruned    uint8 // the ImagePrune that the plan carries out on it, 0 for none
 }
 
 // taken is a VolumeSnapshot, or a slot: its attempt, 0 for none, and which spec
@@ -95,6 +96,8 @@ type maker struct {
 type cluster struct {
 	imageObject
 	storage
+	// wronged: the image was deleted for a prune that was not pending any more.
+	wronged  bool
 	machines [mostMachines]machineObject
 	keepers  [2]keeper
 	makers   [2]maker
@@ -113,6 +116,7 @@ const (
 	listsBeforeServingMoves
 	storesUnguarded
 	repinsWhileCloning
+	deletesUnguarded
 )
 
 // play bounds a cluster and says what can happen in it.
@@ -123,8 +127,10 @@ type play struct {
 	machines, lives uint8
 	keepers, makers int
 	// deletes: people delete the image; empties: its namespace; retargets: they
-	// have machines name another image; retires: plans do and do not retire it.
+	// have machines name another image; retires: plans do and do not retire it;
+	// prunes: as many ImagePrunes do and do not prune it.
 	deletes, empties, retargets, retires bool
+	prunes                               uint8
 
 	flaw flaw
 	// finding is what a violation has to begin with to count.
@@ -189,6 +195,9 @@ func (p *play) settle(c *cluster) {
 
 // violated checks what must hold in every state.
 func (p *play) violated(c *cluster) string {
+	if c.wronged {
+		return "S7: an image is deleted for a prune that has ended"
+	}
 	if c.going {
 		return "" // outside of S2
 	}
@@ -294,6 +303,12 @@ func (p *play) line(c *cluster) string {
 	fmt.Fprintf(&b, " | storage %04b snapshots %v slot %d", c.attempts, c.snapshots, c.slot.attempt)
 	if c.retired {
 		b.WriteString(" retired")
+	}
+	if c.pruned != 0 {
+		fmt.Fprintf(&b, " prune %d", c.pruned)
+	}
+	if p := st.Prune; p != nil {
+		fmt.Fprintf(&b, " (%s %s %s)", p.UID, p.State, p.Reason)
 	}
 	for i := range p.machines {
 		m := &c.machines[i]

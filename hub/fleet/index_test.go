@@ -115,6 +115,8 @@ func TestIndexUnknown(t *testing.T) {
 			tt.do(x)
 			require.Len(t, x.Members(), 1)
 			assert.Equal(t, tt.want, x.Members()[0].Unknown)
+			assert.Equal(t, tt.want, x.Why("a"))
+			assert.Equal(t, v1alpha1.ReasonNeverReported, x.Why("nobody"))
 			if tt.want == "" {
 				assert.Empty(t, x.Unknown())
 				assert.Empty(t, x.Stats().Unknown)

@@ -370,3 +370,16 @@ func TestAllAtOnce(t *testing.T) {
 		assert.Len(t, w.Images, 4)
 	}
 }
+
+func TestDeclaredAreTheVersionsOfFleetDiskImages(t *testing.T) {
+	b := newBoard(t, "a")
+	b.SetImage(stored(apitest.FleetDiskImage("ubuntu").WithTargetNamespace("images").WithFormer("1").WithVersion("2")))
+	b.SetImage(stored(apitest.FleetDiskImage("debian").WithTargetNamespace("images").WithImageName("ubuntu").WithVersion("2")))
+	assert.Equal(t, "ubuntu", b.Declares("images", "ubuntu-1"))
+	assert.Equal(t, "debian", b.Declares("images", "ubuntu-2"), "the first by name of two that want it")
+	assert.Empty(t, b.Declares("elsewhere", "ubuntu-2"))
+	b.RemoveImage("debian")
+	assert.Equal(t, "ubuntu", b.Declares("images", "ubuntu-2"))
+	b.RemoveImage("ubuntu")
+	assert.Empty(t, b.Declares("images", "ubuntu-2"))
+}

@@ -55,7 +55,7 @@ func decide(t require.TestingT, v prune.PruneView) prune.PruneDecision {
 	again.Prune = v.Prune.DeepCopy()
 	again.Prune.Status = stored(t, d.Status)
 	require.Equal(t, text(t, d.Status), text(t, prune.Decide(again).Status), "with the status that was decided there is nothing more to write")
-	if len(d.Status.Conditions) > 0 {
+	if !d.Load { // else it is decided again
 		wantConditions(t, d.Status.Conditions, v.Prune.Generation, pruneConditions, holding(d.Status.Conditions))
 	}
 	sum := int32(0)
@@ -213,6 +213,13 @@ func TestHowFarAnImagePruneIs(t *testing.T) {
 		"it was undone": {
 			[]func(*scene){undo, func(s *scene) { s.tell(v1alpha1.PruneUndone, "", a, b); s.tell(v1alpha1.PrunePruned, "", z) }},
 			v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Pruned: 1, Undone: 2}, succeeded, "2 were undone and stay",
+		},
+		"it is undone while it waits for another": {
+			[]func(*scene){undo, func(s *scene) {
+				s.held[a], s.held[z] = v1alpha1.PruneAnother, v1alpha1.ReasonPlanFull
+				s.tell(v1alpha1.PruneUndone, "", b)
+			}},
+			v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Undone: 3}, succeeded, "3 were undone and stay",
 		},
 		"the deadline": {
 			[]func(*scene){late, func(s *scene) { s.tell(v1alpha1.PrunePruned, "", a); s.tell(v1alpha1.PrunePending, "", b) }},

@@ -52,6 +52,8 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	switch held := v.held(t); {
 	case st.Phase != v1alpha1.ImagePruneRunning:
 		return is(v1alpha1.PruneWaiting, "", "nothing is asked of its cluster yet")
+	case held != "" && v.Prune.Spec.Undo:
+		return is(v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "it was undone before its cluster was asked")
 	case held == v1alpha1.PruneAnother:
 		return is(v1alpha1.PruneWaiting, held, "an older ImagePrune is at the same image: its turn comes when that one has ended")
 	case held != "":

@@ -23,7 +23,7 @@ type world struct {
 	now     time.Time
 	prune   *v1alpha1.ImagePrune
 	report  *v1alpha1.PruneReport
-	pages   [][]v1alpha1.ReportedCluster
+	chosen  []prune.Target // of the pages as they are read
 	members map[string]*worldMember
 	images  map[types.UID]*worldImage // of all members
 	// ended is the status as it was when it ended.
@@ -55,26 +55,21 @@ func newWorld(t *rapid.T) *world {
 			w.images[c.Candidates[k].UID] = &worldImage{}
 		}
 	}
-	var err error
 	w.report = oneReport(begun)
-	var digest string
-	w.pages, digest, err = prune.Paginate(w.report.UID, clusters)
+	pages, digest, err := prune.Paginate(w.report.UID, clusters)
 	require.NoError(t, err)
-	w.report.Status = prune.Complete(w.report, clusters, len(w.pages), digest, now)
+	w.report.Status = prune.Complete(w.report, clusters, len(pages), digest, now)
 	w.prune = onePrune()
 	w.prune.Spec.ReportRef.Digest = digest
 	w.prune.Spec.IncludeOthers = rapid.Bool().Draw(t, "others")
 	w.prune.Spec.UndoWindow.Duration = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window")
 	w.prune.Spec.Deadline.Duration = rapid.SampledFrom([]time.Duration{time.Second, time.Hour}).Draw(t, "deadline")
-	return w
-}
-
-func (w *world) targets() []prune.Target {
 	var read []v1alpha1.ReportedCluster
-	for _, page := range stored(w.t, w.pages) {
+	for _, page := range stored(t, pages) {
 		read = append(read, page...)
 	}
-	return prune.Targets(&w.prune.Spec, read)
+	w.chosen = prune.Targets(&w.prune.Spec, read)
+	return w
 }
 
 func (w *world) view(loaded bool) prune.PruneView {
@@ -87,7 +82,7 @@ func (w *world) view(loaded bool) prune.PruneView {
 		Held: func(prune.Target) string { return "" },
 	}
 	if loaded {
-		v.Targets = w.targets()
+		v.Targets = w.chosen
 	}
 	for name, m := range w.members {
 		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.dark}
@@ -144,7 +139,7 @@ func (w *world) work(name string, reports bool) {
 	m := w.members[name]
 	if !m.dark {
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
-		for _, p := range prune.Planned(w.prune, w.targets())[name] {
+		for _, p := range prune.Planned(w.prune, w.chosen)[name] {
 			require.NotNil(w.t, w.prune.Status.StartedAt, "it is stored that it has begun")
 			require.Equal(w.t, v1alpha1.ImagePruneRunning, w.prune.Status.Phase)
 			m.plan[p.ImageUID] = p
@@ -200,7 +195,7 @@ func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		selected := map[types.UID]bool{}
-		for _, target := range w.targets() {
+		for _, target := range w.chosen {
 			selected[target.UID] = true
 		}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
@@ -233,7 +228,7 @@ func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
 		w.now = w.now.Add(w.prune.Spec.UndoWindow.Duration + w.prune.Spec.Deadline.Duration)
 		w.hub(false)
 		require.True(t, w.prune.Status.Phase.Ended(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
-		require.Empty(t, prune.Planned(w.prune, w.targets()))
+		require.Empty(t, prune.Planned(w.prune, w.chosen))
 		w.now = w.now.AddDate(1, 0, 0)
 		w.hub(false)
 	})

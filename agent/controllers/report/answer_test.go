@@ -1,0 +1,331 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const namespace = "ot-agent"
+
+// member is what a reporter sees of its cluster: caches that change between any two of
+// its reads, events that come later than that, and an API server that may refuse what
+// it writes.
+type member struct {
+	client.Client // that stores the reports
+	t             *rapid.T
+	r             *Reconciler
+
+	// stamp rises with every change; an image carries that of its own last one.
+	stamp   int32
+	images  map[types.NamespacedName]int32
+	untold  []types.NamespacedName
+	plan    *v1alpha1.PlanVersion
+	uids    int
+	calm    bool // nothing happens any more, and nothing is refused
+	wrong   error
+	answers int
+	// seen is what the cache had when a plan was first read to be acknowledged, by the
+	// first read of a report, since another one was.
+	seen  map[v1alpha1.PlanVersion]sight
+	last  *v1alpha1.PlanVersion
+	first bool
+}
+
+type sight struct {
+	stamp  int32
+	images map[types.NamespacedName]int32
+}
+
+func newMember(t *rapid.T, scheme *runtime.Scheme, images int) *member {
+	m := &member{
+		Client: fake.NewClientBuilder().WithScheme(scheme).Build(), t: t,
+		images: map[types.NamespacedName]int32{}, seen: map[v1alpha1.PlanVersion]sight{},
+	}
+	for n := range images {
+		m.stamp++
+		m.images[imageKey(n)] = m.stamp
+	}
+	if images > 100 { // more pages than are rewritten at a time
+		for n := range 8 {
+			page := &v1alpha1.ClusterReport{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("page-%03b", n), UID: types.UID(fmt.Sprintf("page-%d", n))},
+				ClusterUID: "cluster", Sequence: 1, Page: &v1alpha1.ReportPage{},
+			}
+			require.NoError(t, m.Client.Create(context.Background(), page))
+		}
+	}
+	m.start()
+	return m
+}
+
+// start has another process report.
+func (m *member) start() {
+	m.r = &Reconciler{
+		Client: m, Live: m.Client, Kinds: kinds.New(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
+		ClusterUID:  func(context.Context) (types.UID, error) { return "cluster", nil },
+		PlanResults: func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
+		Pruned:      func() map[types.NamespacedName]v1alpha1.ReportedPrune { return nil },
+		Interval:    time.Second, Heartbeat: time.Hour,
+		news: newNews(), stored: map[string]*record{},
+	}
+	m.untold = nil
+}
+
+func imageKey(n int) types.NamespacedName {
+	return types.NamespacedName{Namespace: "lab", Name: fmt.Sprintf("image-%d", n)}
+}
+
+func imageAt(key types.NamespacedName, stamp int32) v1alpha1.VMDiskImage {
+	return v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)},
+		Status:     v1alpha1.VMDiskImageStatus{Attempts: stamp},
+	}
+}
+
+// chance draws true once in n times.
+func (m *member) chance(n int, what string) bool {
+	return !m.calm && rapid.IntRange(1, n).Draw(m.t, what) == n
+}
+
+// happen is what can be between any two reads.
+func (m *member) happen() {
+	if m.chance(3, "images change") {
+		for range rapid.SampledFrom([]int{1, 1, 40}).Draw(m.t, "how many") {
+			m.change(imageKey(rapid.IntRange(0, 320).Draw(m.t, "image")), m.chance(4, "goes"))
+		}
+	}
+	if m.chance(4, "a plan is acknowledged") {
+		m.acknowledge()
+	}
+	if m.chance(3, "events come") {
+		m.tell()
+	}
+	if m.chance(12, "a page is edited") {
+		m.edit()
+	}
+}
+
+func (m *member) change(key types.NamespacedName, goes bool) {
+	m.stamp++
+	if goes {
+		delete(m.images, key)
+	} else {
+		m.images[key] = m.stamp
+	}
+	m.untold = append(m.untold, key)
+}
+
+func (m *member) acknowledge() {
+	next := v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "a"}
+	if m.plan != nil {
+		next = *m.plan
+		next.Sequence++
+		if m.chance(6, "of another hub") {
+			next.Sequence, next.Hash = m.plan.Sequence, m.plan.Hash+"x"
+		}
+	}
+	m.plan = &next
+}
+
+func (m *member) tell() {
+	for _, key := range m.untold {
+		img := imageAt(key, m.images[key])
+		if _, there := m.images[key]; there {
+			m.r.news.image(&img)
+		} else {
+			m.r.news.imageGone(&img)
+		}
+	}
+	m.untold = nil
+}
+
+// edit takes an image off a page, and tells so.
+func (m *member) edit() {
+	var list v1alpha1.ClusterReportList
+	require.NoError(m.t, m.Client.List(context.Background(), &list))
+	for i := range list.Items {
+		if page := &list.Items[i]; page.Page != nil && len(page.Page.Images) > 0 {
+			page.Page.Images = page.Page.Images[1:]
+			require.NoError(m.t, m.Client.Update(context.Background(), page))
+			m.r.news.object(page.Name, page.ResourceVersion)
+			return
+		}
+	}
+}
+
+var errDown = errors.New("the API server does not answer")
+
+func (m *member) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	m.happen()
+	switch obj := obj.(type) {
+	case *v1alpha1.SyncLedger:
+		first := m.first
+		m.first = false
+		if m.plan == nil {
+			return nil
+		}
+		plan := *m.plan
+		obj.Status = &v1alpha1.SyncLedgerStatus{Plan: &plan}
+		if first && (m.last == nil || *m.last != plan) {
+			m.seen[plan], m.last = sight{m.stamp, maps.Clone(m.images)}, &plan
+		}
+		return nil
+	case *v1alpha1.VMDiskImage:
+		if m.chance(60, "an image cannot be read") {
+			return errDown
+		}
+		stamp, there := m.images[key]
+		if !there {
+			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), key.Name)
+		}
+		*obj = imageAt(key, stamp)
+		return nil
+	}
+	return fmt.Errorf("%T is not looked at", obj)
+}
+
+func (m *member) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	m.happen()
+	if m.chance(20, "images cannot be listed") {
+		return errDown
+	}
+	images := list.(*v1alpha1.VMDiskImageList)
+	for key, stamp := range m.images {
+		images.Items = append(images.Items, imageAt(key, stamp))
+	}
+	return nil
+}
+
+func (m *member) refusal(obj client.Object) error {
+	page := obj.(*v1alpha1.ClusterReport).Page != nil
+	switch {
+	case page && m.chance(8, "a page is refused"):
+		return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterReport").GroupKind(), obj.GetName(), nil)
+	case m.chance(12, "a write fails"):
+		return errDown
+	default:
+		return nil
+	}
+}
+
+func (m *member) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	if err := m.refusal(obj); err != nil {
+		return err
+	}
+	m.uids++
+	obj.SetUID(types.UID(fmt.Sprint(m.uids)))
+	obj.SetResourceVersion("")
+	err := m.Client.Create(ctx, obj, opts...)
+	m.check(obj, err)
+	return err
+}
+
+func (m *member) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+	if err := m.refusal(obj); err != nil {
+		return err
+	}
+	err := m.Client.Update(ctx, obj, opts...)
+	m.check(obj, err)
+	return err
+}
+
+// check reads a report that was written as the hub would.
+func (m *member) check(obj client.Object, err error) {
+	root := obj.(*v1alpha1.ClusterReport).Root
+	if err != nil || root == nil || root.AnsweredPlan == nil || root.AnsweredPlan.Epoch == 0 {
+		return
+	}
+	m.answers++
+	was, seen := m.seen[*root.AnsweredPlan]
+	require.True(m.t, seen, "it answers a plan that nobody has acknowledged")
+	shown := map[types.NamespacedName]int32{}
+	for _, ref := range root.Pages {
+		page := &v1alpha1.ClusterReport{}
+		require.NoError(m.t, m.Client.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: ref.Name}, page))
+		require.Equal(m.t, ref.Sequence, page.Sequence)
+		for _, img := range page.Page.Images {
+			shown[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = img.Attempts
+		}
+	}
+	for key, stamp := range was.images {
+		if at, there := shown[key]; there {
+			require.GreaterOrEqual(m.t, at, stamp, "%s is shown as it was before plan %+v", key, root.AnsweredPlan)
+		} else if now, there := m.images[key]; there {
+			require.Greater(m.t, now, stamp, "%s is not shown and is as when plan %+v was seen", key, root.AnsweredPlan)
+		}
+	}
+	for key, stamp := range shown {
+		if _, there := was.images[key]; !there {
+			require.Greater(m.t, stamp, was.stamp, "%s was gone when plan %+v was seen", key, root.AnsweredPlan)
+		}
+	}
+}
+
+func (m *member) report(ctx context.Context) (bool, error) {
+	m.first = true
+	return m.r.report(ctx)
+}
+
+// settle has everything reported.
+func (m *member) settle(ctx context.Context) {
+	m.calm = true
+	for key := range maps.Clone(m.images) {
+		m.change(key, false) // what was refused is not tried again as it is
+	}
+	m.tell()
+	for range 100 {
+		again, err := m.report(ctx)
+		if err == nil && !again {
+			break
+		}
+	}
+}
+
+// Whatever happens between the reads and writes of a report, the plan that its root
+// answers was acknowledged before the images became what the listed pages show of
+// them; and once nothing happens it is the one that is acknowledged.
+func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	answers := 0
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := log.IntoContext(context.Background(), log.Log)
+		m := newMember(t, scheme, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
+		for range rapid.IntRange(1, 12).Draw(t, "reports") {
+			m.happen()
+			_, _ = m.report(ctx)
+			switch {
+			case m.chance(15, "restart"):
+				m.start()
+			case m.plan != nil && m.plan.Sequence > 1 && m.chance(15, "the plan goes back"):
+				m.plan.Sequence--
+			}
+		}
+		m.settle(ctx)
+		root := &v1alpha1.ClusterReport{}
+		require.NoError(t, m.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
+		require.Equal(t, m.plan, root.Root.AnsweredPlan)
+		require.Equal(t, m.plan, root.Root.Plan)
+		answers += m.answers
+	})
+	require.Positive(t, answers)
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -28,10 +29,11 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 		b := New(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
 		images := map[Key]*v1alpha1.VMDiskImage{}
 		plan := map[Key]v1alpha1.PlanItemReport{}
+		pruned := map[Key]v1alpha1.ReportedPrune{}
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			from := rapid.IntRange(0, 400).Draw(t, "from")
 			n := rapid.SampledFrom([]int{1, 3, 60, 300}).Draw(t, "images")
-			switch rapid.SampledFrom([]string{"set", "set", "remove", "plan"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"set", "set", "remove", "plan", "pruned", "replace"}).Draw(t, "what") {
 			case "set":
 				message := strings.Repeat("m", rapid.SampledFrom([]int{0, 1000}).Draw(t, "message"))
 				url := strings.Repeat("\u4e16", rapid.SampledFrom([]int{1, 2000}).Draw(t, "url"))
@@ -39,6 +41,9 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 					img := testImage(i)
 					img.Status.Message, img.Spec.URL = message, url
 					img.Status.References.Count = int32(i % 3)
+					if n%2 == 1 {
+						img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePending, Message: message}
+					}
 					images[Key{Namespace: img.Namespace, Name: img.Name}] = img
 					b.Set(img)
 				}
@@ -54,13 +59,35 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 					plan[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: fmt.Sprint(i)}
 				}
 				b.SetPlan(plan)
+			case "pruned": // images that are gone, that are not, and that others have taken the place of
+				pruned = map[Key]v1alpha1.ReportedPrune{}
+				for i := from; i < from+n; i++ {
+					prune := v1alpha1.ReportedPrune{PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("p", n)}, ImageUID: types.UID(fmt.Sprint(i))}
+					if i%2 == 0 {
+						prune.ImageUID = "former"
+					}
+					pruned[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = prune
+				}
+				b.SetPruned(pruned)
+			case "replace": // what there is, all at once
+				for key := range images {
+					if len(key.Name)%2 == n%2 {
+						delete(images, key)
+					}
+				}
+				var all []v1alpha1.VMDiskImage
+				for _, img := range images {
+					img.Status.Attempts++
+					all = append(all, *img)
+				}
+				b.SetAll(all)
 			}
-			check(t, b, images, plan)
+			check(t, b, images, plan, pruned)
 		}
 	})
 }
 
-func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport) {
+func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport, pruned map[Key]v1alpha1.ReportedPrune) {
 	want := map[Key]v1alpha1.ReportedImage{}
 	references := int32(0)
 	for key, img := range images {
@@ -70,6 +97,14 @@ func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[K
 	for key, result := range plan {
 		reported := want[key]
 		reported.Namespace, reported.Name, reported.Plan = key.Namespace, key.Name, &result
+		want[key] = reported
+	}
+	for key, prune := range pruned {
+		reported := want[key]
+		reported.Namespace, reported.Name = key.Namespace, key.Name
+		if reported.UID != prune.ImageUID {
+			reported.Prune = &prune
+		}
 		want[key] = reported
 	}
 	got := map[Key]v1alpha1.ReportedImage{}

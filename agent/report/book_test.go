@@ -134,6 +134,67 @@ func TestPlannedImages(t *testing.T) {
 	assert.Empty(t, names(b))
 }
 
+// A plan has one prune of a name: of the image that is there it tells itself, of one
+// that is gone the book is told, also beside another that has taken its name.
+func TestPrunes(t *testing.T) {
+	key := Key{Namespace: "farm", Name: "image-1"}
+	until := metav1.Unix(9000, 0)
+	own := &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePending, Reason: "UndoWindow", Message: strings.Repeat("z", 2000), Until: &until}
+	gone := func(uid types.UID) map[Key]v1alpha1.ReportedPrune {
+		return map[Key]v1alpha1.ReportedPrune{key: {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("z", 2000)}, ImageUID: uid}}
+	}
+	pending := &v1alpha1.ReportedPrune{PruneStatus: *own, ImageUID: "1"}
+	pending.Message = cut(own.Message, maxPruneMessage)
+	pruned := gone("1")[key]
+	pruned.Message = pending.Message
+	former := pruned
+	former.ImageUID = "former"
+	for _, tt := range []struct {
+		name  string
+		there bool
+		own   *v1alpha1.PruneStatus
+		gone  map[Key]v1alpha1.ReportedPrune
+		want  *v1alpha1.ReportedPrune
+	}{
+		{"nothing was asked", true, nil, nil, nil},
+		{"it waits", true, own, nil, pending},
+		{"it is gone", false, nil, gone("1"), &pruned},
+		{"it is said to be gone and is not", true, own, gone("1"), pending},
+		{"another has taken its name", true, nil, gone("former"), &former},
+		{"another, that knows of an older prune", true, own, gone("former"), &former},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			img := testImage(1)
+			img.Status.Prune = tt.own
+			set := func(b *Book) {
+				if tt.there {
+					b.Set(img)
+				}
+			}
+			first, last := New(nil), New(nil)
+			set(first)
+			first.SetPruned(tt.gone)
+			last.SetPruned(tt.gone)
+			set(last)
+			for _, b := range []*Book{first, last} {
+				require.Equal(t, []string{"page"}, names(b))
+				got := b.Images("page")
+				require.Len(t, got, 1)
+				assert.Equal(t, tt.want, got[0].Prune)
+				assert.Equal(t, tt.there, got[0].UID != "")
+				assert.Equal(t, tt.there, b.Totals().Images == 1)
+
+				b.SetPruned(nil)
+				if !tt.there {
+					assert.Empty(t, names(b))
+					continue
+				}
+				assert.Equal(t, Image(img), b.Images("page")[0], "what it says itself is told again")
+			}
+		})
+	}
+}
+
 func TestTotals(t *testing.T) {
 	b := New(nil)
 	oldest, younger, done := testImage(1), testImage(2), testImage(0)

@@ -311,15 +311,74 @@ func TestStateOf(t *testing.T) {
 	require.Equal(t, v1alpha1.PruneUnknown, prune.StateOf(s.PruneView, stranger).State)
 	s.Members["b"] = prune.Member{ClusterUID: "rebuilt"}
 	require.Equal(t, v1alpha1.PruneClusterGone, prune.StateOf(s.PruneView, s.Targets[1]).Reason)
-	s.Prune.Status.Phase = v1alpha1.ImagePruneComplete
+	s.Prune.Status.Phase = v1alpha1.ImagePruneFailed
 	s.told, s.Members["b"] = nil, prune.Member{ClusterUID: "uid-b"}
-	require.Equal(t, v1alpha1.PruneUnknown, prune.StateOf(s.PruneView, s.Targets[1]).State)
+	require.Equal(t, v1alpha1.PruneUnknown, prune.StateOf(s.PruneView, s.Targets[1]).State, "what it was when the report went is not known")
 	s.Prune.Status.Phase, s.Held = v1alpha1.ImagePrunePending, nil
 	require.Equal(t, v1alpha1.PruneWaiting, prune.StateOf(s.PruneView, s.Targets[1]).State)
 
 	nameless := newScene()
 	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
 	require.Equal(t, v1alpha1.PruneClusterGone, prune.StateOf(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID is no cluster")
+}
+
+func TestWhatIsRememberedOfAnImagePruneThatHasEnded(t *testing.T) {
+	const a, b, z = "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"
+	states := func(s *scene) (states []v1alpha1.PruneState) {
+		for _, target := range s.Targets {
+			states = append(states, prune.StateOf(s.PruneView, target).State)
+		}
+		return states
+	}
+	tests := map[string]struct {
+		told map[string]v1alpha1.PruneState
+		// still is what clusters tell once it has ended.
+		still map[string]v1alpha1.PruneState
+		want  []v1alpha1.PruneState
+	}{
+		"all are gone": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PrunePruned, z: v1alpha1.PrunePruned}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PrunePruned, v1alpha1.PrunePruned},
+		},
+		"one was skipped": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PruneSkipped, z: v1alpha1.PrunePruned}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PruneSkipped, v1alpha1.PrunePruned},
+		},
+		"one was unknown, and tells later": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, z: v1alpha1.PrunePruned}, map[string]v1alpha1.PruneState{b: v1alpha1.PruneUndone},
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PruneUnknown, v1alpha1.PrunePruned},
+		},
+		"some were undone": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PruneUndone, z: v1alpha1.PruneUndone}, map[string]v1alpha1.PruneState{b: v1alpha1.PruneUndone},
+			[]v1alpha1.PruneState{v1alpha1.PruneUnknown, v1alpha1.PruneUndone, v1alpha1.PruneUnknown},
+		},
+		"all were undone": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PruneUndone, b: v1alpha1.PruneUndone, z: v1alpha1.PruneUndone}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PruneUndone, v1alpha1.PruneUndone, v1alpha1.PruneUndone},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			s.Now = now.Add(24 * time.Hour)
+			for key, state := range test.told {
+				s.tell(state, "", key)
+			}
+			s.Prune.Status = stored(t, decide(t, s.PruneView).Status)
+			require.True(t, s.Prune.Status.Phase.Ended())
+			clear(s.told)
+			for key, state := range test.still {
+				s.tell(state, "", key)
+			}
+			require.Equal(t, test.want, states(s))
+			s.Members = nil
+			require.Equal(t, test.want[0], states(s)[0], "also once the cluster is gone")
+		})
+	}
+	s := newScene()
+	s.Prune.Status.Phase, s.Prune.Status.Targets = v1alpha1.ImagePruneComplete, v1alpha1.TargetCounts{Total: 60, Skipped: 51, Pruned: 9}
+	s.Prune.Status.Skipped = make([]v1alpha1.TargetSummary, 50)
+	require.Equal(t, v1alpha1.PruneUnknown, states(s)[0], "the status does not list all that were skipped")
 }
 
 func TestMoreThanAPlanHasRoomFor(t *testing.T) {

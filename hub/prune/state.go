@@ -12,8 +12,7 @@ import (
 const mostSummary = 256
 
 // StateOf says how far one of the view's targets is. Of an ImagePrune that has ended,
-// clusters forget: what they do not tell of any more is Unknown, and the counts of
-// its status are what it was.
+// clusters forget: its status says what it was, as far as it does.
 func StateOf(v PruneView, t Target) v1alpha1.PruneStatus {
 	at, found := slices.BinarySearchFunc(v.Targets, t, compareTargets)
 	if !found {
@@ -38,12 +37,14 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	switch {
 	case place >= v1alpha1.MaxPlannedPrunes:
 		return is(v1alpha1.PruneSkipped, v1alpha1.PruneTooMany, "more images of its cluster are selected than fit into one plan: it stays; make another ImagePrune when this one has ended")
+	case st.Phase == v1alpha1.ImagePruneComplete, st.Phase == v1alpha1.ImagePruneUndone:
+		return v.remembered(t, reported, told)
 	case !there || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID:
 		return is(v1alpha1.PruneUnknown, v1alpha1.PruneClusterGone, "there is no MemberCluster of that name any more, or it is another cluster than that of the report: nothing is asked of it")
-	case told && reported.State.Ended() && slices.Contains(v1alpha1.PruneStates(), reported.State):
+	case told && final(reported.State):
 		return reported
 	case st.Phase.Ended():
-		return is(v1alpha1.PruneUnknown, "", "this ImagePrune has ended, and the cluster does not tell of it any more")
+		return is(v1alpha1.PruneUnknown, "", forgotten)
 	case late:
 		return is(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, lateText(told, member.Offline))
 	case told && reported.State == v1alpha1.PrunePending:
@@ -63,6 +64,38 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	default:
 		return is(v1alpha1.PruneWaiting, "", "its cluster has not taken it up yet")
 	}
+}
+
+const forgotten = "this ImagePrune has ended, and the cluster does not tell of it any more: see the counts of its status"
+
+// final tells that a state is one that an agent ends with.
+func final(state v1alpha1.PruneState) bool {
+	return state.Ended() && slices.Contains(v1alpha1.PruneStates(), state)
+}
+
+// remembered is the state of a target when its ImagePrune ended: as the status lists
+// it, as its cluster tells still, or the one that is left by the status's counts.
+func (v *PruneView) remembered(t *Target, reported v1alpha1.PruneStatus, told bool) v1alpha1.PruneStatus {
+	st := &v.Prune.Status
+	listed := slices.IndexFunc(st.Skipped, func(s v1alpha1.TargetSummary) bool {
+		return s.Cluster == t.Cluster && s.Namespace == t.Namespace && s.Name == t.Name
+	})
+	all := len(st.Skipped) == int(st.Targets.Skipped+st.Targets.Unknown)
+	is := v1alpha1.PruneStatus{UID: v.Prune.UID}
+	switch {
+	case listed >= 0:
+		s := &st.Skipped[listed]
+		is.State, is.Reason, is.Message = s.State, s.Reason, s.Message
+	case told && final(reported.State):
+		return reported
+	case all && st.Targets.Undone == 0:
+		is.State = v1alpha1.PrunePruned
+	case all && st.Targets.Pruned == 0:
+		is.State = v1alpha1.PruneUndone
+	default:
+		is.State, is.Message = v1alpha1.PruneUnknown, forgotten
+	}
+	return is
 }
 
 func (v *PruneView) held(t *Target) string {

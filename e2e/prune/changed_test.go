@@ -3,11 +3,14 @@
 package prune_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,7 +114,7 @@ func TestReportIsNotAsItWasReviewed(t *testing.T) {
 	shared.apply(t, missing)
 	fails(missing, v1alpha1.ReasonReportMissing)
 
-	// One of its pages is another than was reviewed, before and while a prune runs.
+	// One of its pages is another than was reviewed.
 	r = pruneReport("review-edited", "review-", edge)
 	shared.ask(t, r)
 	r = shared.complete(t, r)
@@ -121,7 +124,8 @@ func TestReportIsNotAsItWasReviewed(t *testing.T) {
 	fails(edited, v1alpha1.ReasonReportChanged)
 }
 
-// edit has a candidate of a report be one that it does not list.
+// edit has a candidate of a report be one that it does not list. Nobody but the hub
+// can, as long as the chart's policy is bound.
 func (f *fleet) edit(t *testing.T, r *v1alpha1.PruneReport, candidate string) {
 	t.Helper()
 	page := f.pages(t, r)[0]
@@ -132,7 +136,15 @@ func (f *fleet) edit(t *testing.T, r *v1alpha1.PruneReport, candidate string) {
 			}
 		}
 	}
-	require.NoError(t, f.Update(t.Context(), &page))
+	require.True(t, apierrors.IsForbidden(f.Update(t.Context(), page.DeepCopy())))
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "ot-hub-prune-pages"}}
+	require.NoError(t, f.Get(t.Context(), keyOf(binding), binding))
+	require.NoError(t, f.Delete(t.Context(), binding))
+	t.Cleanup(func() {
+		binding.ResourceVersion, binding.UID = "", ""
+		require.NoError(t, f.Create(context.Background(), binding))
+	})
+	require.True(t, scene.Await(t, func() bool { return f.Update(t.Context(), page.DeepCopy()) == nil }))
 }
 
 // Of two ImagePrunes at one image the older one has it; what it leaves is the other's.
@@ -145,7 +157,7 @@ func TestTwoImagePrunesAndOneIsDeleted(t *testing.T) {
 	r := shared.report(t, "two-", bergen)
 	older := shared.pending(t, "two-older", r, time.Hour)
 	// Of those that were created within a second the name decides.
-	younger := imagePrune("two-younger", r)
+	younger := within(imagePrune("two-younger", r), time.Hour)
 	shared.apply(t, younger)
 	shared.awaits(t, younger, "waits for the other", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Phase == v1alpha1.ImagePruneRunning && p.Status.Targets == v1alpha1.TargetCounts{Total: 1, Waiting: 1}

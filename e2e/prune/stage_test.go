@@ -257,19 +257,6 @@ func (f *fleet) healthy(t *testing.T, name string) {
 	})
 }
 
-// dark cuts a member off and waits until the hub has given it up; it is back with
-// the end of the test, at the latest.
-func (f *fleet) dark(t *testing.T, s *site) {
-	t.Helper()
-	s.link.Cut()
-	t.Cleanup(func() {
-		require.NoError(t, s.link.Mend(context.Background()))
-	})
-	scene.EventuallyMember(t, f, s.name, "silent", func(m *v1alpha1.MemberCluster) bool {
-		return meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionAgentHealthy)
-	})
-}
-
 // back has a member be reached again.
 func (f *fleet) back(t *testing.T, s *site) {
 	t.Helper()

@@ -217,7 +217,7 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	}
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: dv.Namespace, Name: dv.Name, Labels: dv.Labels,
+			Namespace: dv.Namespace, Name: dv.Name, Labels: dv.Labels, Annotations: dv.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(dv.DataVolume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

@@ -9,6 +9,13 @@ import (
 // Properties runs the tests of a package with properties of pgregory.net/rapid,
 // which look further where OT_FLEET_LONG is set. It is for TestMain.
 func Properties(m *testing.M) {
+	LookFurther()
+	os.Exit(m.Run())
+}
+
+// LookFurther has properties look further where OT_FLEET_LONG is set. It is for a
+// TestMain that has more to do.
+func LookFurther() {
 	flag.Parse()
 	if os.Getenv("OT_FLEET_LONG") != "" {
 		for name, value := range map[string]string{"rapid.checks": "5000", "rapid.steps": "100"} {
@@ -17,5 +24,4 @@ func Properties(m *testing.M) {
 			}
 		}
 	}
-	os.Exit(m.Run())
 }

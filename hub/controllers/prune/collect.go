@@ -189,13 +189,13 @@ func (r *Reports) complete(ctx context.Context, stored *v1alpha1.PruneReport, pl
 }
 
 // tell writes the status. wait is when to come back for what must not be written
-// yet; a change of the phase does not wait.
+// yet: how many have answered waits, all else does not.
 func (r *Reports) tell(ctx context.Context, stored *v1alpha1.PruneReport, status *v1alpha1.PruneReportStatus) (wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(&stored.Status, status) {
 		return 0, nil
 	}
 	before := stored.Status
-	if before.Phase == status.Phase {
+	if before.Phase == status.Phase && status.Phase == v1alpha1.PruneReportCollecting {
 		if wait := r.paces.Wait(stored.Name, pace.Urgent(before.Conditions, status.Conditions), time.Now()); wait > 0 {
 			return wait, nil
 		}

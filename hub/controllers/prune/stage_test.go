@@ -1,0 +1,308 @@
+//go:build linux
+
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// patience is how long a test waits for what is bound to come. It is long: a busy
+// machine is no failure.
+const (
+	patience = 3 * time.Minute
+	tick     = 20 * time.Millisecond
+)
+
+// stage is an API server and what a hub has beside the controllers of this package.
+// Each test has members of its own.
+type stage struct {
+	client.Client // without a cache
+	mgr           ctrl.Manager
+	plane         *controlplane.ControlPlane
+	cancel        context.CancelFunc
+	ended         chan error
+	store         *report.Store
+	index         *fleet.Index
+	board         *rollout.Board
+	pages         *report.Reconciler
+}
+
+var shared struct {
+	once sync.Once
+	*stage
+	err error
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	apitest.LookFurther()
+	code := m.Run()
+	if shared.stage != nil {
+		shared.stop()
+	}
+	os.Exit(code)
+}
+
+func onStage(t *testing.T) *stage {
+	t.Helper()
+	shared.once.Do(func() { shared.stage, shared.err = startStage(context.Background()) })
+	require.NoError(t, shared.err)
+	return shared.stage
+}
+
+func startStage(ctx context.Context) (s *stage, err error) {
+	s = &stage{ended: make(chan error, 1)}
+	s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", Prepare: func(_ context.Context, cfg *rest.Config) error {
+		chart := func(path ...string) string {
+			return filepath.Join(append([]string{"..", "..", "..", "charts"}, path...)...)
+		}
+		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+			Paths:              []string{chart("ot-hub", "files", "crds"), chart("ot-hub", "files", "mailbox")},
+			ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+		})
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return s, err
+	}
+	cfg := s.plane.Config()
+	if s.Client, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+		return s, err
+	}
+	if s.mgr, err = ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}}); err != nil {
+		return s, err
+	}
+	s.store, s.index = report.NewStore(), fleet.NewIndex()
+	s.board = rollout.NewBoard(s.store.Filled)
+	s.store.OnFilled(s.board.Wake)
+	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.board); err != nil {
+		return s, err
+	}
+	rollouts := &rollout.Reconciler{
+		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), Board: s.board,
+	}
+	if err := errors.Join(s.pages.Setup(s.mgr), rollouts.Setup(s.mgr)); err != nil {
+		return s, err
+	}
+	for _, o := range []client.Object{&v1alpha1.PruneReport{}, &v1alpha1.ImagePrune{}} {
+		if _, err := s.mgr.GetCache().GetInformer(ctx, o); err != nil {
+			return s, err
+		}
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	go func() { s.ended <- s.mgr.Start(ctx) }()
+	return s, nil
+}
+
+func (s *stage) stop() {
+	if s.cancel != nil {
+		s.cancel()
+		if err := <-s.ended; err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if err := s.plane.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// process is what a hub has in memory. Another one is the hub that was restarted.
+type process struct {
+	*stage
+	t        *testing.T
+	register *Register
+	reports  *Reports
+	prunes   *Prunes
+}
+
+// process that was elected when there was what is awaited. Its writes go through
+// faults.
+func (s *stage) process(t *testing.T, fault func(verb string, o client.Object) error, awaited ...object) *process {
+	if fault == nil {
+		fault = func(string, client.Object) error { return nil }
+	}
+	through := &faulty{s.mgr.GetClient(), fault}
+	p := &process{stage: s, t: t, register: NewRegister()}
+	p.register.await(awaited)
+	events := s.mgr.GetEventRecorder("test")
+	p.reports = &Reports{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store, Pages: s.pages, Index: s.index, Board: s.board}
+	p.prunes = &Prunes{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store}
+	return p
+}
+
+// faulty is a client whose writes may fail before they are done.
+type faulty struct {
+	client.Client
+	fault func(verb string, o client.Object) error
+}
+
+func (f *faulty) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if err := f.fault("create", o); err != nil {
+		return err
+	}
+	return f.Client.Create(ctx, o, opts...)
+}
+
+func (f *faulty) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if err := f.fault("delete", o); err != nil {
+		return err
+	}
+	return f.Client.Delete(ctx, o, opts...)
+}
+
+func (f *faulty) Status() client.SubResourceWriter {
+	return faultyStatus{f.Client.Status(), f.fault}
+}
+
+type faultyStatus struct {
+	client.SubResourceWriter
+	fault func(verb string, o client.Object) error
+}
+
+func (f faultyStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	if err := f.fault("status", o); err != nil {
+		return err
+	}
+	return f.SubResourceWriter.Update(ctx, o, opts...)
+}
+
+var errRefused = errors.New("the API server does not answer")
+
+// unreadable has no pages of PruneReports.
+type unreadable struct{ client.Reader }
+
+func (u unreadable) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, is := o.(*v1alpha1.PruneReportPage); is {
+		return errRefused
+	}
+	return u.Reader.Get(ctx, key, o, opts...)
+}
+
+// eventually waits for what is bound to come.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, holds, patience, tick, what)
+}
+
+// join makes a member that is online.
+func (s *stage) join(t *testing.T, name string, cluster types.UID) {
+	t.Helper()
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{
+		Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name}},
+	}}
+	require.NoError(t, s.Create(t.Context(), m))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name, Labels: map[string]string{v1alpha1.LabelMember: name}}}
+	require.NoError(t, s.Create(t.Context(), ns))
+	s.is(t, name, cluster)
+	eventually(t, "the Board knows the member", func() bool {
+		_, known := s.board.Of(name)
+		return known
+	})
+}
+
+// is has a member be a cluster.
+func (s *stage) is(t *testing.T, name string, cluster types.UID) {
+	t.Helper()
+	m := &v1alpha1.MemberCluster{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: name}, m))
+	m.Status.ClusterUID, m.Status.Namespace = cluster, v1alpha1.MemberNamespacePrefix+name
+	m.Status.Conditions = nil
+	for _, c := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
+		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
+			Type: c, Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.NewTime(apitest.Epoch),
+		})
+	}
+	require.NoError(t, s.Status().Update(t.Context(), m))
+	cached := &v1alpha1.MemberCluster{}
+	eventually(t, "the cache shows the member", func() bool {
+		return s.mgr.GetClient().Get(t.Context(), client.ObjectKey{Name: name}, cached) == nil && cached.ResourceVersion == m.ResourceVersion
+	})
+}
+
+// plan writes the plan of a member as it is asked for, and tells its version.
+func (p *process) plan(name string, cluster types.UID) v1alpha1.PlanVersion {
+	p.t.Helper()
+	inquiries, prunes, known := p.register.Of(name)
+	require.True(p.t, known)
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
+	require.NoError(p.t, client.IgnoreNotFound(p.Get(p.t.Context(), client.ObjectKeyFromObject(plan), plan)))
+	s := &plan.Spec
+	s.ClusterUID, s.Prunes, s.Epoch = cluster, prunes, 1
+	s.Sequence++
+	former := s.Inquiries
+	s.Inquiries = nil
+	for _, uid := range inquiries {
+		q := v1alpha1.PlanInquiry{UID: uid, Epoch: s.Epoch, Sequence: s.Sequence}
+		for _, known := range former {
+			if known.UID == uid {
+				q = known
+			}
+		}
+		s.Inquiries = append(s.Inquiries, q)
+	}
+	s.Hash = fleet.PlanHash(s)
+	if plan.ResourceVersion == "" {
+		require.NoError(p.t, p.Create(p.t.Context(), plan))
+	} else {
+		require.NoError(p.t, p.Update(p.t.Context(), plan))
+	}
+	cached := &v1alpha1.ClusterPlan{}
+	eventually(p.t, "the cache shows the plan", func() bool {
+		return p.mgr.GetClient().Get(p.t.Context(), client.ObjectKeyFromObject(plan), cached) == nil && cached.ResourceVersion == plan.ResourceVersion
+	})
+	return s.PlanVersion
+}
+
+// answers has a member report images on one page, under a plan.
+func (s *stage) answers(t *testing.T, name string, cluster types.UID, plan v1alpha1.PlanVersion, sequence int64, images ...v1alpha1.ReportedImage) {
+	t.Helper()
+	put := func(o *v1alpha1.ClusterReport) {
+		o.Namespace, o.ClusterUID, o.Sequence = v1alpha1.MemberNamespacePrefix+name, cluster, sequence
+		stored := &v1alpha1.ClusterReport{}
+		require.NoError(t, client.IgnoreNotFound(s.Get(t.Context(), client.ObjectKeyFromObject(o), stored)))
+		if o.ResourceVersion = stored.ResourceVersion; o.ResourceVersion == "" {
+			require.NoError(t, s.Create(t.Context(), o))
+		} else {
+			require.NoError(t, s.Update(t.Context(), o))
+		}
+	}
+	put(&v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: "page"}, Page: &v1alpha1.ReportPage{Images: images}})
+	put(&v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}, Root: &v1alpha1.ReportRoot{
+		ObservedAt: metav1.NewTime(apitest.Epoch), HeartbeatSeconds: 30, BootID: "boot", AgentVersion: "test",
+		Plan: &plan, AnsweredPlan: &plan, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: sequence, Images: int32(len(images))}},
+	}})
+	eventually(t, "the report is read", func() bool { return s.store.Root(name).Sequence == sequence && s.index.Why(name) == "" })
+}

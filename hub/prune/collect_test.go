@@ -133,6 +133,20 @@ func TestWhatAStatusSaysIsBounded(t *testing.T) {
 	}
 }
 
+func TestAClusterInSeveralPartsIsOne(t *testing.T) {
+	pages, digest, err := prune.Paginate("u", []v1alpha1.ReportedCluster{large("a", 5000, 3, 2)})
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 1)
+	var parts []v1alpha1.ReportedCluster
+	for _, page := range pages {
+		parts = append(parts, page...)
+	}
+	st := prune.Complete(oneReport(begun), parts, len(pages), digest, now)
+	require.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, st.Clusters)
+	require.Equal(t, int32(5000), st.Candidates.Count)
+	require.Equal(t, v1alpha1.PruneTotal{Count: 3, Bytes: 7}, st.Orphans)
+}
+
 func TestPropertyTotalsAreSums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clusters := judgeAll(drawSpec(t), drawClusters(t))

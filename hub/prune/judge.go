@@ -35,8 +35,8 @@ type Cluster struct {
 const (
 	mostReason  = 64
 	mostMessage = 512
-	// mostRows is how many candidates, groups, or images of a group one list has.
-	mostRows = 4096
+	// mostNamed is how many images a group has.
+	mostNamed = 4096
 	// mostGroup is how many bytes the names of a group take: a page has room for
 	// several groups.
 	mostGroup = 64 << 10
@@ -186,7 +186,7 @@ func group(verdicts []verdict) []v1alpha1.KeptImages {
 		k := key{v.kept, v.detail}
 		name := v.image.Namespace + "/" + v.image.Name
 		list := groups[k]
-		if n := len(list); n == 0 || len(list[n-1].Images) == mostRows || taken[k]+len(name) > mostGroup {
+		if n := len(list); n == 0 || len(list[n-1].Images) == mostNamed || taken[k]+len(name) > mostGroup {
 			list = append(list, v1alpha1.KeptImages{Reason: v.kept, Detail: v.detail})
 			taken[k] = 0
 		}

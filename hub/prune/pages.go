@@ -51,7 +51,7 @@ func (p *paginator) add(c *v1alpha1.ReportedCluster) {
 	part := p.begin(first, 0)
 	for i := range c.Candidates {
 		size := candidateSize(&c.Candidates[i])
-		if len(part.Candidates) == mostRows || p.size+size > mostPage {
+		if p.size+size > mostPage {
 			part = p.begin(next(c), size)
 		}
 		p.size += size
@@ -59,7 +59,7 @@ func (p *paginator) add(c *v1alpha1.ReportedCluster) {
 	}
 	for i := range c.Kept {
 		size := groupSize(&c.Kept[i])
-		if len(part.Kept) == mostRows || p.size+size > mostPage {
+		if p.size+size > mostPage {
 			part = p.begin(next(c), size)
 		}
 		p.size += size
@@ -71,7 +71,7 @@ func (p *paginator) add(c *v1alpha1.ReportedCluster) {
 // row.
 func (p *paginator) begin(part v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
 	size := partSize(&part)
-	if n := len(p.pages); n == 0 || p.size+size+row > mostPage || len(p.pages[n-1]) == mostRows {
+	if n := len(p.pages); n == 0 || p.size+size+row > mostPage {
 		p.pages, p.size = append(p.pages, nil), 0
 	}
 	page := &p.pages[len(p.pages)-1]
@@ -86,7 +86,8 @@ func next(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
 }
 
 // Sizes are those of JSON, a little too large: names of fields, quotes and numbers
-// are counted as the constant.
+// are counted as the constant. Each is above 100, so that a page has no more than
+// 4096 of anything, which is what the API takes.
 func partSize(c *v1alpha1.ReportedCluster) int {
 	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escaped(c.Message)
 	for i := range c.Orphans {

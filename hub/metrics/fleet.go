@@ -51,6 +51,9 @@ var (
 
 // Describe implements prometheus.Collector.
 func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range pruneMetrics {
+		ch <- d
+	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOver, memberImages,
 		memberReferences, memberBytes, memberAcked, memberAge, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
 		ch <- d
@@ -81,6 +84,8 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	f.collectRollouts(ctx, gauge)
+	f.collectReports(ctx, gauge)
+	f.collectPrunes(ctx, gauge)
 	var list v1alpha1.MemberClusterList
 	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing MemberClusters for the metrics")

@@ -1,6 +1,7 @@
 // Package metrics holds what the hub counts, by Prometheus' rules for names:
-// seconds, bytes, _total. What has a label member grows with the fleet; nothing
-// grows with the images.
+// seconds, bytes, _total. What has a label member grows with the fleet, what has a
+// label image or schedule with what people have written; nothing grows with the
+// images of the members.
 package metrics
 
 import (

@@ -1,0 +1,99 @@
+package metrics
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var (
+	pruneReports        = describe("prune_reports", "PruneReports, by phase.", "phase")
+	pruneReportTime     = describe("prune_report_timestamp_seconds", "When the last complete report of a PruneReport with a schedule was there.", "schedule")
+	pruneReportUnknown  = describe("prune_report_unknown_clusters", "Clusters that the last complete report of a schedule says nothing of.", "schedule")
+	pruneCandidates     = describe("prune_candidates", "Images that could go, by the last complete report of a schedule.", "schedule")
+	pruneCandidateBytes = describe("prune_candidates_bytes", "Storage that these take, as provisioned.", "schedule")
+	pruneOrphanBytes    = describe("prune_orphans_bytes", "Storage that belongs to no image, as provisioned, by the last complete report of a schedule.", "schedule")
+	imagePrunes         = describe("image_prunes", "ImagePrunes, by phase.", "phase")
+	imagePruneTargets   = describe("image_prune_targets", "Images of ImagePrunes that have not ended, by how far they are.", "state")
+)
+
+var pruneMetrics = []*prometheus.Desc{
+	pruneReports, pruneReportTime, pruneReportUnknown, pruneCandidates, pruneCandidateBytes, pruneOrphanBytes, imagePrunes, imagePruneTargets,
+}
+
+var (
+	pruneReportPhases = []v1alpha1.PruneReportPhase{v1alpha1.PruneReportScheduled, v1alpha1.PruneReportCollecting, v1alpha1.PruneReportComplete, v1alpha1.PruneReportFailed}
+	imagePrunePhases  = []v1alpha1.ImagePrunePhase{
+		v1alpha1.ImagePrunePending, v1alpha1.ImagePruneRunning, v1alpha1.ImagePruneComplete, v1alpha1.ImagePruneUndone, v1alpha1.ImagePruneFailed,
+	}
+)
+
+// collectReports counts the PruneReports. What one says has series by its schedule
+// alone: reports come and go, and each has another name.
+func (f *Fleet) collectReports(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	var list v1alpha1.PruneReportList
+	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing PruneReports for the metrics")
+		return
+	}
+	phases := map[v1alpha1.PruneReportPhase]int{}
+	last := map[types.UID]*v1alpha1.PruneReportStatus{} // by the UID of their schedule
+	for i := range list.Items {
+		r := &list.Items[i]
+		phases[r.Status.Phase]++
+		owner := metav1.GetControllerOf(r)
+		if owner == nil || r.Status.Phase != v1alpha1.PruneReportComplete || r.Status.CompletedAt == nil {
+			continue
+		}
+		if before := last[owner.UID]; before == nil || before.CompletedAt.Before(r.Status.CompletedAt) {
+			last[owner.UID] = &r.Status
+		}
+	}
+	for _, phase := range pruneReportPhases {
+		gauge(pruneReports, float64(phases[phase]), string(phase))
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		st := last[r.UID]
+		if r.Spec.Schedule == "" || st == nil {
+			continue
+		}
+		gauge(pruneReportTime, float64(st.CompletedAt.Unix()), r.Name)
+		gauge(pruneReportUnknown, float64(st.Clusters.Unknown), r.Name)
+		gauge(pruneCandidates, float64(st.Candidates.Count), r.Name)
+		gauge(pruneCandidateBytes, float64(st.Candidates.Bytes), r.Name)
+		gauge(pruneOrphanBytes, float64(st.Orphans.Bytes), r.Name)
+	}
+}
+
+// collectPrunes counts the ImagePrunes, and the targets of those that have not ended.
+func (f *Fleet) collectPrunes(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	var list v1alpha1.ImagePruneList
+	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing ImagePrunes for the metrics")
+		return
+	}
+	phases, targets := map[v1alpha1.ImagePrunePhase]int{}, map[v1alpha1.PruneState]int{}
+	for i := range list.Items {
+		st := list.Items[i].Status // a copy: Of gives what may be written
+		phases[st.Phase]++
+		if st.Phase.Ended() {
+			continue
+		}
+		for _, state := range v1alpha1.PruneStates() {
+			targets[state] += int(*st.Targets.Of(state))
+		}
+	}
+	for _, phase := range imagePrunePhases {
+		gauge(imagePrunes, float64(phases[phase]), string(phase))
+	}
+	for _, state := range v1alpha1.PruneStates() {
+		gauge(imagePruneTargets, float64(targets[state]), string(state))
+	}
+}

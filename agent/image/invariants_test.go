@@ -66,10 +66,10 @@ func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
 		require.Equal(t, v1alpha1.PrunePending, stored.State)
 		require.False(t, v.Now.Before(stored.Until.Time), "pruned within its undo window")
 		require.NotNil(t, want, "pruned without a plan")
-		require.Equal(t, stored.UID, want.UID)
+		require.Equal(t, want.UID, stored.UID)
 		require.False(t, want.Undo)
-		require.Equal(t, v.Image.UID, want.ImageUID, "another image of that name is pruned")
-		require.Equal(t, v.Image.Spec.Revision(), want.Revision, "another revision is pruned")
+		require.Equal(t, want.ImageUID, v.Image.UID, "another image of that name is pruned")
+		require.Equal(t, want.Revision, v.Image.Spec.Revision(), "another revision is pruned")
 		require.NotContains(t, v.Image.Status.EndedPrunes, want.UID)
 	case d.Retired:
 		require.Equal(t, image.Planned, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")

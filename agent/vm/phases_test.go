@@ -72,7 +72,7 @@ func TestDecideSaysWhatItWaitsFor(t *testing.T) {
 			w.Image.Status.Phase, w.Image.Status.Reason = v1alpha1.PhasePrunePending, v1alpha1.ReasonUndoWindowOpen
 		}, phase: provisioning, reason: v1alpha1.ReasonCloning},
 		"image to be pruned, serves nothing": {given: image(v1alpha1.PhasePrunePending, v1alpha1.ReasonUndoWindowOpen, "it has failed: 404"), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, says: []string{"404"}},
-		"what is served is gone": {given: func(w *world) { w.Image, w.there = golden(1), false }, phase: provisioning, reason: v1alpha1.ReasonAcquiring, says: []string{"is gone"}, after: time.Second},
+		"what is served is gone":             {given: func(w *world) { w.Image, w.there = golden(1), false }, phase: provisioning, reason: v1alpha1.ReasonAcquiring, says: []string{"is gone"}, after: time.Second},
 
 		"ignored":                   {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), given: func(w *world) { w.Image = golden(1) }, phase: ready, reason: v1alpha1.ReasonIgnoredOnDeploy},
 		"ignored, no image":         {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), phase: failed, reason: v1alpha1.ReasonImageMissing},

@@ -169,7 +169,7 @@ func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader, opt
 	}
 	ledger := &v1alpha1.SyncLedger{}
 	key.Name = v1alpha1.LedgerName
-	if err := ledgers.Get(ctx, key, ledger); client.IgnoreNotFound(err) != nil {
+	if err := ledgers.Get(ctx, key, ledger, options...); client.IgnoreNotFound(err) != nil {
 		return nil, plan.Verdict{}, fmt.Errorf("reading SyncLedger %s: %w", key, err)
 	}
 	own, err := r.Cluster.UID(ctx)

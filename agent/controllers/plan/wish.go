@@ -25,8 +25,8 @@ func (r *Reconciler) Wish(ctx context.Context, img types.NamespacedName, live bo
 	case !r.served.Load():
 		return image.Wish{}, nil
 	}
-	// It is asked for every image, whenever one is looked at: a plan is not copied
-	// for each.
+	// It is asked for every image, whenever one is looked at: plan and ledger are not
+	// copied for each.
 	p, verdict, err := r.read(ctx, plans, ledgers, client.UnsafeDisableDeepCopy)
 	if meta.IsNoMatchError(err) {
 		return image.Wish{}, nil

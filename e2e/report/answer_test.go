@@ -147,7 +147,11 @@ func TestOrphansAreReported(t *testing.T) {
 	r = eventually(t, "a third object is told", func(r told) bool { return r.root.Root.OrphanCount == 3 })
 	assert.Equal(t, "nobody", r.root.Root.Orphans[2].Image)
 	require.NoError(t, place.Client().Delete(t.Context(), claim))
-	require.NoError(t, place.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}))
+	forced := metav1.ObjectMeta{Namespace: ns, Name: name}
+	require.NoError(t, place.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: forced}))
+	r = eventually(t, "the claim is left", func(r told) bool { return r.root.Root.OrphanCount == 1 })
+	assert.Equal(t, want[1:], r.root.Root.Orphans)
+	require.NoError(t, place.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: forced}))
 	r = eventually(t, "nothing is left to be told", func(r told) bool { return r.root.Root.OrphanCount == 0 })
 	assert.Empty(t, r.root.Root.Orphans)
 	assert.Zero(t, r.root.Root.OrphanBytes)

@@ -210,8 +210,8 @@ func TestNextPlanProperty(t *testing.T) {
 					w.hub.inquiries = w.hub.inquiries[1:]
 				}
 			},
-			"plan":                           func(*rapid.T) { w.planStep() },
-			"report":                         func(*rapid.T) { w.reportStep() },
+			"plan":   func(*rapid.T) { w.planStep() },
+			"report": func(*rapid.T) { w.reportStep() },
 			"a relay reads the plan": func(*rapid.T) {
 				if w.hub.plan != nil {
 					w.underWay = append(w.underWay, w.hub.plan)

@@ -145,7 +145,7 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 	// more is not protected, and a prune that it does not name any more is undone.
 	// Neither waits for the other. Where there is no plan, the member may have one that
 	// is newer than this hub, so that it waits.
-	if s.plan == nil && !(s.wantsKnown && s.asksKnown) {
+	if s.plan == nil && (!s.wantsKnown || !s.asksKnown) {
 		return nil
 	}
 	if !s.wantsKnown {

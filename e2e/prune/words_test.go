@@ -205,19 +205,28 @@ func (f *fleet) eventually(t *testing.T, r *v1alpha1.PruneReport, wanted string,
 	return got
 }
 
-// pages of a PruneReport, in their order.
-func (f *fleet) pages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
+// written are all pages of a PruneReport, those of tries that came to nothing too.
+func (f *fleet) written(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
 	t.Helper()
 	var list v1alpha1.PruneReportPageList
 	require.NoError(t, f.List(t.Context(), &list, client.MatchingLabels{v1alpha1.LabelPruneReport: string(r.UID)}))
+	return list.Items
+}
+
+// pages that a PruneReport consists of, in their order.
+func (f *fleet) pages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
+	t.Helper()
+	pages := slices.DeleteFunc(f.written(t, r), func(page v1alpha1.PruneReportPage) bool {
+		return !strings.HasPrefix(page.Name, r.Name+"-"+r.Status.Digest+"-")
+	})
 	number := func(page v1alpha1.PruneReportPage) (n int) {
 		_, err := fmt.Sscan(page.Name[strings.LastIndex(page.Name, "-")+1:], &n)
 		require.NoError(t, err, page.Name)
 		return n
 	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.PruneReportPage) int { return cmp.Compare(number(a), number(b)) })
-	require.Len(t, list.Items, int(r.Status.Pages))
-	return list.Items
+	slices.SortFunc(pages, func(a, b v1alpha1.PruneReportPage) int { return cmp.Compare(number(a), number(b)) })
+	require.Len(t, pages, int(r.Status.Pages))
+	return pages
 }
 
 // said is what the pages of a PruneReport say of each cluster.

@@ -418,7 +418,9 @@ func TestScheduleDeletesReportsThatNobodyGoesBy(t *testing.T) {
 	}
 	eventually(t, "what nobody goes by is gone", func() bool {
 		_, err := p.reports.look(t.Context(), "history")
-		require.NoError(t, client.IgnoreNotFound(err))
+		if !apierrors.IsConflict(err) { // the cache may show one as it was
+			require.NoError(t, client.IgnoreNotFound(err))
+		}
 		return !there("history-2")
 	})
 	assert.True(t, there("history-1"), "an ImagePrune goes by it")

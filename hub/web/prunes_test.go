@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,9 +73,9 @@ func stored(name string, pages [][]v1alpha1.ReportedCluster) []client.Object {
 // live is where pages are stored; asked counts their reads.
 type live struct {
 	client.WithWatch
-	asked int
+	asked atomic.Int64
 	// during is done to a page that is read, whose number among all reads is given.
-	during func(n int, page *v1alpha1.PruneReportPage) error
+	during func(n int64, page *v1alpha1.PruneReportPage) error
 }
 
 func pruneAPI(t *testing.T, objects ...client.Object) (*API, *live) {
@@ -88,8 +89,8 @@ func pruneAPI(t *testing.T, objects ...client.Object) (*API, *live) {
 			if err := c.Get(ctx, key, into, options...); err != nil || !is {
 				return err
 			}
-			if l.asked++; l.during != nil {
-				return l.during(l.asked, page)
+			if n := l.asked.Add(1); l.during != nil {
+				return l.during(n, page)
 			}
 			return nil
 		},
@@ -134,7 +135,7 @@ func TestPruneReportsInParts(t *testing.T) {
 		Name: "weekly", Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Digest: prune.Digest("report-uid", reported()),
 		Candidates: v1alpha1.PruneTotal{Count: 2, Bytes: 7 + 1<<40}, Clusters: v1alpha1.AnswerCounts{Total: 4, Answered: 3, Unknown: 1},
 	}, all[2])
-	assert.Zero(t, l.asked, "pages are not read for it")
+	assert.Zero(t, l.asked.Load(), "pages are not read for it")
 }
 
 func TestRowsOfAReportInParts(t *testing.T) {
@@ -159,7 +160,7 @@ func TestRowsOfAReportInParts(t *testing.T) {
 		assert.True(t, moon.Equal(all[1].UnreferencedSince))
 		assert.Nil(t, all[4].Bytes, "of images that are kept nobody knows them one by one")
 		assert.Equal(t, "3 more are not listed", all[3].Detail)
-		assert.LessOrEqual(t, l.asked, 2+len(all)+2, "it is read as a whole but once")
+		assert.LessOrEqual(t, l.asked.Load(), int64(2+len(all)+2), "it is read as a whole but once")
 	}
 }
 
@@ -344,21 +345,21 @@ func TestReportsThatAreNotWhatTheyWere(t *testing.T) {
 
 // The end of a file must not look like the end of the report.
 func TestFileThatBreaksOff(t *testing.T) {
-	const sent = 4 // read once to be looked at, then to be sent: the second page
-	for name, during := range map[string]func(n int, page *v1alpha1.PruneReportPage) error{
-		"a page goes while it is sent": func(n int, page *v1alpha1.PruneReportPage) error {
+	const sent = int64(4) // read once to be looked at, then to be sent: the second page
+	for name, during := range map[string]func(n int64, page *v1alpha1.PruneReportPage) error{
+		"a page goes while it is sent": func(n int64, page *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "prunereportpages"}, page.Name)
 			}
 			return nil
 		},
-		"a page changes while it is sent": func(n int, page *v1alpha1.PruneReportPage) error {
+		"a page changes while it is sent": func(n int64, page *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				page.Clusters[0].Kept = nil
 			}
 			return nil
 		},
-		"the API server goes while it is sent": func(n int, _ *v1alpha1.PruneReportPage) error {
+		"the API server goes while it is sent": func(n int64, _ *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return errors.New("gone")
 			}
@@ -378,7 +379,7 @@ func TestFileThatBreaksOff(t *testing.T) {
 				require.NoError(t, answer.Body.Close())
 			}
 			require.Error(t, err)
-			assert.Equal(t, sent, l.asked)
+			assert.Equal(t, sent, l.asked.Load())
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,8 @@ const namespace = "ot-agent"
 // it writes.
 type member struct {
 	client.Client // that stores the reports
-	t             *rapid.T
+	t             require.TestingT
+	draws         *rapid.T // nil where nothing happens by chance
 	r             *Reconciler
 
 	// stamp rises with every change; an image carries that of its own last one.
@@ -39,9 +41,9 @@ type member struct {
 	images  map[types.NamespacedName]int32
 	untold  []types.NamespacedName
 	plan    *v1alpha1.PlanVersion
+	pruned  map[types.NamespacedName]v1alpha1.ReportedPrune
 	uids    int
 	calm    bool // nothing happens any more, and nothing is refused
-	wrong   error
 	answers int
 	// seen is what the cache had when a plan was first read to be acknowledged, by the
 	// first read of a report, since another one was.
@@ -55,7 +57,9 @@ type sight struct {
 	images map[types.NamespacedName]int32
 }
 
-func newMember(t *rapid.T, scheme *runtime.Scheme, images int) *member {
+func newMember(t require.TestingT, images int) *member {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	m := &member{
 		Client: fake.NewClientBuilder().WithScheme(scheme).Build(), t: t,
 		images: map[types.NamespacedName]int32{}, seen: map[v1alpha1.PlanVersion]sight{},
@@ -83,7 +87,7 @@ func (m *member) start() {
 		Client: m, Live: m.Client, Kinds: kinds.New(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
 		ClusterUID:  func(context.Context) (types.UID, error) { return "cluster", nil },
 		PlanResults: func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
-		Pruned:      func() map[types.NamespacedName]v1alpha1.ReportedPrune { return nil },
+		Pruned:      func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
 		Interval:    time.Second, Heartbeat: time.Hour,
 		news: newNews(), stored: map[string]*record{},
 	}
@@ -103,14 +107,14 @@ func imageAt(key types.NamespacedName, stamp int32) v1alpha1.VMDiskImage {
 
 // chance draws true once in n times.
 func (m *member) chance(n int, what string) bool {
-	return !m.calm && rapid.IntRange(1, n).Draw(m.t, what) == n
+	return m.draws != nil && !m.calm && rapid.IntRange(1, n).Draw(m.draws, what) == n
 }
 
 // happen is what can be between any two reads.
 func (m *member) happen() {
 	if m.chance(3, "images change") {
-		for range rapid.SampledFrom([]int{1, 1, 40}).Draw(m.t, "how many") {
-			m.change(imageKey(rapid.IntRange(0, 320).Draw(m.t, "image")), m.chance(4, "goes"))
+		for range rapid.SampledFrom([]int{1, 1, 40}).Draw(m.draws, "how many") {
+			m.change(imageKey(rapid.IntRange(0, 320).Draw(m.draws, "image")), m.chance(4, "goes"))
 		}
 	}
 	if m.chance(4, "a plan is acknowledged") {
@@ -304,12 +308,11 @@ func (m *member) settle(ctx context.Context) {
 // answers was acknowledged before the images became what the listed pages show of
 // them; and once nothing happens it is the one that is acknowledged.
 func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	answers := 0
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := log.IntoContext(context.Background(), log.Log)
-		m := newMember(t, scheme, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
+		m := newMember(t, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
+		m.draws = t
 		for range rapid.IntRange(1, 12).Draw(t, "reports") {
 			m.happen()
 			_, _ = m.report(ctx)
@@ -328,4 +331,86 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 		answers += m.answers
 	})
 	require.Positive(t, answers)
+}
+
+// root reports once, and returns the root that is stored then.
+func (m *member) root(t *testing.T) *v1alpha1.ReportRoot {
+	t.Helper()
+	_, err := m.report(t.Context())
+	require.NoError(t, err)
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
+	return root.Root
+}
+
+// An acknowledged plan is a reason to write the root, though it says the same of every
+// image; what was said before it is no answer to it.
+func TestPlanIsAnsweredAtOnce(t *testing.T) {
+	m := newMember(t, 300)
+	assert.Nil(t, m.root(t).AnsweredPlan, "nothing is asked")
+	m.acknowledge()
+	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+	m.acknowledge()
+	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+}
+
+// Pages take turns: until all have had theirs the former plan is answered.
+func TestFormerPlanIsAnsweredMeanwhile(t *testing.T) {
+	m := newMember(t, 300)
+	m.acknowledge()
+	former := *m.plan
+	require.Equal(t, &v1alpha1.PlanVersion{}, m.root(t).AnsweredPlan, "there is none")
+	require.Equal(t, &former, m.root(t).AnsweredPlan)
+	for key := range m.images {
+		m.change(key, false)
+	}
+	m.acknowledge() // and no event tells of the images
+	assert.Equal(t, &former, m.root(t).AnsweredPlan)
+	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+}
+
+// A cluster that seems to be restored has its pages written anew: what is stored is
+// answered with by none of them, whatever it says.
+func TestPagesToBeRewrittenAnswerNothing(t *testing.T) {
+	m := newMember(t, 300)
+	m.acknowledge()
+	m.root(t)
+	require.Equal(t, m.plan, m.root(t).AnsweredPlan)
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
+	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-24 * time.Hour))
+	require.NoError(t, m.Client.Update(t.Context(), root))
+	m.start()
+	assert.Equal(t, &v1alpha1.PlanVersion{}, m.root(t).AnsweredPlan)
+	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+}
+
+// What was told of prunes whose image is gone is told on until the plan has been looked
+// at by another process.
+func TestPrunesOutlastARestart(t *testing.T) {
+	gone := types.NamespacedName{Namespace: "lab", Name: "gone"}
+	m := newMember(t, 2)
+	told := func() map[string]types.UID {
+		m.root(t)
+		page := &v1alpha1.ClusterReport{}
+		require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "page"}, page))
+		prunes := map[string]types.UID{}
+		for _, img := range page.Page.Images {
+			if img.Prune != nil {
+				prunes[img.Name] = img.Prune.ImageUID
+			}
+		}
+		return prunes
+	}
+	m.pruned = map[types.NamespacedName]v1alpha1.ReportedPrune{
+		gone:        {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned}, ImageUID: "was"},
+		imageKey(1): {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned}, ImageUID: "former"},
+	}
+	want := map[string]types.UID{"gone": "was", "image-1": "former"}
+	assert.Equal(t, want, told())
+	m.pruned = nil // not known yet
+	m.start()
+	assert.Equal(t, want, told())
+	m.pruned = map[types.NamespacedName]v1alpha1.ReportedPrune{}
+	assert.Empty(t, told())
 }

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,11 +18,12 @@ type holder struct{ prune, image types.UID }
 // and has those planned anew for which that changes. The other runs that it changes
 // for are looked at again. Callers hold r.mu.
 func (r *Register) allotAgain(changed ...*run) {
-	concerned := map[string]bool{}
+	concerned, fresh := map[string]bool{}, map[types.UID]bool{}
 	for _, x := range changed {
 		if x == nil {
 			continue
 		}
+		fresh[x.uid] = true
 		for name := range x.planned {
 			concerned[name] = true
 		}
@@ -29,12 +31,13 @@ func (r *Register) allotAgain(changed ...*run) {
 	look := map[string]bool{}
 	for name := range concerned {
 		m := r.member(name)
-		former := m.allotted
-		r.allot(m)
-		if slices.Equal(former, m.allotted) {
+		allotted, holders := m.allotted, m.holders
+		r.allot(m, fresh)
+		if !slices.Equal(allotted, m.allotted) {
+			r.replan(name)
+		} else if maps.Equal(holders, m.holders) {
 			continue
 		}
-		r.replan(name)
 		for _, x := range r.runs {
 			look[x.name] = look[x.name] || len(x.planned[name]) > 0
 		}
@@ -52,26 +55,36 @@ func (r *Register) allotAgain(changed ...*run) {
 }
 
 // allot fills the plan of a member: in order of age, each image once, as long as
-// there is room.
-func (r *Register) allot(m *member) {
-	m.allotted, m.holders = nil, nil
+// there is room. A run whose turn comes, and that is not fresh from a look at what is
+// stored, has its place kept and is asked for when it was looked at: it may have been
+// deleted or undone before the one whose place it takes.
+func (r *Register) allot(m *member, fresh map[types.UID]bool) {
+	asked := make(map[key]holder, len(m.allotted))
+	for i := range m.allotted {
+		asked[keyOf(&m.allotted[i])] = holderOf(&m.allotted[i])
+	}
+	m.allotted, m.holders = nil, map[key]holder{}
 	for _, x := range r.runs {
-		for _, p := range x.planned[m.name] {
-			k := key{Namespace: p.Namespace, Name: p.Name}
-			if _, taken := m.holders[k]; taken || len(m.allotted) == v1alpha1.MaxPlannedPrunes {
+		planned := x.planned[m.name]
+		for i := range planned {
+			k, by := keyOf(&planned[i]), holderOf(&planned[i])
+			if _, taken := m.holders[k]; taken || len(m.holders) == v1alpha1.MaxPlannedPrunes {
 				continue
 			}
-			if m.holders == nil {
-				m.holders = map[key]holder{}
+			m.holders[k] = by
+			if fresh[x.uid] || asked[k] == by {
+				m.allotted = append(m.allotted, planned[i])
 			}
-			m.holders[k] = holder{x.uid, p.ImageUID}
-			m.allotted = append(m.allotted, p)
 		}
 	}
 	slices.SortFunc(m.allotted, func(a, b v1alpha1.PlannedPrune) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 }
+
+func keyOf(p *v1alpha1.PlannedPrune) key { return key{Namespace: p.Namespace, Name: p.Name} }
+
+func holderOf(p *v1alpha1.PlannedPrune) holder { return holder{p.UID, p.ImageUID} }
 
 // held tells why an image that a running ImagePrune asks for is not in the plan of
 // its cluster; empty: it is, or that is not known.
@@ -85,7 +98,7 @@ func (r *Register) held(prune types.UID, cluster string, k key, image types.UID)
 	switch by, taken := m.holders[k]; {
 	case taken && by != holder{prune, image}:
 		return v1alpha1.PruneAnother
-	case taken || len(m.allotted) < v1alpha1.MaxPlannedPrunes:
+	case taken || len(m.holders) < v1alpha1.MaxPlannedPrunes:
 		return ""
 	default:
 		return v1alpha1.ReasonPlanFull

@@ -108,7 +108,7 @@ func (r *Prunes) carry(ctx context.Context, stored *v1alpha1.ImagePrune, awaits 
 		// What is in the plans is known only now.
 		d = prune.Decide(v)
 	}
-	if wait := r.begin(stored, d.Status.Phase); wait > 0 {
+	if wait := r.begin(stored, d.Status.Phase, v.Now); wait > 0 {
 		return wait, nil
 	}
 	wait, err := r.tell(ctx, stored, &d.Status)
@@ -127,15 +127,16 @@ func running(stored *v1alpha1.ImagePrune) bool {
 	return stored.Status.Phase == v1alpha1.ImagePruneRunning && stored.Status.StartedAt != nil
 }
 
-// begin tells how long one that does not run yet is to wait before it does.
-func (r *Prunes) begin(stored *v1alpha1.ImagePrune, next v1alpha1.ImagePrunePhase) time.Duration {
+// begin tells how long one that does not run yet is to wait before it does. now is
+// when it would have begun, as it would be stored.
+func (r *Prunes) begin(stored *v1alpha1.ImagePrune, next v1alpha1.ImagePrunePhase, now time.Time) time.Duration {
 	switch {
 	case running(stored) || next != v1alpha1.ImagePruneRunning:
 		return 0
 	case !r.Register.Known():
 		return starting // those that run already are older
 	default:
-		return r.Register.turn(time.Now())
+		return r.Register.turn(now)
 	}
 }
 

@@ -159,11 +159,17 @@ func TestOneImageIsOfOnePrune(t *testing.T) {
 	clear(r.planned)
 	clear(r.told)
 	r.ended("first")
+	assert.Equal(t, []string{"debian of second-uid"}, r.asked(t, "a"), "the second may have been undone meanwhile")
+	assert.Equal(t, map[string]int{"a": 1}, r.planned)
+	assert.Equal(t, map[string]int{"second": 1}, r.told, "its turn has come: it is looked at")
+	r.run(begun("third", 3), "a", "ubuntu")
+	assert.Equal(t, []string{"debian of second-uid"}, r.asked(t, "a"), "its place is kept")
+	assert.Equal(t, v1alpha1.PruneAnother, r.held("third-uid", "a", farm("ubuntu"), "ubuntu"))
+	r.run(begun("second", 2), "a", "ubuntu", "debian")
 	assert.Equal(t, []string{"debian of second-uid", "ubuntu of second-uid"}, r.asked(t, "a"))
-	assert.Equal(t, map[string]int{"a": 1}, r.planned)
-	assert.Equal(t, map[string]int{"second": 1}, r.told, "its turn has come")
+	assert.Equal(t, map[string]int{"a": 2}, r.planned)
 	r.ended("first")
-	assert.Equal(t, map[string]int{"a": 1}, r.planned)
+	assert.Equal(t, map[string]int{"a": 2}, r.planned)
 }
 
 func TestImageThatIsAnotherNowIsHeldByTheFormer(t *testing.T) {
@@ -185,7 +191,10 @@ func TestPlanHasRoomForSoMany(t *testing.T) {
 	assert.Len(t, r.asked(t, "a"), v1alpha1.MaxPlannedPrunes)
 	assert.Empty(t, r.held("second-uid", "a", farm("y0"), "y0"))
 	assert.Equal(t, v1alpha1.ReasonPlanFull, r.held("second-uid", "a", farm("y1"), "y1"))
+	clear(r.told)
 	r.ended("first")
+	assert.Equal(t, map[string]int{"second": 1}, r.told, "it is looked at before more of it is asked")
+	r.run(begun("second", 2), "a", "y0", "y1")
 	assert.Equal(t, []string{"y0 of second-uid", "y1 of second-uid"}, r.asked(t, "a"))
 }
 
@@ -228,7 +237,7 @@ func TestNothingThatRunsIsTakenBack(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "milliseconds")) * time.Millisecond)
 			_, before, _ := r.Of("a")
 			name := rapid.SampledFrom(names).Draw(t, "name")
-			ended := types.UID("")
+			ended, looked := types.UID(""), types.UID("")
 			switch p := running[name]; {
 			case p == nil:
 				if r.turn(now) > 0 {
@@ -240,12 +249,14 @@ func TestNothingThatRunsIsTakenBack(t *testing.T) {
 				p.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(-time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second))
 				running[name] = p
 				from := rapid.IntRange(0, len(images)-1).Draw(t, "from")
+				looked = p.UID
 				r.run(p, "a", images[from:min(len(images), from+v1alpha1.MaxPlannedPrunes)]...)
 			case rapid.Bool().Draw(t, "ends"):
 				ended = p.UID
 				delete(running, name)
 				r.ended(name)
 			default: // it is looked at again
+				looked = p.UID
 				for _, x := range r.runs {
 					if x.name == name {
 						r.start(p, []string{"a"}, x.planned)
@@ -256,17 +267,27 @@ func TestNothingThatRunsIsTakenBack(t *testing.T) {
 			_, after, known := r.Of("a")
 			require.True(t, known)
 			require.LessOrEqual(t, len(after), v1alpha1.MaxPlannedPrunes)
-			stays := make(map[v1alpha1.PlannedPrune]bool, len(after))
-			for _, p := range after {
-				stays[p] = true
-			}
+			stays, was := setOf(after), setOf(before)
 			for _, p := range before {
 				if p.UID != ended && !stays[p] {
 					t.Fatalf("%s of %s was taken back", p.Name, p.UID)
 				}
 			}
+			for _, p := range after {
+				if p.UID != looked && !was[p] {
+					t.Fatalf("%s of %s is asked for, and what is stored of it was not looked at", p.Name, p.UID)
+				}
+			}
 		}
 	})
+}
+
+func setOf(list []v1alpha1.PlannedPrune) map[v1alpha1.PlannedPrune]bool {
+	set := make(map[v1alpha1.PlannedPrune]bool, len(list))
+	for _, p := range list {
+		set[p] = true
+	}
+	return set
 }
 
 func numbered(n int) []string {

@@ -10,9 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -105,13 +108,14 @@ func TestMachineComesToNameAnImage(t *testing.T) {
 		"held-delete":  {at: deletes("held-delete")},
 		"held-mark":    {at: storesPhase("held-mark", v1alpha1.PhaseDeleting)},
 	}
-	in.left(t, "held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark")
+	names := []string{"held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark"}
+	in.left(t, names...)
 	r := shared.report(t, "held-", bergen)
-	require.Equal(t, int32(6), r.Status.Candidates.Count)
+	require.Equal(t, int32(len(names)), r.Status.Candidates.Count)
 
 	// Between report and prune, and in the undo window: it is skipped, and simply works.
 	images := map[string]*v1alpha1.VMDiskImage{}
-	for _, name := range []string{"held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark"} {
+	for _, name := range names {
 		images[name] = in.image(t, name)
 	}
 	before := in.machine(t, "held-before")
@@ -170,4 +174,79 @@ func TestMachineComesToNameAnImage(t *testing.T) {
 	for _, name := range []string{"held-before", "held-window", "held-pending"} { // one that has ended does not begin again
 		in.serves(t, name)
 	}
+}
+
+// What the agent has decided to delete reaches the API server when another image has
+// taken its name: that one stays.
+func TestImageIsMadeAnewWhileItsDeletionIsOnItsWay(t *testing.T) {
+	in := shared.sites[bergen]
+	in.left(t, "anew-a")
+	img := in.image(t, "anew-a")
+	r := shared.report(t, "anew-", bergen)
+	w := &write{at: deletes("anew-a")}
+	in.hold(t, w)
+	p := imagePrune("anew", r)
+	shared.apply(t, p)
+	w.awaitReached(t)
+	in.rip(t, img)
+	again := in.create(t, "anew-a")
+	w.release()
+	in.serves(t, "anew-a")
+	shared.pruned(t, p, 1)
+	assert.Equal(t, again.UID, in.serves(t, "anew-a").UID)
+	for _, o := range []client.Object{&cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}} { // what rip has left
+		require.NoError(t, in.Client().DeleteAllOf(t.Context(), o, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	}
+}
+
+// Whatever the agent's cache shows, nothing is deleted that a machine has come to name
+// meanwhile, or whose prune was undone.
+func TestAgentHearsOfNothingNew(t *testing.T) {
+	in := shared.sites[island]
+	in.left(t, "stale-held", "stale-undone", "stale-withdrawn", "stale-goes")
+	held, goes := in.image(t, "stale-held"), in.image(t, "stale-goes")
+	r := shared.report(t, "stale-", island)
+	prune := func(name string) *v1alpha1.ImagePrune {
+		p := within(imagePrune(name, r), 8*time.Second)
+		p.Spec.Images = []string{namespace + "/" + name}
+		shared.apply(t, p)
+		return p
+	}
+	all := map[string]*v1alpha1.ImagePrune{}
+	for _, name := range []string{"stale-held", "stale-undone", "stale-withdrawn", "stale-goes"} {
+		all[name] = prune(name)
+	}
+	for name := range all {
+		in.has(t, name, v1alpha1.PhasePrunePending)
+	}
+	in.mouth.HoldWatches("clusterplans", "virtualmachines")
+	t.Cleanup(in.mouth.ReleaseWatches)
+	vm := in.machine(t, "stale-held")
+	shared.undo(t, all["stale-undone"])
+	require.NoError(t, shared.Delete(t.Context(), all["stale-withdrawn"]))
+	require.True(t, scene.Await(t, func() bool {
+		plan := &v1alpha1.ClusterPlan{}
+		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, plan))
+		undone, asked := false, 0
+		for _, p := range plan.Spec.Prunes {
+			asked++
+			undone = undone || p.Name == "stale-undone" && p.Undo
+		}
+		return undone && asked == 3
+	}), "the plan in the member does not tell of the undo")
+	in.loses(t, goes)
+	state := func(name string) (state v1alpha1.PruneState) {
+		if img := in.image(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {
+			state = img.Status.Prune.State
+		}
+		return state
+	}
+	for name, want := range map[string]v1alpha1.PruneState{
+		"stale-held": v1alpha1.PruneSkipped, "stale-undone": v1alpha1.PruneUndone, "stale-withdrawn": v1alpha1.PruneUndone,
+	} {
+		require.True(t, scene.Await(t, func() bool { return t.Failed() || state(name) == want }), "%s is not %s", name, want)
+		in.serves(t, name)
+	}
+	in.mouth.ReleaseWatches()
+	in.gets(t, vm, held)
 }

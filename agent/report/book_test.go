@@ -195,6 +195,23 @@ func TestPrunes(t *testing.T) {
 	}
 }
 
+// What an image says itself is followed while something else is told in its place.
+func TestPruneOfAnotherInItsPlace(t *testing.T) {
+	b := New(nil)
+	img := testImage(1)
+	b.SetPruned(map[Key]v1alpha1.ReportedPrune{{Namespace: "farm", Name: "image-1"}: {ImageUID: "former"}})
+	b.Set(img)
+	img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped}
+	b.Set(img)
+	require.Equal(t, types.UID("former"), b.prunedImage())
+	b.SetPruned(nil)
+	assert.Equal(t, img.UID, b.prunedImage())
+}
+
+func (b *Book) prunedImage() types.UID {
+	return b.Images(b.Pages()[0].Name)[0].Prune.ImageUID
+}
+
 func TestTotals(t *testing.T) {
 	b := New(nil)
 	oldest, younger, done := testImage(1), testImage(2), testImage(0)

@@ -155,25 +155,26 @@ func TestPruneGoesByWhatWasReviewedAlone(t *testing.T) {
 		return page
 	}
 	for name, tt := range map[string]struct {
-		change func(t *testing.T, of *v1alpha1.PruneReport)
-		want   string
+		change      func(t *testing.T, of *v1alpha1.PruneReport)
+		want        string
+		wantMessage string
 	}{
-		"as-it-was": {func(*testing.T, *v1alpha1.PruneReport) {}, v1alpha1.ReasonAwaitingMembers},
+		"as-it-was": {func(*testing.T, *v1alpha1.PruneReport) {}, v1alpha1.ReasonAwaitingMembers, "wait"},
 		"image-added": {func(t *testing.T, of *v1alpha1.PruneReport) {
 			x := page(of)
 			x.Clusters[0].Candidates = append(x.Clusters[0].Candidates, v1alpha1.PruneCandidate{Namespace: "farm", Name: "windows", UID: "windows-image"})
 			require.NoError(t, s.Update(t.Context(), x))
-		}, v1alpha1.ReasonReportChanged},
+		}, v1alpha1.ReasonReportChanged, "have digest"},
 		"page-gone": {func(t *testing.T, of *v1alpha1.PruneReport) {
 			require.NoError(t, s.Delete(t.Context(), page(of)))
-		}, v1alpha1.ReasonReportChanged},
+		}, v1alpha1.ReasonReportChanged, "is missing"},
 		"page-hidden": {func(t *testing.T, of *v1alpha1.PruneReport) {
 			of.Status.Pages = 0
 			require.NoError(t, s.Status().Update(t.Context(), of))
-		}, v1alpha1.ReasonReportChanged},
+		}, v1alpha1.ReasonReportChanged, "have digest"},
 		"report-gone": {func(t *testing.T, of *v1alpha1.PruneReport) {
 			require.NoError(t, s.Delete(t.Context(), of))
-		}, v1alpha1.ReasonReportMissing},
+		}, v1alpha1.ReasonReportMissing, "not any more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := p.complete("reviewed-"+name, "reviewed", unreferenced("ubuntu"))
@@ -182,6 +183,7 @@ func TestPruneGoesByWhatWasReviewedAlone(t *testing.T) {
 			eventually(t, "it has begun or failed", func() bool { return p.carried("reviewed-"+name).Status.Phase != v1alpha1.ImagePrunePending })
 			stored := s.prune(t, "reviewed-"+name)
 			assert.Equal(t, tt.want, stored.Status.Reason, stored.Status.Message)
+			assert.Contains(t, stored.Status.Message, tt.wantMessage)
 			if tt.want == v1alpha1.ReasonAwaitingMembers {
 				assert.Equal(t, []types.UID{"ubuntu-image"}, p.pruned("reviewed"))
 				require.NoError(t, s.Delete(t.Context(), r))

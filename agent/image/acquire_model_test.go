@@ -336,7 +336,7 @@ func TestAcquire(t *testing.T) {
 		"plans retire the image":                 {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, retires: true, wants: []want{acquired, goneAfter, terminating}}},
 		"plans prune the image":                  {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
 		"plans prune an image that changes":      {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, skippedHeld, skippedOld}}},
-		"long: plans prune the image twice":      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, prunes: 2, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
+		"long: plans prune the image twice":      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 1, makers: 1, prunes: 2, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
 		"the namespace goes":                     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -265,6 +265,9 @@ type ReportedCluster struct {
 	// omittedOrphans is how many more there are.
 	// +optional
 	OmittedOrphans int32 `json:"omittedOrphans,omitempty"`
+	// omittedOrphanBytes is what those take.
+	// +optional
+	OmittedOrphanBytes int64 `json:"omittedOrphanBytes,omitempty"`
 }
 
 // PruneReportPage holds a part of a PruneReport: its clusters, by name. It is owned

@@ -169,9 +169,7 @@ func (s *reportStep) add(clusters []v1alpha1.ReportedCluster) {
 			kept[g.Reason].Bytes += g.Bytes
 		}
 		s.st.Orphans.Count += int32(len(c.Orphans)) + c.OmittedOrphans
-		for k := range c.Orphans {
-			s.st.Orphans.Bytes += c.Orphans[k].Bytes
-		}
+		s.st.Orphans.Bytes += bytesOf(c.Orphans) + c.OmittedOrphanBytes
 	}
 	s.st.Kept = nil
 	for _, reason := range v1alpha1.KeptReasons() {

@@ -100,7 +100,7 @@ func TestACompleteReport(t *testing.T) {
 		UnknownClusters: []v1alpha1.UnknownCluster{{Cluster: "c", Reason: v1alpha1.ReasonOffline, Message: "its agent does not report"}},
 		Candidates:      v1alpha1.PruneTotal{Count: 3, Bytes: 3 << 40}, Others: v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 40}, Undeclared: v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 40},
 		Kept:    []v1alpha1.KeptTotal{{Reason: v1alpha1.KeptReferenced, PruneTotal: v1alpha1.PruneTotal{Count: 3, Bytes: 11}}, {Reason: v1alpha1.KeptWanted, PruneTotal: v1alpha1.PruneTotal{Count: 3, Bytes: 11}}},
-		Orphans: v1alpha1.PruneTotal{Count: 6, Bytes: 14}, Pages: 4, Digest: "abc",
+		Orphans: v1alpha1.PruneTotal{Count: 6, Bytes: 32}, Pages: 4, Digest: "abc",
 	}, st)
 
 	done := oneReport(func(r *v1alpha1.PruneReport) { r.Status = st })
@@ -144,7 +144,7 @@ func TestAClusterInSeveralPartsIsOne(t *testing.T) {
 	st := prune.Complete(oneReport(begun), parts, len(pages), digest, now)
 	require.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, st.Clusters)
 	require.Equal(t, int32(5000), st.Candidates.Count)
-	require.Equal(t, v1alpha1.PruneTotal{Count: 3, Bytes: 7}, st.Orphans)
+	require.Equal(t, v1alpha1.PruneTotal{Count: 3, Bytes: 16}, st.Orphans)
 }
 
 func TestPropertyTotalsAreSums(t *testing.T) {
@@ -186,6 +186,7 @@ func TestPropertyTotalsAreSums(t *testing.T) {
 				add(&want.Orphans, o.Bytes)
 			}
 			want.Orphans.Count += c.OmittedOrphans
+			want.Orphans.Bytes += c.OmittedOrphanBytes
 		}
 		require.Equal(t, want.Clusters, st.Clusters)
 		require.Equal(t, want.Candidates, st.Candidates)

@@ -61,6 +61,9 @@ func Judge(spec *v1alpha1.PruneReportSpec, c Cluster) v1alpha1.ReportedCluster {
 		r.Orphans = nil
 	}
 	r.OmittedOrphans = max(0, c.Root.OrphanCount-int32(len(r.Orphans)))
+	if r.OmittedOrphans > 0 {
+		r.OmittedOrphanBytes = max(0, c.Root.OrphanBytes-bytesOf(r.Orphans))
+	}
 
 	j := judgement{spec: spec, cluster: &c}
 	if s := spec.ImageSelector; s != nil {
@@ -74,6 +77,13 @@ func Judge(spec *v1alpha1.PruneReportSpec, c Cluster) v1alpha1.ReportedCluster {
 	}
 	r.Kept = group(verdicts)
 	return r
+}
+
+func bytesOf(orphans []v1alpha1.OrphanedObject) (sum int64) {
+	for i := range orphans {
+		sum += orphans[i].Bytes
+	}
+	return sum
 }
 
 // judgement works out what is said of one cluster.

@@ -83,14 +83,14 @@ func TestACandidateInFull(t *testing.T) {
 	since := now.Add(-90 * time.Hour)
 	img.UnreferencedSince = stamp(since.Add(700 * time.Millisecond).In(time.FixedZone("", 3600)))
 	c := prune.Cluster{Name: "c", ClusterUID: "u", Root: root(), Images: []v1alpha1.ReportedImage{img}, Declared: map[types.NamespacedName]string{{Namespace: "farm", Name: "a"}: "ubuntu"}}
-	c.Root.Orphans, c.Root.OrphanCount = []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv"}}, 40
+	c.Root.Orphans, c.Root.OrphanCount, c.Root.OrphanBytes = []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv", Bytes: 5}}, 40, 47
 	require.Equal(t, v1alpha1.ReportedCluster{
 		Cluster: "c", ClusterUID: "u", Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7, Hash: "abc"}, ObservedAt: stamp(now),
 		Candidates: []v1alpha1.PruneCandidate{{
 			Namespace: "farm", Name: "a", UID: "uid-a", Revision: "r1", Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan,
 			DeclaredBy: "ubuntu", Bytes: 1 << 30, UnreferencedSince: stamp(since),
 		}},
-		Orphans: []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv"}}, OmittedOrphans: 39,
+		Orphans: []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv", Bytes: 5}}, OmittedOrphans: 39, OmittedOrphanBytes: 42,
 	}, prune.Judge(&v1alpha1.PruneReportSpec{}, c))
 }
 

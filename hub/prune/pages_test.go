@@ -25,6 +25,7 @@ func joined(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedClu
 				last.Kept = append(last.Kept, part.Kept...)
 				last.Orphans = append(last.Orphans, part.Orphans...)
 				last.OmittedOrphans += part.OmittedOrphans
+				last.OmittedOrphanBytes += part.OmittedOrphanBytes
 				continue
 			}
 			clusters = append(clusters, part)
@@ -37,7 +38,7 @@ func joined(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedClu
 func large(name string, candidates, groups, images int) v1alpha1.ReportedCluster {
 	c := v1alpha1.ReportedCluster{
 		Cluster: name, ClusterUID: types.UID("uid-" + name), Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 2, Hash: strings.Repeat("h", 64)}, ObservedAt: stamp(now),
-		Orphans: []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv", Bytes: 7}}, OmittedOrphans: 2,
+		Orphans: []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv", Bytes: 7}}, OmittedOrphans: 2, OmittedOrphanBytes: 9,
 	}
 	for i := range candidates {
 		c.Candidates = append(c.Candidates, v1alpha1.PruneCandidate{

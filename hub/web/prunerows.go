@@ -120,7 +120,7 @@ func rowsOf(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 		}
 		if c.OmittedOrphans > 0 {
 			r := row(VerdictOrphan)
-			r.Reason, r.Detail = reasonOmitted, fmt.Sprintf("%d more are not listed", c.OmittedOrphans)
+			r.Reason, r.Detail, r.Bytes = reasonOmitted, fmt.Sprintf("%d more are not listed", c.OmittedOrphans), &c.OmittedOrphanBytes
 			yield(r)
 		}
 	}

@@ -42,7 +42,7 @@ func reported() [][]v1alpha1.ReportedCluster {
 			{Cluster: "aarhus", Unknown: v1alpha1.ReasonOffline, Message: "its agent does not report"},
 			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moon, Candidates: []v1alpha1.PruneCandidate{spelled}, Orphans: []v1alpha1.OrphanedObject{
 				{Kind: "DataVolume", Namespace: "images", Name: "dv", Image: "debian", ImageUID: "gone"},
-			}, OmittedOrphans: 3},
+			}, OmittedOrphans: 3, OmittedOrphanBytes: 12},
 		},
 		{
 			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moon, Kept: []v1alpha1.KeptImages{
@@ -228,7 +228,7 @@ func TestRowsAsCSV(t *testing.T) {
 		"aarhus,,unknown,Offline,its agent does not report,,,,,,,,,,,,,",
 		"bergen,b,candidate,,,VMDiskImage,images,debian,uid,r1,Succeeded,Plan,debian-lts,,,7,1969-07-20T20:17:40Z,1969-07-20T20:17:40Z",
 		"bergen,b,orphan,,,DataVolume,images,dv,,,,,,debian,gone,0,,1969-07-20T20:17:40Z",
-		"bergen,b,orphan,Omitted,3 more are not listed,,,,,,,,,,,,,1969-07-20T20:17:40Z",
+		"bergen,b,orphan,Omitted,3 more are not listed,,,,,,,,,,,12,,1969-07-20T20:17:40Z",
 		"bergen,b,kept,Referenced,2 VirtualMachines,VMDiskImage,images,ubuntu-1,,,,,,,,,,1969-07-20T20:17:40Z",
 		"bergen,b,kept,Referenced,2 VirtualMachines,VMDiskImage,images,ubuntu-2,,,,,,,,,,1969-07-20T20:17:40Z",
 		"oslo,o,candidate,,,VMDiskImage,images,ubuntu,uid,r1,Succeeded,Plan,,,,1099511627776,,",

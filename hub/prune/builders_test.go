@@ -137,6 +137,7 @@ func drawCluster(t *rapid.T, name string) prune.Cluster {
 		c.Root.Orphans = append(c.Root.Orphans, v1alpha1.OrphanedObject{Kind: "DataVolume", Namespace: "farm", Name: fmt.Sprintf("dv-%d", i), Bytes: 5})
 	}
 	c.Root.OrphanCount = int32(len(c.Root.Orphans) + rapid.IntRange(0, 2).Draw(t, "more orphans"))
+	c.Root.OrphanBytes = rapid.Int64Range(0, 100).Draw(t, "bytes of all orphans")
 	switch rapid.IntRange(0, 6).Draw(t, "unknown") {
 	case 0:
 		c.Unknown, c.Message = v1alpha1.ReasonNotAnswered, "it says <nothing> & \xff"

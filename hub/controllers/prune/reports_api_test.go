@@ -236,8 +236,7 @@ func TestSomebodyElseWritesAtTheSameTime(t *testing.T) {
 func TestReportThatIsDeletedWhileItIsMadeIsNotAskedForAnyMore(t *testing.T) {
 	s := onStage(t)
 	s.join(t, "deleted", "deleted-cluster")
-	var p *process
-	p = s.process(t, func(verb string, o client.Object) error {
+	p := s.process(t, func(verb string, o client.Object) error {
 		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return s.Delete(t.Context(), s.stored(t, r.Name))
 		}

@@ -222,6 +222,40 @@ func TestAnotherClusterUnderTheNameIsAskedForNothing(t *testing.T) {
 	assert.Equal(t, v1alpha1.TargetCounts{Total: 2, Unknown: 2}, stored.Status.Targets)
 }
 
+// The prune goes on in the others meanwhile.
+func TestOfTwoClustersOneIsAnother(t *testing.T) {
+	s := onStage(t)
+	names := []string{"stays", "replaced"}
+	p := s.process(t, nil)
+	for _, name := range names {
+		s.join(t, name, types.UID(name+"-cluster"))
+	}
+	s.asks(t, "two", names...)
+	_, err := p.reports.look(t.Context(), "two")
+	require.NoError(t, err)
+	for _, name := range names {
+		cluster := types.UID(name + "-cluster")
+		s.answers(t, name, cluster, p.plan(name, cluster), 1, unreferenced("ubuntu"))
+	}
+	_, err = p.reports.look(t.Context(), "two")
+	require.NoError(t, err)
+	s.goes(t, "two", s.stored(t, "two"))
+	p.carried("two")
+	require.Len(t, p.pruned("stays"), 1)
+	require.Len(t, p.pruned("replaced"), 1)
+
+	s.is(t, "replaced", "another-cluster")
+	stored := p.carried("two")
+	assert.Equal(t, v1alpha1.TargetCounts{Total: 2, Waiting: 1, Unknown: 1}, stored.Status.Targets)
+	assert.Len(t, p.pruned("stays"), 1)
+	assert.Empty(t, p.pruned("replaced"))
+	assert.Equal(t, []string{"two"}, p.register.running("replaced"), "it may come back")
+
+	s.is(t, "replaced", "replaced-cluster")
+	p.carried("two")
+	assert.Len(t, p.pruned("replaced"), 1)
+}
+
 func TestPruneThatIsDeletedIsTakenBack(t *testing.T) {
 	s := onStage(t)
 	s.join(t, "withdrawn", "withdrawn-cluster")

@@ -32,12 +32,12 @@ func unreferenced(name string) v1alpha1.ReportedImage {
 	}
 }
 
-// asks creates a PruneReport about one member.
-func (s *stage) asks(t *testing.T, name, member string) *v1alpha1.PruneReport {
+// asks creates a PruneReport about members.
+func (s *stage) asks(t *testing.T, name string, members ...string) *v1alpha1.PruneReport {
 	t.Helper()
 	r := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.PruneReportSpec{Placement: &v1alpha1.Placement{ClusterNames: []string{member}}},
+		Spec:       v1alpha1.PruneReportSpec{Placement: &v1alpha1.Placement{ClusterNames: members}},
 	}
 	require.NoError(t, s.Create(t.Context(), r))
 	return r

@@ -72,20 +72,19 @@ func (d *deaths) hook(p *proxy.Proxy) {
 	}
 }
 
-// due takes one from what is left, and returns who is to die; nil for nobody, as
-// while the program is dead already.
+// due takes one from what is left, and returns who is to die; nil for nobody. Of a
+// write that was on its way when its writer died at another one, the same is true.
 func (d *deaths) due(w proxy.Write, stored bool) *process.Process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	program := d.program()
-	if ended(program) || stored && w.Status >= 300 {
+	if stored && w.Status >= 300 {
 		return nil
 	}
 	for i, one := range d.left {
 		if one.stored == stored && one.at(w) {
 			d.died = append(d.died, one.String())
 			d.left = append(d.left[:i:i], d.left[i+1:]...)
-			return program
+			return d.program()
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package image_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -240,10 +241,12 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 }
 
 // prune is an ImagePrune of the first source, without an undo window: that time passes
-// at any moment is all that one would add.
+// at any moment is all that one would add. That the image was referenced since it was
+// reported stands against nothing here, so that more is deleted.
 func (p *play) prune(number uint8) *v1alpha1.PlannedPrune {
 	return &v1alpha1.PlannedPrune{
 		Namespace: imageKey.Namespace, Name: imageKey.Name, ImageUID: imageKey.UID, Revision: p.revision(0), UID: pruneUID(number),
+		UnreferencedSince: math.MaxInt64, Others: true,
 	}
 }
 

@@ -177,6 +177,9 @@ func (w *world) anyPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 		UID:        rapid.SampledFrom([]types.UID{"prune-1", "prune-2", "prune-3"}).Draw(t, "prune"),
 		UndoWindow: metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Minute, time.Hour}).Draw(t, "undoWindow")},
 		Undo:       rapid.IntRange(0, 3).Draw(t, "undo") == 0,
+		Others:     rapid.IntRange(0, 3).Draw(t, "others") > 0,
+
+		UnreferencedSince: w.now.Add(time.Duration(rapid.IntRange(-600, 600).Draw(t, "unreferencedSince")) * time.Second).Unix(),
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "of another") {
 	case 0:

@@ -37,7 +37,7 @@ func (s *step) prune() {
 	switch {
 	case want == nil && p == nil:
 	case want == nil: // nobody knows what is asked for: it waits, but not against those who need it
-		if reason, message := s.spared(s.target); reason != "" {
+		if reason, message := s.spared(nil); reason != "" {
 			s.endPrune(p.UID, v1alpha1.PruneSkipped, reason, message)
 			return
 		}
@@ -47,7 +47,7 @@ func (s *step) prune() {
 	case want.Undo:
 		s.endPrune(want.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "its ImagePrune was undone")
 	default:
-		if reason, message := s.spared(want.Revision); reason != "" {
+		if reason, message := s.spared(want); reason != "" {
 			s.endPrune(want.UID, v1alpha1.PruneSkipped, reason, message)
 			return
 		}
@@ -97,16 +97,20 @@ func (s *step) pruneLeaving(want *v1alpha1.PlannedPrune) {
 	s.endPrune(uid, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "is Terminating, and serves on until these let go of it: "+s.holders())
 }
 
-// spared says why an image stays that is to be pruned, of the revision that was
-// reported; empty where nothing speaks for that.
-func (s *step) spared(reported string) (reason, message string) {
+// spared says why an image stays that is to be pruned; empty where nothing speaks for
+// that. want is nil where nobody knows what is asked for.
+func (s *step) spared(want *v1alpha1.PlannedPrune) (reason, message string) {
 	switch phase := s.phase(); {
 	case s.Plan.Stays && !s.Plan.Unknown:
 		return v1alpha1.PruneWanted, "the ClusterPlan wants it to be there"
 	case len(s.Holders) > 0:
 		return v1alpha1.PruneReferenced, "is referenced by " + s.holders()
-	case reported != s.target:
+	case want != nil && want.Revision != s.target:
 		return v1alpha1.PruneChanged, "its source is another one than was reported"
+	case want != nil && !want.Others && !OfPlan(s.Image):
+		return v1alpha1.PruneChanged, "no plan has made it, or somebody has taken it back by removing label " + v1alpha1.LabelPlanned + ": it goes only with spec.includeOthers of the ImagePrune"
+	case want != nil && s.st.References.UnreferencedSince.Unix() > want.UnreferencedSince:
+		return v1alpha1.PruneChanged, "a VirtualMachine has referenced it since it was reported, until " + s.st.References.UnreferencedSince.UTC().Format(time.RFC3339)
 	case phase != v1alpha1.PhaseSucceeded && phase != v1alpha1.PhaseFailed:
 		return v1alpha1.PruneInTransition, fmt.Sprintf("is %s: %s", phase, s.wait.Message)
 	default:

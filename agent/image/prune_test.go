@@ -21,6 +21,7 @@ import (
 func (w *world) asks(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune {
 	w.plan.Prune = &v1alpha1.PlannedPrune{
 		Namespace: w.img.Namespace, Name: w.img.Name, ImageUID: w.img.UID, Revision: w.img.Spec.Revision(),
+		UnreferencedSince: w.now.Unix(), Others: true,
 		UID: uid, UndoWindow: metav1.Duration{Duration: window},
 	}
 	return w.plan.Prune
@@ -419,4 +420,60 @@ func TestPruneDoesNotKeepAnImageBeyondItsTime(t *testing.T) {
 	w.reconcile()
 	assert.True(t, w.last.DeleteImage)
 	assert.False(t, w.last.Pruned)
+}
+
+func TestPruneSparesWhatIsNotAsItWasReviewed(t *testing.T) {
+	reported := func(w *world) *v1alpha1.PlannedPrune {
+		want := w.asks("prune", time.Hour)
+		want.UnreferencedSince = w.status().References.UnreferencedSince.Unix()
+		return want
+	}
+	referencedAgain := func(w *world) {
+		w.later(time.Minute)
+		w.holders = []image.Holder{{Name: "ns/vm"}}
+		w.reconcile()
+		w.later(time.Minute)
+		w.holders = nil
+		w.reconcile()
+	}
+	takenBack := func(w *world) { delete(w.img.Labels, v1alpha1.LabelPlanned) }
+	for name, tt := range map[string]struct {
+		pending bool
+		others  bool
+		change  func(*world)
+		want    string
+	}{
+		"nothing has changed":                      {change: func(*world) {}},
+		"it was referenced meanwhile":              {change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
+		"it was referenced, and others go too":     {others: true, change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
+		"it was taken back":                        {change: takenBack, want: "it goes only with spec.includeOthers"},
+		"it was taken back in its undo window":     {pending: true, change: takenBack, want: "it goes only with spec.includeOthers"},
+		"it was taken back, and others go as well": {others: true, change: takenBack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ready(t)
+			w.img.Labels = map[string]string{v1alpha1.LabelPlanned: image.Planned}
+			want := reported(w)
+			want.Others = tt.others
+			if tt.pending {
+				w.reconcile()
+				require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+			} else {
+				w.plan.Prune = nil
+			}
+			tt.change(w)
+			w.plan.Prune = want
+			w.reconcile()
+			if tt.want == "" {
+				assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+				return
+			}
+			assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
+			assert.Equal(t, v1alpha1.PruneChanged, w.status().Prune.Reason)
+			assert.Contains(t, w.status().Prune.Message, tt.want)
+			w.later(2 * time.Hour)
+			w.reconcile()
+			assert.Nil(t, w.img.DeletionTimestamp)
+		})
+	}
 }

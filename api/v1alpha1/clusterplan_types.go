@@ -124,8 +124,8 @@ type PlanInquiry struct {
 }
 
 // PlannedPrune is a VMDiskImage that an ImagePrune has deleted, if the member finds
-// it as it was reported: this very object, of this revision, wanted by no plan and
-// held by nobody.
+// it as it was reported: this very object, of this revision, wanted by no plan, and
+// held by nobody now and since.
 type PlannedPrune struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
@@ -142,6 +142,14 @@ type PlannedPrune struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// unreferencedSince is since when no VirtualMachine had referenced it when it was
+	// reported, in seconds since 1970 by the member's clock: one that was referenced
+	// since is not what was reviewed.
+	// +required
+	UnreferencedSince int64 `json:"unreferencedSince"`
+	// others: it goes also where no plan has made it.
+	// +optional
+	Others bool `json:"others,omitempty"`
 	// uid of the ImagePrune.
 	// +required
 	UID types.UID `json:"uid"`

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -56,7 +58,7 @@ type ImagePruneSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="undoWindow must be a duration in hours, minutes and seconds, as in 24h"
 	// +kubebuilder:default="24h"
 	// +optional
-	UndoWindow metav1.Duration `json:"undoWindow"`
+	UndoWindow *metav1.Duration `json:"undoWindow,omitempty"`
 	// deadline is how long beyond the undo window clusters are waited for. Then what
 	// they have not told of is Unknown, and they are not asked any more: one that
 	// comes back later prunes nothing but what it had been asked for already, and
@@ -66,7 +68,7 @@ type ImagePruneSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
 	// +kubebuilder:default="1h"
 	// +optional
-	Deadline metav1.Duration `json:"deadline"`
+	Deadline *metav1.Duration `json:"deadline,omitempty"`
 	// approvedBy is the user who has reviewed the report. The hub's chart has it be
 	// the one who creates this, with the right to approve.
 	// +kubebuilder:validation:MaxLength=253
@@ -77,6 +79,28 @@ type ImagePruneSpec struct {
 	// +kubebuilder:default=false
 	// +optional
 	Undo bool `json:"undo"`
+}
+
+// Defaults of an ImagePrune, as the API server sets them.
+const (
+	DefaultUndoWindow    = 24 * time.Hour
+	DefaultPruneDeadline = time.Hour
+)
+
+// Window is how long an image still serves.
+func (s *ImagePruneSpec) Window() time.Duration {
+	if s.UndoWindow == nil {
+		return DefaultUndoWindow
+	}
+	return s.UndoWindow.Duration
+}
+
+// AskedFor is how long clusters are asked, from when the first one is.
+func (s *ImagePruneSpec) AskedFor() time.Duration {
+	if s.Deadline == nil {
+		return s.Window() + DefaultPruneDeadline
+	}
+	return s.Window() + s.Deadline.Duration
 }
 
 // ImagePrunePhase is where an ImagePrune is.

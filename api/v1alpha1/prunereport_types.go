@@ -338,7 +338,7 @@ type UnknownCluster struct {
 // Bounds of a PruneReport.
 const (
 	// MaxPruneReportPages is how many pages a PruneReport can have.
-	MaxPruneReportPages = 1000
+	MaxPruneReportPages = 250
 	// MaxUnknownClusters is how many clusters that are unknown its status names.
 	MaxUnknownClusters = 20
 )

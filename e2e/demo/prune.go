@@ -136,7 +136,7 @@ func (s *story) ofPrune() []act {
 func (s *story) approve(ctx context.Context, name string, window time.Duration) error {
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: clearing, Digest: s.report.Status.Digest}, ApprovedBy: approver,
-		UndoWindow: metav1.Duration{Duration: window}, Deadline: metav1.Duration{Duration: time.Hour},
+		UndoWindow: &metav1.Duration{Duration: window}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}}
 	if err := s.client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating ImagePrune %s: %w", name, err)

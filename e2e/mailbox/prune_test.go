@@ -21,6 +21,7 @@ func pruning(p *v1alpha1.ClusterPlan, window time.Duration, images ...*v1alpha1.
 	for _, img := range images {
 		p.Spec.Prunes = append(p.Spec.Prunes, v1alpha1.PlannedPrune{
 			Namespace: img.Namespace, Name: img.Name, ImageUID: img.UID, Revision: img.Spec.Revision(),
+			UnreferencedSince: time.Now().Add(time.Hour).Unix(), Others: true,
 			UID: "prune-of-a-test", UndoWindow: metav1.Duration{Duration: window},
 		})
 	}

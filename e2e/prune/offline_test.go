@@ -52,7 +52,7 @@ func TestMemberIsDark(t *testing.T) {
 
 	// After the deadline nothing is asked of it any more.
 	late := some("dark-late", "dark-late")
-	late.Spec.Deadline = metav1.Duration{Duration: time.Second}
+	late.Spec.Deadline = &metav1.Duration{Duration: time.Second}
 	shared.apply(t, late)
 	tooLate := func() {
 		t.Helper()

@@ -275,14 +275,14 @@ func imagePrune(name string, r *v1alpha1.PruneReport) *v1alpha1.ImagePrune {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ImagePruneSpec{
 			ReportRef:  v1alpha1.PruneReportRef{Name: r.Name, Digest: r.Status.Digest},
-			ApprovedBy: admin, Deadline: metav1.Duration{Duration: time.Hour},
+			ApprovedBy: admin, UndoWindow: &metav1.Duration{}, Deadline: &metav1.Duration{Duration: time.Hour},
 		},
 	}
 }
 
 // within has an ImagePrune have an undo window.
 func within(p *v1alpha1.ImagePrune, window time.Duration) *v1alpha1.ImagePrune {
-	p.Spec.UndoWindow = metav1.Duration{Duration: window}
+	p.Spec.UndoWindow = &metav1.Duration{Duration: window}
 	return p
 }
 

@@ -46,7 +46,7 @@ func TestRestoredHubDoesNotPruneWhatWasUndone(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ImagePruneSpec{
 			ReportRef: v1alpha1.PruneReportRef{Name: name, Digest: r.Status.Digest}, ApprovedBy: "admin", IncludeOthers: true,
-			UndoWindow: metav1.Duration{Duration: time.Hour}, Deadline: metav1.Duration{Duration: time.Hour},
+			UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 		},
 	}
 	require.NoError(t, shared.Create(t.Context(), p))

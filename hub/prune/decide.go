@@ -161,7 +161,7 @@ func (s *pruneStep) goOn() {
 
 // deadline is when clusters are not waited for any more.
 func deadline(st *v1alpha1.ImagePruneStatus, spec *v1alpha1.ImagePruneSpec) time.Time {
-	return st.StartedAt.Add(spec.UndoWindow.Duration).Add(spec.Deadline.Duration)
+	return st.StartedAt.Add(spec.AskedFor())
 }
 
 // waiting are the clusters that some target waits for, by name.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -120,8 +121,17 @@ func Planned(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alpha1.Pla
 		}
 		planned[t.Cluster] = append(planned[t.Cluster], v1alpha1.PlannedPrune{
 			Namespace: t.Namespace, Name: t.Name, ImageUID: t.UID, Revision: t.Revision,
-			UID: p.UID, UndoWindow: p.Spec.UndoWindow, Undo: p.Spec.Undo,
+			UnreferencedSince: unix(t.UnreferencedSince), Others: p.Spec.IncludeOthers,
+			UID: p.UID, UndoWindow: metav1.Duration{Duration: p.Spec.Window()}, Undo: p.Spec.Undo,
 		})
 	}
 	return planned
+}
+
+// unix is a time in seconds since 1970; without one, longer ago than any.
+func unix(t *metav1.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.Unix()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func candidate(namespace, name string, origin v1alpha1.ImageOrigin) v1alpha1.PruneCandidate {
-	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10}
+	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10, UnreferencedSince: stamp(now)}
 }
 
 // reviewed is a report of two clusters in three parts, and one that is unknown.
@@ -66,8 +66,14 @@ func TestPlanned(t *testing.T) {
 	planned := prune.Planned(p, prune.Targets(&p.Spec, reviewed()))
 	require.Equal(t, []v1alpha1.PlannedPrune{{
 		Namespace: "farm", Name: "ubuntu-1", ImageUID: "uid-ubuntu-1", Revision: "r-ubuntu-1", UID: "prune-uid", UndoWindow: metav1.Duration{Duration: 24 * time.Hour}, Undo: true,
+		UnreferencedSince: now.Unix(),
 	}}, planned["a"])
 	require.Len(t, planned["b"], 2)
+	all := onePrune(running)
+	all.Spec.IncludeOthers, all.Spec.UndoWindow = true, nil
+	planned = prune.Planned(all, prune.Targets(&all.Spec, reviewed()))
+	require.True(t, planned["a"][0].Others)
+	require.Equal(t, 24*time.Hour, planned["a"][0].UndoWindow.Duration, "who says nothing has the default, not none")
 
 	for name, change := range map[string]func(*v1alpha1.ImagePrune){
 		"it is not stored that it has begun": func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} },
@@ -147,7 +153,7 @@ func onePrune(change ...func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
 		ObjectMeta: metav1.ObjectMeta{Name: "tidy", UID: "prune-uid", Generation: 2},
 		Spec: v1alpha1.ImagePruneSpec{
 			ReportRef: v1alpha1.PruneReportRef{Name: "spring", Digest: "abc"}, ApprovedBy: "ann",
-			UndoWindow: metav1.Duration{Duration: 24 * time.Hour}, Deadline: metav1.Duration{Duration: time.Hour},
+			UndoWindow: &metav1.Duration{Duration: 24 * time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 		},
 	}
 	for _, do := range change {

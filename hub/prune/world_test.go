@@ -225,7 +225,7 @@ func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
 		}
 		w.hub(false)
 		w.hub(false)
-		w.now = w.now.Add(w.prune.Spec.UndoWindow.Duration + w.prune.Spec.Deadline.Duration)
+		w.now = w.now.Add(w.prune.Spec.AskedFor())
 		w.hub(false)
 		require.True(t, w.prune.Status.Phase.Ended(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
 		require.Empty(t, prune.Planned(w.prune, w.chosen))

@@ -89,6 +89,7 @@ func newPruning(t *testing.T) *pruning {
 	p.reconcile()
 	p.cached = image.Wish{Prune: &v1alpha1.PlannedPrune{
 		Namespace: "ns", Name: "a", ImageUID: img.UID, Revision: img.Spec.Revision(), UID: "prune",
+		UnreferencedSince: time.Now().Add(time.Hour).Unix(), Others: true,
 	}}
 	p.live = p.cached
 	require.Equal(t, v1alpha1.PhasePrunePending, p.now().Status.Phase)

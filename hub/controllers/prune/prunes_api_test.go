@@ -21,7 +21,7 @@ func (s *stage) goes(t *testing.T, name string, by *v1alpha1.PruneReport) *v1alp
 	t.Helper()
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: by.Name, Digest: by.Status.Digest}, ApprovedBy: "somebody",
-		UndoWindow: metav1.Duration{Duration: time.Hour}, Deadline: metav1.Duration{Duration: time.Hour},
+		UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}}
 	require.NoError(t, s.Create(t.Context(), p))
 	return p

@@ -94,7 +94,7 @@ func unreadable(err error) verdict {
 }
 
 func (s *step) conflict() verdict {
-	return waiting(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: nothing is asked of any cluster. "+
+	return waiting(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster begins, and what clusters have of this one is kept. "+
 		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", s.Rival, s.version.Namespace)
 }
 

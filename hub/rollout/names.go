@@ -27,7 +27,18 @@ func Names(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 // younger of two is to leave the name to the older, or one image would be asked
 // for in two ways.
 func Rival(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) string {
-	names := Names(img)
+	return oldest(img, all, Names(img))
+}
+
+// Taken tells whether any FleetDiskImage, be it the Rival or not, is older than img
+// and has or had the VMDiskImage that img is to have now.
+func Taken(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) bool {
+	return oldest(img, all, []types.NamespacedName{CurrentImage(img)}) != ""
+}
+
+// oldest of those that are older than img and have or had one of the names; empty
+// for none.
+func oldest(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage, names []types.NamespacedName) string {
 	var rival *v1alpha1.FleetDiskImage
 	for i := range all {
 		other := &all[i]

@@ -19,6 +19,8 @@ type View struct {
 	Clusters []Cluster
 	// Rival is what the function Rival returns.
 	Rival string
+	// Taken is what the function Taken returns; there is no Taken without a Rival.
+	Taken bool
 	// Holders are the clusters that still report any of its images which plans have
 	// asked for, in order of name. They count while it is being deleted.
 	Holders []string

@@ -24,7 +24,9 @@ type Standing struct{ Placed, Begun, Has bool }
 // placed there or not. current is what the member's plan has under the current
 // name, nil for none.
 //
-// Older images go only once the member has the one that takes their place.
+// Older images stay, whatever the retention says, until the member has the one that
+// takes their place: they may be all that it has. Only then those that are not kept
+// go, or are left to whoever prunes.
 // A FleetDiskImage that is being deleted asks for nothing any more; with
 // deletionPolicy Delete it has all of its images go.
 func WantsOf(img *v1alpha1.FleetDiskImage, in Standing, current *v1alpha1.PlannedImage, now time.Time) Wants {
@@ -47,12 +49,31 @@ func WantsOf(img *v1alpha1.FleetDiskImage, in Standing, current *v1alpha1.Planne
 	keep = min(keep, len(versions))
 	w.keep(versions[:keep])
 	switch {
-	case unreferencedFor == nil:
 	case in.Placed && !in.Has:
 		w.keep(versions[keep:])
-	default:
+	case unreferencedFor != nil:
 		w.retire(versions[keep:], *unreferencedFor)
 	}
+	return w
+}
+
+// WantsBeside returns what a FleetDiskImage that has a Rival asks of any member: no
+// new image, and that none goes. That somebody has made an older one take one of its
+// names is no reason for the images that it has rolled out to lose their protection.
+// A name that is the older one's, too, is kept beside what that one asks for.
+// current stays as it is; it is what the member's plan has under the current name,
+// nil for none and where that name is Taken: then it is the older one's.
+//
+// One that is being deleted asks for nothing, and has no image go with it.
+func WantsBeside(img *v1alpha1.FleetDiskImage, current *v1alpha1.PlannedImage, now time.Time) Wants {
+	var w Wants
+	if img.DeletionTimestamp != nil {
+		return w
+	}
+	if current != nil {
+		w.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
+	}
+	w.keep(nextVersions(img, now))
 	return w
 }
 
@@ -91,7 +112,7 @@ func plannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus,
 }
 
 // retention returns how many versions are kept, and for how long the older ones
-// must have been unreferenced to go; nil for always kept.
+// must have been unreferenced to go; nil: they do not go by themselves.
 func retention(img *v1alpha1.FleetDiskImage) (keep int, unreferencedFor *metav1.Duration) {
 	r := img.Spec.Retention
 	if r == nil {

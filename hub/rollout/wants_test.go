@@ -61,9 +61,9 @@ func TestWantsOf(t *testing.T) {
 		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before), false,
 			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
 		"its turn has not come": {fdi(), true, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before), false,
-			rollout.Wants{Images: images(planned(older, before)), Kept: kept("ubuntu-2")}},
+			rollout.Wants{Images: images(planned(older, before)), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"not placed": {fdi(), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
 		"not placed any more": {fdi(), false, true, planned(template, before), false,
@@ -73,6 +73,10 @@ func TestWantsOf(t *testing.T) {
 		"older ones go": {fdi().WithRetention(1, week), true, true, nil, false,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones stay until the current one is there": {fdi().WithRetention(1, week), true, true, nil, true,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"older ones stay until the current one is there, though they are never to go": {fdi().WithRetention(1, 0), true, true, nil, true,
+			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"so they do without a retention": {fdi(), true, true, nil, true,
 			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones stay until its turn has come": {fdi().WithRetention(1, week), true, false, nil, true,
 			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
@@ -89,8 +93,11 @@ func TestWantsOf(t *testing.T) {
 		"two versions that are one image": {
 			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil, false,
 			rollout.Wants{Kept: kept("ubuntu-b-1")}},
-		"is being deleted, and its images stay": {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.Wants{}},
-		"is being deleted, and says nothing":    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.Wants{}},
+		"is being deleted, and its images stay":                                 {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.Wants{}},
+		"is being deleted, and says nothing":                                    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.Wants{}},
+		"is being deleted before the current one is there, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), true, rollout.Wants{}},
+		"is being deleted with its images before the current one is there": {fdi().Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), true,
+			rollout.Wants{Retired: retired(0, "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), false,
 			rollout.Wants{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 	} {
@@ -116,6 +123,70 @@ func TestOlderImagesGoAtOnce(t *testing.T) {
 	img.Spec.Retention.KeepUnreferencedFor.Duration = 0
 	w := rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true, Has: true}, nil, now)
 	assert.Equal(t, []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-1"}}, w.Retired)
+}
+
+// With a rival nothing new is asked for, and nothing loses its protection.
+func TestWantsBeside(t *testing.T) {
+	fdi := func() *builder {
+		return apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("2", "1", "0").WithRetention(1, time.Hour)
+	}
+	older := fdi().Obj().Spec.Template
+	older.URL = "https://images.example.com/older.qcow2"
+	planned := &v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-2", Spec: older, PlannedAt: stamp(now.Add(-time.Hour))}
+	kept := func(names ...string) (kept []v1alpha1.KeptImage) {
+		for _, name := range names {
+			kept = append(kept, v1alpha1.KeptImage{Namespace: "images", Name: name})
+		}
+		return kept
+	}
+	for name, tt := range map[string]struct {
+		img     *builder
+		current *v1alpha1.PlannedImage
+		want    rollout.Wants
+	}{
+		"it has not begun, or its name is taken":            {fdi(), nil, rollout.Wants{Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"it has begun":                                      {fdi(), planned, rollout.Wants{Images: []v1alpha1.PlannedImage{*planned}, Kept: kept("ubuntu-1", "ubuntu-0")}},
+		"a version that the status does not know yet":       {fdi().WithVersion("3"), nil, rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"is being deleted, and its images stay":             {fdi().Deleted(now, v1alpha1.DeletionRetain), planned, rollout.Wants{}},
+		"is being deleted with its images, but the other's": {fdi().Deleted(now, v1alpha1.DeletionDelete), planned, rollout.Wants{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := tt.img.Obj()
+			was, current := img.DeepCopy(), tt.current.DeepCopy()
+			got := rollout.WantsBeside(img, current, now)
+			assert.Equal(t, tt.want, got)
+			for i := range got.Images {
+				*got.Images[i].PlannedAt = *stamp(time.Time{})
+			}
+			assert.Equal(t, was, img, "what it returns is nobody else's")
+			assert.Equal(t, tt.current, current)
+		})
+	}
+}
+
+func TestTaken(t *testing.T) {
+	fdi := func(name string) *builder { return apitest.FleetDiskImage(name).WithImageName("ubuntu") }
+	img := fdi("m").WithVersion("2").WithFormer("2", "1").Created(apitest.Epoch.Add(time.Hour)).Obj()
+	for name, tt := range map[string]struct {
+		others []*builder
+		want   bool
+	}{
+		"alone":                            {nil, false},
+		"older, the same":                  {[]*builder{fdi("a").WithVersion("2")}, true},
+		"older, had it":                    {[]*builder{fdi("a").WithVersion("3").WithFormer("3", "2")}, true},
+		"older, and img had it":            {[]*builder{fdi("a").WithVersion("1")}, false},
+		"younger, the same":                {[]*builder{fdi("a").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, false},
+		"not the oldest of its elders":     {[]*builder{fdi("a").WithVersion("1"), fdi("b").WithVersion("2").Created(apitest.Epoch.Add(time.Minute))}, true},
+		"another namespace, the same name": {[]*builder{fdi("a").WithVersion("2").WithTargetNamespace("others")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := []v1alpha1.FleetDiskImage{*img}
+			for _, o := range tt.others {
+				all = append(all, *o.Obj())
+			}
+			assert.Equal(t, tt.want, rollout.Taken(img, all))
+		})
+	}
 }
 
 func TestNames(t *testing.T) {

@@ -45,7 +45,7 @@ func newWorld(t *rapid.T) *world {
 	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]time.Time{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}}
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
 		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
-		WithRetention(2, time.Hour)
+		WithRetention(2, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "keepUnreferencedFor"))
 	for _, wave := range []string{"canary", "eu"} {
 		soak := metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 2 * time.Minute}).Draw(t, "soak")}
 		img.WithWaves(v1alpha1.Wave{

@@ -270,7 +270,13 @@ func (b *Board) SetImage(stored *v1alpha1.FleetDiskImage) {
 	former := c.stored
 	c.stored = stored
 	b.rename(c)
-	asked := former == nil || former.Generation != stored.Generation || former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
+	leaves := former != nil && former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
+	asked := former == nil || former.Generation != stored.Generation || leaves
+	if leaves { // it keeps no image any more that others may wait for
+		for _, k := range c.names {
+			b.look(b.named[k]...)
+		}
+	}
 	if asked {
 		c.generation++
 	}

@@ -237,8 +237,8 @@ func TestRelabelledMemberIsPlacedAnew(t *testing.T) {
 	assert.Empty(t, b.looked, "nothing has changed")
 }
 
-// The younger of two that would make one image asks for nothing, until the older
-// is gone.
+// The younger of two that would make one image asks for none, until the older is
+// gone, and keeps what there is.
 func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
 	const theirs = "https://images.example.com/older.qcow2"
 	older := apitest.FleetDiskImage("zebra").WithImageName("ubuntu").WithURL(theirs).Created(apitest.Epoch)
@@ -253,7 +253,7 @@ func TestOfTwoWithOneNameTheOlderHasIt(t *testing.T) {
 	b.decided("ubuntu", "zebra")
 	w, known := b.Of("bergen")
 	require.True(t, known)
-	require.Equal(t, []string{"+ubuntu-1.0.0"}, names(w))
+	require.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.9.0"}, names(w))
 	assert.Equal(t, theirs, w.Images[0].Spec.URL)
 	assert.Equal(t, v1alpha1.ReasonNameConflict, b.columns["ubuntu"].status.Reason)
 

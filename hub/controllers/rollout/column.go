@@ -171,15 +171,30 @@ func (b *Board) gather(c *column, now time.Time) rollout.View {
 	defer b.mu.Unlock()
 	b.refresh(c)
 	v := rollout.View{Image: c.view(), Clusters: c.cells, Now: now}
-	v.Rival = rollout.Rival(v.Image, b.namesakes(c))
+	if others := b.namesakes(c); len(others) > 0 {
+		v.Rival, v.Taken = rollout.Rival(v.Image, others), rollout.Taken(v.Image, others)
+	}
 	if c.leaving() && v.Rival == "" {
+		alone := b.alone(c)
 		for _, name := range b.present {
-			if b.members[name].holds(c) {
+			if b.members[name].holds(alone) {
 				v.Holders = append(v.Holders, name)
 			}
 		}
 	}
 	return v
+}
+
+// alone returns the names of a FleetDiskImage that no other has which is to stay: a
+// younger one keeps its images as long as this one is its rival, and what is kept
+// does not go, so that nobody must wait for it.
+func (b *Board) alone(c *column) (names []key) {
+	for _, k := range c.names {
+		if !slices.ContainsFunc(b.named[k], func(other *column) bool { return other != c && other.stored.DeletionTimestamp.IsZero() }) {
+			names = append(names, k)
+		}
+	}
+	return names
 }
 
 // namesakes are the other FleetDiskImages that share a name with one.

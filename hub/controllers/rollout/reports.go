@@ -150,11 +150,11 @@ func (b *Board) told() {
 }
 
 // holds tells that a member may still have an image that a plan has asked for, of
-// a FleetDiskImage that is leaving. It does not once it reports none, but those
+// those that a FleetDiskImage which is leaving has alone. It does not once it reports none, but those
 // that go by themselves when nobody references them any more, and has
 // acknowledged a plan that asks for none.
-func (m *member) holds(c *column) bool {
-	for _, k := range c.names {
+func (m *member) holds(names []key) bool {
+	for _, k := range names {
 		r := m.reported(k)
 		if m.plans(k) || r.There && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
 			return true
@@ -164,7 +164,7 @@ func (m *member) holds(c *column) bool {
 		return false // nothing was ever asked of it
 	}
 	spec := &m.plan.Spec
-	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retires(c) {
+	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retires(names) {
 		return true
 	}
 	if a := m.acknowledged; a == nil || a.Compare(spec.PlanVersion) != 0 || a.Hash != "" && a.Hash != spec.Hash {
@@ -178,14 +178,13 @@ func (m *member) holds(c *column) bool {
 	return false
 }
 
-// retires tells whether the plan of a member has all of a FleetDiskImage's images
-// go.
-func (m *member) retires(c *column) bool {
+// retires tells whether the plan of a member has all of these images go.
+func (m *member) retires(names []key) bool {
 	retired := make(map[key]bool, len(m.plan.Spec.Retired))
 	for _, r := range m.plan.Spec.Retired {
 		retired[keyOf(r.Namespace, r.Name)] = true
 	}
-	for _, k := range c.names {
+	for _, k := range names {
 		if !retired[k] {
 			return false
 		}

@@ -37,7 +37,8 @@ type basis struct {
 	planned    string
 	plannedAt  time.Time
 	generation int64
-	rival      bool
+	// rival: it has one. taken: and the current name is an older one's.
+	rival, taken bool
 }
 
 // imageWish is a PlannedImage whose parts are shared by the members.
@@ -85,14 +86,14 @@ func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
 		}
 		next := wish{known: true, member: m.uid, hold: d.Hold, basis: basis{
 			Standing: standing[i], planned: cell.Planned, plannedAt: cell.PlannedAt,
-			generation: c.generation, rival: v.Rival != "",
+			generation: c.generation, rival: v.Rival != "", taken: v.Taken,
 		}}
 		switch {
 		case former.known && former.hold == next.hold && former.basis == next.basis:
 			continue
 		case d.Hold:
 			next.begun, next.image = former.begun, former.image
-		case v.Rival == "":
+		default:
 			b.wishOne(c, &next, former, m, v.Now)
 		}
 		b.replace(c, i, next)
@@ -105,14 +106,23 @@ func (b *Board) wishOne(c *column, next, former *wish, m *member, now time.Time)
 	if former.begun {
 		current = former.image.planned()
 	}
-	w := rollout.WantsOf(c.view(), next.basis.Standing, current, now)
+	begun := next.basis.Begun
+	var w rollout.Wants
+	if next.basis.rival {
+		if next.basis.taken {
+			current = nil
+		}
+		w, begun = rollout.WantsBeside(c.view(), current, now), former.begun
+	} else {
+		w = rollout.WantsOf(c.view(), next.basis.Standing, current, now)
+	}
 	next.kept, next.retired = oneOf(&c.shared.kept, w.Kept), oneOf(&c.shared.retired, w.Retired)
 	if len(w.Images) == 0 {
 		return
 	}
 	p := &w.Images[0] // there is one current image
 	next.image = &imageWish{p.Namespace, p.Name, &p.Spec, p.PlannedAt}
-	next.begun = next.basis.Begun && p.PlannedAt != nil
+	next.begun = begun && p.PlannedAt != nil
 	if template := &c.stored.Spec.Template; sameSpec(&p.Spec, template) {
 		next.image.spec = template
 	}

@@ -127,19 +127,21 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 }
 
 // inquiries of the next plan, by UID. Where there are more than fit, those that the
-// member was asked already come first: the others wait, and the plan can be written.
+// member was asked already come first, and then as they are given, the oldest first:
+// the others wait, and the plan can be written.
 func (v *PlanView) inquiries() []v1alpha1.PlanInquiry {
 	if len(v.Inquiries) == 0 {
 		return nil
 	}
-	uids := slices.Clone(v.Inquiries)
-	slices.Sort(uids)
-	uids = slices.Compact(uids)
-	if len(uids) > v1alpha1.MaxInquiries {
-		slices.SortStableFunc(uids, func(a, b types.UID) int { return cmp.Compare(v.rank(a), v.rank(b)) })
-		uids = uids[:v1alpha1.MaxInquiries]
-		slices.Sort(uids)
+	asked := slices.Clone(v.Inquiries)
+	slices.SortStableFunc(asked, func(a, b types.UID) int { return cmp.Compare(v.rank(a), v.rank(b)) })
+	uids := make([]types.UID, 0, min(len(asked), v1alpha1.MaxInquiries))
+	for _, uid := range asked {
+		if len(uids) < v1alpha1.MaxInquiries && !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
 	}
+	slices.Sort(uids)
 	list := make([]v1alpha1.PlanInquiry, len(uids))
 	for i, uid := range uids {
 		list[i].UID = uid

@@ -152,6 +152,19 @@ func TestInquiriesBearThePlanThatCarriedThemFirst(t *testing.T) {
 	}
 }
 
+func TestOfMoreInquiriesThanFitTheOldestComeFirst(t *testing.T) {
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}}
+	for i := range v1alpha1.MaxInquiries + 1 {
+		asked := types.UID(fmt.Sprintf("%03d", 999-i))
+		v.Inquiries = append(v.Inquiries, asked, asked)
+	}
+	next, write, _ := fleet.NextPlan(v)
+	require.True(t, write)
+	require.Len(t, next.Inquiries, v1alpha1.MaxInquiries)
+	assert.NotEqual(t, v.Inquiries[len(v.Inquiries)-1], next.Inquiries[0].UID)
+	assert.Equal(t, v.Inquiries[0], next.Inquiries[len(next.Inquiries)-1].UID)
+}
+
 // A plan with more inquiries than it can have would be refused with all that is in
 // it. One that was asked is not taken back for one that comes later.
 func TestMoreInquiriesThanFitWait(t *testing.T) {

@@ -14,18 +14,29 @@ import (
 // holder is which prune of which object has the name of an image in a plan.
 type holder struct{ prune, image types.UID }
 
-// allotAgain works out anew what is asked of the members that some runs are about,
-// and has those planned anew for which that changes. The other runs that it changes
-// for are looked at again. Callers hold r.mu.
+// allotAgain works out anew what is asked of the members that some runs are about.
+// Callers hold r.mu.
 func (r *Register) allotAgain(changed ...*run) {
-	concerned, fresh := map[string]bool{}, map[types.UID]bool{}
+	concerned := map[string]bool{}
 	for _, x := range changed {
 		if x == nil {
 			continue
 		}
-		fresh[x.uid] = true
 		for name := range x.planned {
 			concerned[name] = true
+		}
+	}
+	r.allotIn(concerned, changed...)
+}
+
+// allotIn works out anew what is asked of some members, and has those planned anew
+// for which that changes. Some runs are fresh from a look, or gone; the others that
+// it changes for are looked at again. Callers hold r.mu.
+func (r *Register) allotIn(concerned map[string]bool, looked ...*run) {
+	fresh := map[types.UID]bool{}
+	for _, x := range looked {
+		if x != nil {
+			fresh[x.uid] = true
 		}
 	}
 	look := map[string]bool{}
@@ -42,9 +53,9 @@ func (r *Register) allotAgain(changed ...*run) {
 			look[x.name] = look[x.name] || len(x.planned[name]) > 0
 		}
 	}
-	for _, x := range changed {
+	for _, x := range looked {
 		if x != nil {
-			delete(look, x.name) // whoever changes it is looking at it
+			delete(look, x.name)
 		}
 	}
 	for name, is := range look {

@@ -3,6 +3,8 @@ package prune
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,17 +98,24 @@ func (r *Prunes) leave(name string, awaits bool) {
 
 // carry begins an ImagePrune, and goes on with it until it has ended.
 func (r *Prunes) carry(ctx context.Context, stored *v1alpha1.ImagePrune, awaits bool) (after time.Duration, err error) {
+	if !r.Roots.Filled() {
+		return starting, nil // what is not known yet would look as if nobody had told
+	}
 	v, d, err := r.decide(ctx, stored)
 	if err != nil {
 		return 0, err
 	}
-	r.enter(stored, v, d.Status.Phase, awaits)
-	if !r.Roots.Filled() {
-		return starting, nil // what is not known yet would look as if nobody had told
-	}
-	if running(stored) {
-		// What is in the plans is known only now.
-		d = prune.Decide(v)
+	ran := running(stored)
+	switch {
+	case !ran:
+		r.seen(stored, awaits)
+	case d.Status.Phase.Ended():
+		// It is not planned afresh, and not known to be gone before that is stored.
+	default:
+		if r.enter(stored, v) {
+			d = prune.Decide(v) // what is in the plans is known only now
+		}
+		r.seen(stored, awaits)
 	}
 	if wait := r.begin(stored, d.Status.Phase, v.Now); wait > 0 {
 		return wait, nil
@@ -115,12 +124,20 @@ func (r *Prunes) carry(ctx context.Context, stored *v1alpha1.ImagePrune, awaits 
 	if err != nil {
 		return 0, err
 	}
-	if stored.Status.Phase.Ended() {
+	switch {
+	case stored.Status.Phase.Ended():
 		r.leave(stored.Name, awaits)
 		return 0, nil
+	case !ran && running(stored):
+		r.enter(stored, v)
 	}
-	r.enter(stored, v, stored.Status.Phase, awaits)
 	return sooner(d.After, wait), nil
+}
+
+func (r *Prunes) seen(stored *v1alpha1.ImagePrune, awaits bool) {
+	if awaits {
+		r.Register.seen(object{kindPrune, stored.Name})
+	}
 }
 
 func running(stored *v1alpha1.ImagePrune) bool {
@@ -140,25 +157,27 @@ func (r *Prunes) begin(stored *v1alpha1.ImagePrune, next v1alpha1.ImagePrunePhas
 	}
 }
 
-// enter has members asked as the stored status says, and no sooner: by when it
-// began, a hub that is restarted knows when it is to end. next is what it is about
-// to be.
-func (r *Prunes) enter(stored *v1alpha1.ImagePrune, v prune.PruneView, next v1alpha1.ImagePrunePhase, awaits bool) {
-	switch {
-	case running(stored) && v.Loaded && v.Changed == "":
-		clusters, planned := r.planned(v)
-		r.Register.start(stored, clusters, planned)
-	case running(stored) && !next.Ended():
-		return // its targets are not known
+// enter has members asked for the targets of one that is stored to run, and no
+// sooner: by when it began, a hub that is restarted knows when it is to end. anew
+// tells that something else is asked than when it was looked at last: what was
+// decided before rests on plans as they were.
+func (r *Prunes) enter(stored *v1alpha1.ImagePrune, v prune.PruneView) (anew bool) {
+	clusters, same := clustersOf(v)
+	if r.Register.again(stored, same) {
+		return false
 	}
-	if awaits {
-		r.Register.seen(object{kindPrune, stored.Name})
-	}
+	planned := prune.Planned(v.Prune, v.Targets)
+	maps.DeleteFunc(planned, func(name string, _ []v1alpha1.PlannedPrune) bool {
+		_, is := slices.BinarySearch(same, name)
+		return !is
+	})
+	r.Register.start(stored, clusters, planned)
+	return true
 }
 
-// planned is what is asked of each member that is still the cluster of the report.
-func (r *Prunes) planned(v prune.PruneView) (clusters []string, planned map[string][]v1alpha1.PlannedPrune) {
-	planned = prune.Planned(v.Prune, v.Targets)
+// clustersOf are those that it has targets in, and of them those that are still the
+// clusters of the report, by name.
+func clustersOf(v prune.PruneView) (clusters, same []string) {
 	last := ""
 	for i := range v.Targets {
 		t := &v.Targets[i]
@@ -167,11 +186,11 @@ func (r *Prunes) planned(v prune.PruneView) (clusters []string, planned map[stri
 		}
 		last = t.Cluster
 		clusters = append(clusters, t.Cluster)
-		if m, is := v.Members[t.Cluster]; !is || t.ClusterUID == "" || m.ClusterUID != t.ClusterUID {
-			delete(planned, t.Cluster)
+		if m, is := v.Members[t.Cluster]; is && t.ClusterUID != "" && m.ClusterUID == t.ClusterUID {
+			same = append(same, t.Cluster)
 		}
 	}
-	return clusters, planned
+	return clusters, same
 }
 
 // decide says how far an ImagePrune is, by the pages of its report where they are

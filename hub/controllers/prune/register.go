@@ -59,6 +59,7 @@ type inquiry struct {
 type run struct {
 	name           string
 	uid            types.UID
+	generation     int64
 	since, created time.Time
 	// clusters that it has targets in; planned is what it asks of each that is still
 	// the cluster of the report.
@@ -80,9 +81,10 @@ func (r *Register) OnAsks(do func(member string)) { r.onAsks = append(r.onAsks, 
 // the targets of a running ImagePrune. Call it before the controllers start.
 func (r *Register) OnTold(do func(prune string)) { r.onTold = append(r.onTold, do) }
 
-// Of returns what is asked of a member: the PruneReports that are being made, and
-// the images that are to go, by namespace and name. While known is false nobody
-// knows: a plan that is written then keeps what it has.
+// Of returns what is asked of a member: the PruneReports that are being made, also
+// more than a plan has room for, and the images that are to go, by namespace and
+// name. While known is false nobody knows: a plan that is written then keeps what it
+// has.
 func (r *Register) Of(name string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +92,7 @@ func (r *Register) Of(name string) (inquiries []types.UID, prunes []v1alpha1.Pla
 		return nil, nil, false
 	}
 	for _, i := range r.inquiries {
-		if i.members[name] && len(inquiries) < v1alpha1.MaxInquiries {
+		if i.members[name] {
 			inquiries = append(inquiries, i.uid)
 		}
 	}
@@ -222,7 +224,7 @@ func (r *Register) asking() (names []string) {
 // targets in.
 func (r *Register) start(prune *v1alpha1.ImagePrune, clusters []string, planned map[string][]v1alpha1.PlannedPrune) {
 	next := &run{
-		name: prune.Name, uid: prune.UID, since: prune.Status.StartedAt.Time, created: prune.CreationTimestamp.Time,
+		name: prune.Name, uid: prune.UID, generation: prune.Generation, since: prune.Status.StartedAt.Time, created: prune.CreationTimestamp.Time,
 		clusters: make(map[string]bool, len(clusters)), planned: planned,
 	}
 	for _, name := range clusters {
@@ -234,6 +236,33 @@ func (r *Register) start(prune *v1alpha1.ImagePrune, clusters []string, planned 
 	i, _ := slices.BinarySearchFunc(r.runs, next, byAge)
 	r.runs = slices.Insert(r.runs, i, next)
 	r.allotAgain(former, next)
+}
+
+// again tells whether all that an ImagePrune which runs asks of members is here as it
+// was when it was looked at last; clusters are those that it asks. Its targets do not
+// change. If so, it is fresh from a look: it is asked for where its place was kept.
+func (r *Register) again(prune *v1alpha1.ImagePrune, clusters []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.runs, func(x *run) bool { return x.name == prune.Name })
+	if i < 0 {
+		return false
+	}
+	x := r.runs[i]
+	if x.uid != prune.UID || x.generation != prune.Generation || !x.since.Equal(prune.Status.StartedAt.Time) || len(x.planned) != len(clusters) {
+		return false
+	}
+	kept := map[string]bool{}
+	for _, name := range clusters {
+		if _, asked := x.planned[name]; !asked {
+			return false
+		}
+		if m := r.member(name); len(m.allotted) < len(m.holders) {
+			kept[name] = true
+		}
+	}
+	r.allotIn(kept, x)
+	return true
 }
 
 // ended has nothing asked any more for an ImagePrune: its end is stored, or it is

@@ -135,14 +135,16 @@ func TestReportsAreAskedOfTheirMembers(t *testing.T) {
 	assert.Equal(t, map[string]int{"b": 1, "c": 1}, r.planned)
 }
 
-func TestNoMoreReportsAreAskedThanFitIntoAPlan(t *testing.T) {
+// Which of them fit into a plan depends on those that it carries already.
+func TestReportsThatDoNotFitIntoAPlanAreToldToo(t *testing.T) {
 	r := newRegister()
+	var want []string
 	for i := range v1alpha1.MaxInquiries + 2 {
-		r.ask(made(fmt.Sprintf("report-%02d", i), i), []string{"a"})
+		report := made(fmt.Sprintf("report-%02d", i), i)
+		r.ask(report, []string{"a"})
+		want = append(want, string(report.UID))
 	}
-	assert.Len(t, r.asked(t, "a"), v1alpha1.MaxInquiries)
-	r.answered("report-00")
-	assert.Contains(t, r.asked(t, "a"), fmt.Sprintf("report-%02d-uid", v1alpha1.MaxInquiries))
+	assert.Equal(t, want, r.asked(t, "a"))
 }
 
 func TestOneImageIsOfOnePrune(t *testing.T) {
@@ -170,6 +172,41 @@ func TestOneImageIsOfOnePrune(t *testing.T) {
 	assert.Equal(t, map[string]int{"a": 2}, r.planned)
 	r.ended("first")
 	assert.Equal(t, map[string]int{"a": 2}, r.planned)
+}
+
+func TestWhatIsAskedAgainIsNotPlannedAnew(t *testing.T) {
+	r := newRegister()
+	assert.False(t, r.again(begun("prune", 1), []string{"a"}), "it was not asked for")
+	r.run(begun("prune", 1), "a", "ubuntu")
+	clear(r.planned)
+	assert.True(t, r.again(begun("prune", 1), []string{"a"}))
+	assert.Empty(t, r.planned)
+	assert.Equal(t, []string{"ubuntu of prune-uid"}, r.asked(t, "a"))
+
+	assert.False(t, r.again(begun("prune", 2), []string{"a"}), "began at another time")
+	assert.False(t, r.again(begun("prune", 1), nil), "the member is another cluster")
+	assert.False(t, r.again(begun("prune", 1), []string{"a", "b"}), "another member is its cluster again")
+	assert.False(t, r.again(begun("prune", 1), []string{"b"}))
+	undone := begun("prune", 1)
+	undone.Generation++
+	assert.False(t, r.again(undone, []string{"a"}), "it is undone")
+	another := begun("prune", 1)
+	another.UID = "another"
+	assert.False(t, r.again(another, []string{"a"}), "another of that name")
+}
+
+// Its agent may be off for long meanwhile.
+func TestPlaceThatIsKeptIsAskedForByTheNextLook(t *testing.T) {
+	r := newRegister()
+	r.run(begun("first", 1), "a", "ubuntu")
+	r.run(begun("second", 2), "a", "ubuntu")
+	r.ended("first")
+	assert.Empty(t, r.asked(t, "a"), "the second may have been undone meanwhile")
+	r.Forget("a")
+	clear(r.planned)
+	assert.True(t, r.again(begun("second", 2), []string{"a"}))
+	assert.Equal(t, []string{"ubuntu of second-uid"}, r.asked(t, "a"))
+	assert.Equal(t, map[string]int{"a": 1}, r.planned)
 }
 
 func TestImageThatIsAnotherNowIsHeldByTheFormer(t *testing.T) {
@@ -257,10 +294,12 @@ func TestNothingThatRunsIsTakenBack(t *testing.T) {
 				r.ended(name)
 			default: // it is looked at again
 				looked = p.UID
-				for _, x := range r.runs {
-					if x.name == name {
-						r.start(p, []string{"a"}, x.planned)
-						break
+				if !r.again(p, []string{"a"}) {
+					t.Fatalf("%s is not as it was", name)
+				}
+				for k, by := range r.members["a"].holders {
+					if by.prune == p.UID && !slices.ContainsFunc(r.members["a"].allotted, func(x v1alpha1.PlannedPrune) bool { return keyOf(&x) == k }) {
+						t.Fatalf("%s has its place kept, and is not asked for", k)
 					}
 				}
 			}

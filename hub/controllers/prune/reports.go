@@ -116,7 +116,7 @@ func (r *Register) Forget(name string) {
 	}
 	m.listed, m.pages = nil, map[string]*page{}
 	r.turned(m)
-	if len(m.allotted) == 0 {
+	if len(m.holders) == 0 { // nor has anything a place in its plan
 		delete(r.members, name)
 	}
 }

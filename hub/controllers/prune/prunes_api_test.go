@@ -145,6 +145,40 @@ func TestHubThatRestartsKnowsWhatIsAskedOnceTargetsAreLoaded(t *testing.T) {
 	assert.Equal(t, []types.UID{"ubuntu-image"}, restarted.pruned("restarts"))
 }
 
+// Agents that took up nothing before the deadline would take it up after it.
+func TestPruneThatEndedWhileNoHubRanIsNotPlannedAfresh(t *testing.T) {
+	s := onStage(t)
+	s.join(t, "late", "late-cluster")
+	p := s.process(t, nil)
+	s.goes(t, "late", p.complete("late", "late", unreferenced("ubuntu")))
+	stored := p.carried("late")
+	long := metav1.NewTime(time.Now().Add(-3 * time.Hour))
+	stored.Status.StartedAt = &long
+	require.NoError(t, s.Status().Update(t.Context(), stored))
+
+	refuse := true
+	restarted := s.process(t, func(verb string, _ client.Object) error {
+		if refuse && verb == "status" {
+			return errRefused
+		}
+		return nil
+	}, object{kindPrune, "late"})
+	var planned []string
+	restarted.register.OnAsks(func(member string) { planned = append(planned, member) })
+	_, err := restarted.prunes.look(t.Context(), "late")
+	require.ErrorIs(t, err, errRefused)
+	assert.Empty(t, planned)
+	assert.Empty(t, restarted.register.allRunning())
+	assert.False(t, restarted.register.Known(), "until its end is stored plans keep what they have")
+
+	refuse = false
+	stored = restarted.carried("late")
+	assert.Equal(t, v1alpha1.ImagePruneComplete, stored.Status.Phase)
+	assert.Equal(t, v1alpha1.TargetCounts{Total: 1, Unknown: 1}, stored.Status.Targets)
+	assert.True(t, restarted.register.Known())
+	assert.Empty(t, restarted.pruned("late"))
+}
+
 func TestPruneGoesByWhatWasReviewedAlone(t *testing.T) {
 	s := onStage(t)
 	s.join(t, "reviewed", "reviewed-cluster")

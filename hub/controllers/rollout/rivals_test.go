@@ -49,9 +49,9 @@ func leaves(img *v1alpha1.FleetDiskImage, policy v1alpha1.DeletionPolicy) *v1alp
 // leaves what was begun under another name as it is.
 func TestRivalCostsNoImageItsProtection(t *testing.T) {
 	for name, tt := range map[string]struct {
-		rivals           []*apitest.FleetDiskImageBuilder
-		wantBergen, oslo []string
-		wantURL          string // of ubuntu-1.0.0 in bergen
+		rivals               []*apitest.FleetDiskImageBuilder
+		wantBergen, wantOslo []string
+		wantURL              string // of ubuntu-1.0.0 in bergen
 	}{
 		"of a former name": {[]*apitest.FleetDiskImageBuilder{older("zebra").WithVersion("0.9.0")},
 			[]string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, []string{"+ubuntu-0.9.0", "=ubuntu-0.8.0", "=ubuntu-1.0.0"}, ours().Obj().Spec.Template.URL},
@@ -76,7 +76,7 @@ func TestRivalCostsNoImageItsProtection(t *testing.T) {
 				w, known := b.Of("bergen")
 				require.True(t, known)
 				assert.Equal(t, tt.wantBergen, names(w))
-				assert.Equal(t, tt.oslo, b.wanted("oslo"), "where it has not begun, it does not")
+				assert.Equal(t, tt.wantOslo, b.wanted("oslo"), "where it has not begun, it does not")
 				for _, img := range w.Images {
 					if img.Name == "ubuntu-1.0.0" {
 						assert.Equal(t, tt.wantURL, img.Spec.URL)
@@ -97,7 +97,7 @@ func TestRivalCostsNoImageItsProtection(t *testing.T) {
 // What it has begun is remembered beside a rival, too, whatever plan shows, and by a
 // hub that knows nothing but the plan.
 func TestBegunStaysBesideARival(t *testing.T) {
-	beside := []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}
+	wantBeside := []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}
 	rival := older("zebra").WithVersion("0.9.0")
 	b := begun(t, true)
 	plan := b.members["bergen"].plan
@@ -105,14 +105,14 @@ func TestBegunStaysBesideARival(t *testing.T) {
 	b.decided("ubuntu", "zebra")
 	b.SetPlan("bergen", nil)
 	b.decided("ubuntu")
-	assert.Equal(t, beside, b.wanted("bergen"))
+	assert.Equal(t, wantBeside, b.wanted("bergen"))
 
 	again := newBoard(t, "bergen")
 	again.SetImage(stored(ours().WithStatus(*b.columns["ubuntu"].status)))
 	again.SetImage(stored(rival))
 	again.SetPlan("bergen", plan)
 	again.decided("ubuntu", "zebra")
-	assert.Equal(t, beside, again.wanted("bergen"))
+	assert.Equal(t, wantBeside, again.wanted("bergen"))
 	w, _ := again.Of("bergen")
 	assert.True(t, w.Images[1].PlannedAt.Equal(plan.Spec.Images[0].PlannedAt), "it was planned when it was planned")
 }

@@ -110,7 +110,10 @@ func TestUndoTakesNoMoreThanAnUpdate(t *testing.T) {
 	stored(t, pruner, object)
 	undo := specPatch(t, map[string]any{"undo": true})
 	requireForbidden(t, person(t, "fleet-author").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), notAllowedYet)
-	require.NoError(t, person(t, "prune-maker").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll))
+	for _, user := range []string{"prune-maker", "fleet-approver"} {
+		require.NoError(t, person(t, user).Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), user)
+	}
+	requireForbidden(t, person(t, "fleet-approver").Delete(t.Context(), object.DeepCopy(), client.DryRunAll), notAllowedYet)
 
 	// A client that knows the kind writes durations in its own way.
 	typed := &v1alpha1.ImagePrune{}

@@ -60,7 +60,7 @@ func wantConditions(t require.TestingT, conditions []metav1.Condition, generatio
 	require.ElementsMatch(t, want, holding(conditions))
 }
 
-var reportConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionComplete}
+var reportConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished}
 
 func oneReport(change ...func(*v1alpha1.PruneReport)) *v1alpha1.PruneReport {
 	r := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "spring", UID: "report-uid", Generation: 3, CreationTimestamp: *stamp(now)}}

@@ -66,7 +66,7 @@ func TestCollect(t *testing.T) {
 				wantConditions(t, d.Status.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReconciling})
 				return
 			}
-			wantConditions(t, d.Status.Conditions, 3, reportConditions, []string{v1alpha1.ConditionStalled})
+			wantConditions(t, d.Status.Conditions, 3, reportConditions, failed)
 			again := oneReport(func(r *v1alpha1.PruneReport) { r.Status = d.Status })
 			require.Equal(t, text(t, d.Status), text(t, collect(t, prune.CollectView{Now: now.AddDate(1, 0, 0), Report: again, Clusters: []prune.Standing{answered}}).Status), "it stays so")
 		})
@@ -88,7 +88,7 @@ func TestACompleteReport(t *testing.T) {
 	a.Kept[1].Reason = v1alpha1.KeptReferenced
 	unknown := v1alpha1.ReportedCluster{Cluster: "c", Unknown: v1alpha1.ReasonOffline, Message: "its agent does not report"}
 	st := prune.Complete(oneReport(begun), []v1alpha1.ReportedCluster{unknown, b, a}, 4, "abc", now.Add(time.Millisecond))
-	wantConditions(t, st.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReady, v1alpha1.ConditionComplete})
+	wantConditions(t, st.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReady, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished})
 	st.Conditions = nil
 	require.Equal(t, v1alpha1.PruneReportStatus{
 		ObservedGeneration: 3, Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported,

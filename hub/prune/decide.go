@@ -2,6 +2,7 @@ package prune
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,8 @@ type PruneView struct {
 	// live, once Loaded.
 	Targets []Target
 	Loaded  bool
+	// Absent as the function Absent returns them, of the same pages.
+	Absent []string
 	// Changed says why the pages are not as they were reviewed; empty: they are.
 	Changed string
 	// Members of the targets' clusters, by name; one that is not there is gone.
@@ -35,6 +38,25 @@ type PruneView struct {
 	// Held says why the plan of a target's cluster does not carry it, AnotherPrune or
 	// PlanFull; empty: it does, or is to.
 	Held func(Target) (reason string)
+}
+
+// Absent are the clusters that an ImagePrune names and of which the report says
+// nothing: they are not in it, or Unknown there.
+func Absent(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []string {
+	known := map[string]bool{}
+	for i := range clusters {
+		if clusters[i].Unknown == "" {
+			known[clusters[i].Cluster] = true
+		}
+	}
+	var absent []string
+	for _, name := range spec.Clusters {
+		if !known[name] {
+			absent = append(absent, name)
+		}
+	}
+	slices.Sort(absent)
+	return slices.Compact(absent)
 }
 
 // PruneDecision is what is to be done about an ImagePrune.
@@ -106,7 +128,7 @@ func (s *pruneStep) basis() bool {
 	case s.Changed != "":
 		s.fail(v1alpha1.ReasonReportChanged, "the pages of PruneReport %s are not as they were reviewed (%s). Make another report, review it, and make an ImagePrune that names it", ref.Name, s.Changed)
 	case len(s.Targets) == 0:
-		s.fail(v1alpha1.ReasonNothingSelected, "of the candidates of PruneReport %s, which are %d, none is selected by spec.clusters and spec.images%s. Make an ImagePrune that selects some", ref.Name, report.Status.Candidates.Count, s.others())
+		s.fail(v1alpha1.ReasonNothingSelected, "of the candidates of PruneReport %s, which are %d, none is selected by spec.clusters and spec.images%s%s. Make an ImagePrune that selects some", ref.Name, report.Status.Candidates.Count, s.others(), s.absent())
 	default:
 		return true
 	}
@@ -152,7 +174,7 @@ func (s *pruneStep) goOn() {
 		s.tell(v1alpha1.ImagePruneRunning, reason, "%s", s.progress(seen, end))
 	case s.Prune.Spec.Undo:
 		s.end(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "%s", s.outcome())
-	case c.Skipped+c.Unknown+c.Undone > 0:
+	case c.Skipped+c.Unknown+c.Undone > 0, len(s.Absent) > 0:
 		s.end(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, "%s", s.outcome())
 	default:
 		s.end(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, "%s", s.outcome())

@@ -422,3 +422,34 @@ func TestWhatAnImagePruneSaysIsBounded(t *testing.T) {
 	s.Targets = prune.Targets(&s.Prune.Spec, clusters)
 	require.Contains(t, decide(t, s.PruneView).Status.Message, "and 995 more")
 }
+
+func TestClustersOfWhichTheReportSaysNothing(t *testing.T) {
+	named := func(p *v1alpha1.ImagePrune) { p.Spec.Clusters = []string{"z", "a", "silent", "z", "b"} }
+	s := newScene(named)
+	silent := v1alpha1.ReportedCluster{Cluster: "silent", Unknown: v1alpha1.ReasonOffline}
+	bare := v1alpha1.ReportedCluster{Cluster: "bare"}
+	pages := append(reviewed(), silent, bare)
+	s.Absent = prune.Absent(&s.Prune.Spec, pages)
+	require.Equal(t, []string{"silent", "z"}, s.Absent)
+	require.Empty(t, prune.Absent(&v1alpha1.ImagePruneSpec{}, pages), "none is named")
+	require.Empty(t, prune.Absent(&v1alpha1.ImagePruneSpec{Clusters: []string{"bare"}}, pages), "the report knows that nothing could go there")
+
+	const says = "Of silent, z in spec.clusters PruneReport spring says nothing"
+	require.Contains(t, decide(t, s.PruneView).Status.Message, says)
+	s.tell(v1alpha1.PrunePruned, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
+	d := decide(t, s.PruneView)
+	require.Equal(t, v1alpha1.ReasonPartlyPruned, d.Status.Reason)
+	require.Contains(t, d.Status.Message, says)
+	wantConditions(t, d.Status.Conditions, 2, pruneConditions, partly)
+
+	undone := newScene(named, func(p *v1alpha1.ImagePrune) { p.Spec.Undo = true })
+	undone.Absent = s.Absent
+	undone.tell(v1alpha1.PruneUndone, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
+	wantConditions(t, decide(t, undone.PruneView).Status.Conditions, 2, pruneConditions, succeeded)
+
+	s = newScene(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} })
+	s.Targets, s.Absent = nil, []string{"c0", "c1", "c2", "c3", "c4", "c5", "c6"}
+	d = decide(t, s.PruneView)
+	require.Equal(t, v1alpha1.ReasonNothingSelected, d.Status.Reason)
+	require.Contains(t, d.Status.Message, "Of c0, c1, c2, c3, c4 and 2 more in spec.clusters")
+}

@@ -34,6 +34,7 @@ func (s *reportStep) tell(phase v1alpha1.PruneReportPhase, reason, format string
 	s.set(v1alpha1.ConditionReconciling, phase == v1alpha1.PruneReportCollecting)
 	s.set(v1alpha1.ConditionStalled, phase == v1alpha1.PruneReportFailed || invalid)
 	s.set(v1alpha1.ConditionComplete, phase == v1alpha1.PruneReportComplete)
+	s.set(v1alpha1.ConditionFinished, s.ended())
 }
 
 func (s *reportStep) set(t string, holds bool) {

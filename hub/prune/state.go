@@ -36,7 +36,7 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	late := st.Phase == v1alpha1.ImagePruneRunning && st.StartedAt != nil && !v.Now.Before(deadline(st, &v.Prune.Spec))
 	switch {
 	case place >= v1alpha1.MaxPlannedPrunes:
-		return is(v1alpha1.PruneSkipped, v1alpha1.PruneTooMany, "more images of its cluster are selected than fit into one plan: it stays; make another ImagePrune when this one has ended")
+		return is(v1alpha1.PruneSkipped, v1alpha1.PruneTooMany, "more images of its cluster are selected than fit into one plan: it stays; select the rest by spec.images, or make another PruneReport when this ImagePrune has ended and an ImagePrune of that: of the same report the same ones are taken")
 	case st.Phase == v1alpha1.ImagePruneComplete, st.Phase == v1alpha1.ImagePruneUndone:
 		return v.remembered(t, reported, told)
 	case !there || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID:
@@ -136,7 +136,7 @@ func (s *pruneStep) tell(phase v1alpha1.ImagePrunePhase, reason, format string, 
 	s.set(v1alpha1.ConditionReconciling, !phase.Ended())
 	s.set(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
 	s.set(v1alpha1.ConditionFinished, phase.Ended())
-	s.set(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 || phase == v1alpha1.ImagePruneUndone))
+	s.set(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 && len(s.Absent) == 0 || phase == v1alpha1.ImagePruneUndone))
 }
 
 func (s *pruneStep) set(t string, holds bool) {
@@ -174,7 +174,7 @@ func (s *pruneStep) progress(w waiting, end time.Time) string {
 		}
 		parts = append(parts, text)
 	}
-	return strings.Join(append(parts, s.told()...), "; ") + ". Clusters are waited for until " + end.UTC().Format(time.RFC3339)
+	return strings.Join(append(parts, s.told()...), "; ") + ". Clusters are waited for until " + end.UTC().Format(time.RFC3339) + s.absent()
 }
 
 // outcome says what became of all.
@@ -184,7 +184,15 @@ func (s *pruneStep) outcome() string {
 	if c.Skipped+c.Unknown > 0 {
 		text += ". See status.skipped"
 	}
-	return text
+	return text + s.absent()
+}
+
+// absent names clusters that people may take for pruned.
+func (s *pruneStep) absent() string {
+	if len(s.Absent) == 0 {
+		return ""
+	}
+	return ". Of " + few(s.Absent) + " in spec.clusters PruneReport " + s.Prune.Spec.ReportRef.Name + " says nothing: nothing is asked there"
 }
 
 func (s *pruneStep) told() (parts []string) {

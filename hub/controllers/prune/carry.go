@@ -200,7 +200,7 @@ func (r *Prunes) decide(ctx context.Context, stored *v1alpha1.ImagePrune) (v pru
 		return v, d, err
 	}
 	if t := r.targets(stored); t != nil {
-		v.Targets, v.Loaded, v.Changed = t.list, true, t.changed
+		v.Targets, v.Absent, v.Loaded, v.Changed = t.list, t.absent, true, t.changed
 	}
 	d = prune.Decide(v)
 	if !d.Load || v.Loaded {
@@ -211,7 +211,7 @@ func (r *Prunes) decide(ctx context.Context, stored *v1alpha1.ImagePrune) (v pru
 		return v, d, err
 	}
 	r.keep(stored.Name, t)
-	v.Targets, v.Loaded, v.Changed = t.list, true, t.changed
+	v.Targets, v.Absent, v.Loaded, v.Changed = t.list, t.absent, true, t.changed
 	return v, prune.Decide(v), nil
 }
 

@@ -17,7 +17,8 @@ import (
 type targets struct {
 	prune   types.UID
 	list    []prune.Target
-	changed string // why there are none: the pages are not as they were reviewed
+	absent  []string // clusters it names that the pages say nothing of
+	changed string   // why there are none: the pages are not as they were reviewed
 }
 
 // targets that are loaded; nil for none.
@@ -47,7 +48,7 @@ func (r *Prunes) load(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1al
 	}
 	t := &targets{prune: stored.UID, changed: changed}
 	if changed == "" {
-		t.list = prune.Targets(&stored.Spec, clusters)
+		t.list, t.absent = prune.Targets(&stored.Spec, clusters), prune.Absent(&stored.Spec, clusters)
 	}
 	return t, nil
 }
@@ -78,7 +79,7 @@ func (r *Prunes) States(ctx context.Context, name string) (states []State, found
 	if err != nil || t == nil {
 		return nil, true, err
 	}
-	v.Targets, v.Loaded, v.Changed = t.list, true, t.changed
+	v.Targets, v.Absent, v.Loaded, v.Changed = t.list, t.absent, true, t.changed
 	states = make([]State, len(v.Targets))
 	for i, target := range v.Targets {
 		states[i] = State{target, prune.StateOf(v, target)}

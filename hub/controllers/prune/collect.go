@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,9 +43,11 @@ type Reports struct {
 	Index    *fleet.Index
 	Board    *rollout.Board
 
-	again poke.Source[ctrl.Request]
-	paces pace.Paces
-	looks looks
+	again   poke.Source[ctrl.Request]
+	paces   pace.Paces
+	looks   looks
+	mu      sync.Mutex
+	answers map[string]*answers // to those that are being made, by name
 }
 
 // Reconcile looks at one PruneReport.
@@ -79,7 +82,7 @@ func (r *Reports) look(ctx context.Context, name string) (after time.Duration, e
 		return r.schedule(ctx, stored)
 	case ended(stored):
 		r.leave(name, awaits)
-		return 0, r.sweepPages(ctx, stored)
+		return 0, r.sweepPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
 	}
 	return r.collect(ctx, stored, awaits)
 }
@@ -106,6 +109,7 @@ func ended(report *v1alpha1.PruneReport) bool {
 // leave has no member asked for a report.
 func (r *Reports) leave(name string, awaits bool) {
 	r.Register.answered(name)
+	r.forget(name)
 	if awaits {
 		r.Register.seen(object{kindReport, name})
 	}
@@ -176,6 +180,11 @@ func (r *Reports) complete(ctx context.Context, stored *v1alpha1.PruneReport, pl
 	case err != nil:
 		return 0, fmt.Errorf("dividing PruneReport %s into pages: %w", stored.Name, err)
 	default:
+		// Each try that is broken off may have another digest: without this their
+		// pages would pile up.
+		if err := r.sweepPages(ctx, stored, digest, len(pages)); err != nil {
+			return 0, err
+		}
 		if err := r.writePages(ctx, stored, pages, digest); err != nil {
 			return 0, err
 		}
@@ -185,7 +194,8 @@ func (r *Reports) complete(ctx context.Context, stored *v1alpha1.PruneReport, pl
 		return 0, err
 	}
 	r.Register.answered(stored.Name)
-	return 0, r.sweepPages(ctx, stored)
+	r.forget(stored.Name)
+	return 0, r.sweepPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
 }
 
 // tell writes the status. wait is when to come back for what must not be written

@@ -95,6 +95,7 @@ func (r *Reports) standing(stored *v1alpha1.PruneReport, m *v1alpha1.MemberClust
 // answered cannot be read as it answered; past the deadline it is unknown.
 func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.Standing) (judged []v1alpha1.ReportedCluster, settled bool, err error) {
 	judged = make([]v1alpha1.ReportedCluster, len(placed))
+	answers, former := make([]*answer, len(placed)), r.kept(stored)
 	var open atomic.Bool
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -106,44 +107,57 @@ func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, place
 			})
 			continue
 		}
-		group.Go(func() error {
-			c, err := r.read(ctx, stored, m)
-			if err != nil {
+		group.Go(func() (err error) {
+			if answers[i], err = r.read(ctx, stored, m, former[m.Name]); err != nil {
 				return err
 			}
-			if c.Unknown != "" && time.Now().Before(prune.AnswersUntil(stored)) {
+			if answers[i].judged.Unknown != "" && time.Now().Before(prune.AnswersUntil(stored)) {
 				open.Store(true)
 			}
-			judged[i] = prune.Judge(&stored.Spec, c)
+			judged[i] = answers[i].judged
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	r.keep(stored, placed, answers)
+	if err != nil {
 		return nil, false, err
 	}
 	return judged, !open.Load(), nil
 }
 
-// read reads a member that has answered. It is unknown where it does not come to
-// show what it has answered.
-func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
+// read reads and judges a member that has answered, but for one that was judged and
+// is as it was. It is unknown where it does not come to show what it has answered.
+func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, former *answer) (*answer, error) {
+	var c prune.Cluster
 	for attempt := range attempts {
 		if attempt > 0 {
 			if err := pause(ctx, attemptPause); err != nil {
-				return c, err
+				return nil, err
 			}
 		}
-		if c, err = r.readOnce(ctx, stored, m); err != nil || c.Unknown == "" {
-			return c, err
+		var err error
+		if c, err = r.answered(ctx, stored, m); err != nil {
+			return nil, err
+		}
+		if r.holds(former, &c) {
+			return former, nil
+		}
+		if c.Unknown == "" {
+			err = r.images(ctx, &c)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.Unknown == "" {
+			break
 		}
 	}
-	return c, nil
+	return &answer{root: c.Root, wanted: c.Wanted, judged: prune.Judge(&stored.Spec, c)}, nil
 }
 
-// readOnce reads the pages that a root lists which answers, each of the very
-// sequence that the root lists: together they are what the member had when it
-// answered.
-func (r *Reports) readOnce(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
+// answered is a member as it has answered, without its images.
+func (r *Reports) answered(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
 	root := r.Roots.Root(m.Name)
 	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ClusterUID(m, root.ClusterUID)}
 	plan := &v1alpha1.ClusterPlan{}
@@ -167,18 +181,24 @@ func (r *Reports) readOnce(ctx context.Context, stored *v1alpha1.PruneReport, m 
 		c.Unknown, c.Message = v1alpha1.ReasonNotAnswered, "it is not decided yet what FleetDiskImages want of it"
 		return c, nil
 	}
-	c.ClusterUID, c.Root = root.ClusterUID, root.Report
+	c.ClusterUID, c.Root, c.Wanted = root.ClusterUID, root.Report, r.wanted(spec, &wants)
+	return c, nil
+}
+
+// images reads the pages that a root lists which answers, each of the very sequence
+// that the root lists: together they are what the member had when it answered.
+func (r *Reports) images(ctx context.Context, c *prune.Cluster) error {
 	newest := map[types.NamespacedName]int64{}
 	at := map[types.NamespacedName]int{}
-	for _, ref := range root.Report.Pages {
-		page, err := r.Pages.LivePage(ctx, m.Name, ref.Name)
+	for _, ref := range c.Root.Pages {
+		page, err := r.Pages.LivePage(ctx, c.Name, ref.Name)
 		if err != nil {
-			return c, err
+			return err
 		}
-		if page == nil || page.Sequence != ref.Sequence || page.ClusterUID != root.ClusterUID {
+		if page == nil || page.Sequence != ref.Sequence || page.ClusterUID != c.ClusterUID {
 			c.Unknown, c.Message = v1alpha1.ReasonPagesMissing, fmt.Sprintf("page %s of its report is missing, or is not as the report lists it", ref.Name)
 			c.Images = nil
-			return c, nil
+			return nil
 		}
 		// What moved from one page to another may stand on both.
 		for _, img := range page.Page.Images {
@@ -193,19 +213,25 @@ func (r *Reports) readOnce(ctx context.Context, stored *v1alpha1.PruneReport, m 
 			}
 		}
 	}
-	r.claims(&c, spec, &wants)
-	return c, nil
+	c.Declared = map[types.NamespacedName]string{}
+	for i := range c.Images {
+		img := &c.Images[i]
+		if by := r.Board.Declares(img.Namespace, img.Name); by != "" {
+			c.Declared[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = by
+		}
+	}
+	return nil
 }
 
-// claims notes who wants and who declares the images of a cluster.
-func (r *Reports) claims(c *prune.Cluster, plan *v1alpha1.ClusterPlanSpec, wants *rollout.Wants) {
-	c.Wanted, c.Declared = map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
+// wanted are the images that a cluster is to have, and by whom.
+func (r *Reports) wanted(plan *v1alpha1.ClusterPlanSpec, wants *rollout.Wants) map[types.NamespacedName]string {
+	wanted := map[types.NamespacedName]string{}
 	want := func(namespace, name string) {
 		by := "ClusterPlan"
 		if declared := r.Board.Declares(namespace, name); declared != "" {
 			by = "FleetDiskImage " + declared
 		}
-		c.Wanted[types.NamespacedName{Namespace: namespace, Name: name}] = by
+		wanted[types.NamespacedName{Namespace: namespace, Name: name}] = by
 	}
 	for i := range plan.Images {
 		want(plan.Images[i].Namespace, plan.Images[i].Name)
@@ -219,12 +245,7 @@ func (r *Reports) claims(c *prune.Cluster, plan *v1alpha1.ClusterPlanSpec, wants
 	for i := range wants.Kept {
 		want(wants.Kept[i].Namespace, wants.Kept[i].Name)
 	}
-	for i := range c.Images {
-		img := &c.Images[i]
-		if by := r.Board.Declares(img.Namespace, img.Name); by != "" {
-			c.Declared[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = by
-		}
-	}
+	return wanted
 }
 
 func pause(ctx context.Context, d time.Duration) error {

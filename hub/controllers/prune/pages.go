@@ -64,16 +64,17 @@ func samePage(report *v1alpha1.PruneReport, a, b []v1alpha1.ReportedCluster) boo
 	return one(a) == one(b)
 }
 
-// sweepPages deletes what is left of tries that were not finished.
-func (r *Reports) sweepPages(ctx context.Context, report *v1alpha1.PruneReport) error {
+// sweepPages deletes what is left of tries that were not finished: all pages of a
+// report but those of a digest.
+func (r *Reports) sweepPages(ctx context.Context, report *v1alpha1.PruneReport, digest string, pages int) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PruneReportPageList"))
 	if err := r.Live.List(ctx, list, client.MatchingLabels{v1alpha1.LabelPruneReport: string(report.UID)}); err != nil {
 		return fmt.Errorf("listing the pages of PruneReport %s: %w", report.Name, err)
 	}
 	belongs := map[string]bool{}
-	for n := range int(report.Status.Pages) {
-		belongs[prune.PageName(report.Name, report.Status.Digest, n)] = true
+	for n := range pages {
+		belongs[prune.PageName(report.Name, digest, n)] = true
 	}
 	for i := range list.Items {
 		page := &list.Items[i]

@@ -390,6 +390,7 @@ func TestMoreThanAPlanHasRoomFor(t *testing.T) {
 	require.Len(t, d.Status.Skipped, 50)
 	require.Equal(t, v1alpha1.PruneTooMany, d.Status.Skipped[0].Reason)
 	require.Equal(t, "image-000500", d.Status.Skipped[0].Name)
+	require.Contains(t, d.Status.Skipped[0].Message, "of the same report the same ones are taken", "it is said whole")
 	planned := prune.Planned(s.Prune, s.Targets)["b"]
 	require.Equal(t, "image-000499", planned[len(planned)-1].Name)
 	for i, target := range s.Targets {

@@ -136,7 +136,7 @@ func TestAReportThatIsTooLarge(t *testing.T) {
 	st := prune.TooLarge(oneReport(begun), now)
 	require.Equal(t, v1alpha1.PruneReportFailed, st.Phase)
 	require.Equal(t, v1alpha1.ReasonReportTooLarge, st.Reason)
-	wantConditions(t, st.Conditions, 3, reportConditions, []string{v1alpha1.ConditionStalled})
+	wantConditions(t, st.Conditions, 3, reportConditions, failed)
 	require.Equal(t, text(t, st), text(t, prune.TooLarge(oneReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
 }
 

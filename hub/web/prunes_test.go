@@ -288,7 +288,7 @@ func TestReportsThatHaveNoRows(t *testing.T) {
 		"":                                        {http.StatusBadRequest, "name the PruneReport"},
 		"?report=nothing":                         {http.StatusNotFound, "there is no PruneReport nothing"},
 		"?report=new":                             {http.StatusConflict, "0 of 0 clusters have answered"},
-		"?report=collecting":                      {http.StatusConflict, "1 of 4 clusters have answered. Try again, or wait: kubectl wait prunereport/collecting --for=condition=Complete"},
+		"?report=collecting":                      {http.StatusConflict, "1 of 4 clusters have answered. Try again, or wait: kubectl wait prunereport/collecting --for=condition=Finished"},
 		"?report=failed":                          {http.StatusConflict, "it is too large"},
 		"?report=schedule":                        {http.StatusConflict, "its last is schedule-29"},
 		"?report=first":                           {http.StatusConflict, "has made none yet"},

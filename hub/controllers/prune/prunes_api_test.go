@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
 // goes creates an ImagePrune of all candidates of a report.
@@ -140,6 +141,10 @@ func TestHubThatRestartsKnowsWhatIsAskedOnceTargetsAreLoaded(t *testing.T) {
 	require.ErrorIs(t, err, errRefused)
 	assert.False(t, known(), "its targets could not be read")
 	restarted.prunes.Live = s.Client
+	restarted.prunes.Roots = report.NewStore()
+	restarted.carried("restarts")
+	assert.False(t, known(), "which cluster reports for its member is not known")
+	restarted.prunes.Roots = s.store
 	restarted.carried("restarts")
 	assert.True(t, known())
 	assert.Equal(t, []types.UID{"ubuntu-image"}, restarted.pruned("restarts"))

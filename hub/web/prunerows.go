@@ -188,7 +188,7 @@ func (a *API) completeReport(ctx context.Context, name string) (*v1alpha1.PruneR
 		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s could not be made: %s", name, st.Message)}
 	case st.Phase != v1alpha1.PruneReportComplete:
 		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: kubectl wait prunereport/%s --for=condition=%s",
-			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionComplete)}
+			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionFinished)}
 	}
 	return report, nil
 }

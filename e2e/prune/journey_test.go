@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -222,10 +223,16 @@ func reasons(kept map[string]string) map[string]string {
 	return short
 }
 
-// rip takes an image away and leaves its storage: its finalizer goes first.
+// rip takes an image away and leaves its storage: its finalizer goes first. What is
+// still in a slot the agent would remove, finished or not.
 func (s *site) rip(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(img)
+	require.True(t, scene.Await(t, func() bool {
+		ledger := &v1alpha1.SyncLedger{}
+		return s.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) == nil && ledger.Status != nil &&
+			!slices.ContainsFunc(ledger.Status.Slots, func(slot v1alpha1.Slot) bool { return slot.Image.UID == img.UID })
+	}), "its slot is freed")
 	require.NoError(t, s.agent.Pause(t.Context()))
 	defer func() { require.NoError(t, s.agent.Resume()) }()
 	got := &v1alpha1.VMDiskImage{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
@@ -149,7 +150,7 @@ func (r *Reconciler) cleanUp(ctx context.Context, name string) error {
 		if !errors.Is(err, errConnecting) {
 			attempts++
 		}
-		if attempts == farewellAttempts || pause(ctx, farewellPause) != nil {
+		if attempts == farewellAttempts || pace.Pause(ctx, farewellPause) != nil {
 			return err
 		}
 	}
@@ -170,7 +171,7 @@ func (r *Reconciler) removeInMember(ctx context.Context, name string) error {
 		if err := remove(ctx, connected.GetClient(), connected.Namespace); err != nil {
 			return err
 		}
-		if err := pause(ctx, settled); err != nil {
+		if err := pace.Pause(ctx, settled); err != nil {
 			return err
 		}
 	}
@@ -187,15 +188,4 @@ func remove(ctx context.Context, c client.Client, namespace string) error {
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -1,7 +1,8 @@
-// Package pace keeps the writes of status apart.
+// Package pace keeps the writes of status apart, and waits between tries.
 package pace
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -70,4 +71,16 @@ func Urgent(before, after []metav1.Condition) bool {
 		}
 	}
 	return false
+}
+
+// Pause waits for a while, or until the context ends, whose error it returns then.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }

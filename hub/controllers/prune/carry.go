@@ -52,16 +52,7 @@ type Prunes struct {
 
 // Reconcile looks at one ImagePrune.
 func (r *Prunes) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	begin := time.Now()
-	if wait := r.looks.tooSoon(request.Name, begin); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	defer func() { r.looks.ended(request.Name, time.Since(begin)) }()
-	after, err := r.look(ctx, request.Name)
-	if err != nil {
-		return result(ctx, err)
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return r.looks.take(ctx, request.Name, r.look)
 }
 
 // look reads an ImagePrune as it is stored now: by an older state, one that runs

@@ -52,16 +52,7 @@ type Reports struct {
 
 // Reconcile looks at one PruneReport.
 func (r *Reports) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	begin := time.Now()
-	if wait := r.looks.tooSoon(request.Name, begin); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	defer func() { r.looks.ended(request.Name, time.Since(begin)) }()
-	after, err := r.look(ctx, request.Name)
-	if err != nil {
-		return result(ctx, err)
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return r.looks.take(ctx, request.Name, r.look)
 }
 
 // look reads a PruneReport as it is stored now: by an older state, one could be

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/prune"
@@ -132,7 +133,7 @@ func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1a
 	var c prune.Cluster
 	for attempt := range attempts {
 		if attempt > 0 {
-			if err := pause(ctx, attemptPause); err != nil {
+			if err := pace.Pause(ctx, attemptPause); err != nil {
 				return nil, err
 			}
 		}
@@ -246,15 +247,4 @@ func (r *Reports) wanted(plan *v1alpha1.ClusterPlanSpec, wants *rollout.Wants) m
 		want(wants.Kept[i].Namespace, wants.Kept[i].Name)
 	}
 	return wanted
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

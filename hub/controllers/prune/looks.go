@@ -38,6 +38,20 @@ type look struct {
 	took time.Duration
 }
 
+// take looks at an object, if it is not too soon after the last look.
+func (l *looks) take(ctx context.Context, name string, look func(context.Context, string) (time.Duration, error)) (ctrl.Result, error) {
+	begin := time.Now()
+	if wait := l.tooSoon(name, begin); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	defer func() { l.ended(name, time.Since(begin)) }()
+	after, err := look(ctx, name)
+	if err != nil {
+		return result(ctx, err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
 // tooSoon tells how long to wait before an object is looked at again; 0: it is now.
 func (l *looks) tooSoon(name string, now time.Time) time.Duration {
 	l.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -196,7 +197,7 @@ func (e *elected) Start(ctx context.Context) error {
 			return nil
 		}
 		log.FromContext(ctx).Error(err, "Nothing is asked of members before this is known; trying again")
-		if pause(ctx, askAgain) != nil {
+		if pace.Pause(ctx, askAgain) != nil {
 			return nil // the hub stops
 		}
 	}

@@ -84,7 +84,9 @@ func (j *journal) close() {
 }
 
 func (j *journal) note(o client.Object, deleted bool) {
-	s := state{version: versionOf(o), cluster: strings.TrimPrefix(o.GetNamespace(), v1alpha1.MemberNamespacePrefix)}
+	s := state{version: versionOf(o)}
+	var hubs bool
+	s.cluster, hubs = strings.CutPrefix(o.GetNamespace(), v1alpha1.MemberNamespacePrefix)
 	switch o := o.(type) {
 	case *v1alpha1.ClusterPlan:
 		if s.plan = &o.Spec; deleted {
@@ -93,12 +95,14 @@ func (j *journal) note(o client.Object, deleted bool) {
 	case *v1alpha1.ClusterReport:
 		s.page = o.Page
 	case *v1alpha1.MemberCluster:
-		s.cluster, s.offline = o.Name, offline(o)
+		s.cluster, s.offline, hubs = o.Name, offline(o), true
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.newest[keyOf(o)] = s.version
-	if s.plan != nil || s.page != nil || s.offline != "" {
+	// A light member is on the hub's API server: what is in its own namespace was the
+	// hub's, or comes to be, at another time.
+	if hubs && (s.plan != nil || s.page != nil || s.offline != "") {
 		j.states = append(j.states, s)
 	}
 }

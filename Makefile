@@ -9,7 +9,8 @@ HELM           := $$(go run ./e2e/binaries/build helm)
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 KUBE_VERSION := 1.36.0
 # Kinds that the hub alone serves, and those that hub and agent meet in.
-HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml pelotech.ot_prunereports.yaml pelotech.ot_prunereportpages.yaml pelotech.ot_imageprunes.yaml
+HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml pelotech.ot_prunereports.yaml pelotech.ot_prunereportpages.yaml pelotech.ot_imageprunes.yaml \
+                pelotech.ot_memberlinks.yaml pelotech.ot_clusterjoins.yaml
 MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
 GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**'

@@ -156,6 +156,54 @@ type PageRef struct {
 	Images int32 `json:"images"`
 }
 
+// SourceDemand is how many imports a member runs, and could run, from one group of
+// sources.
+type SourceDemand struct {
+	// name of the group in the plan's policy.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name"`
+	// +optional
+	Running int32 `json:"running"`
+	// wanted includes running.
+	// +optional
+	Wanted int32 `json:"wanted"`
+}
+
+// ReportedTransfers is a member's request for a part of the fleet-wide budget, and
+// what it goes by.
+type ReportedTransfers struct {
+	// limited: the acknowledged plan has the member go by grants. Otherwise it goes by
+	// its policy's concurrency alone.
+	// +optional
+	Limited bool `json:"limited,omitempty"`
+	// safe is how many imports it may run without a grant, from no group of sources.
+	// +optional
+	Safe int32 `json:"safe,omitempty"`
+	// nonce of the newest request; empty while nothing is asked for. It tells the boot
+	// of the process that asks.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Nonce string `json:"nonce,omitempty"`
+	// wanted is how many imports could run, those that run included, were there no
+	// fleet-wide budget: never more than the policy's concurrency, unless more run.
+	// +optional
+	Wanted int32 `json:"wanted"`
+	// sources are the parts of that which are from a group, in the plan's order.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Sources []SourceDemand `json:"sources,omitempty"`
+	// grant is the sequence of the newest grant that was taken up; what came before it
+	// is not gone by any more. The ledger was written under it.
+	// +optional
+	Grant int64 `json:"grant,omitempty"`
+	// slots of it; 0 once it has ended, or where it answers another process's request.
+	// +optional
+	Slots int32 `json:"slots,omitempty"`
+}
+
 // ReportRoot is a member in short, and the list of its pages.
 type ReportRoot struct {
 	// observedAt is when the agent last looked, by the member's clock. It moves
@@ -206,6 +254,10 @@ type ReportRoot struct {
 	Slots int32 `json:"slots"`
 	// +optional
 	NoLedger bool `json:"noLedger,omitempty"`
+	// transfers is what it asks of the fleet-wide budget; an agent that knows of none
+	// does not say it.
+	// +optional
+	Transfers *ReportedTransfers `json:"transfers,omitempty"`
 	// phases counts the member's images per phase.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional

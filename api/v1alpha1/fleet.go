@@ -22,6 +22,9 @@ const (
 	// AnnotationAcceptCluster of a MemberCluster accepts the cluster of that UID
 	// under this name, in place of the one that was known.
 	AnnotationAcceptCluster = "pelotech.ot/accept-cluster"
+	// AnnotationJoinToken of a MemberCluster whose agent dials in: each new value has
+	// the hub make a new join token, and the one before is worth nothing any more.
+	AnnotationJoinToken = "pelotech.ot/join-token"
 	// AnnotationPreview is the hub's answer to a preview of a policy.
 	AnnotationPreview = "pelotech.ot/preview"
 
@@ -43,6 +46,9 @@ const (
 	// ConditionPolicyAcknowledged: the member's ledger was written under the
 	// newest plan.
 	ConditionPolicyAcknowledged = "PolicyAcknowledged"
+	// ConditionJoined: the agent, which dials in, has a credential of its own on the
+	// hub. It is there in mode Pull only.
+	ConditionJoined = "Joined"
 	// ConditionReportComplete: all pages of the report are there, and of one state.
 	ConditionReportComplete = "ReportComplete"
 )
@@ -61,6 +67,17 @@ const (
 	ReasonUnauthorized     = "Unauthorized"
 	ReasonCertificate      = "CertificateNotTrusted"
 	ReasonUnreachable      = "Unreachable"
+	// ReasonNotCarried: the member answers, and nobody carries its report.
+	ReasonNotCarried = "ReportNotCarried"
+	// ReasonNotDialledIn: the agent, which dials in, has not been heard of for a while.
+	ReasonNotDialledIn = "NotDialledIn"
+	// Reasons of condition Joined.
+	ReasonJoined             = "Joined"
+	ReasonAwaitingAgent      = "AwaitingAgent"
+	ReasonAwaitingAcceptance = "AwaitingAcceptance"
+	ReasonAwaitingContact    = "AwaitingContact"
+	ReasonJoinTokenExpired   = "JoinTokenExpired"
+	ReasonRevoked            = "Revoked"
 	ReasonReporting        = "Reporting"
 	ReasonNeverReported    = "NeverReported"
 	ReasonSilent           = "Silent"

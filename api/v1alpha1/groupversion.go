@@ -22,6 +22,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&SyncLedger{}, &SyncLedgerList{},
 		&ClusterPlan{}, &ClusterPlanList{},
 		&TransferGrant{}, &TransferGrantList{},
+		&MemberLink{}, &MemberLinkList{},
+		&ClusterJoin{}, &ClusterJoinList{},
 		&ClusterReport{}, &ClusterReportList{},
 		&MemberCluster{}, &MemberClusterList{},
 		&FleetDiskImage{}, &FleetDiskImageList{},

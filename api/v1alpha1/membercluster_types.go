@@ -34,9 +34,27 @@ type ClusterAPIRef struct {
 	Name string `json:"name"`
 }
 
-// MemberConnection says how the hub reaches a member.
+// MemberPull lets the member's agent dial in, with a credential of its own on the
+// hub that reaches nothing but the member's mailbox there.
+type MemberPull struct {
+	// autoAccept has whoever presents the join token first be let in. Without it the
+	// platform team accepts the key of the agent that asks.
+	// +optional
+	AutoAccept bool `json:"autoAccept,omitempty"`
+	// acceptedKey is the fingerprint of the agent's key that is let in; ClusterJoin
+	// default in the member's namespace on the hub, and the agent's log, tell it.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	AcceptedKey string `json:"acceptedKey,omitempty"`
+	// revoked makes all credentials of the agent worthless at once, and join tokens
+	// with them. Once it is taken back, the agent joins anew with a new join token.
+	// +optional
+	Revoked bool `json:"revoked,omitempty"`
+}
+
+// MemberConnection says how the hub reaches a member, or is reached by it.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.kubeconfigSecretRef) != has(self.clusterAPI)",message="name exactly one of kubeconfigSecretRef and clusterAPI: how does the hub reach this cluster?"
+// +kubebuilder:validation:XValidation:rule="[has(self.kubeconfigSecretRef), has(self.clusterAPI), has(self.pull)].filter(x, x).size() == 1",message="name exactly one of kubeconfigSecretRef, clusterAPI and pull: how does the hub reach this cluster, or does its agent dial in?"
 type MemberConnection struct {
 	// kubeconfigSecretRef names a Secret with a kubeconfig, which need not be
 	// allowed more than the ClusterPlan, TransferGrant and ClusterReports in the
@@ -48,6 +66,9 @@ type MemberConnection struct {
 	// the hub works with that token alone.
 	// +optional
 	ClusterAPI *ClusterAPIRef `json:"clusterAPI,omitempty"`
+	// pull: the hub does not reach the member; its agent dials in.
+	// +optional
+	Pull *MemberPull `json:"pull,omitempty"`
 }
 
 // MemberClusterSpec says which cluster belongs to the fleet.
@@ -98,6 +119,29 @@ type MemberImages struct {
 	Bytes int64 `json:"bytes"`
 }
 
+// MemberTransfers is a member's part in the fleet-wide budget.
+type MemberTransfers struct {
+	// granted is how many imports it may run by the grant that the hub has made last.
+	// +optional
+	Granted int32 `json:"granted"`
+	// held is how many it is counted with: what it may be running, dark or not.
+	// +optional
+	Held int32 `json:"held"`
+	// wanted is how many it could make use of, as it has said last.
+	// +optional
+	Wanted int32 `json:"wanted"`
+	// heldUntil is when less is held for it at the latest, by the hub's clock, if it is
+	// not heard of until then.
+	// +optional
+	HeldUntil *metav1.Time `json:"heldUntil,omitempty"`
+	// reason is one of a closed set.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
 // ImageSummary is one image in short.
 type ImageSummary struct {
 	// +required
@@ -118,6 +162,14 @@ type MemberClusterStatus struct {
 	// namespace of the member on the hub.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// shard is the replica of the hub that carries for it; agent where its agent dials
+	// in.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Shard string `json:"shard,omitempty"`
+	// transfers is its part in the fleet-wide budget; not there where there is none.
+	// +optional
+	Transfers *MemberTransfers `json:"transfers,omitempty"`
 	// clusterUID is the UID of the member's kube-system namespace, as its first
 	// report told it, or as annotation pelotech.ot/accept-cluster accepted it.
 	// +optional
@@ -173,11 +225,14 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
 // +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.status.budget`
 // +kubebuilder:printcolumn:name="Slots",type=integer,JSONPath=`.status.slotsUsed`
+// +kubebuilder:printcolumn:name="Granted",type=integer,JSONPath=`.status.transfers.granted`
+// +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status.transfers.held`
 // +kubebuilder:printcolumn:name="Queued",type=integer,JSONPath=`.status.images.queued`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.images.ready`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.images.failed`
 // +kubebuilder:printcolumn:name="Refs",type=integer,JSONPath=`.status.references`
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.status.policy.source`
+// +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
 // +kubebuilder:printcolumn:name="Report",type=date,JSONPath=`.status.lastReport`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1

@@ -138,16 +138,22 @@ func TestClonesSmallerThanTheirSource(t *testing.T) {
 	t.Parallel()
 	space := newNamespace(t, "small")
 	image(t, "clone-large", simulator.ClassCSI, true)
+	// CDI 1.65.0 sets Pending at its first visit, and at the second writes back,
+	// with what it has against the clone, the phase its cache had before the look at
+	// the source (pkg/controller/datavolume/snapshot-clone-controller.go:345,
+	// controller-base.go:895-911). Where the first write comes into the cache
+	// meanwhile, the phase is unset again, for good.
+	refused := []cdiv1.DataVolumePhase{cdiv1.Pending, cdiv1.PhaseUnset}
 	for name, c := range map[string]struct {
 		size      string
 		snapshot  bool
-		phase     cdiv1.DataVolumePhase
+		phases    []cdiv1.DataVolumePhase
 		condition cdiv1.DataVolumeConditionType
 		reason    string
 	}{
-		"of-claim":       {"512Mi", false, cdiv1.CloneScheduled, cdiv1.DataVolumeRunning, "Error"},
-		"of-snapshot":    {"512Mi", true, cdiv1.Pending, cdiv1.DataVolumeBound, "CloneValidationFailed"},
-		"as-image-asked": {"1Gi", true, cdiv1.Pending, cdiv1.DataVolumeBound, "CloneValidationFailed"},
+		"of-claim":       {"512Mi", false, []cdiv1.DataVolumePhase{cdiv1.CloneScheduled}, cdiv1.DataVolumeRunning, "Error"},
+		"of-snapshot":    {"512Mi", true, refused, cdiv1.DataVolumeBound, "CloneValidationFailed"},
+		"as-image-asked": {"1Gi", true, refused, cdiv1.DataVolumeBound, "CloneValidationFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +161,7 @@ func TestClonesSmallerThanTheirSource(t *testing.T) {
 			require.EventuallyWithT(t, func(check *assert.CollectT) {
 				var dv cdiv1.DataVolume
 				require.NoError(check, one.Client().Get(t.Context(), client.ObjectKey{Namespace: space, Name: name}, &dv))
-				require.Equal(check, c.phase, dv.Status.Phase)
+				require.Contains(check, c.phases, dv.Status.Phase, "conditions %v", dv.Status.Conditions)
 				said := condition(&dv, c.condition)
 				require.Equal(check, c.reason, said.Reason)
 				require.Contains(check, said.Message, "target resources requests storage size is smaller than the source")

@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/chart"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
-	"github.com/pelotech/ot-fleet/hub/members"
 )
 
 // tenants is a namespace on the hub where Cluster API keeps Clusters.
@@ -65,7 +65,7 @@ func tokenOf(t *testing.T, member string) (*rest.Config, *corev1.Secret) {
 	t.Helper()
 	secret := &corev1.Secret{}
 	require.NoError(t, hub.Get(t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: connection.TokenSecret(member)}, secret))
-	cfg, _, err := members.ParseKubeconfig(secret.Data["kubeconfig"])
+	cfg, _, err := dial.ParseKubeconfig(secret.Data["kubeconfig"])
 	require.NoError(t, err)
 	return cfg, secret
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -69,7 +70,7 @@ func TestHungHoldsUpNobody(t *testing.T) {
 func comeAndGo(t *testing.T, name string) time.Duration {
 	t.Helper()
 	name = "passing-" + name
-	cfg, version, err := members.ParseKubeconfig(account(t, steady, "passing"))
+	cfg, version, err := dial.ParseKubeconfig(account(t, steady, "passing"))
 	require.NoError(t, err)
 	started := time.Now()
 	provider.Set(name, members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
@@ -87,7 +88,7 @@ func TestNetworkGoesSilent(t *testing.T) {
 	way, err := link.Start(steady.Config())
 	require.NoError(t, err)
 	defer way.Close()
-	cfg, _, err := members.ParseKubeconfig(account(t, steady, "silent"))
+	cfg, _, err := dial.ParseKubeconfig(account(t, steady, "silent"))
 	require.NoError(t, err)
 	way.Through(cfg)
 	joinBySecret(t, "silent", kubeconfig(t, cfg))
@@ -109,7 +110,7 @@ func TestNetworkGoesSilent(t *testing.T) {
 // take.
 func TestWatchOutlivesRequestTimeout(t *testing.T) {
 	t.Parallel() // it waits, and disturbs nobody
-	cfg, version, err := members.ParseKubeconfig(account(t, steady, "patient"))
+	cfg, version, err := dial.ParseKubeconfig(account(t, steady, "patient"))
 	require.NoError(t, err)
 	provider.Set("patient", members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
 	defer provider.Remove("patient")

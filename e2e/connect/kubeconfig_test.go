@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
@@ -143,7 +144,7 @@ const (
 
 func TestCertificateNotTrusted(t *testing.T) {
 	good := account(t, steady, "certified")
-	cfg, _, err := members.ParseKubeconfig(good)
+	cfg, _, err := dial.ParseKubeconfig(good)
 	require.NoError(t, err)
 	cfg.CAData = mortal.Config().CAData
 	joinBySecret(t, "certified", kubeconfig(t, cfg))

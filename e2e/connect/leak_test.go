@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/members"
@@ -52,7 +53,7 @@ func TestReconnectionsLeaveNothing(t *testing.T) {
 		require.NoError(t, <-ended)
 	}()
 
-	cfg, version, err := members.ParseKubeconfig(account(t, mortal, "flapping"))
+	cfg, version, err := dial.ParseKubeconfig(account(t, mortal, "flapping"))
 	require.NoError(t, err)
 	last := (*members.Member)(nil)
 	connect := func(n int) {

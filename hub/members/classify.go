@@ -1,114 +1,24 @@
 package members
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"strings"
-	"syscall"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Classify tells why a member is not reached and what to do about it. The
-// message of one cause is always the same: it holds no time and no port of ours,
-// since it goes into a condition that is written when it changes.
+// message of one cause is always the same: it goes into a condition that is
+// written when it changes.
 func Classify(err error) (reason, message string) {
-	if why := certificate(err); why != "" {
+	fault, why := dial.FaultOf(err)
+	switch fault {
+	case dial.FaultCertificate:
 		return v1alpha1.ReasonCertificate, why + ": put the CA that signs it into the kubeconfig, or correct the server's address there"
+	case dial.FaultUnauthorized:
+		return v1alpha1.ReasonUnauthorized, why + ": put a kubeconfig with a valid one into the Secret"
+	case dial.FaultForbidden:
+		return v1alpha1.ReasonUnauthorized, why + ": give it the rights of ServiceAccount ot-hub of ot-agent's chart"
+	case dial.FaultAnswer:
+		return v1alpha1.ReasonUnreachable, why + ": see why it does not serve requests"
 	}
-	var status apierrors.APIStatus
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return v1alpha1.ReasonUnauthorized, "its API server refuses the credential, which has expired or was revoked: put a kubeconfig with a valid one into the Secret"
-	case apierrors.IsForbidden(err):
-		return v1alpha1.ReasonUnauthorized, "the credential is not allowed enough: " + forbidden(err) +
-			": give it the rights of ServiceAccount ot-hub of ot-agent's chart"
-	case errors.As(err, &status):
-		return v1alpha1.ReasonUnreachable, fmt.Sprintf("its API server answers with code %d %s: see why it does not serve requests", status.Status().Code, status.Status().Reason)
-	}
-	return v1alpha1.ReasonUnreachable, network(err) + ": see whether its API server runs and can be reached from the hub, and whether the kubeconfig has the right address"
-}
-
-func certificate(err error) string {
-	var (
-		invalid  x509.CertificateInvalidError
-		hostname x509.HostnameError
-		unknown  x509.UnknownAuthorityError
-		roots    x509.SystemRootsError
-		verify   *tls.CertificateVerificationError
-	)
-	switch {
-	case errors.As(err, &unknown):
-		return "the certificate of its API server is signed by an authority that the kubeconfig does not name"
-	case errors.As(err, &hostname):
-		return fmt.Sprintf("the certificate of its API server is not for %s", hostname.Host)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "the certificate of its API server has expired or is not valid yet"
-	case errors.As(err, &invalid), errors.As(err, &roots), errors.As(err, &verify):
-		return "the certificate of its API server cannot be verified"
-	}
-	return ""
-}
-
-func forbidden(err error) string {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Message != "" {
-		return status.Status().Message
-	}
-	return "it is forbidden to read the mailbox"
-}
-
-func network(err error) string {
-	var (
-		timeout interface{ Timeout() bool }
-		dns     *net.DNSError
-		record  tls.RecordHeaderError
-	)
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "the connection is refused"
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("the name %s is not known", dns.Name)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return "it does not answer in time"
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "there is no route to it"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
-		return "the connection breaks"
-	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return "what answers does not speak TLS"
-	}
-	return "it cannot be reached: " + innermost(err)
-}
-
-// innermost is the error at the bottom: those above it name our own port.
-func innermost(err error) string {
-	for {
-		next := errors.Unwrap(err)
-		if next == nil {
-			break
-		}
-		err = next
-	}
-	const most = 256
-	text := strings.ToValidUTF8(err.Error(), "")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
-
-// NotThere tells that an object is not there, on an API server that serves its
-// kind.
-func NotThere(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return v1alpha1.ReasonUnreachable, why + ": see whether its API server runs and can be reached from the hub, and whether the kubeconfig has the right address"
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -19,42 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Options of a Provider. What is zero has the default.
-type Options struct {
-	// RequestTimeout ends a request to a member; by default 10 s.
-	RequestTimeout time.Duration
-	// ProbeInterval is how often a member is asked whether it still answers; by
-	// default 10 s.
-	ProbeInterval time.Duration
-	// ProbeTimeout is how long it may take to answer; by default 5 s.
-	ProbeTimeout time.Duration
-	// SyncTimeout is how long reading the mailbox for the first time may take; by
-	// default 30 s.
-	SyncTimeout time.Duration
-	UserAgent   string
-}
-
-func (o *Options) setDefaults() {
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&o.RequestTimeout, 10 * time.Second},
-		{&o.ProbeInterval, 10 * time.Second},
-		{&o.ProbeTimeout, 5 * time.Second},
-		{&o.SyncTimeout, 30 * time.Second},
-	} {
-		if *d.value <= 0 {
-			*d.value = d.standard
-		}
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "ot-hub"
-	}
-}
+type Options = dial.Options
 
 // Target says how a member is reached.
 type Target struct {
@@ -101,7 +70,7 @@ type index struct {
 type entry struct {
 	name   string
 	target Target
-	token  atomic.Pointer[string]
+	token  dial.Token
 	// nudge asks for a probe, or for an attempt, at once.
 	nudge  chan struct{}
 	cancel context.CancelFunc
@@ -140,7 +109,10 @@ var _ multicluster.Provider = (*Provider)(nil)
 
 // New returns a Provider without members.
 func New(o Options) *Provider {
-	o.setDefaults()
+	o.SetDefaults()
+	if o.UserAgent == "" {
+		o.UserAgent = "ot-hub"
+	}
 	return &Provider{options: o, entries: map[string]*entry{}, ending: map[string]chan struct{}{}}
 }
 
@@ -235,14 +207,14 @@ func (p *Provider) Set(name string, t Target) {
 	defer p.mu.Unlock()
 	if old != nil && old.cancel != nil && old.target.Version == t.Version && old.target.Namespace == t.Namespace {
 		old.target.Source = t.Source
-		if *old.token.Load() != token {
-			old.token.Store(&token)
+		if old.token.Get() != token {
+			old.token.Set(token)
 			old.poke()
 		}
 		return
 	}
 	e := &entry{name: name, target: t, nudge: make(chan struct{}, 1), cancel: func() {}}
-	e.token.Store(&token)
+	e.token.Set(token)
 	if old != nil {
 		// What was true of the connection before is, until this one has come to an
 		// end of its first attempt: a rotation is no outage.

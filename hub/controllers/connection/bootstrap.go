@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/members"
 )
 
 // Account is the hub's ServiceAccount in a member, its Role and its RoleBinding.
@@ -127,11 +127,11 @@ func (k *keeper) issue(ctx context.Context, c client.Client, kubeconfig []byte, 
 }
 
 func (k *keeper) dial(kubeconfig []byte) (client.Client, func(), error) {
-	cfg, _, err := members.ParseKubeconfig(kubeconfig)
+	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, nil, missingError(err.Error())
 	}
-	c, done, err := members.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
+	c, done, err := dial.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
 	if err != nil {
 		return nil, nil, missingError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
@@ -205,7 +206,7 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		c.fail(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
-	cfg, version, err := members.ParseKubeconfig(secret.Data[key])
+	cfg, version, err := dial.ParseKubeconfig(secret.Data[key])
 	if err != nil {
 		c.fail(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil

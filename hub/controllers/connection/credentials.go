@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
@@ -168,7 +169,7 @@ func (k *keeper) renew(ctx context.Context, member *v1alpha1.MemberCluster, secr
 	if err == nil {
 		return reconcile.Result{}, k.write(ctx, member, secret, next)
 	}
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || members.NotThere(err) {
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || dial.NotThere(err) {
 		return k.bootstrap(ctx, member, secret, true)
 	}
 	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
-	"github.com/pelotech/ot-fleet/hub/controllers/relay"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/rollout"

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -156,32 +155,15 @@ func (r *Reconciler) forget(name string) {
 	r.Results.forget(name)
 }
 
-// Result is what the last carrying showed of a member that its status tells.
-type Result struct {
-	// Another is the cluster that answers in place of the one that is known.
-	Another types.UID
-	// Older: the member shows a report from before the hub's copy.
-	Older bool
-	// Ahead is the version of a plan in the member that is newer than the hub's; the
-	// zero version for none.
-	Ahead v1alpha1.PlanVersion
-	// AheadGrant is the sequence of a grant in the member that is newer than the
-	// hub's; 0 for none.
-	AheadGrant int64
-	// Confirmed: since this process began, the hub's copy of the report was compared
-	// with the member's own, and was not of before this sequence then. 0 for not yet.
-	Confirmed int64
-}
-
 // Results of the last carrying, by member.
 type Results struct {
 	mu      sync.Mutex
-	last    map[string]Result
+	last    map[string]relay.Result
 	changed []func(member string)
 }
 
 // Of a member; the zero Result before anything was carried.
-func (r *Results) Of(member string) Result {
+func (r *Results) Of(member string) relay.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last[member]
@@ -195,27 +177,9 @@ func (r *Results) OnChange(do func(member string)) { r.changed = append(r.change
 func (r *Results) set(member string, up relay.Up, upErr error, down relay.Down, downErr error) {
 	r.mu.Lock()
 	before := r.last[member]
-	next := before
-	if upErr == nil {
-		next.Another, next.Older = up.Another, up.Older
-	}
-	// The first one is enough, and does not change with every report. A lower one is
-	// of a cluster that took the first one's place. A page that was refused is an
-	// error, and does not matter here.
-	if up.Root > 0 && (before.Confirmed == 0 || up.Root < before.Confirmed) {
-		next.Confirmed = up.Root
-	}
-	if downErr == nil {
-		next.Ahead, next.AheadGrant = v1alpha1.PlanVersion{}, 0
-		if down.Ahead != nil {
-			next.Ahead = *down.Ahead
-		}
-		if down.AheadGrant != nil {
-			next.AheadGrant = *down.AheadGrant
-		}
-	}
+	next := before.Merge(up, upErr, down, downErr)
 	if r.last == nil {
-		r.last = map[string]Result{}
+		r.last = map[string]relay.Result{}
 	}
 	r.last[member] = next
 	r.mu.Unlock()

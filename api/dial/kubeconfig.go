@@ -1,4 +1,4 @@
-package members
+package dial
 
 import (
 	"crypto/sha256"
@@ -14,9 +14,9 @@ import (
 // ParseKubeconfig reads a kubeconfig that came in a Secret. version differs
 // where two of them do in more than the bearer token.
 //
-// What would have the hub run a program or read a file of its own is refused:
-// whoever may write a Secret could run what they like in the hub, or have the
-// hub's own token sent to their server.
+// What would have its reader run a program or read a file of its own is refused:
+// whoever may write a Secret could run what they like in hub or agent, or have
+// their tokens sent to a server of their own.
 func ParseKubeconfig(data []byte) (cfg *rest.Config, version string, err error) {
 	fail := func(err error) (*rest.Config, string, error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
@@ -45,7 +45,7 @@ func ParseKubeconfig(data []byte) (cfg *rest.Config, version string, err error) 
 	for name, u := range config.AuthInfos {
 		switch {
 		case u.Exec != nil, u.AuthProvider != nil:
-			return fail(fmt.Errorf("user %q needs a program (exec or auth-provider), which the hub does not run: use a token or a client certificate", name))
+			return fail(fmt.Errorf("user %q needs a program (exec or auth-provider), which is not run: use a token or a client certificate", name))
 		case u.ClientCertificate != "", u.ClientKey != "", u.TokenFile != "":
 			return fail(fmt.Errorf("user %q names a file: give its content as token, or client-certificate-data and client-key-data", name))
 		}

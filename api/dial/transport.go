@@ -1,0 +1,96 @@
+// Package dial makes connections between hub and members, whichever of them
+// dials: requests that end in time, watches of a mailbox that are known to tell
+// what happens, and a token that may be renewed under a connection.
+package dial
+
+import (
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A connection on which nothing comes is asked for a sign of life, and given up
+// without one: a watch has no timeout, and would hang with it.
+const (
+	pingAfter   = 10 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// transport of one connection, on which nothing is waited for without end.
+func transport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error) {
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   timeout,
+		ResponseHeaderTimeout: timeout,
+		IdleConnTimeout:       90 * time.Second,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	if cfg.Proxy != nil {
+		t.Proxy = cfg.Proxy
+	}
+	if cfg.Dial != nil {
+		t.DialContext = cfg.Dial
+	}
+	return t, nil
+}
+
+// NewClient makes a client for a few requests, each of which ends in time. Its
+// connections go with done.
+func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) (c client.Client, done func(), err error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = timeout
+	t, err := transport(cfg, timeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	options.HTTPClient = &http.Client{Transport: wrapped, Timeout: timeout}
+	c, err = client.New(cfg, options)
+	return c, t.CloseIdleConnections, err
+}
+
+// Token is a bearer token that may be replaced while connections use it: one that
+// was renewed needs no new connection. The zero value is none.
+type Token struct{ value atomic.Pointer[string] }
+
+// Set has the token sent with each request from now on.
+func (t *Token) Set(value string) { t.value.Store(&value) }
+
+// Get returns the token that is sent by now.
+func (t *Token) Get() string {
+	if value := t.value.Load(); value != nil {
+		return *value
+	}
+	return ""
+}
+
+// bearer sends the token that there is by now.
+type bearer struct {
+	token *Token
+	next  http.RoundTripper
+}
+
+func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+	if token := b.token.Get(); token != "" && request.Header.Get("Authorization") == "" {
+		request = request.Clone(request.Context())
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return b.next.RoundTrip(request)
+}
+
+// WrappedRoundTripper is for those who look for what is below.
+func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }

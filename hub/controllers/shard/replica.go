@@ -1,0 +1,268 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete
+
+const (
+	// LabelReplica stands on the Leases of the replicas. Its value is empty: a name
+	// may be longer than a label's value.
+	LabelReplica = "pelotech.ot/replica"
+	// leasePrefix and the name of a replica are the name of its Lease.
+	leasePrefix = "ot-hub-replica-"
+	// farewell is how long the deletion of the Lease may take at an orderly end.
+	farewell = 5 * time.Second
+)
+
+// Options of a Replica.
+type Options struct {
+	// Name tells it from the others; one that begins under the name of another takes
+	// its place.
+	Name string
+	// Namespace of the hub.
+	Namespace string
+	// LeaseDuration is how long the others wait for one that is silent,
+	// RenewDeadline how long one goes on that cannot renew, RetryPeriod how often it
+	// tries.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Replica is this process among the replicas of the hub: it keeps its Lease, and
+// knows by it whether it may carry.
+type Replica struct {
+	Options
+	live      client.Client
+	challenge string
+
+	mu sync.Mutex
+	// until is when this process stops carrying by itself: RenewDeadline after it
+	// sent the renewal that was stored last. The elected replica has seen that one
+	// later, and waits for longer.
+	until time.Time
+	// carried: the hooks know that it carries.
+	carried     bool
+	timer       *time.Timer
+	annotations map[string]string
+	hooks       []func()
+	renew       chan struct{}
+}
+
+// NewReplica returns one that carries nothing before it is started and holds its
+// Lease. live must not read from a cache.
+func NewReplica(live client.Client, o Options) *Replica {
+	return &Replica{Options: o, live: live, challenge: string(uuid.NewUUID()), annotations: map[string]string{}, renew: make(chan struct{}, 1)}
+}
+
+// Name of the replica.
+func (r *Replica) Name() string { return r.Options.Name }
+
+// Challenge identifies this process. Where it is the elected one, it is the
+// challenge of all MemberLinks.
+func (r *Replica) Challenge() string { return r.challenge }
+
+// Carries tells whether this process holds its Lease by its own clock, which goes on
+// while the process is paused.
+func (r *Replica) Carries() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Before(r.until)
+}
+
+// OnCarries has something done, without blocking, when this process begins to carry
+// or stops; Carries tells which. Call it before the Replica is started.
+func (r *Replica) OnCarries(do func()) { r.hooks = append(r.hooks, do) }
+
+// Annotate has an annotation on the Lease, which Peers shows to the other replicas.
+func (r *Replica) Annotate(key, value string) {
+	r.mu.Lock()
+	same := r.annotations[key] == value
+	r.annotations[key] = value
+	r.mu.Unlock()
+	if !same {
+		select {
+		case r.renew <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// NeedLeaderElection is false: every replica has a Lease.
+func (r *Replica) NeedLeaderElection() bool { return false }
+
+// errReplaced ends a process in whose place another one runs.
+var errReplaced = errors.New("another process runs under the same name: give each replica a --replica-name of its own")
+
+// Start keeps the Lease until ctx ends, and deletes it then, so that nobody waits
+// for it to run out.
+func (r *Replica) Start(ctx context.Context) error {
+	defer r.stop()
+	var lease *coordinationv1.Lease
+	for ctx.Err() == nil {
+		sent := time.Now()
+		next, err := r.write(ctx, lease)
+		switch {
+		case errors.Is(err, errReplaced):
+			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, leasePrefix+r.Name(), err)
+		case err == nil:
+			lease = next
+			r.holds(sent.Add(r.RenewDeadline))
+		case ctx.Err() == nil:
+			log.FromContext(ctx).Info("The Lease of this replica could not be renewed", "lease", leasePrefix+r.Name(), "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.renew:
+		case <-time.After(r.RetryPeriod):
+		}
+	}
+	r.stop()
+	if lease == nil {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	// One that took this one's place has another resourceVersion.
+	err := r.live.Delete(bounded, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		log.FromContext(ctx).Info("The Lease of this replica stays until it has run out", "lease", lease.Name, "error", err.Error())
+	}
+	return nil
+}
+
+// write renews the Lease as it was written last. The first write of a process takes
+// the Lease of its name over, whoever holds it; a later one that finds another
+// process there ends this one.
+func (r *Replica) write(ctx context.Context, last *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(r.RetryPeriod, r.RenewDeadline/2))
+	defer cancel()
+	next := last.DeepCopy()
+	if next == nil {
+		var err error
+		if next, err = r.stored(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r.fill(next)
+	err := r.put(ctx, next)
+	if err == nil || last == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return next, err
+	}
+	// The write before may have been stored and its answer lost, or somebody has
+	// deleted the Lease, or changed it.
+	if next, err = r.stored(ctx); err != nil {
+		return nil, err
+	}
+	if holder := ptr.Deref(next.Spec.HolderIdentity, r.challenge); holder != r.challenge {
+		return nil, errReplaced
+	}
+	r.fill(next)
+	return next, r.put(ctx, next)
+}
+
+func (r *Replica) put(ctx context.Context, lease *coordinationv1.Lease) error {
+	if lease.ResourceVersion == "" {
+		return r.live.Create(ctx, lease)
+	}
+	return r.live.Update(ctx, lease)
+}
+
+// stored is the Lease as it is there, or an empty one.
+func (r *Replica) stored(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: leasePrefix + r.Name()}, lease)
+	if apierrors.IsNotFound(err) {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: leasePrefix + r.Name()}}, nil
+	}
+	return lease, err
+}
+
+func (r *Replica) fill(lease *coordinationv1.Lease) {
+	now := metav1.NowMicro()
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != r.challenge {
+		lease.Spec.AcquireTime = &now
+		lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, -1) + 1)
+		lease.Annotations = nil
+	}
+	lease.Spec.HolderIdentity = &r.challenge
+	lease.Spec.LeaseDurationSeconds = ptr.To(max(1, int32(r.LeaseDuration/time.Second)))
+	lease.Spec.RenewTime = &now
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, LabelReplica, "")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	maps.Copy(lease.Annotations, r.annotations)
+}
+
+// holds says until when this process carries unless it is told again.
+func (r *Replica) holds(until time.Time) {
+	r.mu.Lock()
+	r.until = until
+	if r.timer == nil {
+		r.timer = time.AfterFunc(time.Until(until), r.look)
+	} else {
+		r.timer.Reset(time.Until(until))
+	}
+	r.mu.Unlock()
+	r.look()
+}
+
+// stop has this process carry nothing any more.
+func (r *Replica) stop() {
+	r.mu.Lock()
+	r.until = time.Time{}
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	r.look()
+}
+
+// look tells the hooks where what they know does not hold any more.
+func (r *Replica) look() {
+	r.mu.Lock()
+	carries := time.Now().Before(r.until)
+	same := r.carried == carries
+	r.carried = carries
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	for _, do := range r.hooks {
+		do()
+	}
+}
+
+// During is a context that ends with ctx, and when this process stops carrying.
+func (r *Replica) During(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		for ctx.Err() == nil {
+			r.mu.Lock()
+			left := time.Until(r.until)
+			r.mu.Unlock()
+			if left <= 0 || pace.Pause(ctx, left) != nil {
+				cancel()
+			}
+		}
+	}()
+	return ctx, cancel
+}

@@ -30,6 +30,11 @@ type ClusterJoinSpec struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
 	// +required
 	PublicKey string `json:"publicKey"`
+	// account is the UID of the ServiceAccount that the join token is of. What was
+	// presented with another token than the hub has made last is removed.
+	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="account must be the UID of the ServiceAccount that the join token is of"
+	// +required
+	Account types.UID `json:"account"`
 	// agentVersion that asks.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional

@@ -1,0 +1,132 @@
+package join
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Access is all that an agent needs to reach its namespace on the hub.
+type Access struct {
+	// Server is the URL of the hub's API server.
+	Server string
+	// CA that its certificate is checked by; none: those that the agent's system
+	// trusts.
+	CA []byte
+	// Namespace of the member on the hub.
+	Namespace string
+	Token     string
+}
+
+// contextName of the one context in a kubeconfig of ours.
+const contextName = "ot-hub"
+
+// Kubeconfig writes it down.
+func (a Access) Kubeconfig() ([]byte, error) {
+	data, err := yaml.Marshal(clientcmdv1.Config{
+		Kind: "Config", APIVersion: "v1", CurrentContext: contextName,
+		Clusters:  []clientcmdv1.NamedCluster{{Name: contextName, Cluster: clientcmdv1.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}}},
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: contextName, AuthInfo: clientcmdv1.AuthInfo{Token: a.Token}}},
+		Contexts: []clientcmdv1.NamedContext{{Name: contextName, Context: clientcmdv1.Context{
+			Cluster: contextName, AuthInfo: contextName, Namespace: a.Namespace,
+		}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return data, nil
+}
+
+// ParseAccess reads what Kubeconfig wrote. Of a kubeconfig that has more, the rest
+// is of no account: nothing is run, and no file is read.
+func ParseAccess(kubeconfig []byte) (Access, error) {
+	var config clientcmdv1.Config
+	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
+		return Access{}, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	var a Access
+	var cluster, user string
+	for _, c := range config.Contexts {
+		if c.Name == config.CurrentContext {
+			cluster, user, a.Namespace = c.Context.Cluster, c.Context.AuthInfo, c.Context.Namespace
+		}
+	}
+	for _, c := range config.Clusters {
+		if c.Name == cluster {
+			a.Server, a.CA = c.Cluster.Server, c.Cluster.CertificateAuthorityData
+		}
+	}
+	for _, u := range config.AuthInfos {
+		if u.Name == user {
+			a.Token = u.AuthInfo.Token
+		}
+	}
+	switch {
+	case !strings.HasPrefix(a.Server, "https://"):
+		return Access{}, errors.New("the kubeconfig names no https server in its current-context")
+	case a.Namespace == "":
+		return Access{}, errors.New("the kubeconfig names no namespace in its current-context")
+	case a.Token == "":
+		return Access{}, errors.New("the kubeconfig has no token in its current-context")
+	}
+	return a, nil
+}
+
+// Token is what a token of a ServiceAccount tells of itself. Nobody has checked it:
+// the API server does that.
+type Token struct {
+	// Account is the UID of its ServiceAccount: the token dies with that.
+	Account types.UID
+	// Issued and Expires are by the API server's clock. A renewal is due when two
+	// thirds of the time between have passed.
+	Issued, Expires time.Time
+}
+
+// ParseToken reads what a token tells.
+func ParseToken(token string) (Token, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return Token{}, errors.New("it is no token of a ServiceAccount: it has no three parts")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return Token{}, fmt.Errorf("reading a token: %w", err)
+	}
+	var claims struct {
+		Issued     int64 `json:"iat"`
+		Expires    int64 `json:"exp"`
+		Kubernetes struct {
+			Account struct {
+				UID types.UID `json:"uid"`
+			} `json:"serviceaccount"`
+		} `json:"kubernetes.io"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return Token{}, fmt.Errorf("reading a token: %w", err)
+	}
+	if claims.Kubernetes.Account.UID == "" || claims.Expires == 0 {
+		return Token{}, errors.New("it is no token of a ServiceAccount that expires")
+	}
+	return Token{Account: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
+}
+
+// Holder is the holderIdentity that an agent renews its Lease with, by its boot ID
+// and the token that it does it with.
+func Holder(bootID string, t Token) string { return bootID + "/" + string(t.Account) }
+
+// HolderAccount is the UID of the ServiceAccount by whose token a Lease was
+// renewed; empty for none.
+func HolderAccount(holder string) types.UID {
+	at := strings.LastIndexByte(holder, '/')
+	if at < 0 {
+		return ""
+	}
+	return types.UID(holder[at+1:])
+}

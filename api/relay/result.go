@@ -58,3 +58,16 @@ func (r Result) Tell(status *v1alpha1.MemberLinkStatus, challenge string) {
 		status.Ahead = &ahead
 	}
 }
+
+// Told is the Result that a status tells, which whoever carries from now on under a
+// challenge goes on from. What was confirmed under another is not confirmed.
+func Told(status *v1alpha1.MemberLinkStatus, challenge string) Result {
+	r := Result{Another: status.Another, Older: status.Older, AheadGrant: status.AheadGrant}
+	if status.Ahead != nil {
+		r.Ahead = *status.Ahead
+	}
+	if status.Challenge == challenge {
+		r.Confirmed = status.Confirmed
+	}
+	return r
+}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;create;update
@@ -28,10 +29,16 @@ import (
 var version = "dev"
 
 type options struct {
+	// process is the identity of this one, new for each.
+	process       string
 	namespace     string
 	policy        types.NamespacedName
 	metricsAddr   string
 	metricsSecure bool
+	// advertise is where other replicas reach metricsAddr.
+	advertise string
+	// served says where the read API of this process is, for its Lease.
+	served        web.Served
 	healthAddr    string
 	pprofAddr     string
 	leaderElect   bool
@@ -52,6 +59,7 @@ func main() {
 	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the fleet's policy ConfigMap.")
 	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics and the read API are served; 0 for nowhere.")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve them by HTTPS, to whom the API server authorizes for their paths. Otherwise in plain text, to everybody.")
+	flag.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one, when it is elected and they are asked; empty for not at all. Default: $POD_IP.")
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one hub of several plan.")
@@ -83,6 +91,11 @@ func run(o options) error {
 	if o.namespace == "" {
 		return fmt.Errorf("--namespace is not set, nor is $POD_NAMESPACE: say where the hub's Lease and the Secrets of its members are")
 	}
+	process, err := newProcess()
+	if err != nil {
+		return err
+	}
+	o.process = process
 	cfg, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)

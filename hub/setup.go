@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,11 +53,22 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	})
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
-	mgr, err := mcmanager.New(bounded, provider, managerOptions(cfg, o))
+	managed := managerOptions(cfg, o)
+	electing := &elections{}
+	var err error
+	if managed.LeaderElectionResourceLockInterface, err = newLock(cfg, o, electing); err != nil {
+		return nil, err
+	}
+	o.served, err = serveOptions(o, &managed)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := mcmanager.New(bounded, provider, managed)
 	if err != nil {
 		return nil, err
 	}
 	local := mgr.GetLocalManager()
+	electing.mgr = local
 	// Where a read decides what is written, it must not come from a cache.
 	live, err := client.New(bounded, client.Options{Scheme: local.GetScheme(), Mapper: local.GetRESTMapper(), HTTPClient: local.GetHTTPClient()})
 	if err != nil {
@@ -113,7 +125,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
-		func() error { return serve(mgr, live, index, store, reports, board, prunes) },
+		func() error { return serve(mgr, o, live, index, store, reports, board, prunes) },
 		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
 		},
@@ -137,7 +149,7 @@ func ready(store *reportcontroller.Store) healthz.Checker {
 	}
 }
 
-func serve(mgr mcmanager.Manager, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board, prunes *prunecontroller.Prunes) error {
+func serve(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board, prunes *prunecontroller.Prunes) error {
 	api := &web.API{
 		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
 		Filled:   func() bool { return store.Filled() && board.Shown() },
@@ -155,8 +167,12 @@ func serve(mgr mcmanager.Manager, live client.Reader, index *fleet.Index, store 
 			return targets, found, err
 		},
 	}
+	forwarder := &web.Forwarder{
+		Elected: mgr.Elected(), Plain: !o.metricsSecure,
+		Others: &web.Electorate{Live: live, Namespace: o.namespace, Lease: leaseName},
+	}
 	for path, handler := range api.Handlers() {
-		if err := mgr.AddMetricsServerExtraHandler(path, handler); err != nil {
+		if err := mgr.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
 			return err
 		}
 	}
@@ -171,10 +187,6 @@ func pruneTarget(s *prunecontroller.State) web.PruneTarget {
 }
 
 func managerOptions(cfg *rest.Config, o options) ctrl.Options {
-	served := server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	if o.metricsSecure {
-		served.FilterProvider = filters.WithAuthenticationAndAuthorization
-	}
 	return ctrl.Options{
 		Scheme: newScheme(),
 		Cache:  cacheOptions(o),
@@ -184,17 +196,35 @@ func managerOptions(cfg *rest.Config, o options) ctrl.Options {
 			options.HTTPClient = nil
 			return cache.New(cfg, options)
 		},
-		Metrics:                       served,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "ot-hub",
+		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.namespace,
 		LeaseDuration:                 &o.leaseDuration,
 		RenewDeadline:                 &o.renewDeadline,
 		RetryPeriod:                   &o.retryPeriod,
 		LeaderElectionReleaseOnCancel: true,
 	}
+}
+
+// serveOptions sets how metrics and the read API are served, and tells where they
+// are: by HTTPS with a certificate of this process.
+func serveOptions(o options, managed *ctrl.Options) (web.Served, error) {
+	managed.Metrics = server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
+	key := ""
+	if o.metricsSecure {
+		certificate, err := web.NewCertificate(o.advertise)
+		if err != nil {
+			return web.Served{}, err
+		}
+		key = web.Fingerprint(certificate.Leaf)
+		managed.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+		managed.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
+			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
+		}}
+	}
+	return web.ServedAt(o.process, o.advertise, o.metricsAddr, key), nil
 }
 
 func newScheme() *runtime.Scheme {

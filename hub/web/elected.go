@@ -1,0 +1,139 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What a replica tells in the annotations of its Lease.
+const (
+	annotationProcess     = "pelotech.ot/process"
+	annotationReadAPI     = "pelotech.ot/read-api"
+	annotationReadAPICert = "pelotech.ot/read-api-cert"
+)
+
+// Served says where a replica serves its read API.
+type Served struct {
+	// Process is what the Lease of the elected replica names as its holder, if this
+	// is the one.
+	Process string
+	// URL, without a path; empty where nobody is to be forwarded to it.
+	URL string
+	// Key is the Fingerprint of the certificate that it serves with; empty for plain
+	// text.
+	Key string
+}
+
+// ServedAt says where a process serves whose server is bound to an address; key is
+// empty for plain text. Without an advertised address, or without a fixed port,
+// nobody can be forwarded to it.
+func ServedAt(process, advertised, bound, key string) Served {
+	s := Served{Process: process}
+	_, port, err := net.SplitHostPort(bound)
+	if advertised == "" || err != nil || port == "" || port == "0" {
+		return s
+	}
+	scheme := "http"
+	if key != "" {
+		scheme, s.Key = "https", key
+	}
+	s.URL = scheme + "://" + net.JoinHostPort(advertised, port)
+	return s
+}
+
+// Annotations of the replica's Lease that tell it to the others.
+func (s Served) Annotations() map[string]string {
+	told := map[string]string{annotationProcess: s.Process}
+	if s.URL != "" {
+		told[annotationReadAPI] = s.URL
+	}
+	if s.Key != "" {
+		told[annotationReadAPICert] = s.Key
+	}
+	return told
+}
+
+// served is what a Lease tells.
+func served(lease *coordinationv1.Lease) Served {
+	a := lease.Annotations
+	return Served{Process: a[annotationProcess], URL: a[annotationReadAPI], Key: a[annotationReadAPICert]}
+}
+
+const (
+	// remembered is for how long one look at the Leases is good enough.
+	remembered = time.Second
+	// lookTimeout ends a look.
+	lookTimeout = 5 * time.Second
+)
+
+// Reasons why nobody is known to forward to.
+var (
+	errNobody = errors.New("no replica of the hub is elected at the moment")
+	errSilent = errors.New("the elected replica of the hub does not tell where it serves (--advertise-address)")
+)
+
+// Electorate finds out which replica is elected and where it serves.
+type Electorate struct {
+	// Live reads the Leases.
+	Live client.Reader
+	// Namespace of the Leases; Lease is the name of the one that the elected replica
+	// holds.
+	Namespace, Lease string
+
+	mu   sync.Mutex
+	last Served
+	err  error
+	at   time.Time
+}
+
+// Elected returns where the elected replica serves.
+func (e *Electorate) Elected(ctx context.Context) (Served, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.at.IsZero() || time.Since(e.at) >= remembered {
+		e.last, e.err = e.look(ctx)
+		e.at = time.Now()
+	}
+	return e.last, e.err
+}
+
+// Forget has the next one look anew: what was found has proved wrong.
+func (e *Electorate) Forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.at = time.Time{}
+}
+
+// look reads all Leases at once: those of the replicas are as old as the one of the
+// election.
+func (e *Electorate) look(ctx context.Context) (Served, error) {
+	// Others wait for the answer that one caller may not wait for.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	var leases coordinationv1.LeaseList
+	if err := e.Live.List(ctx, &leases, client.InNamespace(e.Namespace)); err != nil {
+		return Served{}, fmt.Errorf("looking for the elected replica of the hub: %w", err)
+	}
+	holder := ""
+	for i := range leases.Items {
+		if l := &leases.Items[i]; l.Name == e.Lease && l.Spec.HolderIdentity != nil {
+			holder = *l.Spec.HolderIdentity
+		}
+	}
+	if holder == "" {
+		return Served{}, errNobody
+	}
+	for i := range leases.Items {
+		if s := served(&leases.Items[i]); s.Process == holder && s.URL != "" {
+			return s, nil
+		}
+	}
+	return Served{}, errSilent
+}

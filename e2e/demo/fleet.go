@@ -63,6 +63,9 @@ func (f *fleet) startClusters(ctx context.Context) error {
 			return err
 		}
 		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != bergen}
+		if name == bergen {
+			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
+		}
 	}
 	members, err := member.StartAll(ctx, options...)
 	if err != nil {

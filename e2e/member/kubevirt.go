@@ -120,7 +120,8 @@ func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
 
 // StartKubeVirtWebhooks starts KubeVirt's admission webhooks where they do not run.
 func (m *Member) StartKubeVirtWebhooks() error {
-	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", "GOMEMLIMIT=64MiB")
+	// 66 MiB are in use, see APIServerMemoryWithKubeVirt.
+	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", "GOMEMLIMIT=160MiB")
 }
 
 // StopKubeVirtWebhooks takes KubeVirt's admission webhooks away: no machine can

@@ -53,7 +53,8 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are added to the API server's own.
 	APIServerArgs []string
-	// APIServerMemory is the API server's soft limit, as of GOMEMLIMIT.
+	// APIServerMemory is the API server's soft limit, as of GOMEMLIMIT. The default
+	// is APIServerMemoryWithKubeVirt with KubeVirt.
 	APIServerMemory string
 	// Prepare runs before the controllers start: the place for further CRDs.
 	Prepare func(context.Context, *rest.Config) error
@@ -81,6 +82,11 @@ type Member struct {
 
 const stopTimeout = 15 * time.Second
 
+// APIServerMemoryWithKubeVirt is what a member needs that InstallKubeVirt is for.
+// With KubeVirt's kinds 240 MiB are in use, and a limit that close to what is in
+// use has the API server collect garbage for half of its time.
+const APIServerMemoryWithKubeVirt = "512MiB"
+
 // Start runs a member and returns when it is ready to import.
 func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if o.Name == "" {
@@ -91,6 +97,9 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	if err := AddToScheme(o.Scheme); err != nil {
 		return nil, err
+	}
+	if o.KubeVirt && o.APIServerMemory == "" {
+		o.APIServerMemory = APIServerMemoryWithKubeVirt
 	}
 	var needed []binaries.Name
 	if o.Instant {

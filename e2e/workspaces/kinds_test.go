@@ -17,7 +17,7 @@ import (
 // TestClusterWithoutKubeVirt has CDI, and then KubeVirt, installed under an agent
 // that runs already: each step is made as soon as it can be.
 func TestClusterWithoutKubeVirt(t *testing.T) {
-	s, err := scene.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true})
+	s, err := scene.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true, APIServerMemory: member.APIServerMemoryWithKubeVirt})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 	require.NoError(t, s.StartAgent())

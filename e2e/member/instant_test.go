@@ -25,6 +25,7 @@ import (
 // TestInstantMember plays CDI, snapshots and the node, below the real
 // virt-controller.
 func TestInstantMember(t *testing.T) {
+	t.Parallel()
 	started := time.Now()
 	m, err := member.Start(t.Context(), member.Options{
 		Name: "instant", Instant: true, InstantSnapshots: true, KubeVirt: true, LogDir: os.Getenv("OT_FLEET_TEST_LOGS"),

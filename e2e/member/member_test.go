@@ -4,6 +4,7 @@ package member_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -42,9 +43,17 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	// Tests wait more than they work: more of them at a time than there are cores,
+	// unless -parallel, which is read later, says otherwise.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	started := time.Now()
 	var err error
-	one, err = member.Start(contextOfAll, member.Options{Name: "one", LogDir: os.Getenv("OT_FLEET_TEST_LOGS")})
+	one, err = member.Start(contextOfAll, member.Options{
+		Name: "one", APIServerMemory: member.APIServerMemoryWithKubeVirt, LogDir: os.Getenv("OT_FLEET_TEST_LOGS"),
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -113,6 +122,7 @@ func succeeds(t *testing.T, name string) {
 }
 
 func TestImportsSucceed(t *testing.T) {
+	t.Parallel()
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal, simulator.ClassWaitForFirstConsumer} {
 		for kind, path := range map[string]string{"http": "/ok/500ms/name.qcow2", "blank": ""} {
 			t.Run(kind+" on "+class, func(t *testing.T) {
@@ -154,6 +164,7 @@ func removeLeavesNothingIn(t *testing.T, namespace, name string) {
 }
 
 func TestFailuresShowAsRealOnesDo(t *testing.T) {
+	t.Parallel()
 	for path, message := range map[string]string{
 		"notfound":    "expected status code 200, got 404",
 		"forbidden":   "expected status code 200, got 403",

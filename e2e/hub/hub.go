@@ -52,6 +52,7 @@ func Install(ctx context.Context, cp *controlplane.ControlPlane, values map[stri
 
 // Start runs a hub against a control plane that its chart is installed in.
 func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
+	o.Args = append([]string{"--advertise-address=127.0.0.1"}, o.Args...)
 	p, address, err := hub.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,279 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+const testPath = "/fleet/v1/members"
+
+// leases are those that the election and the replicas keep.
+func leases(t *testing.T, holder string, replicas ...Served) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, coordinationv1.AddToScheme(scheme))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "ot-hub"}}
+	if holder != "" {
+		lease.Spec.HolderIdentity = ptr.To(holder)
+	}
+	objects := []client.Object{lease}
+	for i, r := range replicas {
+		objects = append(objects, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: fmt.Sprintf("ot-hub-replica-%d", i), Annotations: r.Annotations()},
+		})
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+}
+
+// notElected answers as a replica does that is not.
+func notElected(live client.Reader) *Forwarder {
+	return &Forwarder{Elected: make(chan struct{}), Others: &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub"}}
+}
+
+// other is a replica that serves with a certificate of its own; asked is told each
+// request.
+func other(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served Served) {
+	t.Helper()
+	certificate, err := NewCertificate("127.0.0.1")
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(asked))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	// What it is bound to is not where it is reached.
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	require.NoError(t, err)
+	return ServedAt("other", "127.0.0.1", ":"+port, Fingerprint(certificate.Leaf))
+}
+
+func nobodyAsked(t *testing.T) func(http.ResponseWriter, *http.Request) {
+	return func(_ http.ResponseWriter, request *http.Request) {
+		t.Errorf("it was asked for %s with Authorization %q", request.URL, request.Header.Get("Authorization"))
+	}
+}
+
+// through asks a Forwarder, over a connection.
+func through(t *testing.T, f *Forwarder, request func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	server := httptest.NewServer(f.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })))
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath+"?limit=2&after=a%2Fb", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer reader")
+	if request != nil {
+		request(r)
+	}
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response, string(body)
+}
+
+func wantUnavailable(t *testing.T, response *http.Response, body, says string) {
+	t.Helper()
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.NotEmpty(t, response.Header.Get("Retry-After"))
+	assert.Contains(t, body, says)
+}
+
+func TestElectedAnswersItself(t *testing.T) {
+	f := notElected(leases(t, "other", other(t, nobodyAsked(t))))
+	elected := make(chan struct{})
+	close(elected)
+	f.Elected = elected
+	// Also what another replica has forwarded.
+	_, body := through(t, f, func(r *http.Request) { r.Header.Set(forwarded, "true") })
+	assert.Equal(t, "here", body)
+}
+
+func TestForwarded(t *testing.T) {
+	var asked *http.Request
+	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+		asked = request
+		w.Header().Set("Content-Disposition", "attachment")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, "there")
+	})
+	response, body := through(t, notElected(leases(t, "other", Served{Process: "third"}, to)), nil)
+	assert.Equal(t, "there", body)
+	assert.Equal(t, http.StatusTeapot, response.StatusCode)
+	assert.Equal(t, "attachment", response.Header.Get("Content-Disposition"))
+	require.NotNil(t, asked)
+	assert.Equal(t, testPath, asked.URL.Path)
+	assert.Equal(t, "limit=2&after=a%2Fb", asked.URL.RawQuery)
+	assert.Equal(t, "Bearer reader", asked.Header.Get("Authorization"))
+	assert.NotEmpty(t, asked.Header.Get(forwarded))
+}
+
+// A long answer reaches who asked while it is still being written.
+func TestForwardedAsItComes(t *testing.T) {
+	read := make(chan struct{})
+	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+		_, _ = io.WriteString(w, "first ")
+		w.(http.Flusher).Flush()
+		select {
+		case <-read:
+			_, _ = io.WriteString(w, "second")
+		case <-request.Context().Done():
+		}
+	})
+	server := httptest.NewServer(notElected(leases(t, "other", to)).Wrap(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	first := make([]byte, len("first "))
+	_, err = io.ReadFull(response.Body, first)
+	require.NoError(t, err)
+	close(read)
+	rest, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "second", string(rest))
+}
+
+// An answer that breaks off there breaks off here: it is not taken for all there is.
+func TestForwardedBreaksOff(t *testing.T) {
+	to := other(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	server := httptest.NewServer(notElected(leases(t, "other", to)).Wrap(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.ReadAll(response.Body)
+	assert.Error(t, err)
+}
+
+// Whoever has taken the address of the elected replica is shown no credential.
+func TestOtherCertificateIsRefused(t *testing.T) {
+	to := other(t, nobodyAsked(t))
+	certificate, err := NewCertificate("127.0.0.1")
+	require.NoError(t, err)
+	to.Key = Fingerprint(certificate.Leaf)
+	response, body := through(t, notElected(leases(t, "other", to)), nil)
+	wantUnavailable(t, response, body, errOtherKey.Error())
+}
+
+// Nor whoever makes it serve without one.
+func TestPlainTextIsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(nobodyAsked(t)))
+	t.Cleanup(server.Close)
+	response, body := through(t, notElected(leases(t, "other", Served{Process: "other", URL: server.URL})), nil)
+	wantUnavailable(t, response, body, "without a certificate that is known")
+	response, body = through(t, notElected(leases(t, "other", Served{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
+	wantUnavailable(t, response, body, "without a certificate that is known")
+}
+
+func TestPlainText(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") }))
+	t.Cleanup(server.Close)
+	f := notElected(leases(t, "other", ServedAt("other", "127.0.0.1", server.Listener.Addr().String(), "")))
+	f.Plain = true
+	_, body := through(t, f, nil)
+	assert.Equal(t, "there", body)
+}
+
+func TestForwardedOnceOnly(t *testing.T) {
+	f := notElected(leases(t, "other", other(t, nobodyAsked(t))))
+	response, body := through(t, f, func(r *http.Request) { r.Header.Set(forwarded, "true") })
+	wantUnavailable(t, response, body, "another took it for the one that is")
+}
+
+// Two replicas each of which takes the other for the elected one ask no further.
+func TestForwardedInACircle(t *testing.T) {
+	asked := 0
+	var first http.Handler
+	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+		if asked++; asked > 10 {
+			panic(http.ErrAbortHandler)
+		}
+		first.ServeHTTP(w, request)
+	})
+	f := notElected(leases(t, "other", to))
+	first = f.Wrap(http.NotFoundHandler())
+	response, body := through(t, f, nil)
+	wantUnavailable(t, response, body, "another took it for the one that is")
+	assert.Equal(t, 1, asked)
+}
+
+func TestNobodyToForwardTo(t *testing.T) {
+	certificate, err := NewCertificate("")
+	require.NoError(t, err)
+	key := Fingerprint(certificate.Leaf)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	free := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	for name, c := range map[string]struct {
+		holder string
+		lease  Served
+		want   string
+	}{
+		"nobody is elected":         {"", ServedAt("other", "127.0.0.1", free, key), errNobody.Error()},
+		"it has no Lease":           {"gone", ServedAt("other", "127.0.0.1", free, key), errSilent.Error()},
+		"it tells no address":       {"other", ServedAt("other", "", free, key), errSilent.Error()},
+		"it is bound to any port":   {"other", ServedAt("other", "127.0.0.1", "127.0.0.1:0", key), errSilent.Error()},
+		"it serves nowhere":         {"other", ServedAt("other", "127.0.0.1", "0", key), errSilent.Error()},
+		"what it tells is no URL":   {"other", Served{Process: "other", URL: "nowhere", Key: key}, "no address"},
+		"nobody listens there":      {"other", ServedAt("other", "127.0.0.1", free, key), "does not answer"},
+		"it listens, and is silent": {"other", other(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := notElected(leases(t, c.holder, c.lease))
+			f.AnswerTimeout = 100 * time.Millisecond
+			response, body := through(t, f, nil)
+			wantUnavailable(t, response, body, c.want)
+		})
+	}
+}
+
+// After a failure the Leases are looked at anew: another one may be elected.
+func TestForwardedToTheNextOne(t *testing.T) {
+	before := other(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	after := other(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") })
+	after.Process = "next"
+	live := leases(t, "other", before, after)
+	f := notElected(live)
+	response, _ := through(t, f, nil)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	lease := &coordinationv1.Lease{}
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, live.Get(ctx, client.ObjectKey{Namespace: "hub", Name: "ot-hub"}, lease))
+	lease.Spec.HolderIdentity = ptr.To("next")
+	require.NoError(t, live.Update(ctx, lease))
+	_, body := through(t, f, nil)
+	assert.Equal(t, "next", body)
+}
+
+func TestServedAt(t *testing.T) {
+	assert.Equal(t, "https://10.0.0.7:8080", ServedAt("p", "10.0.0.7", ":8080", "key").URL)
+	assert.Equal(t, "https://[fd00::7]:8080", ServedAt("p", "fd00::7", ":8080", "key").URL)
+	assert.Equal(t, map[string]string{"pelotech.ot/process": "p", "pelotech.ot/read-api": "http://10.0.0.7:8080"}, ServedAt("p", "10.0.0.7", ":8080", "").Annotations())
+}

@@ -214,18 +214,20 @@ func (c *Connection) sync(ctx context.Context) error {
 // OnMail has something done with each object that is seen to be made, changed or
 // deleted, those included that are there. It must not block, nor change the
 // object. Call it after Start.
-func (c *Connection) OnMail(do func(client.Object)) error {
-	tell := func(what any) {
+func (c *Connection) OnMail(do func(o client.Object, deleted bool)) error {
+	tell := func(what any, deleted bool) {
 		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
 			what = gone.Obj
 		}
 		if o, is := what.(client.Object); is {
-			do(o)
+			do(o, deleted)
 		}
 	}
 	for _, informer := range c.informers {
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
+			AddFunc:    func(o any) { tell(o, false) },
+			UpdateFunc: func(_, now any) { tell(now, false) },
+			DeleteFunc: func(o any) { tell(o, true) },
 		}); err != nil {
 			return fmt.Errorf("listening to what is watched: %w", err)
 		}

@@ -88,11 +88,11 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 }
 
 // mailOf tells the hooks of what happens in a member's mailbox.
-func (p *Provider) mailOf(name string) func(client.Object) {
+func (p *Provider) mailOf(name string) func(client.Object, bool) {
 	p.mu.Lock()
 	hooks := slices.Clone(p.mail)
 	p.mu.Unlock()
-	return func(o client.Object) {
+	return func(o client.Object, _ bool) {
 		for _, hook := range hooks {
 			hook(name, o)
 		}

@@ -24,6 +24,11 @@ func TestCombine(t *testing.T) {
 	pausedPlan.Concurrency = 0
 	generous := own
 	generous.Concurrency = 9
+	limited, limitedOwn := planned, own
+	limited.Limited, limited.Safe, limited.Sources = true, 1, policy.Sources{{Name: "eu", Hosts: []string{"a"}}}
+	limitedOwn.Limited, limitedOwn.Safe = true, 4
+	cappedLimited := limited
+	cappedLimited.Concurrency = 2
 
 	for _, tt := range []struct {
 		name               string
@@ -36,6 +41,10 @@ func TestCombine(t *testing.T) {
 		{"the plan's concurrency is smaller", &generous, &planned, &planned},
 		{"paused by itself", &paused, &planned, &pausedPlan},
 		{"paused by the plan", &own, &pausedPlan, &pausedPlan},
+		{"the plan has it go by grants", &own, &limited, &cappedLimited},
+		{"the plan alone has it go by grants", nil, &limited, &limited},
+		{"none but a plan has it go by grants", &limitedOwn, nil, &own},
+		{"a plan that does not have it go by grants", &limitedOwn, &planned, &capped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, policy.Combine(tt.own, tt.planned))
@@ -65,6 +74,9 @@ func anyPolicy() *rapid.Generator[policy.Policy] {
 			MaxPriority:     rapid.Int32Range(0, 1000).Draw(t, "maxPriority"),
 			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resyncLimit"),
 			Preflight:       rapid.Bool().Draw(t, "preflight"),
+			Limited:         true,
+			Safe:            rapid.Int32Range(0, v1alpha1.MaxSlots).Draw(t, "safe"),
+			Sources:         policy.Sources{{Name: "eu", Hosts: []string{"*.example.com"}}},
 		}
 	})
 }

@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"reflect"
 	"sort"
 	"strconv"
 	"strings"
@@ -42,6 +43,13 @@ type Policy struct {
 	ResyncLimit int32
 	// Preflight asks an HTTP source for the image before a slot is taken.
 	Preflight bool
+
+	// Limited has the cluster go by its grants beyond Safe imports, and for each
+	// import from one of Sources. The latter two say nothing without it. It is a
+	// hub's to ask for: see ParseOwn.
+	Limited bool
+	Safe    int32
+	Sources Sources
 }
 
 // Default is the policy of an empty ConfigMap.
@@ -101,7 +109,13 @@ var fields = map[string]field{
 	},
 }
 
-// Keys lists the keys that a policy ConfigMap may have, sorted.
+// limits are the keys by which a hub has a cluster go by its grants.
+var limits = map[string]field{
+	KeySafe:    number(func(p *Policy) *int32 { return &p.Safe }, v1alpha1.MaxSlots),
+	KeySources: {read: func(p *Policy, s string) error { return p.Sources.read(s) }, write: func(p Policy) string { return p.Sources.text() }},
+}
+
+// Keys lists the keys that a cluster's own policy ConfigMap may have, sorted.
 func Keys() []string {
 	keys := make([]string, 0, len(fields))
 	for k := range fields {
@@ -111,7 +125,25 @@ func Keys() []string {
 	return keys
 }
 
-// Parse reads the data of a policy ConfigMap. A key that is absent has its
+// ParseOwn reads the data of a cluster's own policy ConfigMap. The keys that are a
+// hub's to set are among the unknown ones: a cluster alone has no grants.
+func ParseOwn(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
+	own := make(map[string]string, len(data))
+	var ignored []string
+	for key, text := range data {
+		if _, hubs := limits[key]; hubs {
+			ignored = append(ignored, key)
+			continue
+		}
+		own[key] = text
+	}
+	p, unknown, errs = Parse(own)
+	unknown = append(unknown, ignored...)
+	sort.Strings(unknown)
+	return p, unknown, errs
+}
+
+// Parse reads the policy of a plan, or one that was stored. A key that is absent has its
 // default; one that is unparsable or out of range is an error, and then the
 // whole is not to be used: half a policy is nobody's intention. Keys that it
 // does not know are returned and are no error: they can be for the hub, or for
@@ -120,6 +152,9 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 	p = Default()
 	for key, text := range data {
 		f, known := fields[key]
+		if !known {
+			f, known = limits[key]
+		}
 		if !known {
 			unknown = append(unknown, key)
 			continue
@@ -135,6 +170,9 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 			p.MaxRetryBackoff = p.RetryBackoff
 		}
 	}
+	if _, p.Limited = data[KeySafe]; !p.Limited {
+		p.Sources = nil
+	}
 	sort.Strings(unknown)
 	sort.Slice(errs, func(i, j int) bool { return errs[i].Key < errs[j].Key })
 	if len(errs) > 0 {
@@ -143,13 +181,27 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 	return p, unknown, nil
 }
 
-// Data writes every key of a policy; Parse(p.Data()) is p.
+// Data writes every key of a policy; Parse(p.Data()) is p. Those by which a hub
+// limits are there only where it does.
 func (p Policy) Data() map[string]string {
-	data := make(map[string]string, len(fields))
+	data := make(map[string]string, len(fields)+len(limits))
 	for key, f := range fields {
 		data[key] = f.write(p)
 	}
+	if p.Limited {
+		data[KeySafe] = limits[KeySafe].write(p)
+		if len(p.Sources) > 0 {
+			data[KeySources] = limits[KeySources].write(p)
+		}
+	}
 	return data
+}
+
+// Equal tells whether two policies say the same.
+func (p Policy) Equal(o Policy) bool {
+	same := p.Sources.Equal(o.Sources)
+	p.Sources, o.Sources = nil, nil
+	return same && reflect.DeepEqual(p, o)
 }
 
 func number(of func(*Policy) *int32, most int32) field {

@@ -111,7 +111,7 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 func TestPolicyKeyThatIsNotKnown(t *testing.T) {
 	place.SetPolicy(t, policy("concurency", "5"))
 	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
-	assert.Contains(t, c.Message, "keys that this agent does not know are ignored: concurency")
+	assert.Contains(t, c.Message, "keys that are not for a cluster's own policy are ignored: concurency")
 	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
 }
 

@@ -237,7 +237,7 @@ func samePolicy(a, b map[string]string) bool {
 	if len(bad)+len(worse) > 0 {
 		return maps.Equal(a, b)
 	}
-	return p == q
+	return p.Equal(q)
 }
 
 // sameContent tells that two plans hash alike without hashing them: that costs

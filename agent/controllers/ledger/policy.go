@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -73,6 +74,7 @@ type reading struct {
 	ignored string // which of its keys are ignored
 	about   *corev1.ConfigMap
 	plan    planReading
+	limited
 }
 
 // readPolicies reads the plan and the ConfigMap, and works out what holds.
@@ -100,7 +102,7 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger,
 	st := statusOf(ledger)
 	var last *policy.Policy
 	if len(st.Policy) > 0 {
-		if p, _, errs := policy.Parse(st.Policy); len(errs) == 0 {
+		if p, _, errs := policy.ParseOwn(st.Policy); len(errs) == 0 {
 			last = &p
 		}
 	}
@@ -118,7 +120,7 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger,
 	if err != nil {
 		return reading{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.PolicyKey, err)
 	}
-	parsed, unknown, errs := policy.Parse(cm.Data)
+	parsed, unknown, errs := policy.ParseOwn(cm.Data)
 	if len(errs) > 0 {
 		texts := make([]string, len(errs))
 		for i, e := range errs {
@@ -130,7 +132,7 @@ func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger,
 	ignored := ""
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		ignored = fmt.Sprintf("; keys that this agent does not know are ignored: %s (it knows %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
+		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
 	}
 	return reading{
 		policy: &parsed, accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignored: ignored,
@@ -154,13 +156,6 @@ func inForce(last *policy.Policy) string {
 		return " There was never a valid policy, so nothing is downloaded."
 	}
 	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
-}
-
-func (p reading) budget() int32 {
-	if p.policy == nil {
-		return 0
-	}
-	return p.policy.Concurrency
 }
 
 func (p reading) maxPriority() int32 {
@@ -196,10 +191,25 @@ func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 	set(v1alpha1.ConditionPolicyAccepted, p.accepted, p.reason, p.message)
 	set(v1alpha1.ConditionPlanAccepted, p.plan.accepted != nil, p.plan.reason, p.plan.message)
-	if over := len(st.Slots) - int(p.budget()); over > 0 {
-		set(v1alpha1.ConditionWithinBudget, false, "OverBudget", fmt.Sprintf("%d imports run and the policy allows %d: none is stopped, and none starts until it fits", len(st.Slots), p.budget()))
+	granted, why, text := grant.Condition(p.terms, p.share, p.wanted)
+	set(v1alpha1.ConditionGranted, granted, why, text)
+	if budget := p.limits.Budget; len(st.Slots) > int(budget) {
+		allows := "the policy allows"
+		if budget < p.terms.Concurrency {
+			allows = "the fleet-wide budget allows"
+		}
+		set(v1alpha1.ConditionWithinBudget, false, "OverBudget", fmt.Sprintf("%d imports run and %s %d: none is stopped, and none starts until it fits", len(st.Slots), allows, budget))
 	} else {
 		set(v1alpha1.ConditionWithinBudget, true, "WithinBudget", "no more imports run than the policy allows")
+	}
+}
+
+func (r *Reconciler) describeHub(st *v1alpha1.SyncLedgerStatus, generation int64) {
+	if c := r.Hub(); c != nil {
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition(&st.Conditions, *c)
+	} else {
+		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionHubConnected)
 	}
 }
 

@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Keys by which a hub has a cluster go by its grants. They count in the policy of
+// a plan alone: see ParseOwn.
+const (
+	// KeySafe has the share that needs no grant. That it is there has the cluster
+	// go by grants.
+	KeySafe = "safeConcurrency"
+	// KeySources has the groups of sources that have budgets of their own.
+	KeySources = "fleetSources"
+)
+
+// maxSourcesText bounds what each plan and each report carry.
+const maxSourcesText = 8192
+
+// Source is a group of hosts that images are downloaded from.
+type Source struct {
+	Name string `json:"name"`
+	// Hosts are names, or *.suffix for all names below suffix.
+	Hosts []string `json:"hosts"`
+}
+
+// Sources are the groups that have budgets of their own. Of two that a host is in,
+// the first one counts.
+type Sources []Source
+
+// Group returns the group of a host, as in a URL without its port.
+func (s Sources) Group(host string) (name string, found bool) {
+	host = normal(host)
+	for _, group := range s {
+		for _, pattern := range group.Hosts {
+			if below, wild := strings.CutPrefix(normal(pattern), "*"); host == below || wild && len(host) > len(below) && strings.HasSuffix(host, below) {
+				return group.Name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// GroupOfURL returns the group of the host of a URL. One that cannot be read is in
+// none.
+func (s Sources) GroupOfURL(text string) (name string, found bool) {
+	if len(s) == 0 {
+		return "", false
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return "", false
+	}
+	return s.Group(u.Hostname())
+}
+
+// Equal tells whether two say the same.
+func (s Sources) Equal(o Sources) bool {
+	return slices.EqualFunc(s, o, func(a, b Source) bool { return a.Name == b.Name && slices.Equal(a.Hosts, b.Hosts) })
+}
+
+// Check says what is wrong with the first group that is not as it should be.
+func (s Sources) Check() error {
+	if len(s) > v1alpha1.MaxSourceGroups {
+		return fmt.Errorf("there are %d groups: the most is %d", len(s), v1alpha1.MaxSourceGroups)
+	}
+	names := map[string]bool{}
+	for i, group := range s {
+		switch {
+		case len(validation.IsDNS1123Label(group.Name)) > 0:
+			return fmt.Errorf("[%d].name: %q is not a name of a-z, 0-9 and -", i, group.Name)
+		case names[group.Name]:
+			return fmt.Errorf("[%d].name: %s is there twice", i, group.Name)
+		case len(group.Hosts) == 0:
+			return fmt.Errorf("[%d].hosts: name at least one host", i)
+		}
+		names[group.Name] = true
+		for j, pattern := range group.Hosts {
+			if !isPattern(pattern) {
+				return fmt.Errorf("[%d].hosts[%d]: %q is neither a host, as in images.example.com, nor *. and a suffix; it has no port and no path", i, j, pattern)
+			}
+		}
+	}
+	if n := len(s.text()); n > maxSourcesText {
+		return fmt.Errorf("names and hosts have %d bytes together: the most is %d", n, maxSourcesText)
+	}
+	return nil
+}
+
+func isPattern(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	return len(validation.IsDNS1123Subdomain(strings.TrimPrefix(normal(text), "*."))) == 0
+}
+
+func normal(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
+
+func (s Sources) text() string {
+	if len(s) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain types of our own
+	}
+	return string(text)
+}
+
+func (s *Sources) read(text string) error {
+	*s = nil
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	// Fields that nobody knows are for a later agent.
+	if err := yaml.Unmarshal([]byte(text), s); err != nil {
+		return errors.New("it is not a list of groups with name and hosts")
+	}
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if len(*s) == 0 {
+		*s = nil
+	}
+	return nil
+}

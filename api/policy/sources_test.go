@@ -1,0 +1,106 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+func TestGroupOfAHost(t *testing.T) {
+	sources := policy.Sources{
+		{Name: "eu", Hosts: []string{"*.eu.example.com", "images.example.com"}},
+		{Name: "rest", Hosts: []string{"*.example.com", "10.0.0.7", "fd00::7"}},
+	}
+	for url, want := range map[string]string{
+		"https://images.example.com/a.qcow2":          "eu",
+		"https://IMAGES.Example.COM.:8443/a.qcow2":    "eu",
+		"https://a.b.eu.example.com/x":                "eu",
+		"https://eu.example.com/x":                    "rest", // *.suffix is not the suffix
+		"s3://bucket.example.com/x":                   "rest",
+		"docker://registry.example.com:5000/ubuntu:1": "rest",
+		"http://10.0.0.7:80/x":                        "rest",
+		"http://[fd00::7]:80/x":                       "rest",
+		"https://example.com/x":                       "",
+		"https://notimages.example.org/x":             "",
+		"https://fakeeu.example.com.evil.org/":        "",
+		"":                                            "",
+		"::not a URL":                                 "",
+	} {
+		name, found := sources.GroupOfURL(url)
+		assert.Equal(t, want, name, url)
+		assert.Equal(t, want != "", found, url)
+	}
+	_, found := policy.Sources(nil).GroupOfURL("https://images.example.com/")
+	assert.False(t, found)
+}
+
+func TestSourcesErrors(t *testing.T) {
+	many := make(policy.Sources, 17)
+	for name, tt := range map[string]struct {
+		sources policy.Sources
+		want    string
+	}{
+		"too many":    {many, "the most is 16"},
+		"no name":     {policy.Sources{{Hosts: []string{"a"}}}, `[0].name: "" is not a name`},
+		"twice":       {policy.Sources{{"a", []string{"a"}}, {"a", []string{"b"}}}, "[1].name: a is there twice"},
+		"no hosts":    {policy.Sources{{Name: "a"}}, "[0].hosts: name at least one host"},
+		"a port":      {policy.Sources{{"a", []string{"b", "a:80"}}}, `[0].hosts[1]: "a:80" is neither a host`},
+		"a URL":       {policy.Sources{{"a", []string{"https://a"}}}, "is neither a host"},
+		"a mere star": {policy.Sources{{"a", []string{"*"}}}, "is neither a host"},
+		"large":       {policy.Sources{{"a", strings.Split(strings.Repeat("a.example.com ", 1000), " ")[:1000]}}, "the most is 8192"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tt.sources.Check()
+			require.Error(t, err)
+			assert.Contains(t, err.Error(), tt.want)
+		})
+	}
+}
+
+func TestALimitedPolicy(t *testing.T) {
+	data := map[string]string{"concurrency": "5", "safeConcurrency": "2", "fleetSources": "- name: eu\n  hosts: [images.example.com]\n  later: x\n"}
+	p, unknown, errs := policy.Parse(data)
+	require.Empty(t, errs)
+	assert.Empty(t, unknown)
+	assert.True(t, p.Limited)
+	assert.Equal(t, int32(2), p.Safe)
+	assert.Equal(t, policy.Sources{{Name: "eu", Hosts: []string{"images.example.com"}}}, p.Sources)
+	again, _, errs := policy.Parse(p.Data())
+	require.Empty(t, errs)
+	assert.Equal(t, p, again)
+	assert.True(t, p.Equal(again))
+
+	zero, _, errs := policy.Parse(map[string]string{"safeConcurrency": "0"})
+	require.Empty(t, errs)
+	assert.True(t, zero.Limited, "that the key is there limits")
+	assert.False(t, zero.Equal(policy.Default()))
+	assert.Equal(t, "0", zero.Data()["safeConcurrency"])
+
+	_, _, errs = policy.Parse(map[string]string{"safeConcurrency": "257", "fleetSources": "- name: eu"})
+	require.Len(t, errs, 2)
+	assert.Equal(t, "fleetSources: [0].hosts: name at least one host", errs[0].Error())
+	assert.Contains(t, errs[1].Error(), "safeConcurrency: 257 is too large")
+}
+
+func TestAPolicyThatIsNotLimitedSaysNothingOfIt(t *testing.T) {
+	data := policy.Default().Data()
+	assert.NotContains(t, data, "safeConcurrency")
+	assert.NotContains(t, data, "fleetSources")
+	p, _, errs := policy.Parse(map[string]string{"fleetSources": "[{name: eu, hosts: [a]}]"})
+	require.Empty(t, errs)
+	assert.True(t, p.Equal(policy.Default()))
+}
+
+func TestAClustersOwnPolicySetsNoLimits(t *testing.T) {
+	data := map[string]string{"concurrency": "5", "safeConcurrency": "nonsense", "fleetSources": "nonsense", "colour": "blue"}
+	p, unknown, errs := policy.ParseOwn(data)
+	assert.Empty(t, errs, "what is ignored cannot be wrong")
+	assert.Equal(t, []string{"colour", "fleetSources", "safeConcurrency"}, unknown)
+	assert.False(t, p.Limited)
+	assert.Equal(t, int32(5), p.Concurrency)
+	assert.NotContains(t, policy.Keys(), "safeConcurrency")
+}

@@ -35,6 +35,8 @@ type options struct {
 	retryPeriod   time.Duration
 	qps           float64
 
+	renewAfter time.Duration
+
 	reportInterval  time.Duration
 	reportHeartbeat time.Duration
 }
@@ -54,6 +56,7 @@ func main() {
 	flag.Float64Var(&o.qps, "kube-api-qps", 200, "Requests to the API server per second, at the most, over a while.")
 	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are gathered before they are reported to the hub.")
 	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the hub is told that nothing has changed, from 1s.")
+	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the token that the agent dials in with is renewed; 0 for two thirds of its life.")
 	log := zap.Options{}
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()

@@ -43,6 +43,9 @@ import (
 // with a hanging API server.
 const requestTimeout = 30 * time.Second
 
+// leaseName of the Lease that one agent of several leads by.
+const leaseName = "ot-agent"
+
 // setup makes the manager with everything the agent consists of. holders tells
 // who needs an image; nil stands for the VirtualMachines.
 func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.Holders) (ctrl.Manager, error) {
@@ -62,7 +65,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "ot-agent",
+		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.namespace,
 		LeaseDuration:                 &o.leaseDuration,
 		RenewDeadline:                 &o.renewDeadline,
@@ -113,6 +116,12 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
 		Mailbox: mailbox, Cluster: cluster,
 	}
+	dialling, err := setupDial(cfg, mgr, mailbox, cluster, served, o)
+	if err != nil {
+		return nil, fmt.Errorf("what dials in to a hub: %w", err)
+	}
+	dialling.Changed = ledger.Poke
+	ledger.Hub = dialling.Condition
 	images.PokeLedger = ledger.Poke
 	ledger.Lacks = images.LacksNow
 	if err := ledger.Setup(mgr); err != nil {

@@ -63,6 +63,9 @@ type Reconciler struct {
 	// some others.
 	RefreshQueued func(ctx context.Context, others ...v1alpha1.ImageKey)
 
+	// Hub tells how the agent that dials in is connected; nil for nothing to tell.
+	Hub func() *metav1.Condition
+
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 	// PolicyKey is the policy ConfigMap.
@@ -187,6 +190,7 @@ func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p r
 	}
 	next.Budget, next.Slots = step.Budget, step.Slots
 	p.describe(&next, ledger.Generation)
+	r.describeHub(&next, ledger.Generation)
 	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
 		r.last.Store(ledger.DeepCopy())
 		return nil

@@ -1,0 +1,99 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// What is carried is written here, and read past the cache before.
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans;transfergrants,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterreports,verbs=get;list;watch
+
+// SecretCache are the options of a cache of the one Secret that may be watched.
+func SecretCache(namespace string) cache.Options {
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {
+			Namespaces: map[string]cache.Config{namespace: {}},
+			Field:      fields.OneTermEqualSelector("metadata.name", join.JoinSecret),
+		},
+	}}
+}
+
+// errNoMailbox: this cluster does not serve what is to be carried.
+var errNoMailbox = errors.New("this cluster does not serve the kinds of the mailbox")
+
+// carried are the kinds that are.
+var carried = map[schema.GroupVersionKind]client.Object{
+	v1alpha1.GroupVersion.WithKind("ClusterPlan"):   &v1alpha1.ClusterPlan{},
+	v1alpha1.GroupVersion.WithKind("TransferGrant"): &v1alpha1.TransferGrant{},
+	v1alpha1.GroupVersion.WithKind("ClusterReport"): &v1alpha1.ClusterReport{},
+}
+
+// Follow is Member.Follow for a cache of the mailbox. Call it before served starts.
+func Follow(mailbox cache.Cache, served *kinds.Served) func(context.Context, func()) error {
+	for kind := range carried {
+		served.WhenServed(kind, func(context.Context) error { return nil })
+	}
+	var mu sync.Mutex
+	followed := map[schema.GroupVersionKind]bool{}
+	return func(ctx context.Context, do func()) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for kind, object := range carried {
+			switch {
+			case !served.Serves(kind):
+				return fmt.Errorf("%s: %w", kind.Kind, errNoMailbox)
+			case followed[kind]:
+				continue
+			}
+			if err := kinds.Follow(ctx, mailbox, object, do); err != nil {
+				return err
+			}
+			followed[kind] = true
+		}
+		return nil
+	}
+}
+
+// Setup adds the controller and the carrier to a manager. There is one request.
+// secrets is a cache of SecretCache.
+func (r *Reconciler) Setup(mgr ctrl.Manager, secrets cache.Cache) error {
+	r.pokes = make(chan event.GenericEvent, 1)
+	r.Carrier.Options.SetDefaults()
+	r.Carrier.Changed = func() {
+		select {
+		case r.pokes <- event.GenericEvent{}:
+		default:
+		}
+	}
+	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: join.JoinSecret}}}
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	// What was stored is to be used without anybody's asking for it.
+	r.Carrier.Changed()
+	if err := mgr.Add(r.Carrier); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("dial").
+		WatchesRawSource(source.Kind(secrets, client.Object(&corev1.Secret{}), one)).
+		WatchesRawSource(source.Channel(r.pokes, one)).
+		Complete(r)
+}

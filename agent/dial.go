@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	dialcontroller "github.com/pelotech/ot-fleet/agent/controllers/dial"
+	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/api/dial"
+)
+
+// setupDial makes what dials in to a hub, where a Secret says how.
+func setupDial(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster *identity.Cluster, served *kinds.Served, o options) (*dialcontroller.Reconciler, error) {
+	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("the client of the mailbox: %w", err)
+	}
+	secrets, err := newCache(cfg, mgr, dialcontroller.SecretCache(o.namespace))
+	if err != nil {
+		return nil, fmt.Errorf("the cache of the Secret with a join token: %w", err)
+	}
+	leader := &dialcontroller.Leader{}
+	if o.leaderElect {
+		leader.Live, leader.Key = mgr.GetAPIReader(), types.NamespacedName{Namespace: o.namespace, Name: leaseName}
+	}
+	counted := metrics.NewHub(ctrlmetrics.Registry)
+	r := &dialcontroller.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: cluster, Metrics: counted,
+		Namespace: o.namespace, Version: version, RenewAfter: o.renewAfter,
+		Carrier: &dialcontroller.Carrier{
+			Member: dialcontroller.Member{
+				Cached: mailbox, Live: live, Namespace: o.namespace, Follow: dialcontroller.Follow(mailbox, served),
+			},
+			Leader: leader, Metrics: counted, BootID: string(uuid.NewUUID()),
+			Options: dial.Options{UserAgent: "ot-agent/" + version},
+		},
+	}
+	return r, r.Setup(mgr, secrets)
+}

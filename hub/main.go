@@ -7,11 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 	_ "time/tzdata" // schedules name time zones, and the image has none
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -38,9 +40,11 @@ type options struct {
 	// advertise is where other replicas reach metricsAddr.
 	advertise string
 	// served says where the read API of this process is, for its Lease.
-	served        web.Served
-	healthAddr    string
-	pprofAddr     string
+	served     web.Served
+	healthAddr string
+	pprofAddr  string
+	// replica is the name of this one among them.
+	replica       string
 	leaderElect   bool
 	leaseDuration time.Duration
 	renewDeadline time.Duration
@@ -63,9 +67,10 @@ func main() {
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one hub of several plan.")
-	flag.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long a leader that is silent keeps the others waiting.")
-	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on.")
-	flag.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How often the Lease is tried.")
+	flag.StringVar(&o.replica, "replica-name", replicaName(), "Name of this replica, under which members are assigned to it. Default: $POD_NAME, or else the name of the host.")
+	flag.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long a leader, or any other replica, that is silent keeps the others waiting.")
+	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on, and any replica carries for its members that cannot renew its own.")
+	flag.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How often a Lease is tried.")
 	flag.Float64Var(&o.qps, "kube-api-qps", 500, "Requests to the hub's API server per second, at the most, over a while.")
 	flag.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "How long a request to a member may take.")
 	flag.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "How often a member is asked whether it still answers.")
@@ -90,6 +95,9 @@ func main() {
 func run(o options) error {
 	if o.namespace == "" {
 		return fmt.Errorf("--namespace is not set, nor is $POD_NAMESPACE: say where the hub's Lease and the Secrets of its members are")
+	}
+	if bad := validation.IsDNS1123Subdomain(o.replica); len(bad) > 0 {
+		return fmt.Errorf("--replica-name %q, by default $POD_NAME or the name of the host, cannot be the name of a Lease: %s", o.replica, strings.Join(bad, ", "))
 	}
 	process, err := newProcess()
 	if err != nil {

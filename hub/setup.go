@@ -74,7 +74,11 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := connection.Setup(local, connection.Options{Namespace: o.namespace, Members: provider, RequestTimeout: o.memberTimeout}); err != nil {
+	divided := newShards(local, live, o)
+	faults := &connection.Faults{}
+	if err := connection.Setup(local, connection.Options{
+		Namespace: o.namespace, Members: provider, Replica: divided.replica, Links: divided.links, Faults: faults, RequestTimeout: o.memberTimeout,
+	}); err != nil {
 		return nil, fmt.Errorf("the connections' controller: %w", err)
 	}
 	if err := discovery.Setup(local, discovery.Options{Namespace: o.namespace, Clusters: o.clusters}); err != nil {
@@ -88,7 +92,6 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	counted := metrics.New(ctrlmetrics.Registry)
 	store := reportcontroller.NewStore()
 	inForce := &policycontroller.InForce{}
-	results := &relaycontroller.Results{}
 	events := local.GetEventRecorder("ot-hub")
 	board := rolloutcontroller.NewBoard(store.Filled)
 	store.OnFilled(board.Wake)
@@ -103,7 +106,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Members: provider, Reports: store, Relays: results, Policy: inForce, Index: index, Wants: board, Asks: register,
+		Reports: store, Links: divided.links, Replica: divided.replica, Faults: faults, Policy: inForce, Index: index, Wants: board, Asks: register,
 	}
 	rollouts := &rolloutcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,
@@ -115,7 +118,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store,
 	}
 	relays := &relaycontroller.Reconciler{
-		Cached: local.GetCache(), Live: live, Members: provider, Reports: store, Metrics: counted, Results: results,
+		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
 	}
 	for _, add := range []func() error{
 		func() error { return reports.Setup(local) },
@@ -125,6 +128,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
+		func() error { return divided.add(local) },
 		func() error { return serve(mgr, o, live, index, store, reports, board, prunes) },
 		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})

@@ -88,6 +88,10 @@ func (s *memberStep) identity() verdict {
 func (s *memberStep) reachable() verdict {
 	c := s.Connection
 	switch {
+	case c.Pull:
+		return s.dialledIn()
+	case s.NotCarried != "":
+		return fails(v1alpha1.ReasonNotCarried, "%s", s.NotCarried)
 	case !c.Known:
 		return unknown(v1alpha1.ReasonNeverConnected, "%s", cmp.Or(c.Message, "the hub has not talked to the member's API server yet"))
 	case c.Reachable:
@@ -98,32 +102,66 @@ func (s *memberStep) reachable() verdict {
 	}
 }
 
+// dialledIn is Reachable where the agent dials in. That it has written to its
+// MemberLink says that it has, and not that it does: its reports do.
+func (s *memberStep) dialledIn() verdict {
+	const yes = "its agent dials in"
+	if s.Report == nil {
+		if s.Connection.Known {
+			return holds(v1alpha1.ReasonConnected, yes)
+		}
+		return unknown(v1alpha1.ReasonNeverConnected, "its agent, which is to dial in, has not done so yet (see %s)", v1alpha1.ConditionJoined)
+	}
+	last, silence, known := s.heard()
+	switch {
+	case !known:
+		return unknown(v1alpha1.ReasonUnknown, "its agent has not dialled in since the hub began to watch")
+	case s.Now.Sub(last) <= silence:
+		return holds(v1alpha1.ReasonConnected, yes)
+	}
+	return fails(v1alpha1.ReasonNotDialledIn, "its agent has not dialled in since %s: does ot-agent run in it, does it reach the hub's API server, and is its credential valid? Its log and condition %s tell",
+		last.UTC().Format(time.RFC3339), v1alpha1.ConditionJoined)
+}
+
+// heard is when the member was last heard of, as far as is known, and how long it may
+// be silent since.
+func (s *memberStep) heard() (last time.Time, silence time.Duration, known bool) {
+	silence = Silence(s.Report)
+	switch {
+	case s.ReceivedAt != nil:
+		return *s.ReceivedAt, silence, true
+	case s.Now.Sub(s.WatchedSince) <= silence && meta.IsStatusConditionTrue(s.Member.Status.Conditions, v1alpha1.ConditionAgentHealthy):
+		return s.WatchedSince, silence, true // the hub may have been away for longer than that
+	case s.Member.Status.LastReport != nil: // which lags behind
+		return s.Member.Status.LastReport.Time, silence + lastReportEvery, true
+	}
+	return time.Time{}, silence, false
+}
+
+// Silence is how long a member that reports so may be silent before something is
+// wrong with it.
+func Silence(r *v1alpha1.ReportRoot) time.Duration {
+	return min(max(heartbeatsMissed*time.Duration(r.HeartbeatSeconds)*time.Second, leastSilence), mostSilence)
+}
+
 func (s *memberStep) agentHealthy() verdict {
 	if s.Report == nil {
 		return s.neverReported()
 	}
-	silence := min(max(heartbeatsMissed*time.Duration(s.Report.HeartbeatSeconds)*time.Second, leastSilence), mostSilence)
-	healthy := holds(v1alpha1.ReasonReporting, "the agent reports at least every %d s", s.Report.HeartbeatSeconds)
-	var last time.Time
-	switch {
-	case s.ReceivedAt != nil:
-		last = *s.ReceivedAt
-	case s.Now.Sub(s.WatchedSince) <= silence && meta.IsStatusConditionTrue(s.Member.Status.Conditions, v1alpha1.ConditionAgentHealthy):
-		// The hub may have been away for longer than that.
-		s.lookAgain(s.WatchedSince.Add(silence + time.Millisecond))
-		return healthy
-	case s.Member.Status.LastReport != nil: // which lags behind
-		last = s.Member.Status.LastReport.Time
-		silence += lastReportEvery
-	default:
+	last, silence, known := s.heard()
+	if !known {
 		return unknown(v1alpha1.ReasonUnknown, "the agent has not reported since the hub began to watch it")
 	}
 	if s.Now.Sub(last) <= silence {
 		s.lookAgain(last.Add(silence + time.Millisecond))
-		return healthy
+		return holds(v1alpha1.ReasonReporting, "the agent reports at least every %d s", s.Report.HeartbeatSeconds)
 	}
 	since := last.UTC().Format(time.RFC3339)
 	switch {
+	case s.Connection.Pull:
+		return fails(v1alpha1.ReasonSilent, "no report since %s, for its agent does not dial in (see Reachable); what is shown is of then", since)
+	case s.NotCarried != "":
+		return fails(v1alpha1.ReasonSilent, "no report since %s, for nobody carries it (see Reachable); what is shown is of then", since)
 	case s.Connection.Known && !s.Connection.Reachable:
 		return fails(v1alpha1.ReasonSilent, "no report since %s, for the hub does not reach the member (see Reachable); what is shown is of then", since)
 	case s.Older:

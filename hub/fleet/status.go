@@ -28,8 +28,10 @@ const (
 )
 
 // Connection is how the hub gets on with a member's API server. Without Known it
-// has not been tried yet. Reason is one of v1alpha1, Message says what to do.
+// has not been tried yet. Reason is one of v1alpha1, Message says what to do. With
+// Pull it is the agent that dials in: whether it does, its reports tell.
 type Connection struct {
+	Pull             bool
 	Known, Reachable bool
 	Reason, Message  string
 }
@@ -40,6 +42,9 @@ type MemberView struct {
 	// Member as it is stored.
 	Member     *v1alpha1.MemberCluster
 	Connection Connection
+	// NotCarried says that the member is up and reports while nobody carries that;
+	// empty: nothing is known of that kind.
+	NotCarried string
 	// Report is the hub's copy of the member's report, nil for none;
 	// ReportClusterUID is the clusterUID of that copy.
 	Report           *v1alpha1.ReportRoot

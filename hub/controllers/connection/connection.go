@@ -5,6 +5,7 @@ package connection
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,21 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
 
-// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=secrets,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -36,6 +39,11 @@ type Options struct {
 	// Namespace of the hub.
 	Namespace string
 	Members   *members.Provider
+	// Replica and Links tell which members this replica connects to.
+	Replica *shard.Replica
+	Links   *shard.Links
+	// Faults is told what keeps members from having a credential.
+	Faults *Faults
 	// TokenLife is what a member's API server is asked for; it may give less. By
 	// default 12 h.
 	TokenLife time.Duration
@@ -92,42 +100,44 @@ func ByObject(namespace string) map[client.Object]cache.ByObject {
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndex, func(obj client.Object) []string {
-		name, _ := secretOf(obj.(*v1alpha1.MemberCluster))
-		return []string{name}
+		if name, _ := secretOf(obj.(*v1alpha1.MemberCluster)); name != "" {
+			return []string{name}
+		}
+		return nil
 	}); err != nil {
 		return err
 	}
 	ofSecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
 		return membersOf(ctx, mgr.GetClient(), secret)
 	})
+	ofLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
+		member, is := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
+		if !is {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+	})
 	c := &connector{Options: o, client: mgr.GetClient()}
+	again := &poke.Source[reconcile.Request]{}
+	o.Replica.OnCarries(func() { c.all(again) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
 		For(&v1alpha1.MemberCluster{}).
 		Watches(&corev1.Secret{}, ofSecret).
-		// Every replica relays, so every replica connects.
+		Watches(&v1alpha1.MemberLink{}, ofLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(again).
+		// Every replica carries, so every replica connects.
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Complete(c); err != nil {
 		return fmt.Errorf("the connections' controller: %w", err)
 	}
 
 	k := &keeper{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
-	// The channel is buffered: a hook of the provider must not block, and what does
-	// not fit is seen when the member is tried again.
-	states := make(chan event.GenericEvent, 4096)
-	o.Members.OnChange(func(name string) {
-		member := &v1alpha1.MemberCluster{}
-		member.Name = name
-		select {
-		case states <- event.GenericEvent{Object: member}:
-		default:
-		}
-	})
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("credentials").
 		For(&v1alpha1.MemberCluster{}).
 		Watches(&corev1.Secret{}, ofSecret).
-		WatchesRawSource(source.Channel(states, &handler.EnqueueRequestForObject{})).
+		Watches(&v1alpha1.MemberLink{}, ofLink).
 		// Members that hang take a worker each until their requests time out.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
 		Complete(k); err != nil {
@@ -136,8 +146,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// secretOf is the Secret in the hub's namespace that reaches a member.
+// secretOf is the Secret in the hub's namespace that reaches a member; empty where
+// its agent dials in.
 func secretOf(member *v1alpha1.MemberCluster) (name, key string) {
+	if member.Spec.Connection.Pull != nil {
+		return "", ""
+	}
 	if ref := member.Spec.Connection.KubeconfigSecretRef; ref != nil {
 		key = ref.Key
 		if key == "" {
@@ -160,10 +174,21 @@ func membersOf(ctx context.Context, reader client.Reader, secret client.Object) 
 	return all
 }
 
-// connector tells the provider how members are reached.
+// connector tells the provider how the members of this replica are reached.
 type connector struct {
 	Options
 	client client.Client
+}
+
+// all members are looked at again: this replica may carry again, or must not.
+func (c *connector) all(again *poke.Source[reconcile.Request]) {
+	var list v1alpha1.MemberClusterList
+	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.Log.Error(err, "Listing MemberClusters to look at the connections to them all")
+	}
+	for i := range list.Items {
+		again.Poke(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+	}
 }
 
 func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -181,7 +206,18 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{}, nil
 	}
 
+	link, err := c.Links.Of(ctx, member.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !c.Replica.Owns(link) {
+		c.Members.Remove(member.Name)
+		return reconcile.Result{}, nil
+	}
 	name, key := secretOf(member)
+	if name == "" {
+		return reconcile.Result{}, nil // the MemberLink is about to say so
+	}
 	// Another MemberCluster of the same name has nothing to do with this one.
 	from := fmt.Sprintf("%s of %s for %s", key, name, member.UID)
 	secret := &corev1.Secret{}

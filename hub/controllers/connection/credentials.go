@@ -48,11 +48,13 @@ func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	member := &v1alpha1.MemberCluster{}
 	switch err := k.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
+		k.Faults.set(request.Name, nil)
 		return reconcile.Result{}, k.remove(ctx, secret)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	if member.Spec.Connection.ClusterAPI == nil {
+		k.Faults.set(request.Name, nil)
 		return reconcile.Result{}, k.remove(ctx, secret)
 	}
 	if !member.DeletionTimestamp.IsZero() {
@@ -63,15 +65,19 @@ func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 
 func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
 	if secret != nil && secret.Labels[managedBy] != manager {
-		k.Members.Fail(member.Name, v1alpha1.ReasonCredentials,
-			fmt.Sprintf("Secret %s/%s was not made by the hub, which needs that name for the member's token: rename or delete it", secret.Namespace, secret.Name))
+		k.Faults.set(member.Name, &Fault{Reason: v1alpha1.ReasonCredentials, Message: fmt.Sprintf(
+			"Secret %s/%s was not made by the hub, which needs that name for the member's token: rename or delete it", secret.Namespace, secret.Name)})
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	}
 	token, known := tokenIn(secret, member)
 	if !known {
 		return k.bootstrap(ctx, member, secret, false)
 	}
-	state := k.Members.State(member.Name)
+	k.Faults.set(member.Name, nil)
+	state, err := k.carried(ctx, member)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if state.Known && !state.Reachable {
 		if state.Reason == v1alpha1.ReasonUnauthorized {
 			if wait := time.Until(token.issued.Add(k.RetryRefused)); wait > 0 {
@@ -125,17 +131,30 @@ func (k *keeper) bootstrap(ctx context.Context, member *v1alpha1.MemberCluster, 
 		reason, message = members.Classify(err)
 	}
 	ctrl.LoggerFrom(ctx).Info("No token for the member", "reason", reason, "error", err.Error())
+	state, err := k.carried(ctx, member)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	switch {
 	case refused:
 		k.warn(member, "TokenRefused", "The member refused the hub's token, and no new one could be made with the kubeconfig of Cluster API: %s", message)
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
-	case k.Members.State(member.Name).Reachable:
+	case state.Reachable:
 		k.warn(member, "TokenLost", "Secret %s/%s with the hub's token is gone, and no new one could be made with the kubeconfig of Cluster API: %s",
 			k.Namespace, TokenSecret(member.Name), message)
 	default:
-		k.Members.Fail(member.Name, reason, message)
+		k.Faults.set(member.Name, &Fault{Reason: reason, Message: message})
 	}
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
+}
+
+// carried is what whoever carries for a member says of the connection to it.
+func (k *keeper) carried(ctx context.Context, member *v1alpha1.MemberCluster) (v1alpha1.MemberLinkStatus, error) {
+	link, err := k.Links.Of(ctx, member.Name)
+	if link == nil || err != nil {
+		return v1alpha1.MemberLinkStatus{}, err
+	}
+	return link.Status, nil
 }
 
 func (k *keeper) warn(member *v1alpha1.MemberCluster, reason, format string, args ...any) {

@@ -32,7 +32,9 @@ type snapshot struct {
 	totals     *fleet.Totals
 	connection fleet.Connection
 	carried    relay.Result
-	policy     policy.State
+	// shard is who carries for it; empty: nobody is assigned.
+	shard  string
+	policy policy.State
 	// wants is what the FleetDiskImages ask of it; without wantsKnown nobody knows.
 	wants      rollout.Wants
 	wantsKnown bool
@@ -119,6 +121,7 @@ func decide(s snapshot) decision {
 		return d
 	}
 	d.status, d.after = fleet.MemberStatus(view)
+	d.status.Shard = s.shard
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,

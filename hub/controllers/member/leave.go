@@ -14,36 +14,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-const (
-	// A member that leaves is asked so often to give up its plan, once the hub is
-	// connected, and for so long: one that does not answer must not keep its
-	// MemberCluster for ever.
-	farewellAttempts = 3
-	farewellTimeout  = 15 * time.Second
-	farewellPause    = time.Second
-	// settled is how long what was deleted must stay away: a relay may have been
-	// about to write it.
-	settled = 300 * time.Millisecond
-)
+// farewellTimeout is how long a member that leaves is asked to give up its plan: one
+// that does not answer must not keep its MemberCluster for ever.
+const farewellTimeout = 15 * time.Second
 
-// errConnecting: nothing is known to be wrong with a member. A hub that has just
+// errConnecting: nothing is known to be wrong with a member. A replica that has just
 // started, or renews a connection, will have it soon.
 var errConnecting = fmt.Errorf("the hub was not connected to it within %v", farewellTimeout)
 
-// farewell is the removal of the plan in a member that leaves. It goes on beside
-// the reconciler, so that nobody waits for a member that does not answer.
+// farewell is the removal of the plan in a member that leaves, by whoever carries for
+// it.
 type farewell struct {
-	of   types.UID
-	done bool
-	err  error
+	of types.UID
+	// until is how long it is waited for.
+	until time.Time
 }
 
 // letGo takes leave of a member: its plan and grant go, on the hub first, so that
@@ -68,15 +58,17 @@ func (r *Reconciler) letGo(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	done := shared
+	end := parting{done: true}
 	if !shared {
-		done, err = r.bidFarewell(ctx, member)
+		if end, err = r.bidFarewell(ctx, member); err != nil {
+			return result(ctx, err)
+		}
 	}
-	if !done {
-		return ctrl.Result{}, nil // its end brings the request back
+	if !end.done {
+		return ctrl.Result{RequeueAfter: end.wait}, nil // the answer brings the request back
 	}
-	if err != nil {
-		left := fmt.Sprintf("ClusterPlan and TransferGrant %s may be left in namespace %s of the cluster: %v. Its agent goes on by them; delete them there", v1alpha1.MailboxName, member.Spec.AgentNamespace, err)
+	if end.left != nil {
+		left := fmt.Sprintf("ClusterPlan and TransferGrant %s may be left in namespace %s of the cluster: %v. Its agent goes on by them; delete them there", v1alpha1.MailboxName, member.Spec.AgentNamespace, end.left)
 		log.FromContext(ctx).Info("Let go of a member without cleaning it up", "left", left)
 		r.Events.Eventf(member, nil, corev1.EventTypeWarning, "NotCleanedUp", "Delete", "%s", left)
 		r.Metrics.LeftUncleaned()
@@ -100,10 +92,13 @@ func (r *Reconciler) letGo(ctx context.Context, member *v1alpha1.MemberCluster) 
 // clusterOfAnother tells that the plan which would be removed in a member is that
 // of another one: it leads to the same cluster.
 func (r *Reconciler) clusterOfAnother(ctx context.Context, member *v1alpha1.MemberCluster) (bool, error) {
-	for _, cluster := range []types.UID{
-		fleet.ClusterUID(member, r.Reports.Root(member.Name).ClusterUID),
-		r.Relays.Of(member.Name).Another,
-	} {
+	clusters := []types.UID{fleet.ClusterUID(member, r.Reports.Root(member.Name).ClusterUID)}
+	if link, err := r.Links.Of(ctx, member.Name); err != nil {
+		return false, err
+	} else if link != nil {
+		clusters = append(clusters, link.Status.Another)
+	}
+	for _, cluster := range clusters {
 		holder, err := claim.Holder(ctx, r.Client, member, cluster)
 		if holder != "" || err != nil {
 			return holder != "", err
@@ -112,70 +107,67 @@ func (r *Reconciler) clusterOfAnother(ctx context.Context, member *v1alpha1.Memb
 	return false, nil
 }
 
-// bidFarewell begins to clean up a member, and tells whether that has come to an
-// end and how.
-func (r *Reconciler) bidFarewell(ctx context.Context, member *v1alpha1.MemberCluster) (done bool, err error) {
+// parting is how far the removal of the plan in a member has come: to an end, and what
+// may be left then, or how long to wait for it.
+type parting struct {
+	done bool
+	wait time.Duration
+	left error
+}
+
+// bidFarewell asks whoever carries for a member to clean it up.
+func (r *Reconciler) bidFarewell(ctx context.Context, member *v1alpha1.MemberCluster) (parting, error) {
 	if member.Status.Plan == nil && member.Status.ClusterUID == "" {
-		return true, nil // nothing was ever planned for it
+		return parting{done: true}, nil // nothing was ever planned for it
 	}
+	link, err := r.Links.Of(ctx, member.Name)
+	if err != nil {
+		return parting{}, err
+	}
+	now := time.Now()
+	wait := r.farewell(member, now).until.Sub(now)
+	switch {
+	case link != nil && link.Spec.Leaving && link.Status.CleanedUp:
+		return parting{done: true}, nil
+	case link != nil && link.Spec.Leaving && link.Status.CleanUpError != "":
+		return parting{done: true, left: errors.New(link.Status.CleanUpError)}, nil
+	case wait <= 0:
+		return parting{done: true, left: notAnswered(link)}, nil
+	case link != nil && link.DeletionTimestamp.IsZero() && !link.Spec.Leaving:
+		link.Spec.Leaving = true
+		if err := r.Update(ctx, link); client.IgnoreNotFound(err) != nil {
+			return parting{}, fmt.Errorf("asking for the plan of MemberCluster %s to be removed in it: %w", member.Name, err)
+		}
+	}
+	return parting{wait: wait}, nil
+}
+
+// farewell of a member, from when this process first knew of it.
+func (r *Reconciler) farewell(member *v1alpha1.MemberCluster, now time.Time) farewell {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f := r.leaving[member.Name]; f != nil && f.of == member.UID {
-		return f.done, f.err
+	if f, is := r.leaving[member.Name]; is && f.of == member.UID {
+		return f
 	}
 	if r.leaving == nil {
-		r.leaving = map[string]*farewell{}
+		r.leaving = map[string]farewell{}
 	}
-	f := &farewell{of: member.UID}
+	f := farewell{of: member.UID, until: now.Add(farewellTimeout)}
 	r.leaving[member.Name] = f
-	name := member.Name
-	go func() {
-		err := r.cleanUp(ctx, name)
-		r.mu.Lock()
-		f.done, f.err = true, err
-		r.mu.Unlock()
-		r.again.Poke(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
-	}()
-	return false, nil
+	return f
 }
 
-func (r *Reconciler) cleanUp(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
-	defer cancel()
-	for attempts := 0; ; {
-		err := r.removeInMember(ctx, name)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, errConnecting) {
-			attempts++
-		}
-		if attempts == farewellAttempts || pace.Pause(ctx, farewellPause) != nil {
-			return err
-		}
+// notAnswered says why nobody has cleaned up.
+func notAnswered(link *v1alpha1.MemberLink) error {
+	switch {
+	case link == nil:
+		return errors.New("nobody carries for it")
+	case link.Spec.Mode == v1alpha1.LinkPull:
+		return fmt.Errorf("its agent did not answer within %v", farewellTimeout)
+	case link.Status.Known && !link.Status.Reachable:
+		return fmt.Errorf("the hub does not reach it (%s): %s", link.Status.Reason, link.Status.Message)
 	}
-}
-
-func (r *Reconciler) removeInMember(ctx context.Context, name string) error {
-	connected, err := r.Members.Member(name)
-	if errors.Is(err, multicluster.ErrClusterNotFound) {
-		if state := r.Members.State(name); state.Known && !state.Reachable {
-			return fmt.Errorf("the hub does not reach it (%s): %s", state.Reason, state.Message)
-		}
-		return errConnecting
-	} else if err != nil {
-		return err
-	}
-	// Twice: a relay that was paused may have brought back what was deleted.
-	for range 2 {
-		if err := remove(ctx, connected.GetClient(), connected.Namespace); err != nil {
-			return err
-		}
-		if err := pace.Pause(ctx, settled); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errConnecting
 }
 
 // remove deletes plan and grant in a namespace, where they are.

@@ -21,15 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
-	"github.com/pelotech/ot-fleet/hub/controllers/relay"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -37,6 +38,7 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters/status,verbs=update
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterplans;transfergrants,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberlinks,verbs=get;list;watch;update
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -55,9 +57,12 @@ type Reconciler struct {
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
-	Members *members.Provider
 	Reports *report.Store
-	Relays  *relay.Results
+	// Links tell how members are carried for; Replica is this one, to which a report
+	// has to be confirmed.
+	Links   *shard.Links
+	Replica *shard.Replica
+	Faults  *connection.Faults
 	Policy  *policy.InForce
 	Index   *fleet.Index
 	Wants   Wants
@@ -66,7 +71,7 @@ type Reconciler struct {
 	again   poke.Source[ctrl.Request]
 	paces   pace.Paces
 	mu      sync.Mutex
-	leaving map[string]*farewell
+	leaving map[string]farewell
 }
 
 // Wants tells what the FleetDiskImages ask of the members.
@@ -140,7 +145,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	read := r.Reports.Filled() // before the root is: one that comes between is not missed
 	s := snapshot{
 		now: time.Now(), member: member, read: read, watched: r.Reports.Since(),
-		root: r.Reports.Root(member.Name), carried: r.Relays.Of(member.Name), policy: r.Policy.Current(),
+		root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
 	s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
@@ -149,8 +154,14 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
 	}
-	state := r.Members.State(member.Name)
-	s.connection = fleet.Connection{Known: state.Known, Reachable: state.Reachable, Reason: state.Reason, Message: state.Message}
+	link, err := r.Links.Of(ctx, member.Name)
+	if err != nil {
+		return s, err
+	}
+	if link != nil {
+		s.shard, s.carried = shardOf(link), relay.Told(&link.Status, r.Replica.Challenge())
+	}
+	s.connection = r.connection(member, link)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}
@@ -159,6 +170,27 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	}
 	s.plan, s.grant, err = r.mailbox(ctx, member.Name)
 	return s, err
+}
+
+// shardOf is who carries for a member, for people.
+func shardOf(link *v1alpha1.MemberLink) string {
+	if link.Spec.Mode == v1alpha1.LinkPull {
+		return shard.Agent
+	}
+	return link.Spec.Replica
+}
+
+// connection to a member, as whoever carries for it says, unless there is no
+// credential to reach it with.
+func (r *Reconciler) connection(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) fleet.Connection {
+	c := fleet.Connection{Pull: member.Spec.Connection.Pull != nil}
+	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.Pull {
+		c.Known, c.Reachable, c.Reason, c.Message = link.Status.Known, link.Status.Reachable, link.Status.Reason, link.Status.Message
+	}
+	if fault, is := r.Faults.Of(member.Name); is && !c.Reachable {
+		c.Known, c.Reason, c.Message = true, fault.Reason, fault.Message
+	}
+	return c
 }
 
 // namespace of a member, or whatever has its name; nil for none. The cache has

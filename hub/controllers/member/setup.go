@@ -42,8 +42,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	r.Reports.OnChange(one)
 	r.Reports.OnFilled(all)
-	r.Relays.OnChange(one)
-	r.Members.OnChange(one)
+	r.Faults.OnChange(one)
 	r.Policy.OnChange(all)
 	r.Wants.OnWants(one)
 	r.Asks.OnAsks(one)
@@ -66,6 +65,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
 		Watches(&v1alpha1.ClusterPlan{}, mailbox).
 		Watches(&v1alpha1.TransferGrant{}, mailbox).
+		Watches(&v1alpha1.MemberLink{}, mailbox).
 		Watches(&corev1.Namespace{}, namespace).
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(claimChanges())).
 		WatchesRawSource(&r.again).

@@ -1,15 +1,18 @@
-// Package relay carries every member's mailbox: plan and grant down, reports up.
-// It runs in every replica: that two carry for one member does no harm.
+// Package relay carries the mailbox of the members that are assigned to this replica:
+// plan and grant down, reports up. It says in the status of each one's MemberLink how
+// that goes. That two replicas carry for one member does no harm.
 package relay
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -27,65 +30,100 @@ import (
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterplans;transfergrants,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch;create;update;delete
-// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberlinks/status,verbs=update
 
 // soon is when a relay goes on that somebody else was faster than.
 const soon = 50 * time.Millisecond
 
 // Reconciler carries for one member at a request.
 type Reconciler struct {
-	// Cached and Live reach the hub's API server.
+	// Cached and Live reach the hub's API server. Cached has no content of plans and
+	// grants.
 	Cached  client.Reader
 	Live    client.Client
 	Members *members.Provider
-	Reports *report.Store
+	Replica *shard.Replica
+	Links   *shard.Links
 	Metrics *metrics.Metrics
-	Results *Results
 
 	mu   sync.Mutex
-	seen map[string]*seen
+	kept map[string]*memory
 }
 
-// seen is what the relay of one connection remembers.
-type seen struct {
+// memory is what the relay of one connection remembers.
+type memory struct {
 	member *members.Member
 	relay.Seen
+	sources sources
+	leave   farewell
 }
 
-// Reconcile carries what there is to carry for the member of a request.
+// Reconcile carries what there is to carry for the member of a request, if it is
+// this replica's, and says how that went.
 func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request) (ctrl.Result, error) {
 	name := string(request.ClusterName)
 	member := &v1alpha1.MemberCluster{}
-	if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.forget(name)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	// What leaves is not told anything any more: its plan is being removed.
-	if !member.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
-	}
-	// The namespace comes after the MemberCluster, and brings the request back.
-	ns := &corev1.Namespace{}
-	err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + name}, ns)
-	if err != nil || ns.Labels[v1alpha1.LabelMember] != name || !ns.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	connected, err := r.Members.Member(name)
-	if errors.Is(err, multicluster.ErrClusterNotFound) {
-		return ctrl.Result{}, nil // the request comes again when it is connected
-	} else if err != nil {
+	err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member)
+	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
-	carrier := relay.Relay{
-		Hub:    relay.End{Cached: r.Cached, Live: r.Live, Namespace: v1alpha1.MemberNamespacePrefix + name},
-		Member: relay.End{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
-		Seen:   r.remembered(name, connected),
+	link, linkErr := r.Links.Of(ctx, name)
+	if linkErr != nil {
+		return ctrl.Result{}, linkErr
 	}
-	known := fleet.ClusterUID(member, r.Reports.Root(name).ClusterUID)
-	holder, err := claim.Holder(ctx, r.Cached, member, known)
+	if err != nil || !r.Replica.Owns(link) || !link.DeletionTimestamp.IsZero() {
+		r.forget(name)
+		return ctrl.Result{}, nil
+	}
+	ctx, cancel := r.Replica.During(ctx)
+	defer cancel()
+	connected, err := r.Members.Member(name)
+	if err != nil && !errors.Is(err, multicluster.ErrClusterNotFound) {
+		return ctrl.Result{}, err
+	}
+	next := link.Status.DeepCopy()
+	var result ctrl.Result
+	switch {
+	case link.Spec.Leaving:
+		result.RequeueAfter = r.leave(ctx, name, connected, next)
+	case connected != nil && member.DeletionTimestamp.IsZero():
+		result, err = r.carry(ctx, member, connected, link, next)
+	default:
+		// It comes again when it is connected. What leaves is not told anything any more:
+		// its plan is being removed.
+		err = nil
+		relay.Told(&link.Status, link.Spec.Challenge).Tell(next, link.Spec.Challenge)
+	}
+	if ctx.Err() != nil {
+		return ctrl.Result{}, nil // the hub stops, or has stopped carrying
+	}
+	told, tellErr := r.tell(ctx, name, link, next)
+	if told.RequeueAfter > 0 && (result.RequeueAfter == 0 || told.RequeueAfter < result.RequeueAfter) {
+		result = told
+	}
+	if err := errors.Join(err, tellErr); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
+}
+
+// carry carries up and down, and puts what that has shown into the status.
+func (r *Reconciler) carry(ctx context.Context, member *v1alpha1.MemberCluster, connected *members.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+	kept := r.remembered(member.Name, connected)
+	carrier := relay.Relay{
+		Hub:    relay.End{Cached: &kept.sources, Live: r.Live, Namespace: link.Namespace},
+		Member: relay.End{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
+		Seen:   &kept.Seen,
+	}
+	// Where the hub knows no cluster, its copy of the report tells it. Whether the
+	// cluster that answers is another member's may be known before that is there.
+	known := fleet.ClusterUID(member, "")
+	answers, err := clusterOf(ctx, connected)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	holder, err := claim.Holder(ctx, r.Cached, member, fleet.ClusterUID(member, answers))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -94,11 +132,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	}
 
 	// Up first: what the member says may be what a plan waits for.
+	before := relay.Told(&link.Status, link.Spec.Challenge)
 	up, upErr := carrier.Up(ctx, known)
 	r.Metrics.Carried(metrics.Up, up.Carried)
 	another := up.Another
 	if upErr != nil {
-		another = r.Results.Of(name).Another
+		another = before.Another
 	}
 	var down relay.Down
 	var downErr error
@@ -106,7 +145,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 		down, downErr = carrier.Down(ctx)
 	}
 	r.Metrics.Carried(metrics.Down, len(down.Carried))
-	r.Results.set(name, up, upErr, down, downErr)
+	before.Merge(up, upErr, down, downErr).Tell(status, link.Spec.Challenge)
 	return r.outcome(ctx, upErr, downErr)
 }
 
@@ -133,65 +172,64 @@ func (r *Reconciler) outcome(ctx context.Context, upErr, downErr error) (ctrl.Re
 	return ctrl.Result{}, errors.Join(failed...)
 }
 
+// tell writes the status of a MemberLink where it says something new. It is written
+// against the state that it was worked out from: where the member was assigned to
+// another replica since, this one's word is refused.
+func (r *Reconciler) tell(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+	state := r.Members.State(name)
+	// What was true of the connection of another replica is, until this one's has come
+	// to an end of its first attempt: a move is no outage.
+	if !state.Known {
+		return ctrl.Result{}, nil
+	}
+	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
+	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, fleet.Cut(state.Message, 1024)
+	if equality.Semantic.DeepEqual(&link.Status, next) {
+		return ctrl.Result{}, nil
+	}
+	link.Status = *next
+	err := r.Live.Status().Update(ctx, link)
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: soon}, nil
+	case ctx.Err() != nil:
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, fmt.Errorf("saying in the MemberLink of %s how it is carried: %w", name, err)
+}
+
+// clusterOf is the cluster that a member's report is of; empty for no report.
+func clusterOf(ctx context.Context, member *members.Member) (types.UID, error) {
+	root := &v1alpha1.ClusterReport{}
+	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the report of a member: %w", err)
+	}
+	return root.ClusterUID, nil
+}
+
 // remembered is what was seen of the copies over this connection.
-func (r *Reconciler) remembered(name string, member *members.Member) *relay.Seen {
+func (r *Reconciler) remembered(name string, member *members.Member) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seen == nil {
-		r.seen = map[string]*seen{}
+	if r.kept == nil {
+		r.kept = map[string]*memory{}
 	}
-	if s := r.seen[name]; s != nil && s.member == member {
-		return &s.Seen
+	if kept := r.kept[name]; kept != nil && kept.member == member {
+		return kept
 	}
-	s := &seen{member: member}
-	r.seen[name] = s
-	return &s.Seen
+	kept := &memory{member: member, sources: sources{Reader: r.Cached, live: r.Live}}
+	if before := r.kept[name]; before != nil {
+		kept.leave = before.leave
+	}
+	r.kept[name] = kept
+	return kept
 }
 
 func (r *Reconciler) forget(name string) {
 	r.mu.Lock()
-	delete(r.seen, name)
-	r.mu.Unlock()
-	r.Results.forget(name)
-}
-
-// Results of the last carrying, by member.
-type Results struct {
-	mu      sync.Mutex
-	last    map[string]relay.Result
-	changed []func(member string)
-}
-
-// Of a member; the zero Result before anything was carried.
-func (r *Results) Of(member string) relay.Result {
-	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last[member]
-}
-
-// OnChange has something done, without blocking, when the Result of a member has
-// changed. Call it before the controller starts.
-func (r *Results) OnChange(do func(member string)) { r.changed = append(r.changed, do) }
-
-// set keeps what was known where carrying failed: that says nothing new.
-func (r *Results) set(member string, up relay.Up, upErr error, down relay.Down, downErr error) {
-	r.mu.Lock()
-	before := r.last[member]
-	next := before.Merge(up, upErr, down, downErr)
-	if r.last == nil {
-		r.last = map[string]relay.Result{}
-	}
-	r.last[member] = next
-	r.mu.Unlock()
-	if next != before {
-		for _, do := range r.changed {
-			do(member)
-		}
-	}
-}
-
-func (r *Results) forget(member string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.last, member)
+	delete(r.kept, name)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -49,24 +48,16 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 		}
 		return nil
 	})
-	onHubNamed := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
-		if member, is := report.MemberOf(o.GetName()); is {
-			return []mcreconcile.Request{of(member)}
-		}
-		return nil
-	})
 	named := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o *v1alpha1.MemberCluster) []mcreconcile.Request {
 		return []mcreconcile.Request{of(o.Name)}
 	})
-	copied := &metav1.PartialObjectMetadata{}
-	copied.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
 	return mcbuilder.ControllerManagedBy(everywhere{mgr}).
 		Named("relay").
-		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.ClusterPlan{}), onHub)).
-		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.TransferGrant{}), onHub)).
-		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(copied), onHub, gone())).
+		WatchesRawSource(source.TypedKind(local.GetCache(), metadata("ClusterPlan"), onHub)).
+		WatchesRawSource(source.TypedKind(local.GetCache(), metadata("TransferGrant"), onHub)).
+		WatchesRawSource(source.TypedKind(local.GetCache(), metadata("ClusterReport"), onHub, gone())).
+		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&v1alpha1.MemberLink{}), onHub, assigned())).
 		WatchesRawSource(source.TypedKind(local.GetCache(), &v1alpha1.MemberCluster{}, named, identity())).
-		WatchesRawSource(source.TypedKind(local.GetCache(), client.Object(&corev1.Namespace{}), onHubNamed)).
 		WatchesRawSource(inMember).
 		WithOptions(mccontroller.Options{
 			MaxConcurrentReconciles: workers,
@@ -82,6 +73,16 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 		}).
 		Complete(r)
 }
+
+// metadata of a kind is what is watched of it: the content is of the whole fleet.
+func metadata(kind string) client.Object {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	return o
+}
+
+// assigned lets through what is asked of whoever carries, not what it says itself.
+func assigned() predicate.Predicate { return predicate.GenerationChangedPredicate{} }
 
 // everywhere runs what is added to it in every replica. The library's controllers
 // have the option to need no leader, and do not tell the manager of it.

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/pace"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+const (
+	// A member that leaves is asked so often to give up its plan, once it is known how
+	// the connection to it is; the elected replica does not wait for longer than it
+	// says itself.
+	farewellAttempts = 3
+	farewellPause    = time.Second
+	// settled is how long what was deleted must stay away: a relay may have been
+	// about to write it.
+	settled = 300 * time.Millisecond
+)
+
+// farewell counts the attempts to clean up a member that have failed.
+type farewell struct{ failed int }
+
+// leave removes plan and grant in a member, and says in the status when that is done,
+// or given up. It returns when to try again; 0 for not before something happens.
+func (r *Reconciler) leave(ctx context.Context, name string, connected *members.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
+	if status.CleanedUp || status.CleanUpError != "" {
+		return 0
+	}
+	var err error
+	if connected != nil {
+		err = removeInMember(ctx, connected)
+	} else if state := r.Members.State(name); !state.Known {
+		return 0 // nothing is known to be wrong with it: it will be connected soon
+	} else if state.Reachable {
+		return farewellPause // between two connections
+	} else {
+		err = fmt.Errorf("the hub does not reach it (%s): %s", state.Reason, state.Message)
+	}
+	if err == nil {
+		status.CleanedUp = true
+		return 0
+	}
+	f := r.farewellOf(name)
+	f.failed++
+	if f.failed < farewellAttempts {
+		return farewellPause
+	}
+	status.CleanUpError = fleet.Cut(err.Error(), 1024)
+	return 0
+}
+
+// farewellOf a member is kept over its connections.
+func (r *Reconciler) farewellOf(name string) *farewell {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept == nil {
+		r.kept = map[string]*memory{}
+	}
+	if r.kept[name] == nil {
+		r.kept[name] = &memory{}
+	}
+	return &r.kept[name].leave
+}
+
+func removeInMember(ctx context.Context, connected *members.Member) error {
+	// Twice: a relay that was paused may have brought back what was deleted.
+	for range 2 {
+		for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
+			o.SetNamespace(connected.Namespace)
+			o.SetName(v1alpha1.MailboxName)
+			err := connected.GetClient().Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting %T %s/%s: %w", o, connected.Namespace, v1alpha1.MailboxName, err)
+			}
+		}
+		if err := pace.Pause(ctx, settled); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/members"
+)
+
+// A replica that has just taken a member over is not connected yet: that is no reason
+// to leave a plan behind. What is known to fail is not tried for ever.
+func TestFarewellWaitsForAConnection(t *testing.T) {
+	r := &Reconciler{Members: members.New(members.Options{})}
+	var status v1alpha1.MemberLinkStatus
+	for range 2 * farewellAttempts {
+		assert.Zero(t, r.leave(t.Context(), "edge", nil, &status), "the connection brings it back")
+	}
+	assert.Empty(t, status.CleanUpError)
+
+	r.Members.Fail("edge", v1alpha1.ReasonCredentials, "its Secret is gone")
+	for range farewellAttempts - 1 {
+		assert.Equal(t, farewellPause, r.leave(t.Context(), "edge", nil, &status))
+		assert.Empty(t, status.CleanUpError)
+	}
+	assert.Zero(t, r.leave(t.Context(), "edge", nil, &status))
+	assert.Contains(t, status.CleanUpError, "its Secret is gone")
+	assert.False(t, status.CleanedUp)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// shards are what divides the members among the replicas.
+type shards struct {
+	replica  *shard.Replica
+	peers    *shard.Peers
+	links    *shard.Links
+	assigner *shard.Assigner
+}
+
+func newShards(mgr ctrl.Manager, live client.Client, o options) *shards {
+	options := shard.Options{
+		Name: o.replica, Namespace: o.namespace,
+		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
+	}
+	s := &shards{
+		replica: shard.NewReplica(live, options), peers: shard.NewPeers(live, options, mgr.Elected()),
+		links: &shard.Links{Cached: mgr.GetCache()},
+	}
+	for key, value := range o.served.Annotations() {
+		s.replica.Annotate(key, value)
+	}
+	s.assigner = &shard.Assigner{Client: mgr.GetClient(), Replica: s.replica, Peers: s.peers, Metrics: metrics.NewShards(ctrlmetrics.Registry)}
+	return s
+}
+
+// add has them run. What is done when this replica begins to carry, or stops, has to
+// be known before.
+func (s *shards) add(mgr ctrl.Manager) error {
+	if err := s.assigner.Setup(mgr); err != nil {
+		return err
+	}
+	if err := mgr.Add(s.peers); err != nil {
+		return err
+	}
+	return mgr.Add(s.replica)
+}
+
+// replicaName is what a replica is called that is not told.
+func replicaName() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "" // which run refuses
+	}
+	return strings.ToLower(name)
+}

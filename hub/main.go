@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -52,6 +53,10 @@ type options struct {
 	qps           float64
 	memberTimeout time.Duration
 	probeInterval time.Duration
+	// apiURL and apiCAFile are how agents that dial in reach the hub's API server.
+	apiURL, apiCAFile string
+	joinTokenLife     time.Duration
+	agentTokenLife    time.Duration
 	// clusters of Cluster API that are members; nil: that is not looked at.
 	clusters labels.Selector
 }
@@ -74,6 +79,10 @@ func main() {
 	flag.Float64Var(&o.qps, "kube-api-qps", 500, "Requests to the hub's API server per second, at the most, over a while.")
 	flag.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "How long a request to a member may take.")
 	flag.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "How often a member is asked whether it still answers.")
+	flag.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents that dial in. Default: the one that the hub uses itself, which is of no use outside of its cluster where it runs as a Pod.")
+	flag.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the certificates by which agents that dial in check the API server's. Default: with --hub-api-url, those that their system trusts; without, the hub's own.")
+	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.JoinTokenLife, "How long a join token can be presented.")
+	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.AgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
 	flag.Func("cluster-api-selector", "Which Clusters of Cluster API are members, by their labels. Default: none, Cluster API is not looked at.", func(text string) (err error) {
 		if text == "" {
 			o.clusters = nil

@@ -29,6 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
+	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/join"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
@@ -108,6 +109,14 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
 		Reports: store, Links: divided.links, Replica: divided.replica, Faults: faults, Policy: inForce, Index: index, Wants: board, Asks: register,
 	}
+	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
+	if err != nil {
+		return nil, err
+	}
+	admission := &joincontroller.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Metrics: metrics.NewJoins(ctrlmetrics.Registry),
+		Joins: &joincontroller.Joins{}, Namespace: o.namespace, Door: door,
+	}
 	rollouts := &rolloutcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,
 	}
@@ -124,6 +133,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return reports.Setup(local) },
 		func() error { return policies.Setup(local) },
 		func() error { return planner.Setup(local) },
+		func() error { return admission.Setup(local) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },

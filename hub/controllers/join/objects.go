@@ -1,0 +1,114 @@
+package join
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// finalizer keeps a MemberCluster until what its agent was given is revoked.
+const finalizer = "pelotech.ot/joined"
+
+const (
+	managedBy = "app.kubernetes.io/managed-by"
+	manager   = "ot-hub"
+
+	// annotationJoin of the agent's account is the UID of the ClusterJoin that it was
+	// made for.
+	annotationJoin = "pelotech.ot/join"
+	// annotationAccount of the Secret with a join token is the UID of the token's
+	// account, annotationExpires until when it can be presented.
+	annotationAccount = "pelotech.ot/account"
+	annotationExpires = "pelotech.ot/expires"
+)
+
+func has(member *v1alpha1.MemberCluster, finalizer string) bool {
+	return slices.Contains(member.Finalizers, finalizer)
+}
+
+func ours(secret *corev1.Secret) bool { return secret.Labels[managedBy] == manager }
+
+// stored is condition Joined as the member has it; nil for none.
+func (s snapshot) stored() *metav1.Condition {
+	return meta.FindStatusCondition(s.member.Status.Conditions, v1alpha1.ConditionJoined)
+}
+
+// roles by the account that they are for.
+var roles = map[string]string{join.AgentAccount: join.AgentRole, join.JoinAccount: join.JoinRole}
+
+func namespaceOf(member *v1alpha1.MemberCluster) string {
+	return v1alpha1.MemberNamespacePrefix + member.Name
+}
+
+func named(member *v1alpha1.MemberCluster, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: namespaceOf(member), Name: name,
+		Labels: map[string]string{managedBy: manager},
+	}
+}
+
+// existing is what has that UID, and nothing else of its name.
+func existing(member *v1alpha1.MemberCluster, name string, uid types.UID) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespaceOf(member), Name: name, UID: uid}
+}
+
+// accountOf makes a ServiceAccount. No Pod is ever to run under it.
+func accountOf(member *v1alpha1.MemberCluster, name string, of *v1alpha1.ClusterJoin) *corev1.ServiceAccount {
+	a := &corev1.ServiceAccount{ObjectMeta: named(member, name), AutomountServiceAccountToken: ptr.To(false)}
+	a.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: member.Annotations[v1alpha1.AnnotationJoinToken]}
+	if of != nil {
+		a.Annotations[annotationJoin] = string(of.UID)
+	}
+	return a
+}
+
+func bindingOf(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: named(member, name),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles[name]},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespaceOf(member)}},
+	}
+}
+
+// read what is there of an account.
+func read(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBinding) (a account) {
+	if sa != nil {
+		a.uid, a.join, a.asked = sa.UID, types.UID(sa.Annotations[annotationJoin]), sa.Annotations[v1alpha1.AnnotationJoinToken]
+	}
+	if binding != nil {
+		a.bound, a.binding = true, binding.UID
+		a.foreign = binding.RoleRef != wanted.RoleRef || !equality.Semantic.DeepEqual(binding.Subjects, wanted.Subjects)
+	}
+	return a
+}
+
+// secretOf makes the Secret with a join token. It goes with the MemberCluster, also
+// where no hub runs by then.
+func secretOf(member *v1alpha1.MemberCluster, namespace string, token issued, kubeconfig []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: join.SecretName(member.Name),
+			Labels:      map[string]string{managedBy: manager},
+			Annotations: map[string]string{annotationAccount: string(token.account), annotationExpires: token.expires},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
+			}},
+		},
+		Data: map[string][]byte{join.KubeconfigKey: kubeconfig},
+	}
+}
+
+// at is the key of what has a name in the member's namespace.
+func at(member *v1alpha1.MemberCluster, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespaceOf(member), Name: name}
+}

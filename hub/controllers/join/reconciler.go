@@ -1,0 +1,242 @@
+// Package join lets agents in that dial in, and shuts them out again. It runs in
+// the elected replica. Nothing of it is kept in memory: each step is decided upon
+// what is there by live reads, and is one write, which fails where somebody else
+// was faster.
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// create on ServiceAccounts, RoleBindings and Leases cannot be limited to names.
+// What is bound to a RoleBinding can: no more than the two roles of agents.
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterjoins,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterjoins/status,verbs=update
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=create
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=ot-member-agent;ot-member-join,verbs=get;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=ot-member-agent;ot-member-join,verbs=create
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=create
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=ot-member-agent;ot-member-join,verbs=get;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=ot-hub-member-agent;ot-hub-member-join,verbs=bind
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=ot-agent,verbs=get
+
+// soon is when to go on that somebody else was faster than.
+const soon = 50 * time.Millisecond
+
+// mostSteps are never taken at one request: the longest way, a round that takes the
+// place of another, has fewer.
+const mostSteps = 30
+
+// Reconciler takes one member's agent through joining at a request.
+type Reconciler struct {
+	client.Client
+	Live    client.Reader
+	Events  events.EventRecorder
+	Metrics *metrics.Joins
+	Joins   *Joins
+	// Namespace of the hub.
+	Namespace string
+	// Door is where agents dial in.
+	Door Door
+}
+
+// Reconcile takes step after step until there is something to wait for.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	reader := client.Reader(r.Client)
+	for i := range mostSteps {
+		member := &v1alpha1.MemberCluster{}
+		if err := reader.Get(ctx, request.NamespacedName, member); apierrors.IsNotFound(err) {
+			r.Metrics.Pending(r.Joins.forget(request.Name))
+			return ctrl.Result{}, nil
+		} else if err != nil {
+			return ctrl.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
+		}
+		if member.Spec.Connection.Pull == nil && !has(member, finalizer) {
+			// Most members, perhaps: the cache suffices, for a change brings it back.
+			r.Metrics.Pending(r.Joins.set(member, nil, false))
+			return ctrl.Result{}, nil
+		}
+		if i == 0 {
+			reader = r.Live
+			continue
+		}
+		seen, err := r.gather(ctx, member)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		d := decide(seen)
+		if d.step == stay {
+			r.Metrics.Pending(r.Joins.set(member, d.condition, d.pending))
+			return ctrl.Result{RequeueAfter: d.after}, nil
+		}
+		err = r.take(ctx, seen, d)
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+			log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time", "step", d.step, "error", err.Error())
+			return ctrl.Result{RequeueAfter: soon}, nil
+		} else if err != nil {
+			d.condition.Message = fleet.Cut(fmt.Sprintf("the hub failed to %s: %v", d.step, err), mostText)
+			r.Metrics.Pending(r.Joins.set(member, d.condition, d.pending))
+			return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s, to %s: %w", member.Name, d.step, err)
+		}
+		r.tell(ctx, seen, d)
+	}
+	return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s comes to no end: does somebody else write what the hub writes?", request.Name)
+}
+
+// gather reads what there is, live all of it: that something is missing decides as
+// much as that it is there.
+func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
+	s := snapshot{now: time.Now(), member: member, hub: r.Namespace}
+	var errs []error
+	there := func(key client.ObjectKey, o client.Object) bool {
+		err := r.Live.Get(ctx, key, o)
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("reading %T %s: %w", o, key, err))
+		}
+		return err == nil
+	}
+	ns := &corev1.Namespace{}
+	s.home = there(client.ObjectKey{Name: namespaceOf(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
+	account := func(name string) account {
+		sa, binding := &corev1.ServiceAccount{}, &rbacv1.RoleBinding{}
+		if !there(at(member, name), sa) {
+			sa = nil
+		}
+		if !there(at(member, name), binding) {
+			binding = nil
+		}
+		return read(sa, binding, bindingOf(member, name))
+	}
+	s.joiner, s.agent = account(join.JoinAccount), account(join.AgentAccount)
+	lease, asks, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
+	if s.leased = there(at(member, join.LeaseName), lease); s.leased {
+		s.holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+	}
+	if there(at(member, v1alpha1.MailboxName), asks) {
+		s.join = asks
+	}
+	if there(client.ObjectKey{Namespace: r.Namespace, Name: join.SecretName(member.Name)}, secret) {
+		s.secret = secret
+	}
+	return s, errors.Join(errs...)
+}
+
+// take one step.
+func (r *Reconciler) take(ctx context.Context, s snapshot, d decision) error {
+	member := s.member
+	switch d.step {
+	case hold:
+		return r.finalizers(ctx, member, append(member.Finalizers, finalizer))
+	case release:
+		return r.finalizers(ctx, member, without(member.Finalizers, finalizer))
+	case makeJoiner:
+		return r.Create(ctx, accountOf(member, join.JoinAccount, nil))
+	case bindJoiner:
+		return r.Create(ctx, bindingOf(member, join.JoinAccount))
+	case issueToken:
+		return r.issueToken(ctx, s)
+	case unbindJoiner:
+		return r.remove(ctx, &rbacv1.RoleBinding{ObjectMeta: existing(member, join.JoinAccount, s.joiner.binding)})
+	case removeJoiner:
+		return r.remove(ctx, &corev1.ServiceAccount{ObjectMeta: existing(member, join.JoinAccount, s.joiner.uid)})
+	case removeSecret:
+		return r.remove(ctx, s.secret)
+	case removeJoin:
+		return r.remove(ctx, s.join)
+	case answerJoin:
+		return r.answer(ctx, s.join, d.answer)
+	case makeAgent:
+		return r.Create(ctx, accountOf(member, join.AgentAccount, s.join))
+	case bindAgent:
+		return r.Create(ctx, bindingOf(member, join.AgentAccount))
+	case makeLease:
+		return r.Create(ctx, &coordinationv1.Lease{ObjectMeta: named(member, join.LeaseName)})
+	case issueCredential:
+		return r.issueCredential(ctx, s, d.answer)
+	case unbindAgent:
+		return r.remove(ctx, &rbacv1.RoleBinding{ObjectMeta: existing(member, join.AgentAccount, s.agent.binding)})
+	case removeAgent:
+		return r.remove(ctx, &corev1.ServiceAccount{ObjectMeta: existing(member, join.AgentAccount, s.agent.uid)})
+	default:
+		return fmt.Errorf("there is no step %q", d.step)
+	}
+}
+
+func without(all []string, one string) (others []string) {
+	for _, name := range all {
+		if name != one {
+			others = append(others, name)
+		}
+	}
+	return others
+}
+
+func (r *Reconciler) finalizers(ctx context.Context, member *v1alpha1.MemberCluster, finalizers []string) error {
+	next := member.DeepCopy()
+	next.Finalizers = finalizers
+	return client.IgnoreNotFound(r.Patch(ctx, next, client.MergeFromWithOptions(member, client.MergeFromWithOptimisticLock{})))
+}
+
+// remove an object, and none that has taken its place.
+func (r *Reconciler) remove(ctx context.Context, o client.Object) error {
+	uid := o.GetUID()
+	return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}))
+}
+
+func (r *Reconciler) answer(ctx context.Context, asks *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
+	next := asks.DeepCopy()
+	next.Status = status
+	return r.Status().Update(ctx, next)
+}
+
+// tell of a step that was taken, where it matters to people.
+func (r *Reconciler) tell(ctx context.Context, s snapshot, d decision) {
+	log.FromContext(ctx).Info("Joining", "step", d.step)
+	event := func(kind, reason, action, format string, args ...any) {
+		r.Events.Eventf(s.member, nil, kind, reason, action, format, args...)
+	}
+	switch d.step {
+	case issueToken:
+		r.Metrics.TokenIssued()
+		event(corev1.EventTypeNormal, "JoinTokenMade", "Join", "A join token is in Secret %s/%s", s.hub, join.SecretName(s.member.Name))
+	case answerJoin:
+		event(corev1.EventTypeNormal, "JoinAsked", "Join", "%s", d.answer.Message)
+	case issueCredential:
+		r.Metrics.CredentialIssued()
+		event(corev1.EventTypeNormal, "CredentialIssued", "Join", "A credential was issued to key %s of cluster %s", d.answer.Fingerprint, s.join.Spec.ClusterUID)
+	case removeJoin:
+		if d.condition.Status == metav1.ConditionTrue {
+			break
+		}
+		event(corev1.EventTypeWarning, "JoinRemoved", "Join", "A ClusterJoin was removed: it was presented with a join token that is worth nothing any more")
+	case removeJoiner:
+		if d.condition.Reason == v1alpha1.ReasonJoined {
+			event(corev1.EventTypeNormal, "Joined", "Join", "The agent has dialled in with its credential; the join token is worth nothing any more")
+		}
+	case removeAgent:
+		if d.condition.Reason == v1alpha1.ReasonRevoked {
+			r.Metrics.Revoked()
+			event(corev1.EventTypeWarning, "Revoked", "Revoke", "All credentials of the agent were revoked")
+		}
+	}
+}

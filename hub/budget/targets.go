@@ -1,0 +1,120 @@
+package budget
+
+import (
+	"cmp"
+	"container/heap"
+)
+
+// Demand is what one member could make use of.
+type Demand struct {
+	Member string
+	// Weight of the member against others, at least 1.
+	Weight int32
+	// Floor is what it has in any case.
+	Floor int32
+	// Wanted is how many transfers it could run, those of groups included.
+	Wanted int32
+	// Sources are the parts of Wanted that are from groups.
+	Sources map[string]int32
+}
+
+// Targets returns what each member is to have, in the order of the demands:
+// weighted max–min fair among them, within total and within what each group has
+// left. Whoever wants anything has one before anybody has a second one beyond the
+// floor; where there is not enough for that, the greater weight goes first, and then
+// the name. Nobody gets more than is wanted, and nothing that somebody could use
+// is left over. The floors are given even where they are more than total.
+func Targets(total int64, groups []Group, demands []Demand) []Share {
+	f := filling{left: total, groups: make(map[string]int32, len(groups)), demands: demands, shares: make([]Share, len(demands)), rest: make([]int32, len(demands)), spare: make([]int32, len(demands))}
+	for _, g := range groups {
+		f.groups[g.Name] = g.Concurrency
+	}
+	for i, d := range demands {
+		f.shares[i].Slots = d.Floor
+		f.left -= int64(d.Floor)
+		plain := d.Wanted
+		for _, n := range d.Sources {
+			plain -= n
+		}
+		f.rest[i], f.spare[i] = max(0, plain-d.Floor), max(0, d.Floor-max(0, plain))
+		f.queue = append(f.queue, i)
+	}
+	heap.Init(&f)
+	for len(f.queue) > 0 {
+		if f.take(f.queue[0]) {
+			heap.Fix(&f, 0)
+		} else {
+			heap.Pop(&f) // what it cannot have now it can never have: nothing is given back
+		}
+	}
+	return f.shares
+}
+
+// filling raises the member that has the least for its weight, one at a time.
+type filling struct {
+	left    int64
+	groups  map[string]int32 // left in each
+	demands []Demand
+	shares  []Share
+	rest    []int32 // that is wanted from no group, beyond the floor
+	spare   []int32 // of the floor, that only groups have a use for
+	queue   []int
+}
+
+// take gives a member one more, if there is one that it can make use of.
+func (f *filling) take(i int) bool {
+	d, s := &f.demands[i], &f.shares[i]
+	if f.left <= 0 && f.spare[i] == 0 {
+		return false
+	}
+	if f.left > 0 && f.rest[i] > 0 {
+		f.rest[i]--
+		f.left--
+		s.Slots++
+		return true
+	}
+	best, room := "", int32(0)
+	for name, wanted := range d.Sources {
+		left := f.groups[name]
+		if left <= 0 || s.Sources[name] >= wanted {
+			continue
+		}
+		if left > room || left == room && name < best {
+			best, room = name, left
+		}
+	}
+	if room == 0 {
+		return false
+	}
+	if s.Sources == nil {
+		s.Sources = map[string]int32{}
+	}
+	s.Sources[best]++
+	f.groups[best]--
+	if f.spare[i] > 0 {
+		f.spare[i]--
+	} else {
+		f.left--
+		s.Slots++
+	}
+	return true
+}
+
+func (f *filling) Len() int      { return len(f.queue) }
+func (f *filling) Swap(i, j int) { f.queue[i], f.queue[j] = f.queue[j], f.queue[i] }
+func (f *filling) Push(any)      {}
+func (f *filling) Pop() any {
+	f.queue = f.queue[:len(f.queue)-1]
+	return nil
+}
+
+// Less compares what members have for their weight, without dividing.
+func (f *filling) Less(i, j int) bool {
+	i, j = f.queue[i], f.queue[j]
+	a, b := &f.demands[i], &f.demands[j]
+	return cmp.Or(
+		cmp.Compare(int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight))),
+		cmp.Compare(b.Weight, a.Weight),
+		cmp.Compare(a.Member, b.Member),
+	) < 0
+}

@@ -141,10 +141,10 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return divided.add(local) },
 		func() error { return serve(mgr, o, live, index, store, reports, board, prunes) },
 		func() error {
-			return ctrlmetrics.Registry.Register(&metrics.Fleet{Members: local.GetCache(), Reports: store, Index: index})
+			return ctrlmetrics.Registry.Register(&metrics.Fleet{Elected: mgr.Elected(), Members: local.GetCache(), Reports: store, Index: index})
 		},
 		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
-		func() error { return mgr.AddReadyzCheck("reports", ready(store)) },
+		func() error { return mgr.AddReadyzCheck("reports", ready(mgr.Elected(), store)) },
 	} {
 		if err := add(); err != nil {
 			return nil, err
@@ -153,11 +153,16 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	return mgr, nil
 }
 
-// ready once the read API has something to tell.
-func ready(store *reportcontroller.Store) healthz.Checker {
+// ready where the read API has something to tell: a replica that is not elected has
+// the elected one answer.
+func ready(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
 	return func(*http.Request) error {
-		if !store.Filled() {
-			return errors.New("the stored reports have not all been read")
+		select {
+		case <-elected:
+			if !store.Filled() {
+				return errors.New("the stored reports have not all been read")
+			}
+		default:
 		}
 		return nil
 	}

@@ -23,6 +23,9 @@ type Reports interface {
 // Unknown is never zero: a member that has not reported has no series of what
 // only a report tells, nor has a condition that is Unknown.
 type Fleet struct {
+	// Elected is closed when this replica is. The others do not see the fleet, and
+	// have no series of it: to ask for what they count would have them hold it, too.
+	Elected <-chan struct{}
 	Members client.Reader
 	Reports Reports
 	Index   *fleet.Index
@@ -62,6 +65,11 @@ func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
+	select {
+	case <-f.Elected:
+	default:
+		return
+	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}

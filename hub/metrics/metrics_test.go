@@ -64,7 +64,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	}
 	all := []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.Fleet{Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		of("new", metav1.ConditionUnknown), of("open", metav1.ConditionUnknown, all...),
 		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...),
 	).Build()})
@@ -83,9 +83,28 @@ func TestRollouts(t *testing.T) {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	status := v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed, Clusters: v1alpha1.ClusterCounts{Total: 5, Succeeded: 3, TimedOut: 2}}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.Fleet{Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		apitest.FleetDiskImage("ubuntu").WithStatus(status).Obj(), apitest.FleetDiskImage("new").Obj(),
 	).Build()})
 	assert.Equal(t, map[string]float64{"Progressing": 0, "Waiting": 0, "Succeeded": 0, "Failed": 1}, series(t, r, "ot_hub_rollout_phase"))
 	assert.Equal(t, map[string]float64{"ToApply": 0, "Progressing": 0, "Succeeded": 3, "Failed": 0, "TimedOut": 2, "Deferred": 0}, series(t, r, "ot_hub_rollout_clusters"))
+}
+
+// elected is what a replica goes by that is.
+func elected() <-chan struct{} {
+	is := make(chan struct{})
+	close(is)
+	return is
+}
+
+// Who does not see the fleet says nothing of it, and asks its cache for nothing:
+// that would have it hold all of it.
+func TestNotElected(t *testing.T) {
+	index := fleet.NewIndex()
+	index.SetRoot("a", &v1alpha1.ReportRoot{})
+	r := prometheus.NewRegistry()
+	r.MustRegister(&metrics.Fleet{Elected: make(chan struct{}), Reports: noReports{}, Index: index})
+	all, err := r.Gather()
+	require.NoError(t, err)
+	assert.Empty(t, all)
 }

@@ -24,7 +24,7 @@ func registered(t *testing.T, objects ...client.Object) *prometheus.Registry {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(&metrics.Fleet{Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
+	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
 	return r
 }
 

@@ -37,7 +37,8 @@ type Pages interface {
 	Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error)
 }
 
-// API answers from what this replica has in memory.
+// API answers from what this replica has in memory, if it is the elected one: see
+// Forwarder.
 type API struct {
 	Members client.Reader
 	// Live reads past the cache, which holds no pages of PruneReports: they are large.
@@ -137,7 +138,7 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 			err = refusal{http.StatusMethodNotAllowed, "this is read only: use GET"}
 		case !a.Filled():
 			w.Header().Set("Retry-After", "1")
-			err = refusal{http.StatusServiceUnavailable, "the hub has just started and is reading the stored reports: try again"}
+			err = refusal{http.StatusServiceUnavailable, "the replica of the hub that is elected has just begun and is reading the stored reports: try again"}
 		default:
 			body, err = answer(request)
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 // Register holds what PruneReports and ImagePrunes ask of each member, and what
-// members say of the images that are to go. Every replica has one, for those who
-// read; something is asked only where it is decided. It is safe for concurrent use.
+// members say of the images that are to go. It is filled in the elected replica. It
+// is safe for concurrent use.
 //
 // An image that a plan does not name any more is not pruned any more. So nothing
 // that is asked leaves the Register but by an end that is stored, and before all is

@@ -1,5 +1,6 @@
 // Package report reads the members' reports as they are on the hub, and keeps
-// the index of all images of the fleet. It runs in every replica.
+// the index of all images of the fleet. It runs in the elected replica: what all
+// members report is too much to be held once more in each of the others.
 package report
 
 import (

@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -47,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesMetadata(&v1alpha1.ClusterReport{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ofMembers)).
 		// A member that comes when its report is there already gets all of it.
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.memberAndReports), builder.WithPredicates(doubts)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
 		return err
@@ -85,7 +84,7 @@ func stored(ctx context.Context, from client.Reader, in ...client.ListOption) ([
 	return keys, nil
 }
 
-// filler tells the Store what was there when this process began.
+// filler tells the Store what was there when this replica was elected.
 type filler struct {
 	cache cache.Cache
 	store *Store
@@ -93,10 +92,11 @@ type filler struct {
 
 var _ manager.LeaderElectionRunnable = &filler{}
 
-// NeedLeaderElection is false: every replica has an index.
-func (f *filler) NeedLeaderElection() bool { return false }
+// NeedLeaderElection is true: the index is the elected replica's.
+func (f *filler) NeedLeaderElection() bool { return true }
 
-// Start lists the reports once.
+// Start lists the reports once. It waits for the watch of them, which has only been
+// begun by now.
 func (f *filler) Start(ctx context.Context) error {
 	if !f.cache.WaitForCacheSync(ctx) {
 		return errors.New("reading the stored reports: the cache did not sync")

@@ -19,7 +19,7 @@ type Root struct {
 	ClusterUID types.UID
 	Sequence   int64
 	// ReceivedAt is when this process saw the copy get newer last; nil where it has
-	// only seen what was there when it began.
+	// only seen what was there when it was elected.
 	ReceivedAt *time.Time
 	// IncompleteSince is since when pages are missing; nil for no page missing, or
 	// where that is not known.
@@ -62,7 +62,8 @@ func (s *Store) ReceivedAt(member string) (time.Time, bool) {
 }
 
 // Filled tells that all reports have been read that the hub had stored when this
-// process began. Before, that a report is not known says nothing.
+// replica was elected. Before, that a report is not known says nothing; in the other
+// replicas it never does.
 func (s *Store) Filled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *Store) OnChange(do func(member string)) { s.changed = append(s.changed,
 // before the controller starts.
 func (s *Store) OnFilled(do func()) { s.filled = append(s.filled, do) }
 
-// begin says which reports there were at the start.
+// begin says which reports there were when this replica was elected.
 func (s *Store) begin(stored []types.NamespacedName) {
 	s.mu.Lock()
 	for _, key := range stored {

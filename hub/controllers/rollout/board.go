@@ -21,8 +21,7 @@ import (
 // concerns and no others, so that a decision costs what one FleetDiskImage costs,
 // however many there are.
 //
-// Every replica has one, for those who read; wants come of it only where it is
-// decided. It is safe for concurrent use.
+// It is filled in the elected replica. It is safe for concurrent use.
 type Board struct {
 	// Filled tells that all stored reports have been read.
 	Filled func() bool
@@ -343,7 +342,7 @@ func (b *Board) unname(c *column) {
 
 // Declares returns the name of the FleetDiskImage that an image of the members is a
 // version of, the first by name; empty for none. It says so of the versions that
-// its status has, too, also before this replica decides.
+// its status has, too, also before anything is decided.
 func (b *Board) Declares(namespace, name string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

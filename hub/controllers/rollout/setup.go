@@ -52,8 +52,9 @@ type watch struct {
 
 var _ manager.LeaderElectionRunnable = &watch{}
 
-// NeedLeaderElection is false: every replica has a Board.
-func (w *watch) NeedLeaderElection() bool { return false }
+// NeedLeaderElection is true: it has the cache hold the plans of all members, which
+// no other replica needs.
+func (w *watch) NeedLeaderElection() bool { return true }
 
 // Start shows all that there is, and then what changes.
 func (w *watch) Start(ctx context.Context) error {

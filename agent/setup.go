@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -23,11 +24,13 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/pelotech/ot-fleet/agent/clock"
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
 	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
@@ -100,6 +103,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	}
 	cluster := identity.New(mgr.GetAPIReader())
 	results := &plan.Results{}
+	elapsed, grants := clock.New().Elapsed, grant.New(string(uuid.NewUUID()))
 
 	index := queue.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry, index)
@@ -114,7 +118,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
 		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
-		Mailbox: mailbox, Cluster: cluster,
+		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Refresh: images.RefreshAll,
 	}
 	dialling, err := setupDial(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
@@ -141,13 +145,14 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID,
-		PlanResults: reported(results), Pruned: pruned(results),
+		PlanResults: reported(results), Pruned: pruned(results), Grants: grants, Elapsed: elapsed,
 		Namespace: o.namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	if err := reports.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the report's controller: %w", err)
 	}
 	results.OnChange(reports.Poke)
+	ledger.PokeReport = reports.Poke
 	vms := &vmcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Made: made, Events: mgr.GetEventRecorder("ot-agent"),
 		Kinds: served, Metrics: metrics.NewMachines(ctrlmetrics.Registry), Cluster: cluster.UID,

@@ -28,7 +28,7 @@ func (s *step) keep() {
 	switch {
 	case running && s.justAdmitted(e):
 		s.Position = s.st.QueuePosition
-		s.wait = Blocker{Reason: v1alpha1.ReasonWaitingForSlot}
+		s.wait = Blocker{Reason: waitingFor(s.st)}
 		s.within(admissionDelay)
 	case running:
 		s.wait = Blocker{v1alpha1.ReasonImporting, s.importing(e)}
@@ -48,7 +48,7 @@ const admissionDelay = 3 * time.Second
 // created: a status for that moment would cost each import a write, at the very
 // time at which the next ones are admitted.
 func (s *step) justAdmitted(e *v1alpha1.RevisionStatus) bool {
-	if waitingFor(s.st) != v1alpha1.ReasonWaitingForSlot {
+	if !queued(waitingFor(s.st)) {
 		return false
 	}
 	for i := range s.Slots {
@@ -298,6 +298,8 @@ func (s *step) await(e *v1alpha1.RevisionStatus) {
 		s.wait = Blocker{v1alpha1.ReasonPolicyMissing, "nothing is downloaded: there has never been a valid policy ConfigMap (see kubectl describe syncledger)"}
 	case s.policy.Concurrency == 0:
 		s.wait = Blocker{v1alpha1.ReasonPaused, "nothing is downloaded: the policy's concurrency is 0"}
+	case s.Withheld != "":
+		s.wait = Blocker{Reason: s.Withheld}
 	default:
 		s.wait = Blocker{Reason: v1alpha1.ReasonWaitingForSlot}
 	}
@@ -309,15 +311,7 @@ const blockerInterval = time.Minute
 
 // admissible tells that an image was stored as one that may be admitted.
 func admissible(img *v1alpha1.VMDiskImage, target string) bool {
-	if img.Status.Revision != target {
-		return false
-	}
-	switch waitingFor(&img.Status) {
-	case v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing:
-		return true
-	default:
-		return false
-	}
+	return img.Status.Revision == target && awaitsTurn(waitingFor(&img.Status))
 }
 
 // advice says what a person can do about a failure that waiting does not heal.

@@ -54,6 +54,9 @@ type View struct {
 	Preflight Preflight
 	// Position in the queue, nil where it has none.
 	Position *int32
+	// Withheld is why it waits although the policy has a place for it; empty for no
+	// such reason.
+	Withheld v1alpha1.Reason
 	// ArrivalKey is the place of the current revision by when it was first seen,
 	// FreshKey a new place behind all others.
 	ArrivalKey, FreshKey v1alpha1.OrderingKey

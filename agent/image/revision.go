@@ -2,6 +2,9 @@ package image
 
 import (
 	"net/url"
+	"strings"
+
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -68,14 +71,25 @@ func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 	if e.Outcome == v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded || failedForGood(e) {
 		return queue.Out
 	}
-	switch waitingFor(st) {
-	case v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing:
+	switch reason := waitingFor(st); {
+	case awaitsTurn(reason):
 		return queue.Ready
-	case v1alpha1.ReasonChecking:
+	case reason == v1alpha1.ReasonChecking:
 		return queue.Pending
 	default:
 		return queue.Skipped
 	}
+}
+
+// awaitsTurn tells the waits that are over when the image gets a slot: it lacks
+// nothing of its own.
+func awaitsTurn(r v1alpha1.Reason) bool {
+	return queued(r) || r == v1alpha1.ReasonPaused || r == v1alpha1.ReasonPolicyMissing
+}
+
+// queued tells the waits in which an image has a place in a queue that moves.
+func queued(r v1alpha1.Reason) bool {
+	return r == v1alpha1.ReasonWaitingForSlot || r == v1alpha1.ReasonWaitingForFleet || r == v1alpha1.ReasonWaitingForSource
 }
 
 // CandidateOf returns what would be admitted for an image that was read live.
@@ -87,7 +101,43 @@ func CandidateOf(img *v1alpha1.VMDiskImage) (queue.Candidate, bool) {
 		Image:    KeyOf(img),
 		Revision: img.Status.Revision,
 		Attempt:  img.Status.LastAttempt + 1,
+		Host:     HostOf(img.Spec),
 	}, true
+}
+
+// longestHost is the longest name that there can be in the DNS.
+const longestHost = 253
+
+// HostOf is the host that an image is imported from, in lower case; empty for none.
+func HostOf(spec v1alpha1.VMDiskImageSpec) string {
+	if spec.SourceType == v1alpha1.SourceBlank {
+		return ""
+	}
+	return hostOf(spec.URL)
+}
+
+func hostOf(from string) string {
+	u, err := url.Parse(from)
+	if err != nil || len(u.Hostname()) > longestHost {
+		return ""
+	}
+	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+}
+
+// HostOfImport is the host that a DataVolume of ours imports from.
+func HostOfImport(dv *cdiv1.DataVolume) string {
+	switch s := dv.Spec.Source; {
+	case s == nil:
+		return ""
+	case s.HTTP != nil:
+		return hostOf(s.HTTP.URL)
+	case s.S3 != nil:
+		return hostOf(s.S3.URL)
+	case s.Registry != nil && s.Registry.URL != nil:
+		return hostOf(*s.Registry.URL)
+	default:
+		return ""
+	}
 }
 
 // waitingFor is the reason for which a revision waits; it outlives a phase,

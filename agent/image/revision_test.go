@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,8 @@ func TestStandingOf(t *testing.T) {
 		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), queue.Ready},
 		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), queue.Ready},
 		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), queue.Pending},
+		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), queue.Ready},
+		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), queue.Ready},
 		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), queue.Skipped},
 		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), queue.Skipped},
 		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), queue.Ready},
@@ -116,7 +119,7 @@ func TestStandingOf(t *testing.T) {
 			got, may := image.CandidateOf(img)
 			assert.Equal(t, tt.want == queue.Ready, may)
 			if may {
-				assert.Equal(t, queue.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5}, got, "numbers go on through all revisions")
+				assert.Equal(t, queue.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "numbers go on through all revisions")
 			}
 		})
 	}
@@ -166,6 +169,30 @@ func TestMayRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, image.MayRun(img, apitest.Slot(img, tt.revision, tt.attempt).Obj()))
+		})
+	}
+}
+
+func TestHostOf(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kind v1alpha1.SourceType
+		url  string
+		want string
+	}{
+		"HTTP":           {v1alpha1.SourceHTTP, "https://CDN.example.com.:8443/a.qcow2?x=y", "cdn.example.com"},
+		"S3":             {v1alpha1.SourceS3, "https://s3.example.com/bucket/a", "s3.example.com"},
+		"a registry":     {v1alpha1.SourceRegistry, "docker://registry.example.com/a:1", "registry.example.com"},
+		"an address":     {v1alpha1.SourceHTTP, "http://[fd00::1]:80/a", "fd00::1"},
+		"blank":          {v1alpha1.SourceBlank, "https://cdn.example.com/a", ""},
+		"no URL":         {v1alpha1.SourceHTTP, "://", ""},
+		"no name at all": {v1alpha1.SourceHTTP, "https://" + strings.Repeat("a", 254) + "/a", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").Obj()
+			img.Spec.SourceType, img.Spec.URL = tt.kind, tt.url
+			assert.Equal(t, tt.want, image.HostOf(img.Spec))
+			dv := image.NewDataVolume(img, v1alpha1.Slot{Image: image.KeyOf(img), Attempt: 1})
+			assert.Equal(t, tt.want, image.HostOfImport(dv))
 		})
 	}
 }

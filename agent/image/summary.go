@@ -21,11 +21,16 @@ func (s *step) summarize() {
 		st.Attempts = max(0, max(e.Attempt, e.AttemptEnded)-e.AttemptsBefore)
 	}
 	s.tellPosition()
-	if s.wait.Reason == v1alpha1.ReasonWaitingForSlot {
+	switch s.wait.Reason {
+	case v1alpha1.ReasonWaitingForSlot:
 		s.wait.Message = "waits for a slot"
 		if st.QueuePosition != nil {
 			s.wait.Message = ahead(*st.QueuePosition)
 		}
+	case v1alpha1.ReasonWaitingForFleet:
+		s.wait.Message = "waits for the hub: the fleet-wide budget has no place for it now (see kubectl describe syncledger)"
+	case v1alpha1.ReasonWaitingForSource:
+		s.wait.Message = "waits for its source: as many as the fleet-wide budget grants are imported from there (see kubectl describe syncledger)"
 	}
 	if s.wait.Reason == "" { // torn down
 		s.wait = Blocker{v1alpha1.ReasonDeleted, "nothing holds it: its storage is being removed"}
@@ -104,7 +109,7 @@ func (s *step) setCondition(t string, holds bool, why Blocker) {
 // would make the queue's cost grow with its square.
 func (s *step) tellPosition() {
 	switch {
-	case s.wait.Reason != v1alpha1.ReasonWaitingForSlot || s.Position == nil:
+	case !queued(s.wait.Reason) || s.Position == nil:
 		s.st.QueuePosition = nil
 	case s.st.QueuePosition == nil || digits(*s.Position) < digits(*s.st.QueuePosition):
 		p := *s.Position

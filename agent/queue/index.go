@@ -40,6 +40,9 @@ type Item struct {
 	Standing Standing
 	// Since is when it took this standing.
 	Since time.Time
+	// Host that the revision is imported from, and Group the group of sources that it
+	// belongs to, which the Index knows; empty for none.
+	Host, Group string
 }
 
 // Index is the queue of a cluster in memory: who is next, and who is where. All
@@ -55,10 +58,15 @@ type Index struct {
 	maxPriority int32
 	lastTime    metav1.Time
 	lastSeq     int64
+
+	groupOf  func(host string) string
+	withheld map[types.UID]v1alpha1.Reason
 }
 
 // NewIndex returns an empty queue.
-func NewIndex() *Index { return &Index{items: map[types.UID]*Item{}} }
+func NewIndex() *Index {
+	return &Index{items: map[types.UID]*Item{}, groupOf: func(string) string { return "" }}
+}
 
 // compare orders two items; UID decides between keys that two leaders gave at
 // the same time.
@@ -131,6 +139,7 @@ func (x *Index) Set(item Item) Change {
 		return x.change(left)
 	}
 	it := &item
+	it.Group = x.groupOf(it.Host)
 	x.items[item.Image.UID] = it
 	if item.Standing == Skipped {
 		return x.change(left)
@@ -209,13 +218,18 @@ func (x *Index) Get(uid types.UID) (Item, bool) {
 }
 
 // Head returns the first n that may be admitted, in order. It stops at one that
-// is Pending, and then tells how long that one can still hold up the others.
-func (x *Index) Head(n int, now time.Time) (head []Item, wait time.Duration) {
+// is Pending, and then tells how long that one can still hold up the others. Of a
+// group that is in most it returns no more than that says: those beyond are passed.
+func (x *Index) Head(n int, now time.Time, most map[string]int) (head []Item, wait time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	taken := map[string]int{}
 	for _, it := range x.order {
 		if len(head) >= n {
 			break
+		}
+		if most, limited := most[it.Group]; limited && taken[it.Group] >= most {
+			continue
 		}
 		if it.Standing == Pending {
 			if left := Grace - now.Sub(it.Since); left > 0 {
@@ -223,9 +237,64 @@ func (x *Index) Head(n int, now time.Time) (head []Item, wait time.Duration) {
 			}
 			continue
 		}
+		taken[it.Group]++
 		head = append(head, *it)
 	}
 	return head, 0
+}
+
+// Front returns the first n that are Ready, in order, whoever holds them up, but for
+// those that are left out.
+func (x *Index) Front(n int, but map[types.UID]bool) []Item {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var front []Item
+	for _, it := range x.order {
+		if len(front) >= n {
+			break
+		}
+		if it.Standing == Ready && !but[it.Image.UID] {
+			front = append(front, *it)
+		}
+	}
+	return front
+}
+
+// SetGroups says which group of sources a host belongs to, empty for none.
+func (x *Index) SetGroups(of func(host string) string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.groupOf = of
+	for _, it := range x.items {
+		it.Group = of(it.Host)
+	}
+}
+
+// Withhold takes note of why images wait that could run but for the fleet-wide budget,
+// and returns those in the queue for which that is another reason than before.
+func (x *Index) Withhold(reasons map[types.UID]v1alpha1.Reason) (changed []v1alpha1.ImageKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.withheld
+	x.withheld = reasons
+	for uid := range before {
+		if it := x.items[uid]; it != nil && reasons[uid] == "" {
+			changed = append(changed, it.Image)
+		}
+	}
+	for uid, reason := range reasons {
+		if it := x.items[uid]; it != nil && before[uid] != reason {
+			changed = append(changed, it.Image)
+		}
+	}
+	return changed
+}
+
+// Withheld is the reason that was taken note of for an image, empty for none.
+func (x *Index) Withheld(uid types.UID) v1alpha1.Reason {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.withheld[uid]
 }
 
 // Position returns how many will go before an image, as the queue stands.

@@ -37,7 +37,7 @@ func indexOf(items ...queue.Item) *queue.Index {
 }
 
 func headOf(x *queue.Index, n int, when time.Time) (names []string, wait time.Duration) {
-	head, wait := x.Head(n, when)
+	head, wait := x.Head(n, when, nil)
 	for _, i := range head {
 		names = append(names, i.Image.Name)
 	}
@@ -316,7 +316,7 @@ func TestIndexAgainstNaive(t *testing.T) {
 				require.Len(t, x.Keys(), len(n.items))
 				for most := range 4 {
 					wantHead, wantWait := n.head(most, clock)
-					got, wait := x.Head(most, clock)
+					got, wait := x.Head(most, clock, nil)
 					require.Equal(t, wantHead, got)
 					require.Equal(t, wantWait, wait)
 				}
@@ -340,7 +340,7 @@ func TestIndexTellsOfEveryChangeOfTheHead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := queue.NewIndex()
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
-			beforeIt, _ := x.Head(3, now)
+			beforeIt, _ := x.Head(3, now, nil)
 			i := item(rapid.StringMatching(`[a-f]`).Draw(t, "name"), rapid.Int64Range(0, 5).Draw(t, "sequence"), queue.Standing(rapid.IntRange(0, 3).Draw(t, "standing")))
 			told := false
 			if rapid.Bool().Draw(t, "remove") {
@@ -348,7 +348,7 @@ func TestIndexTellsOfEveryChangeOfTheHead(t *testing.T) {
 			} else {
 				told = x.Set(i).Head
 			}
-			after, _ := x.Head(3, now)
+			after, _ := x.Head(3, now, nil)
 			if !told {
 				require.Equal(t, beforeIt, after)
 			}
@@ -365,7 +365,7 @@ func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 				it := item(fmt.Sprintf("%d-%d", w, i%20), int64(i), queue.Standing(i%4))
 				it.Key = x.NewKey(at(i))
 				x.Set(it)
-				x.Head(3, now)
+				x.Head(3, now, nil)
 				x.Position(it.Image.UID)
 				x.Keys(queue.Skipped)
 				x.Stats()
@@ -399,7 +399,7 @@ func BenchmarkIndex(b *testing.B) {
 			b.ReportAllocs()
 			for i := length; b.Loop(); i++ {
 				last := come(i)
-				head, _ := x.Head(4, now)
+				head, _ := x.Head(4, now, nil)
 				x.Position(last)
 				x.Remove(head[0].Image.UID)
 			}

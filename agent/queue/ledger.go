@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,8 @@ type Candidate struct {
 	Image    v1alpha1.ImageKey
 	Revision string
 	Attempt  int32
+	// Host that it is imported from, empty for none.
+	Host string
 }
 
 // Unlisted is an unfinished DataVolume of ours that stands in no slot.
@@ -69,6 +72,41 @@ type View struct {
 	Unlisted []Unlisted
 	// Candidates in the order of the queue.
 	Candidates []Candidate
+	// Rooms is how many imports may run at a time from each group of sources; GroupOf
+	// says which group a host belongs to. A host whose group is not there has no limit
+	// of its own.
+	Rooms   map[string]int32
+	GroupOf func(host string) string
+}
+
+// group that a host belongs to, if it is one with a limit.
+func (v View) group(host string) (name string, limited bool) {
+	if v.GroupOf == nil {
+		return "", false
+	}
+	name = v.GroupOf(host)
+	_, limited = v.Rooms[name]
+	return name, limited
+}
+
+// Running counts what runs from each group of sources: all slots, and what runs in
+// none.
+func (v View) Running(slots []v1alpha1.Slot) map[string]int32 {
+	running := map[string]int32{}
+	count := func(slot v1alpha1.Slot) {
+		if group, limited := v.group(slot.Host); limited {
+			running[group]++
+		}
+	}
+	for _, slot := range slots {
+		count(slot)
+	}
+	for _, u := range v.Unlisted {
+		if !slices.ContainsFunc(slots, func(s v1alpha1.Slot) bool { return DataVolumeKey(s) == DataVolumeKey(u.Slot) }) {
+			count(u.Slot)
+		}
+	}
+	return running
 }
 
 // Step is what is to be written, against the resourceVersion that was read.
@@ -85,7 +123,8 @@ type Step struct {
 
 // Next works out the next state of the ledger: slots are freed and marked as
 // ended, lost ones are listed again, the budget follows the policy, and the
-// head of the queue takes what is free.
+// head of the queue takes what is free. A candidate whose group of sources has no
+// room is passed, and keeps its place.
 func Next(v View) Step {
 	var before v1alpha1.SyncLedgerStatus
 	if v.Ledger != nil {
@@ -132,6 +171,7 @@ func Next(v View) Step {
 
 	// A stray counts as running until it is seen to be gone.
 	free := int(v.Budget) - len(s.Slots) - strays
+	running := v.Running(s.Slots)
 	for _, c := range v.Candidates {
 		if free <= 0 {
 			break
@@ -139,12 +179,18 @@ func Next(v View) Step {
 		if held[string(c.Image.UID)] {
 			continue
 		}
+		group, limited := v.group(c.Host)
+		if limited && running[group] >= v.Rooms[group] {
+			continue
+		}
+		running[group]++
 		slot := v1alpha1.Slot{
 			Image:      c.Image,
 			Revision:   c.Revision,
 			Attempt:    c.Attempt,
 			DataVolume: DataVolumeName(c.Image, c.Attempt),
 			StartedAt:  metav1.NewTime(v.Now.UTC().Truncate(time.Second)),
+			Host:       c.Host,
 		}
 		held[string(c.Image.UID)] = true
 		s.Slots = append(s.Slots, slot)

@@ -58,7 +58,7 @@ func TestOrderUnderClockSkew(t *testing.T) {
 				}
 			}
 		}
-		head, _ := x.Head(len(stored), now)
+		head, _ := x.Head(len(stored), now, nil)
 		require.Len(t, head, len(stored))
 		var order []string
 		for _, item := range head {

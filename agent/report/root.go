@@ -21,6 +21,8 @@ type View struct {
 	// Answered is the plan that all pages answer.
 	Answered *v1alpha1.PlanVersion
 	Orphans  Orphans
+	// Transfers is what is asked of the fleet-wide budget.
+	Transfers *v1alpha1.ReportedTransfers
 	// Pages that are stored.
 	Pages []v1alpha1.PageRef
 }
@@ -45,6 +47,7 @@ func Root(v View) v1alpha1.ReportRoot {
 		Orphans:           v.Orphans.First,
 		OrphanCount:       v.Orphans.Count,
 		OrphanBytes:       v.Orphans.Bytes,
+		Transfers:         v.Transfers,
 		Pages:             v.Pages,
 	}
 	if v.Ledger != nil && v.Ledger.Status != nil {

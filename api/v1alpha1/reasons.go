@@ -8,6 +8,11 @@ type Reason string
 const (
 	// ReasonWaitingForSlot: in the queue, nothing is wrong.
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
+	// ReasonWaitingForFleet: the policy's concurrency has a place for it, the hub's grant
+	// of the fleet-wide budget has none.
+	ReasonWaitingForFleet Reason = "WaitingForFleet"
+	// ReasonWaitingForSource: as many as are granted run from its group of sources.
+	ReasonWaitingForSource Reason = "WaitingForSource"
 	// ReasonPaused: the policy's concurrency is 0.
 	ReasonPaused Reason = "Paused"
 	// ReasonPolicyMissing: there has never been a valid policy, so nothing is downloaded.
@@ -113,4 +118,19 @@ const (
 	ConditionPolicyAccepted = "PolicyAccepted"
 	// ConditionWithinBudget of a SyncLedger: no more slots are taken than the budget allows.
 	ConditionWithinBudget = "WithinBudget"
+	// ConditionGranted of a SyncLedger: the fleet-wide budget does not keep the cluster
+	// to its safe share while it wants more.
+	ConditionGranted = "Granted"
+)
+
+// Reasons of condition Granted.
+const (
+	// ReasonNoFleetBudget: the policy knows none, its concurrency alone counts.
+	ReasonNoFleetBudget = "NoFleetBudget"
+	ReasonGrantInForce  = "GrantInForce"
+	// ReasonNothingWanted: nothing is asked for, for there is nothing to run.
+	ReasonNothingWanted = "NothingWanted"
+	ReasonAwaitingGrant = "AwaitingGrant"
+	// ReasonGrantEnded: it was not renewed in time.
+	ReasonGrantEnded = "GrantEnded"
 )

@@ -36,6 +36,31 @@ type Slot struct {
 	// back after the slot is given to another.
 	// +optional
 	Ended bool `json:"ended,omitempty"`
+	// host that it imports from, by which it is counted to a group of sources.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Host string `json:"host,omitempty"`
+}
+
+// TakenGrant is what a ledger was written under of the fleet-wide budget.
+type TakenGrant struct {
+	// bootID of the agent process that wrote it. A grant answers one process, and only
+	// while no other has written the ledger.
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	BootID string `json:"bootID"`
+	// sequence of the newest TransferGrant that was taken up.
+	// +optional
+	Sequence int64 `json:"sequence,omitempty"`
+	// slots of it; 0 where it is not in force: it has ended, or is not for this process.
+	// +optional
+	Slots int32 `json:"slots,omitempty"`
+	// sources are parts of slots for groups of sources.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Sources []SourceGrant `json:"sources,omitempty"`
 }
 
 // SyncLedgerStatus is the cluster's budget and who uses it.
@@ -78,6 +103,10 @@ type SyncLedgerStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	PlanPolicySource string `json:"planPolicySource,omitempty"`
+	// grant is what it was written under of the fleet-wide budget; none where the
+	// policy knows no such.
+	// +optional
+	Grant *TakenGrant `json:"grant,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -33,6 +33,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	}
 	if p, queued := r.Index.Position(img.UID); queued {
 		v.Position = &p
+		v.Withheld = r.Index.Withheld(img.UID)
 	}
 	var err error
 	if v.Slots, err = r.slots(ctx, r.Client, img); err != nil {

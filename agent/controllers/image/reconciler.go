@@ -292,7 +292,11 @@ func refresh(key v1alpha1.ImageKey) event.GenericEvent {
 // RefreshQueued has all images looked at again that wait in the queue, and some
 // others.
 func (r *Reconciler) RefreshQueued(ctx context.Context, others ...v1alpha1.ImageKey) {
-	keys := append(r.Index.Keys(), others...)
+	r.RefreshAll(ctx, append(r.Index.Keys(), others...)...)
+}
+
+// RefreshAll has images looked at again, and does not wait until they are.
+func (r *Reconciler) RefreshAll(ctx context.Context, keys ...v1alpha1.ImageKey) {
 	go func() {
 		for _, key := range keys {
 			select {

@@ -124,7 +124,7 @@ func (r *Reconciler) handler() handler.EventHandler {
 	seen := func(img *v1alpha1.VMDiskImage, q requests) {
 		r.follow(q, r.Index.Set(queue.Item{
 			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.key(img),
-			Priority: img.Spec.Priority, Standing: image.StandingOf(img), Since: time.Now(),
+			Priority: img.Spec.Priority, Standing: image.StandingOf(img), Since: time.Now(), Host: image.HostOf(img.Spec),
 		}))
 	}
 	enqueue := func(o client.Object, q requests) {

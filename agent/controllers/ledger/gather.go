@@ -44,8 +44,11 @@ func (f *findings) within(d time.Duration) {
 // gather reads what a step rests on. The ledger has been read before, live, and
 // that order matters: see package queue. unfinished are the DataVolumes that the
 // cache showed before.
-func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, budget int32, unfinished []cdiv1.DataVolume) (queue.View, findings, error) {
-	v := queue.View{Now: time.Now(), Ledger: ledger.Status, Budget: budget, Facts: map[string]queue.Facts{}}
+func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, may limited, unfinished []cdiv1.DataVolume) (queue.View, findings, error) {
+	v := queue.View{
+		Now: time.Now(), Ledger: ledger.Status, Budget: may.limits.Budget, Facts: map[string]queue.Facts{},
+		Rooms: may.limits.Rooms, GroupOf: may.groupOf,
+	}
 	found := findings{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
 	if !r.Kinds.Serves(image.DataVolumeKind) {
 		v.Budget = 0
@@ -56,8 +59,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 		slots = ledger.Status.Slots
 	}
 	listed := map[string]bool{}
-	var due []v1alpha1.Slot
-	freeable := 0
+	var due, freeable []v1alpha1.Slot
 	for _, slot := range slots {
 		listed[queue.DataVolumeKey(slot)] = true
 		look, err := r.due(ctx, slot, &found)
@@ -68,14 +70,14 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, bu
 			due = append(due, slot)
 		}
 		if slot.Ended {
-			freeable++ // others are marked first
+			freeable = append(freeable, slot) // others are marked first
 		}
 	}
 	// The head of the queue is read beside the slots: neither rests on the other.
 	group, reading := errgroup.WithContext(ctx)
 	var next candidates
 	group.Go(func() (err error) {
-		next, err = r.findCandidates(reading, slots, int(budget)-len(slots)+freeable)
+		next, err = r.findCandidates(reading, slots, freeable, may)
 		return err
 	})
 	group.Go(func() error { return r.lookAtAll(reading, due, &found) })
@@ -347,7 +349,7 @@ func (r *Reconciler) lookUnlisted(ctx context.Context, seen *cdiv1.DataVolume, f
 			UID: types.UID(seen.Labels[v1alpha1.LabelImageUID]),
 		},
 		Revision: seen.Labels[v1alpha1.LabelRevision], Attempt: int32(attempt),
-		DataVolume: seen.Name, StartedAt: seen.CreationTimestamp,
+		DataVolume: seen.Name, StartedAt: seen.CreationTimestamp, Host: image.HostOfImport(seen),
 	}}
 	img, err := r.liveImage(ctx, u.Slot.Image)
 	if err != nil {
@@ -386,20 +388,33 @@ func (c *candidates) within(d time.Duration) {
 	}
 }
 
-// findCandidates reads the head of the queue live. n is how many can be
-// admitted at the most.
-func (r *Reconciler) findCandidates(ctx context.Context, slots []v1alpha1.Slot, n int) (candidates, error) {
+// findCandidates reads the head of the queue live: as many as can be admitted at the
+// most, should all slots that are freeable be freed. Those of a group of sources that
+// has no room are passed.
+func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alpha1.Slot, may limited) (candidates, error) {
 	c := candidates{images: map[types.UID]*v1alpha1.VMDiskImage{}}
+	n := int(may.limits.Budget) - len(slots) + len(freeable)
 	if n <= 0 {
 		return c, nil
 	}
-	held := map[types.UID]bool{}
-	for _, slot := range slots {
-		held[slot.Image.UID] = true
+	held := holders(slots)
+	taken := queue.View{Rooms: may.limits.Rooms, GroupOf: may.groupOf}
+	running, ending := taken.Running(slots), taken.Running(freeable)
+	left, most := map[string]int{}, map[string]int{}
+	for group, room := range may.limits.Rooms {
+		left[group] = max(0, int(room-running[group]+ending[group]))
+		most[group] = left[group] + int(running[group]) // some of which may have slots already
 	}
-	head, wait := r.Index.Head(n+len(held), time.Now())
+	head, wait := r.Index.Head(n+len(held), time.Now(), most)
 	c.wait = wait
-	head = slices.DeleteFunc(head, func(item queue.Item) bool { return held[item.Image.UID] })
+	head = slices.DeleteFunc(head, func(item queue.Item) bool {
+		room, limited := left[item.Group]
+		if held[item.Image.UID] || limited && room == 0 {
+			return true
+		}
+		left[item.Group]--
+		return false
+	})
 	for len(c.list) < n && len(head) > 0 {
 		next := head[:min(n-len(c.list), len(head))]
 		head = head[len(next):]

@@ -146,6 +146,7 @@ func (r *Reconciler) underPlan(own reading, p planReading, st v1alpha1.SyncLedge
 	}
 	own.plan = p
 	if p.policy == nil {
+		own.policy = policy.Combine(own.policy, nil)
 		return own
 	}
 	text := "the hub's policy is in force"

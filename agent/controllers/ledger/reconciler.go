@@ -5,6 +5,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -23,11 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -36,7 +39,7 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=syncledgers/status,verbs=update
 // +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch
-// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans;transfergrants,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
@@ -52,8 +55,16 @@ type Reconciler struct {
 	Kinds   *kinds.Served
 	Metrics *metrics.Metrics
 	Policy  *Policy
-	// Mailbox reads the ClusterPlan; it may show an older one.
+	// Mailbox reads the ClusterPlan and the TransferGrant; it may show older ones.
 	Mailbox cache.Cache
+	// Grants is what the hub was asked for, and what it gave.
+	Grants *grant.Book
+	// Elapsed is how long this process has been running.
+	Elapsed func() time.Duration
+	// PokeReport has the report looked at: something else is wanted of the hub.
+	PokeReport func()
+	// Refresh has images looked at again.
+	Refresh func(ctx context.Context, images ...v1alpha1.ImageKey)
 	// Cluster tells which cluster a plan must be for.
 	Cluster *identity.Cluster
 	// Lacks tells whether an image at the head of the queue lacks room by now: it is
@@ -77,12 +88,14 @@ type Reconciler struct {
 	created map[string]time.Time
 	// last is the ledger as it was last read or written here.
 	last atomic.Pointer[v1alpha1.SyncLedger]
-	// planServed: the kind is, and no event of it can be missed.
-	planServed atomic.Bool
+	// planServed: the kind is, and no event of it can be missed; grantServed, too.
+	planServed, grantServed atomic.Bool
 	// own is the last valid policy ConfigMap that was read here, and settled the
 	// plan that was last found live not to be gone by. Only Reconcile touches them.
 	own     ownPolicy
 	settled settledPlan
+	// sources are those that the queue is divided by.
+	sources policy.Sources
 }
 
 // Reconcile takes the ledger one step further.
@@ -102,13 +115,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	r.divide(policy.policy)
+	if err := r.readGrant(ctx, grant.TermsOf(policy.policy)); err != nil {
+		return ctrl.Result{}, err
+	}
 	for {
-		view, found, err := r.gather(ctx, ledger, policy.budget(), unfinished)
+		policy.limited = r.limit(ledger, policy.policy)
+		view, found, err := r.gather(ctx, ledger, policy.limited, unfinished)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		step := queue.Next(view)
-		if err := r.write(ctx, ledger, policy, step); err != nil {
+		err = r.write(ctx, ledger, &policy, step)
+		if errors.Is(err, errEnded) {
+			continue
+		}
+		if err != nil {
 			r.last.Store(nil)
 			if apierrors.IsConflict(err) {
 				return ctrl.Result{RequeueAfter: conflictDelay}, nil
@@ -118,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		r.tell(ctx, policy, step)
 		result, err := r.act(ctx, step, found)
 		if err != nil || !goesOn(view, step) {
-			return result, err
+			return r.lookAgain(result, policy.limited), err
 		}
 		// The answer to the write is the ledger as a live read would show it, and
 		// the facts are read anew: waiting for the event of the write would only
@@ -183,17 +205,22 @@ func (r *Reconciler) readLedger(ctx context.Context) (*v1alpha1.SyncLedger, erro
 }
 
 // write stores a step, against the resourceVersion that it was worked out from.
-func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p reading, step queue.Step) error {
+func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p *reading, step queue.Step) error {
 	next := v1alpha1.SyncLedgerStatus{}
 	if ledger.Status != nil {
 		ledger.Status.DeepCopyInto(&next)
 	}
 	next.Budget, next.Slots = step.Budget, step.Slots
+	next.Grant = grant.Taken(p.terms, r.Grants.Boot(), p.share)
+	p.wanted = grant.Demands(p.terms, step.Slots, p.groupOf, r.front(p.terms, step.Slots)).Wanted
 	p.describe(&next, ledger.Generation)
 	r.describeHub(&next, ledger.Generation)
 	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
 		r.last.Store(ledger.DeepCopy())
 		return nil
+	}
+	if !r.holds(p.limited) {
+		return errEnded
 	}
 	ledger.Status = &next
 	if err := r.Status().Update(ctx, ledger); err != nil {
@@ -217,6 +244,7 @@ func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 		}
 	}
 	r.Index.SetMaxPriority(p.maxPriority())
+	r.ask(ctx, p.limited, step.Slots)
 	if r.Policy.set(p.policy) {
 		holders := make([]v1alpha1.ImageKey, len(step.Slots))
 		for i, slot := range step.Slots {
@@ -253,6 +281,12 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 		if img == nil || img.Spec.Revision() != slot.Revision {
 			continue // changed since: the image ends the attempt
 		}
+		if late := r.tooLate(slot); late != nil {
+			if err := r.storeRefusal(ctx, slot, *late); err != nil {
+				return ctrl.Result{}, err
+			}
+			continue
+		}
 		retry, err := r.createDataVolume(ctx, img, slot)
 		if err != nil {
 			return ctrl.Result{}, err
@@ -266,6 +300,17 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 		again(conflictDelay) // the budget is to be lowered
 	}
 	return result, nil
+}
+
+// tooLate tells that a slot is older than an attempt may be: its DataVolume is not
+// begun any more, whatever kept it. The hub, which counts on that, may have given what
+// this member was granted to another.
+func (r *Reconciler) tooLate(slot v1alpha1.Slot) *v1alpha1.Failure {
+	p := r.Policy.Current()
+	if p == nil || time.Since(slot.StartedAt.Time) < p.AttemptTimeout {
+		return nil
+	}
+	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume was not made within attemptTimeout, %s", p.AttemptTimeout)}
 }
 
 // refusedDelay is the wait before a DataVolume is created again that the
@@ -287,7 +332,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 		r.last.Store(nil) // or the ledger is another than this process knows
 		return true, nil
 	case refusedForGood(err):
-		return false, r.storeRefusal(ctx, slot, err)
+		return false, r.storeRefusal(ctx, slot, refusalFailure(err))
 	default:
 		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", queue.DataVolumeKey(slot), slot.Image.Name, err)
 	}
@@ -310,25 +355,26 @@ func (r *Reconciler) checkExisting(ctx context.Context, slot v1alpha1.Slot) (ret
 		r.created[queue.DataVolumeKey(slot)] = time.Now()
 		return false, nil
 	}
-	return false, r.storeRefusal(ctx, slot, fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key))
+	return false, r.storeRefusal(ctx, slot, refusalFailure(fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key)))
 }
 
-// storeRefusal fails an attempt whose DataVolume the API server does not take.
-// The image is read again: only what is stored now may be built upon.
-func (r *Reconciler) storeRefusal(ctx context.Context, slot v1alpha1.Slot, refusal error) error {
+// storeRefusal fails an attempt whose DataVolume the API server does not take, or
+// that is not to be begun any more. The image is read again: only what is stored now
+// may be built upon.
+func (r *Reconciler) storeRefusal(ctx context.Context, slot v1alpha1.Slot, f v1alpha1.Failure) error {
 	img := &v1alpha1.VMDiskImage{}
 	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.Image.Name}
 	if err := r.Live.Get(ctx, key, img); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if img.UID != slot.Image.UID || !image.StoreRefusal(img, slot, refusalFailure(refusal), r.Policy.Current(), metav1.Now()) {
+	if img.UID != slot.Image.UID || !image.StoreRefusal(img, slot, f, r.Policy.Current(), metav1.Now()) {
 		return nil
 	}
 	if err := r.Status().Update(ctx, img); err != nil {
-		return fmt.Errorf("storing that DataVolume %s was refused (%w), on VMDiskImage %s: %w", slot.DataVolume, refusal, key, err)
+		return fmt.Errorf("storing that DataVolume %s is not made (%s), on VMDiskImage %s: %w", slot.DataVolume, f.Message, key, err)
 	}
-	r.Metrics.Failed(refusalFailure(refusal).Reason, 0)
-	r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(refusalFailure(refusal).Reason), "Import", "attempt %d: %s", slot.Attempt, refusal.Error())
+	r.Metrics.Failed(f.Reason, 0)
+	r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(f.Reason), "Import", "attempt %d: %s", slot.Attempt, f.Message)
 	return nil
 }
 

@@ -73,6 +73,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		r.Poke()
 		return nil
 	})
+	r.Kinds.WhenServed(grantKind, func(ctx context.Context) error {
+		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Poke); err != nil {
+			return err
+		}
+		r.grantServed.Store(true)
+		r.Poke()
+		return nil
+	})
 	r.Kinds.WhenServed(image.DataVolumeKind, func(ctx context.Context) error {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, func(o client.Object) []string {
 			if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {

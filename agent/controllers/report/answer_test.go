@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -50,6 +51,8 @@ type member struct {
 	seen  map[v1alpha1.PlanVersion]sight
 	last  *v1alpha1.PlanVersion
 	first bool
+	// elapsed is how long the process has been running.
+	elapsed time.Duration
 }
 
 type sight struct {
@@ -88,7 +91,7 @@ func (m *member) start() {
 		ClusterUID:  func(context.Context) (types.UID, error) { return "cluster", nil },
 		PlanResults: func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		Pruned:      func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
-		Interval:    time.Second, Heartbeat: time.Hour,
+		Interval:    time.Second, Heartbeat: time.Hour, Grants: grant.New("boot"), Elapsed: func() time.Duration { return m.elapsed },
 		news: newNews(), stored: map[string]*record{},
 	}
 	m.untold = nil

@@ -16,9 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -47,6 +49,11 @@ type Reconciler struct {
 	// then what was reported before holds.
 	Pruned func() map[types.NamespacedName]v1alpha1.ReportedPrune
 
+	// Grants is what is asked of the fleet-wide budget, and Elapsed how long this
+	// process has been running.
+	Grants  *grant.Book
+	Elapsed func() time.Duration
+
 	// Namespace of the agent, and of the report.
 	Namespace string
 	// Version of the agent.
@@ -56,7 +63,6 @@ type Reconciler struct {
 	// Heartbeat is how often the root is written where nothing happens.
 	Heartbeat time.Duration
 
-	bootID string
 	pokes  chan event.GenericEvent
 	served atomic.Bool
 	news   news
@@ -101,7 +107,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if again {
 		return ctrl.Result{RequeueAfter: r.Interval}, nil
 	}
-	return ctrl.Result{RequeueAfter: max(r.Interval, r.Heartbeat-time.Since(r.rootAt))}, nil
+	next := r.Heartbeat - time.Since(r.rootAt)
+	if at, asks := r.Grants.Next(); asks {
+		next = min(next, at-r.Elapsed())
+	}
+	return ctrl.Result{RequeueAfter: max(r.Interval, next)}, nil
 }
 
 // report tells whether there is more to be written after an interval.
@@ -291,8 +301,11 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 		return err
 	}
 	view := report.View{
-		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.bootID, AgentVersion: r.Version,
+		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.Boot(), AgentVersion: r.Version,
 		Ledger: ledger, Totals: r.book.Totals(), Answered: r.answered(pages), Orphans: r.orphans.found,
+		// A request is as old as this: a write whose answer is lost, or that is tried
+		// again, makes it no younger.
+		Transfers: transfers(ledger, r.Grants.Wanted(), r.Grants.Ask(r.Elapsed())),
 	}
 	for _, page := range pages {
 		if rec := r.stored[page.Name]; rec.exists() {
@@ -312,6 +325,19 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 	r.Metrics.Wrote(metrics.ReportRoot)
 	r.Metrics.Root(view.Now, len(next.Pages), next.OmittedImages)
 	return nil
+}
+
+// transfers is what is asked of the fleet-wide budget, and gone by.
+func transfers(ledger *v1alpha1.SyncLedger, want grant.Demand, nonce string) *v1alpha1.ReportedTransfers {
+	var st *v1alpha1.SyncLedgerStatus
+	var under *policy.Policy
+	if ledger != nil && ledger.Status != nil {
+		st = ledger.Status
+		if p, _, errs := policy.Parse(st.Policy); len(errs) == 0 {
+			under = &p
+		}
+	}
+	return grant.Transfers(grant.TermsOf(under), st, grant.GroupOf(under), want, nonce)
 }
 
 // answered is the plan that all pages of the book answer as they are stored. A page

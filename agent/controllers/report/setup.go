@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,7 +43,6 @@ func (r *Reconciler) Poke() {
 // Setup adds the controller to a manager. There is one request, for the whole
 // report, an interval after the first of the events that ask for it.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.bootID = string(uuid.NewUUID())
 	r.pokes = make(chan event.GenericEvent, 1)
 	r.stored = map[string]*record{}
 	r.news = newNews()

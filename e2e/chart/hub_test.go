@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
@@ -29,6 +31,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"CustomResourceDefinition prunereports.pelotech.ot",
 		"CustomResourceDefinition prunereportpages.pelotech.ot",
 		"CustomResourceDefinition imageprunes.pelotech.ot",
+		"CustomResourceDefinition memberlinks.pelotech.ot",
+		"CustomResourceDefinition clusterjoins.pelotech.ot",
 		"CustomResourceDefinition clusterplans.pelotech.ot",
 		"CustomResourceDefinition clusterreports.pelotech.ot",
 		"CustomResourceDefinition transfergrants.pelotech.ot",
@@ -36,6 +40,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ClusterRole ot-hub",
 		"ClusterRoleBinding ot-hub",
 		"ClusterRole ot-hub-reader",
+		"ClusterRole ot-hub-member-agent",
+		"ClusterRole ot-hub-member-join",
 		"ClusterRole ot-fleet-viewer",
 		"ClusterRole ot-fleet-author",
 		"ClusterRole ot-fleet-approver",
@@ -54,6 +60,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prunes",
 		"ValidatingAdmissionPolicy ot-hub-prune-pages",
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
+		"ValidatingAdmissionPolicy ot-hub-member-tokens",
+		"ValidatingAdmissionPolicyBinding ot-hub-member-tokens",
 	}, renderHub(t, "ot-system", nil).keys())
 }
 
@@ -83,7 +91,7 @@ func TestHubChartKeepsWhatHoldsData(t *testing.T) {
 			kept++
 		}
 	}
-	assert.Equal(t, 9, kept)
+	assert.Equal(t, 11, kept)
 }
 
 func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
@@ -154,8 +162,8 @@ func TestHubRulesAreLeast(t *testing.T) {
 			if object.GetKind() != "ClusterRole" {
 				continue
 			}
-			for _, own := range []string{"leases", "configmaps", "serviceaccounts", "roles"} {
-				assert.NotContains(t, rule["resources"], own, "%v", rule)
+			for _, resource := range rule["resources"].([]any) {
+				limitedToAgents(t, object.GetName(), resource.(string), rule)
 			}
 			for _, verb := range rule["verbs"].([]any) {
 				if verb != "get" {
@@ -164,6 +172,92 @@ func TestHubRulesAreLeast(t *testing.T) {
 			}
 		}
 	}
+}
+
+// limitedToAgents wants what a hub may in all namespaces to be limited to what it
+// makes for agents that dial in, by name where the API server lets a verb be.
+func limitedToAgents(t *testing.T, role, resource string, rule map[string]any) {
+	t.Helper()
+	accounts := []any{join.AgentAccount, join.JoinAccount}
+	bounded := map[string][]any{
+		"serviceaccounts": accounts, "serviceaccounts/token": accounts, "rolebindings": accounts,
+		"clusterroles": {join.AgentRole, join.JoinRole}, "leases": {join.LeaseName},
+	}
+	if role == join.AgentRole {
+		bounded["serviceaccounts/token"] = []any{join.AgentAccount}
+	}
+	for _, own := range []string{"configmaps", "roles", "clusterrolebindings", "pods"} {
+		assert.NotEqual(t, own, resource, "%s: %v", role, rule)
+	}
+	if names, is := bounded[resource]; is && !assert.ObjectsAreEqual(rule["verbs"], []any{"create"}) || resource == "serviceaccounts/token" {
+		assert.Equal(t, names, rule["resourceNames"], "%s: %v", role, rule)
+	}
+	for _, verb := range []string{"escalate", "impersonate"} {
+		assert.NotContains(t, rule["verbs"], verb, "%s: %v", role, rule)
+	}
+	if resource != "clusterroles" {
+		assert.NotContains(t, rule["verbs"], "bind", "%s: %v", role, rule)
+	}
+}
+
+// An agent that dials in has its own mailbox, and a join token has one question.
+func TestRolesOfAgentsThatDialIn(t *testing.T) {
+	rendered := renderHub(t, "ot-system", nil)
+	rule := func(group, resource string, names []any, verbs ...any) any {
+		r := map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
+		if names != nil {
+			r["resourceNames"] = names
+		}
+		return r
+	}
+	for role, want := range map[string][]any{
+		join.AgentRole: {
+			map[string]any{"apiGroups": []any{"pelotech.ot"}, "resources": []any{"clusterplans", "transfergrants", "memberlinks"}, "verbs": []any{"get", "list", "watch"}},
+			rule("pelotech.ot", "memberlinks/status", nil, "update", "patch"),
+			rule("pelotech.ot", "clusterreports", nil, "get", "list", "watch", "create", "update", "delete"),
+			rule("coordination.k8s.io", "leases", []any{join.LeaseName}, "get", "update"),
+			rule("", "serviceaccounts/token", []any{join.AgentAccount}, "create"),
+		},
+		join.JoinRole: {
+			rule("pelotech.ot", "clusterjoins", nil, "create"),
+			rule("pelotech.ot", "clusterjoins", []any{v1alpha1.MailboxName}, "get"),
+		},
+	} {
+		rules, _, err := unstructured.NestedSlice(rendered["ClusterRole "+role].Object, "rules")
+		require.NoError(t, err)
+		assert.Equal(t, want, rules, role)
+	}
+	for key, object := range rendered {
+		if !strings.HasSuffix(object.GetKind(), "RoleBinding") {
+			continue
+		}
+		ref, _, err := unstructured.NestedStringMap(object.Object, "roleRef")
+		require.NoError(t, err)
+		assert.NotContains(t, []string{join.AgentRole, join.JoinRole}, ref["name"], "%s: the hub binds it in a member's namespace", key)
+	}
+}
+
+func TestHubIsToldWhereAgentsDialIn(t *testing.T) {
+	deployment := "Deployment ot-system/ot-hub"
+	for _, arg := range agentArgs(t, renderHub(t, "ot-system", nil)[deployment]) {
+		assert.NotContains(t, arg, "--hub-api")
+	}
+	rendered := renderHub(t, "ot-system", map[string]any{"pull": map[string]any{
+		"apiURL": "https://hub.example:6443", "apiCA": "-----BEGIN CERTIFICATE-----\nabc\n", "agentTokenLife": "24h", "joinTokenLife": "15m",
+	}})
+	args := agentArgs(t, rendered[deployment])
+	assert.Contains(t, args, "--hub-api-url=https://hub.example:6443")
+	assert.Contains(t, args, "--hub-api-ca-file=/etc/ot-hub/api-ca/ca.crt")
+	assert.Contains(t, args, "--agent-token-life=24h")
+	assert.Contains(t, args, "--join-token-life=15m")
+	ca, _, err := unstructured.NestedString(rendered["ConfigMap ot-system/ot-hub-api-ca"].Object, "data", "ca.crt")
+	require.NoError(t, err)
+	assert.Equal(t, "-----BEGIN CERTIFICATE-----\nabc\n", ca)
+	variables, _, err := unstructured.NestedSlice(rendered["ValidatingAdmissionPolicy ot-hub-member-tokens"].Object, "spec", "variables")
+	require.NoError(t, err)
+	require.Len(t, variables, 1)
+	assert.Equal(t, "request.name == 'ot-member-join' ? duration('15m').getSeconds() : duration('24h').getSeconds()",
+		variables[0].(map[string]any)["expression"], "what agents can ask for is what they are given")
 }
 
 // What is written on the hub reaches every cluster: nobody gets that by being an
@@ -231,6 +325,9 @@ func TestHubChartRefusesValues(t *testing.T) {
 		"a misspelt key":               {map[string]any{"polcy": map[string]any{}}, "polcy"},
 		"approvals that are no switch": {map[string]any{"approvals": map[string]any{"enforced": "no"}}, "/approvals/enforced"},
 		"roles of another chart":       {map[string]any{"roles": map[string]any{"imagesToEdit": true}}, "imagesToEdit"},
+		"a hub in plain text":          {map[string]any{"pull": map[string]any{"apiURL": "http://hub.example"}}, "/pull/apiURL"},
+		"certificates that are none":   {map[string]any{"pull": map[string]any{"apiCA": "abc"}}, "/pull/apiCA"},
+		"a life without a unit":        {map[string]any{"pull": map[string]any{"agentTokenLife": "168"}}, "/pull/agentTokenLife"},
 		"Cluster API without a label":  {map[string]any{"clusterAPI": map[string]any{"enabled": true, "selector": ""}}, "/clusterAPI/selector"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,11 +85,11 @@ func TestClusterAPITokenAlone(t *testing.T) {
 	name := fmt.Sprintf("bought-%d", time.Now().UnixNano())
 	joinByCluster(t, name)
 	require.Eventually(t, func() bool {
-		return strings.Contains(provider.State(name).Message, "Secret tenants/"+name+"-kubeconfig is not there")
+		return strings.Contains(told(name).Message, "Secret tenants/"+name+"-kubeconfig is not there")
 	}, patience, tick)
 	admin := clusterSecret(t, name, steady.Config())
 	require.Eventually(t, func() bool {
-		return strings.Contains(provider.State(name).Message, "there is no namespace agent-of-"+name+" in the member")
+		return strings.Contains(told(name).Message, "there is no namespace agent-of-"+name+" in the member")
 	}, patience, tick)
 	makeNamespace(t, steady, "agent-of-"+name)
 	m := connected(t, name)
@@ -108,7 +108,7 @@ func TestClusterAPITokenAlone(t *testing.T) {
 
 	require.NoError(t, hub.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	require.Eventually(t, func() bool {
-		return apierrors.IsNotFound(hub.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})) && !provider.State(name).Known
+		return apierrors.IsNotFound(hub.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})) && !told(name).Known
 	}, patience, tick, "the token goes with its member")
 }
 

@@ -73,7 +73,7 @@ func TestWithoutCredential(t *testing.T) {
 	good := account(t, steady, "careless")
 	join(t, "careless", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "careless", Key: "kubeconfig"}})
 	state(t, "careless", v1alpha1.ReasonCredentials)
-	require.Contains(t, provider.State("careless").Message, "Secret ot-hub/careless is not there")
+	require.Contains(t, told("careless").Message, "Secret ot-hub/careless is not there")
 
 	for content, wantMessage := range map[string]string{
 		"":            "has no key kubeconfig",
@@ -82,8 +82,8 @@ func TestWithoutCredential(t *testing.T) {
 		withTokenFile: `user "me" names a file`,
 	} {
 		put(t, "careless", []byte(content))
-		require.Eventually(t, func() bool { return strings.Contains(provider.State("careless").Message, wantMessage) }, patience, tick, wantMessage)
-		require.Equal(t, v1alpha1.ReasonCredentials, provider.State("careless").Reason)
+		require.Eventually(t, func() bool { return strings.Contains(told("careless").Message, wantMessage) }, patience, tick, wantMessage)
+		require.Equal(t, v1alpha1.ReasonCredentials, told("careless").Reason)
 	}
 
 	put(t, "careless", good)
@@ -97,7 +97,7 @@ func TestSecretGoes(t *testing.T) {
 	m := connected(t, "bereft")
 	gone := func(wanted bool) {
 		require.Eventually(t, func() bool {
-			return strings.Contains(provider.State("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
+			return strings.Contains(told("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
 		}, patience, tick, "the Secret is gone: %v", wanted)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "bereft"}}
@@ -120,7 +120,7 @@ func TestSecretGoes(t *testing.T) {
 	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = nil
 	require.NoError(t, hub.Update(t.Context(), member))
-	require.Eventually(t, func() bool { return !provider.State("bereft").Known }, patience, tick)
+	require.Eventually(t, func() bool { return !told("bereft").Known }, patience, tick)
 
 	// Another namespace was never reached by it, nor was another MemberCluster.
 	joinBySecret(t, "bereft", good)
@@ -196,7 +196,7 @@ func TestMemberGoes(t *testing.T) {
 	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = nil
 	require.NoError(t, hub.Update(t.Context(), member))
-	require.Eventually(t, func() bool { return !provider.State("leaving").Known }, patience, tick)
+	require.Eventually(t, func() bool { return !told("leaving").Known }, patience, tick)
 	_, err := provider.Member("leaving")
 	require.Error(t, err)
 }
@@ -208,9 +208,9 @@ func TestMailboxComesAndGoes(t *testing.T) {
 	notServed := func() {
 		require.Eventually(t, func() bool {
 			_, err := provider.Member("itself")
-			return err != nil && strings.Contains(provider.State("itself").Message, "is ot-agent's chart installed there")
+			return err != nil && strings.Contains(told("itself").Message, "is ot-agent's chart installed there")
 		}, patience, tick, "there is nothing to watch")
-		require.True(t, provider.State("itself").Reachable)
+		require.True(t, told("itself").Reachable)
 	}
 	notServed()
 	require.NoError(t, install(mailboxCRDs)(t.Context(), hub.Config()))

@@ -21,7 +21,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/dial"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
-	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
@@ -41,7 +41,8 @@ func TestReconnectionsLeaveNothing(t *testing.T) {
 	require.NoError(t, err)
 	relays := &relaycontroller.Reconciler{
 		Cached: mgr.GetLocalManager().GetCache(), Live: live, Members: connections,
-		Reports: reportcontroller.NewStore(), Metrics: metrics.New(prometheus.NewRegistry()), Results: &relaycontroller.Results{},
+		Replica: shard.NewReplica(live, shard.Options{}), Links: &shard.Links{Cached: mgr.GetLocalManager().GetCache()},
+		Metrics: metrics.New(prometheus.NewRegistry()),
 	}
 	require.NoError(t, relays.Setup(mgr))
 	require.NoError(t, mgr.GetLocalManager().Add(connections.Runnable(mgr)))

@@ -46,6 +46,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/members"
 )
 
@@ -70,6 +71,9 @@ type plane struct {
 var hub, steady, mortal plane
 
 var provider *members.Provider
+
+// faults are what keeps members from having a credential.
+var faults = &connection.Faults{}
 
 // seen are the ClusterReports whose events a controller on multicluster-runtime
 // has got, as member/name.
@@ -193,16 +197,65 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	local := mgr.GetLocalManager()
+	replica := shard.NewReplica(hub, shard.Options{
+		Name: "connect", Namespace: hubNamespace, LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 2 * time.Second,
+	})
+	links := &shard.Links{Cached: local.GetCache()}
 	return mgr, errors.Join(
-		mgr.GetLocalManager().Add(provider.Runnable(mgr)),
-		connection.Setup(mgr.GetLocalManager(), connection.Options{
-			Namespace: hubNamespace, Members: provider, RenewAfter: renewAfter,
+		local.Add(provider.Runnable(mgr)),
+		local.Add(replica),
+		assignAll(local, replica.Name()),
+		connection.Setup(local, connection.Options{
+			Namespace: hubNamespace, Members: provider, Replica: replica, Links: links, Faults: faults, RenewAfter: renewAfter,
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: 3 * time.Second,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
 			Namespace: hubNamespace, Clusters: chosen, Grace: time.Second, Poll: 200 * time.Millisecond,
 		}),
 	)
+}
+
+// assignAll stands for those that assign members and carry for them: it assigns all
+// of them to one replica, and says of each what the provider does.
+func assignAll(mgr ctrl.Manager, replica string) error {
+	changed := &poke.Source[reconcile.Request]{}
+	provider.OnChange(func(name string) {
+		changed.Poke(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("assign-all").
+		For(&v1alpha1.MemberCluster{}).
+		WatchesRawSource(changed).
+		Complete(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			if err := mgr.GetClient().Get(ctx, request.NamespacedName, &v1alpha1.MemberCluster{}); err != nil {
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}
+			namespace := v1alpha1.MemberNamespacePrefix + request.Name
+			link := &v1alpha1.MemberLink{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName},
+				Spec:       v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPush, Replica: replica},
+			}
+			for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, link} {
+				if err := hub.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+					return reconcile.Result{}, err
+				}
+			}
+			if err := hub.Get(ctx, client.ObjectKeyFromObject(link), link); err != nil {
+				return reconcile.Result{}, err
+			}
+			state := provider.State(request.Name)
+			link.Status = v1alpha1.MemberLinkStatus{Known: state.Known, Reachable: state.Reachable, Reason: state.Reason, Message: state.Message}
+			return reconcile.Result{}, hub.Client.Status().Update(ctx, link)
+		}))
+}
+
+// told is what is known of the connection to a member, or of why it has none.
+func told(member string) members.State {
+	state := provider.State(member)
+	if fault, is := faults.Of(member); is && !state.Reachable {
+		return members.State{Known: true, Reason: fault.Reason, Message: fault.Message}
+	}
+	return state
 }
 
 // hubConfig has the rights that the hub's chart gives, and no others.
@@ -300,7 +353,7 @@ func state(t *testing.T, member, reason string) members.State {
 	t.Helper()
 	var last members.State
 	require.Eventually(t, func() bool {
-		last = provider.State(member)
+		last = told(member)
 		_, err := provider.Member(member)
 		return last.Known && last.Reason == reason && (err == nil || !last.Reachable)
 	}, patience, tick, "state of %s: want %s, have %+v", member, reason, &last)

@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/join"
 )
 
 // setupDial makes what dials in to a hub, where a Secret says how.
@@ -24,9 +25,11 @@ func setupDial(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster 
 	if err != nil {
 		return nil, fmt.Errorf("the client of the mailbox: %w", err)
 	}
-	secrets, err := newCache(cfg, mgr, dialcontroller.SecretCache(o.namespace))
-	if err != nil {
-		return nil, fmt.Errorf("the cache of the Secret with a join token: %w", err)
+	var secrets [2]cache.Cache
+	for i, name := range []string{join.JoinSecret, join.CredentialSecret} {
+		if secrets[i], err = newCache(cfg, mgr, dialcontroller.SecretCache(o.namespace, name)); err != nil {
+			return nil, fmt.Errorf("the cache of Secret %s: %w", name, err)
+		}
 	}
 	leader := &dialcontroller.Leader{}
 	if o.leaderElect {
@@ -44,5 +47,5 @@ func setupDial(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster 
 			Options: dial.Options{UserAgent: "ot-agent/" + version},
 		},
 	}
-	return r, r.Setup(mgr, secrets)
+	return r, r.Setup(mgr, secrets[0], secrets[1])
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ErrNotServed: what is dialled answers, and knows none of the mailbox's kinds.
+// ErrNotServed tells that what is dialled answers, and knows none of the mailbox's kinds.
 var ErrNotServed = errors.New("it does not serve the kinds of the mailbox")
 
 // Scheme knows the kinds that a connection may be used for.

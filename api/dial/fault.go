@@ -20,15 +20,15 @@ import (
 type Fault uint8
 
 const (
-	// FaultNetwork: nothing answers.
+	// FaultNetwork is where nothing answers.
 	FaultNetwork Fault = iota
-	// FaultCertificate: what answers is not trusted.
+	// FaultCertificate is where what answers is not trusted.
 	FaultCertificate
-	// FaultUnauthorized: it refuses the credential.
+	// FaultUnauthorized is where it refuses the credential.
 	FaultUnauthorized
-	// FaultForbidden: it knows the credential, which may not do this.
+	// FaultForbidden is where it knows the credential, which may not do this.
 	FaultForbidden
-	// FaultAnswer: it answers with another error.
+	// FaultAnswer is where it answers with another error.
 	FaultAnswer
 )
 

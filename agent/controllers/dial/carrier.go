@@ -129,8 +129,8 @@ func (c *Carrier) startLocked(d *dialled) {
 	}()
 }
 
-// Line is how the connection is.
-func (c *Carrier) Line() line {
+// state is how the connection is.
+func (c *Carrier) state() line {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.line

@@ -30,7 +30,7 @@ import (
 // it may read and change of these two does not depend on that.
 // +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=secrets,resourceNames=ot-hub-join,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=secrets,resourceNames=ot-hub-credential,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=secrets,resourceNames=ot-hub-credential,verbs=get;list;watch;update
 
 // How soon something is tried again, growing from the first to the second.
 const (
@@ -161,6 +161,7 @@ func (r *Reconciler) pause(v view, d decision) time.Duration {
 		wait = grow(peopleSoon, peopleLate)
 	case seldom:
 		wait = seldomDelay
+	case forNews:
 	}
 	if c := d.kept.credential; c != nil {
 		due := max(v.due(*c).Sub(v.now), hubSoon)

@@ -20,7 +20,7 @@ type said struct {
 // say tells people how the connection is: in a condition, which the ledger's
 // controller writes with what else it has to say, in metrics, and in the log.
 func (r *Reconciler) say(ctx context.Context, d decision) {
-	connected, o := tell(d, r.Carrier.Line())
+	connected, o := tell(d, r.Carrier.state())
 	r.Metrics.Connected(connected)
 	if d.carry != nil {
 		r.Metrics.Expires(d.carry.token.Expires)

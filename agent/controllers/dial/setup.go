@@ -27,12 +27,12 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans;transfergrants,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterreports,verbs=get;list;watch
 
-// SecretCache are the options of a cache of the one Secret that may be watched.
-func SecretCache(namespace string) cache.Options {
+// SecretCache are the options of a cache of one Secret: no others may be watched.
+func SecretCache(namespace, name string) cache.Options {
 	return cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{namespace: {}},
-			Field:      fields.OneTermEqualSelector("metadata.name", join.JoinSecret),
+			Field:      fields.OneTermEqualSelector("metadata.name", name),
 		},
 	}}
 }
@@ -74,8 +74,8 @@ func Follow(mailbox cache.Cache, served *kinds.Served) func(context.Context, fun
 }
 
 // Setup adds the controller and the carrier to a manager. There is one request.
-// secrets is a cache of SecretCache.
-func (r *Reconciler) Setup(mgr ctrl.Manager, secrets cache.Cache) error {
+// invitations and credentials are caches of SecretCache.
+func (r *Reconciler) Setup(mgr ctrl.Manager, invitations, credentials cache.Cache) error {
 	r.pokes = make(chan event.GenericEvent, 1)
 	r.Carrier.Options.SetDefaults()
 	r.Carrier.Changed = func() {
@@ -93,7 +93,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, secrets cache.Cache) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("dial").
-		WatchesRawSource(source.Kind(secrets, client.Object(&corev1.Secret{}), one)).
+		WatchesRawSource(source.Kind(invitations, client.Object(&corev1.Secret{}), one)).
+		WatchesRawSource(source.Kind(credentials, client.Object(&corev1.Secret{}), one)).
 		WatchesRawSource(source.Channel(r.pokes, one)).
 		Complete(r)
 }

@@ -47,9 +47,10 @@ type Book struct {
 	holds bool
 	want  Demand
 
-	newest   *v1alpha1.TransferGrantSpec
-	there    bool // the newest is what the mailbox shows
-	twisted  bool // there have been two of its sequence
+	newest *v1alpha1.TransferGrantSpec
+	// void: nothing is gone by of the newest, whatever is shown from now on. The hub
+	// may have been told so.
+	void     bool
 	duration time.Duration
 }
 
@@ -138,23 +139,21 @@ func (b *Book) next() (at time.Duration, asks bool) {
 
 // Take takes note of the grant that the mailbox shows, nil for none. One that is for
 // another cluster is none; one that is older than another which was seen before is of
-// no account.
+// no account. What was not there once gives nothing when it is back, and of two of one
+// sequence neither does.
 func (b *Book) Take(spec *v1alpha1.TransferGrantSpec, cluster types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if spec == nil || spec.ClusterUID != cluster {
-		b.there = false
-		return
-	}
 	switch {
+	case spec == nil || spec.ClusterUID != cluster:
+		b.void = true
 	case b.newest == nil || spec.Sequence > b.newest.Sequence:
-		b.newest, b.there, b.twisted = spec.DeepCopy(), true, false
+		b.newest, b.void = spec.DeepCopy(), false
 		if _, mine := b.since(spec.Limits); mine {
 			b.duration = time.Duration(spec.Limits.DurationSeconds) * time.Second
 		}
-	case spec.Sequence == b.newest.Sequence:
-		b.there = true
-		b.twisted = b.twisted || !equality.Semantic.DeepEqual(*b.newest, *spec)
+	case spec.Sequence == b.newest.Sequence && !equality.Semantic.DeepEqual(*b.newest, *spec):
+		b.void = true
 	}
 }
 
@@ -193,7 +192,7 @@ func (b *Book) Share(now time.Duration) Share {
 	}
 	s.Sequence = b.newest.Sequence
 	since, mine := b.since(b.newest.Limits)
-	if !mine || !b.there || b.twisted || b.newest.Unlimited {
+	if !mine || b.void || b.newest.Unlimited {
 		return s
 	}
 	s.Until = since + time.Duration(b.newest.Limits.DurationSeconds)*time.Second

@@ -14,8 +14,9 @@
 //  3. A grant gives nothing to a process that does not know its nonce; nor to one in
 //     whose place another has written the ledger since it asked, for that one may have
 //     told the hub that the grant is not gone by. (The ledger names its writer, and is
-//     written by compare and swap.)
-//  4. A later grant takes the place of an earlier one, also if it is smaller. The
+//     written by compare and swap. A process reports no ledger but its own.)
+//  4. What is once void, or has ended, stays so.
+//  5. A later grant takes the place of an earlier one, also if it is smaller. The
 //     ledger that is written under it is what tells the hub so, with the slots that
 //     are taken then, in one object.
 package grant

@@ -150,6 +150,12 @@ func Taken(t Terms, boot string, s Share) *v1alpha1.TakenGrant {
 	return &v1alpha1.TakenGrant{BootID: boot, Sequence: s.Sequence, Slots: s.Slots, Sources: s.Sources}
 }
 
+// Owns tells whether a ledger may be reported by a process: no other has written it
+// under grants.
+func Owns(ledger *v1alpha1.SyncLedgerStatus, boot string) bool {
+	return ledger.Grant == nil || ledger.Grant.BootID == boot
+}
+
 // Transfers is what a report says: what is asked for, and what the ledger, as it was
 // read for that report, was written under. That and its slots are of one write: a hub
 // that is told that a grant has been taken up has the slots of then, too.

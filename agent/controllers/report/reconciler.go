@@ -91,6 +91,14 @@ const rewrites = 4
 // read again.
 var errChanged = errors.New("somebody else has written it")
 
+// errOthers: the ledger, as the cache shows it, was written by another process under a
+// grant that this one does not know. A hub that saw this one report might take that
+// grant for given up, while the other can still go by it.
+var errOthers = errors.New("the SyncLedger is not written by this process yet")
+
+// takeover is how long it may take until the ledger is.
+const takeover = time.Minute
+
 // Reconcile writes what has changed since the last report: pages, then the root
 // that lists them, and only then are the pages deleted that it does not list.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
@@ -98,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil // taken up when the kind is served
 	}
 	again, err := r.report(ctx)
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, errChanged) || errors.Is(err, errOthers) && r.Elapsed() < takeover {
 		return ctrl.Result{RequeueAfter: r.Interval}, nil
 	}
 	if err != nil {
@@ -299,6 +307,9 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 	ledger, err := r.ledger(ctx)
 	if err != nil {
 		return err
+	}
+	if ledger != nil && ledger.Status != nil && !grant.Owns(ledger.Status, r.Grants.Boot()) {
+		return errOthers
 	}
 	view := report.View{
 		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.Boot(), AgentVersion: r.Version,

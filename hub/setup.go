@@ -105,9 +105,10 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
 		InForce: inForce, Namespace: o.namespace, PolicyKey: o.policy,
 	}
+	joins := &joincontroller.Joins{}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Reports: store, Links: divided.links, Replica: divided.replica, Faults: faults, Policy: inForce, Index: index, Wants: board, Asks: register,
+		Reports: store, Links: divided.links, Replica: divided.replica, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register,
 	}
 	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {
@@ -115,7 +116,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	}
 	admission := &joincontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: metrics.NewJoins(ctrlmetrics.Registry),
-		Joins: &joincontroller.Joins{}, Namespace: o.namespace, Door: door,
+		Joins: joins, Namespace: o.namespace, Door: door,
 	}
 	rollouts := &rolloutcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,

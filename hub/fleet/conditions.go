@@ -18,6 +18,11 @@ import (
 // nothing that changes with time alone: each change is a write.
 func (s *memberStep) judge() {
 	s.set(v1alpha1.ConditionIdentityConfirmed, s.identity())
+	if s.Joined != nil {
+		meta.SetStatusCondition(&s.st.Conditions, *s.Joined)
+	} else {
+		meta.RemoveStatusCondition(&s.st.Conditions, v1alpha1.ConditionJoined)
+	}
 	s.set(v1alpha1.ConditionReachable, s.reachable())
 	s.set(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.set(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
@@ -273,10 +278,10 @@ func (s *memberStep) reportComplete() verdict {
 func (s *memberStep) ready() verdict {
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
-			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
+			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
 			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete,
 		} {
-			if c := meta.FindStatusCondition(s.st.Conditions, t); c.Status == bad {
+			if c := meta.FindStatusCondition(s.st.Conditions, t); c != nil && c.Status == bad {
 				return verdict{bad, c.Reason, c.Message}
 			}
 		}

@@ -42,6 +42,9 @@ type MemberView struct {
 	// Member as it is stored.
 	Member     *v1alpha1.MemberCluster
 	Connection Connection
+	// Joined says how far an agent that dials in is with that; nil for one that does
+	// not.
+	Joined *metav1.Condition
 	// NotCarried says that the member is up and reports while nobody carries that;
 	// empty: nothing is known of that kind.
 	NotCarried string

@@ -48,8 +48,7 @@ func (j *Joins) Of(member *v1alpha1.MemberCluster) *metav1.Condition {
 	if c == nil {
 		return nil
 	}
-	c = c.DeepCopy()
-	return c
+	return c.DeepCopy()
 }
 
 // set tells of a member, and returns how many wait for acceptance.

@@ -32,6 +32,7 @@ type snapshot struct {
 	totals     *fleet.Totals
 	connection fleet.Connection
 	carried    relay.Result
+	joined     *metav1.Condition
 	// shard is who carries for it; empty: nobody is assigned.
 	shard  string
 	policy policy.State
@@ -93,7 +94,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, Member: s.member, Connection: s.connection,
+		Now: s.now, Member: s.member, Connection: s.connection, Joined: s.joined,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/controllers/join"
 	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -63,6 +64,7 @@ type Reconciler struct {
 	Links   *shard.Links
 	Replica *shard.Replica
 	Faults  *connection.Faults
+	Joins   *join.Joins
 	Policy  *policy.InForce
 	Index   *fleet.Index
 	Wants   Wants
@@ -161,7 +163,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	if link != nil {
 		s.shard, s.carried = shardOf(link), relay.Told(&link.Status, r.Replica.Challenge())
 	}
-	s.connection = r.connection(member, link)
+	s.connection, s.joined = r.connection(member, link), r.Joins.Of(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}

@@ -1,0 +1,296 @@
+package budget
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// settle is how long an attempt that has timed out may take to end.
+	settle = time.Minute
+	// longest is how long any grant may hold.
+	longest = 24 * time.Hour
+	// mostGiven bounds how many grants of one member are told apart.
+	mostGiven = 8
+)
+
+// Grant is a share for a while.
+type Grant struct {
+	Sequence int64
+	Share
+	// Nonce of the request that it answers.
+	Nonce    string
+	Duration time.Duration
+}
+
+// Bounds are what a policy says about how many transfers a member may run.
+type Bounds struct {
+	// Limited: it goes by grants beyond Safe.
+	Limited        bool
+	Concurrency    int32
+	Safe           int32
+	AttemptTimeout time.Duration
+}
+
+// Facts are what is known of a member.
+type Facts struct {
+	// Cluster that the report is of, its sequence, and the process that wrote it; zero
+	// where there is none.
+	Cluster string
+	Report  int64
+	Boot    string
+	// Slots of the ledger, and what the member says of its transfers, of one state.
+	Slots     int32
+	Transfers *v1alpha1.ReportedTransfers
+	// InForce is the policy by the report; nil where it tells none.
+	InForce *Bounds
+	// Planned is that of the plan on the hub; nil for none. Acknowledged: the report
+	// says that the ledger was written under it.
+	Planned      *Bounds
+	Acknowledged bool
+	// Desired is what the fleet's policy asks for now.
+	Desired Bounds
+	// SameSources: the policy by the report has the fleet's groups as they are now.
+	SameSources bool
+	// Learning: the report on the hub may be older than what the member has shown.
+	Learning bool
+	// Grantable: a grant may be written for it.
+	Grantable bool
+	// Dark: it has not been heard of for longer than it should. That is for people: it
+	// is counted by what it may be running.
+	Dark   bool
+	Weight int32
+	// AheadGrant is the sequence of a grant in the member that is newer than the hub's.
+	AheadGrant int64
+}
+
+func (f *Facts) limited() bool { return f.Transfers != nil && f.Transfers.Limited }
+
+// given is a grant that may be in force, or under which something may run yet.
+type given struct {
+	Grant
+	// ends is when it has ended in the member, by the hub's clock.
+	ends time.Time
+	// every: nobody knows which sources it is for.
+	every bool
+}
+
+// account is what the book has of one member, or of a cluster that was one.
+type account struct {
+	facts    Facts
+	received time.Time // the newest report
+	asked    time.Time // the request of that nonce
+	nonce    string
+	given    []given
+	// last is the grant that was made last, kept for its sequence and nonce.
+	last Grant
+	// pending is the most that plans allow which may be in force by now and are not
+	// acknowledged; nil for none.
+	pending *Bounds
+	// safe is the share without a grant that plans may give it, and high the most that
+	// one may have given it that is not acknowledged to be gone.
+	safe, high int32
+	gone       bool
+}
+
+// see takes in what is known now.
+func (a *account) see(f Facts, now time.Time) {
+	newer := f.Report > a.facts.Report
+	if !newer && f.Report < a.facts.Report {
+		// An older copy says nothing of what runs; the rest may be new.
+		f.Report, f.Boot, f.Slots, f.Transfers = a.facts.Report, a.facts.Boot, a.facts.Slots, a.facts.Transfers
+		f.InForce, f.SameSources, f.Acknowledged = a.facts.InForce, a.facts.SameSources, false
+	}
+	a.facts = f
+	switch {
+	case f.Planned == nil:
+	case f.Acknowledged:
+		a.pending = nil
+	default:
+		a.pending = a.pending.or(*f.Planned)
+	}
+	if f.Planned != nil {
+		a.high = max(a.high, f.Planned.Safe)
+		if a.high == f.Planned.Safe && a.safe < a.high {
+			a.safe = a.high // of another replica
+		}
+		if f.Acknowledged && f.Planned.Safe == a.safe {
+			// Whoever makes plans has caught up, and so has the member.
+			a.high = a.safe
+		}
+	}
+	if newer {
+		a.received = now
+		a.report(now)
+	}
+}
+
+// report takes in a report that is newer than those before.
+func (a *account) report(now time.Time) {
+	f := &a.facts
+	t := f.Transfers
+	if t == nil {
+		return
+	}
+	// What another process asked for gives this one nothing, and that one is gone.
+	a.given = slices.DeleteFunc(a.given, func(g given) bool {
+		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.Boot != "" && g.Nonce != "" && !ofBoot(g.Nonce, f.Boot)
+	})
+	if t.Slots > 0 && t.Grant > a.last.Sequence {
+		// A hub that was restored from a backup does not know it.
+		a.given = append(a.given, given{
+			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.Boot + "/", Duration: longest}, ends: now.Add(longest), every: true,
+		})
+	}
+	if t.Nonce != a.nonce {
+		a.nonce, a.asked = t.Nonce, now
+	}
+}
+
+func ofBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
+
+// or is the most that either allows.
+func (b *Bounds) or(o Bounds) *Bounds {
+	if o.Limited {
+		o.Concurrency = 0 // without a grant it is of no account
+	}
+	if b != nil {
+		o.Limited = o.Limited && b.Limited
+		o.Concurrency, o.Safe, o.AttemptTimeout = max(o.Concurrency, b.Concurrency), max(o.Safe, b.Safe), max(o.AttemptTimeout, b.AttemptTimeout)
+	}
+	return &o
+}
+
+// lasting is how long an attempt may run on after it was last seen to be allowed.
+func (a *account) lasting() time.Duration {
+	most := a.facts.Desired.AttemptTimeout
+	for _, b := range []*Bounds{a.facts.InForce, a.facts.Planned, a.pending} {
+		if b != nil {
+			most = max(most, b.AttemptTimeout)
+		}
+	}
+	return most + most/100 + settle
+}
+
+// whole is the concurrency of a member that goes by no grants, or may not yet.
+func (a *account) whole() int32 {
+	f := &a.facts
+	most := int32(0)
+	if f.Report > 0 && !f.limited() {
+		if f.InForce != nil {
+			most = f.InForce.Concurrency
+		}
+		if f.Acknowledged && f.Planned != nil {
+			most = max(most, f.Planned.Concurrency)
+		}
+	}
+	if a.pending != nil {
+		most = max(most, a.pending.Concurrency)
+	}
+	return most
+}
+
+// safeNow is the share that it may use without a grant.
+func (a *account) safeNow() int32 {
+	if a.gone {
+		return 0
+	}
+	most := a.high
+	if a.facts.limited() {
+		most = max(most, a.facts.Transfers.Safe)
+	}
+	if a.pending != nil {
+		most = max(most, a.pending.Safe)
+	}
+	return most
+}
+
+// held is what a member may be running, and from which groups. until is when it is
+// less if nothing is heard; zero for never.
+func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time) {
+	lasting := a.lasting()
+	every := int32(0) // that may all be of one group
+	upTo := func(t time.Time) bool {
+		if !now.Before(t) {
+			return false
+		}
+		if t.After(until) {
+			until = t
+		}
+		return true
+	}
+	for _, g := range a.given {
+		if upTo(g.ends.Add(lasting)) {
+			h = h.or(g.Share)
+			if g.every {
+				every = max(every, g.Slots)
+			}
+		}
+	}
+	f := &a.facts
+	if f.Report > 0 && (f.Slots > 0 && upTo(a.received.Add(lasting))) {
+		running := Share{Slots: f.Slots, Sources: map[string]int32{}}
+		if f.Transfers != nil {
+			for _, s := range f.Transfers.Sources {
+				running.Sources[s.Name] = s.Running
+			}
+		}
+		h = h.or(running)
+	}
+	if !a.gone || now.Before(a.received.Add(lasting)) {
+		if whole := a.whole(); whole > 0 {
+			h.Slots = max(h.Slots, whole)
+			until = time.Time{}
+			if a.gone {
+				until = a.received.Add(lasting)
+			}
+		}
+	}
+	h.Slots = max(h.Slots, a.safeNow())
+	if f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
+		every = h.Slots
+	}
+	sources := make(map[string]int32, len(groups))
+	for _, g := range groups {
+		sources[g.Name] = max(every, h.Sources[g.Name])
+	}
+	h.Sources = sources
+	return h, until
+}
+
+// give notes a grant before it is written.
+func (a *account) give(g Grant, ends time.Time) {
+	a.last = g
+	a.given = append(a.given, given{Grant: g, ends: ends})
+	if len(a.given) <= mostGiven {
+		return
+	}
+	// Of many, the first two are taken for one that is as much, and as long, as both.
+	first, second := a.given[0], a.given[1]
+	one := given{Grant: second.Grant, ends: later(first.ends, second.ends), every: first.every || second.every}
+	one.Share = first.Share.or(second.Share)
+	if first.Nonce != second.Nonce {
+		one.Nonce = ""
+	}
+	a.given = append([]given{one}, a.given[2:]...)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// possible is the most of all grants that may be in force, and how long yet: what
+// the next elected replica must know beside the newest one.
+func (a *account) possible(now time.Time) (s Share, left time.Duration) {
+	for _, g := range a.given {
+		s = s.or(g.Share)
+		left = max(left, g.ends.Sub(now))
+	}
+	return s, left
+}

@@ -1,0 +1,573 @@
+package budget
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// The protocol of grants at small size: two members with agents that do as
+// agents do, a hub that goes by a Book, one that may have been deposed with a write
+// in its hand, and what is carried between them late, twice or not at all. All
+// that can happen, in any order, within some ticks. After every step, the imports
+// that run must be within the budget of the fleet.
+
+const (
+	tick   = 1000 * time.Second // against which margins are small
+	grants = 1                  // a grant holds for so many ticks
+	lasts  = 1                  // an attempt lasts so many ticks at most
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// faults are bugs that are planted; the exploration has to find each of them.
+type faults struct {
+	fromReading       bool // the agent counts from when it reads a grant
+	oldNonce          bool // the agent takes up what another process asked for
+	goesOn            bool // the agent starts on after its grant has ended
+	largest           bool // the agent keeps a larger grant when a smaller one comes
+	forgetTimeout     bool // the hub frees what was granted when the grant ends
+	freeOnSending     bool // the hub takes a grant for acknowledged when it is written
+	ignoreSlots       bool // the hub counts grants alone
+	ignoreUnlimited   bool // the hub takes a member for limited before it says so
+	forgetStored      bool // who is elected knows reports alone
+	forgetPossible    bool // who is elected knows of each member's grants the newest alone
+	noFence           bool // who is elected does not see to it that late writes fail
+	unguarded         bool // writes are not guarded
+	safeUncounted     bool // safe shares are not in the sum
+	oldReport         bool // a late report counts like a new one
+	freshWhenAnswered bool // the hub counts from the nonce's first process on, not from boots
+}
+
+type planned struct {
+	limited bool
+	safe    int
+}
+
+// reported is a report as it was written.
+type reported struct {
+	seq, boot, n int
+	slots, ack   int
+	gives        int
+	plan         planned
+}
+
+// stored is a grant with its resourceVersion on the hub.
+type stored struct {
+	rv, seq, slots int
+	boot, n        int
+	possible, left int // left in ticks
+}
+
+// agent of a member: what its ledger has, what its process has, what it has written.
+type agent struct {
+	boot, n int
+	sent    [2]int // by its own clock, of requests n and n-1
+	seq     int    // of its reports
+	plan    planned
+	ack     int // sequence of the newest grant
+	gives   int // slots of it
+	until   int // by its own clock
+	starts  []int
+	written [2]reported // the newest report, and the one before it
+}
+
+type hub struct {
+	book   *Book
+	seen   [2]reported
+	fenced [2]bool
+	rvs    [2]int // of the grants that it knows
+	hand   [2]*stored
+}
+
+type world struct {
+	now                       int
+	agents                    [2]agent
+	flights                   [2]stored // grants that were read on the hub, to be written in the member
+	grants                    [2]stored
+	hub                       hub
+	late                      [2]*stored // what a deposed one is about to write
+	reboots, failovers, plans int
+}
+
+// scenario is where an exploration begins, and how far it goes.
+type scenario struct {
+	total, ticks      int
+	concurrency       int
+	wanted            [2]int
+	unlimited         [2]bool // at the start
+	safe              [2]int
+	reboots, failover int
+	sends             int
+	twice             bool // a report may come after a newer one
+	most              int  // states
+}
+
+type explorer struct {
+	scenario
+	faults
+	seen  map[string]struct{}
+	found string
+}
+
+func (x *explorer) start() world {
+	var w world
+	w.hub.book = NewBook()
+	w.hub.fenced = [2]bool{true, true}
+	for i := range w.agents {
+		a := &w.agents[i]
+		a.boot, a.seq = 1, 1
+		a.plan = planned{limited: !x.unlimited[i], safe: x.safe[i]}
+		a.written[0] = reported{seq: 1, boot: 1, plan: a.plan}
+		w.hub.seen[i] = a.written[0]
+	}
+	return w
+}
+
+func (w *world) clone() world {
+	c := *w
+	for i := range c.agents {
+		c.agents[i].starts = slices.Clone(c.agents[i].starts)
+	}
+	c.hub.book = w.hub.book.clone()
+	return c
+}
+
+func (b *Book) clone() *Book {
+	c := NewBook()
+	for name, a := range b.accounts {
+		n := *a
+		n.given = slices.Clone(a.given)
+		c.accounts[name] = &n
+	}
+	return c
+}
+
+func (x *explorer) local(w *world, i int) int { return w.now + 7*i }
+
+// allowed is how many imports an agent may have running when it starts one.
+func (x *explorer) allowed(w *world, i int) int {
+	a := &w.agents[i]
+	if !a.plan.limited {
+		return x.concurrency
+	}
+	gives := 0
+	if x.local(w, i) <= a.until || x.goesOn {
+		gives = a.gives
+	}
+	return min(x.concurrency, max(a.plan.safe, gives))
+}
+
+func (x *explorer) running(w *world) int { return len(w.agents[0].starts) + len(w.agents[1].starts) }
+
+var members = [2]string{"a", "b"}
+
+func (x *explorer) time(w *world) time.Time { return epoch.Add(time.Duration(w.now) * tick) }
+
+// facts as the hub has them of a member.
+func (x *explorer) facts(w *world, i int) Facts {
+	r := w.hub.seen[i]
+	timeout := lasts * tick
+	if x.forgetTimeout {
+		timeout = 0
+	}
+	safe := int32(x.safe[i])
+	reportedSafe := int32(r.plan.safe)
+	if x.safeUncounted {
+		safe, reportedSafe = 0, 0
+	}
+	bounds := Bounds{Limited: true, Concurrency: int32(x.concurrency), Safe: safe, AttemptTimeout: timeout}
+	inForce := bounds
+	inForce.Limited = r.plan.limited
+	f := Facts{
+		Cluster: members[i], Report: int64(r.seq), Boot: strconv.Itoa(r.boot), Slots: int32(r.slots), InForce: &inForce, Planned: &bounds, Desired: bounds,
+		Acknowledged: r.plan.limited, SameSources: true, Grantable: w.hub.fenced[0] && w.hub.fenced[1], Weight: 1, Learning: !w.hub.fenced[0] || !w.hub.fenced[1],
+		Transfers: &v1alpha1.ReportedTransfers{Limited: r.plan.limited, Safe: reportedSafe, Wanted: int32(x.wanted[i]), Grant: int64(r.ack), Slots: int32(r.gives)},
+	}
+	if r.n > 0 {
+		f.Transfers.Nonce = nonce(r.boot, r.n)
+	}
+	if x.ignoreSlots {
+		f.Slots = 0
+	}
+	if x.ignoreUnlimited {
+		f.Transfers.Limited, f.Acknowledged = true, true
+	}
+	if a := w.hub.book.accounts[members[i]]; a != nil {
+		if x.freeOnSending {
+			f.Transfers.Grant = max(f.Transfers.Grant, a.last.Sequence)
+		}
+		if x.oldReport && int64(r.seq) <= a.facts.Report {
+			f.Report = a.facts.Report + 1
+		}
+	}
+	return f
+}
+
+func nonce(boot, n int) string { return strconv.Itoa(boot) + "/" + strconv.Itoa(n) }
+
+// steps calls do with each world that may follow, and what happened.
+func (x *explorer) steps(w *world, do func(what string, next world)) {
+	if w.now < x.ticks {
+		n := w.clone()
+		n.now++
+		for i := range n.agents {
+			// Attempts time out while an agent runs.
+			n.agents[i].starts = slices.DeleteFunc(n.agents[i].starts, func(start int) bool { return x.local(&n, i) > start+lasts })
+		}
+		do("time passes", n)
+	}
+	for i := range w.agents {
+		x.agentSteps(w, i, do)
+		x.carry(w, i, do)
+		x.hubWrites(w, i, do)
+	}
+	x.plan(w, do)
+	if w.failovers < x.failover {
+		n := w.clone()
+		n.failovers++
+		n.late = n.hub.hand
+		n.hub.hand = [2]*stored{}
+		x.elect(&n)
+		do("another is elected", n)
+	}
+}
+
+func (x *explorer) agentSteps(w *world, i int, do func(string, world)) {
+	a := &w.agents[i]
+	if len(a.starts) < min(x.allowed(w, i), x.wanted[i]) {
+		n := w.clone()
+		n.agents[i].starts = append(n.agents[i].starts, x.local(w, i))
+		do("starts at "+members[i], n)
+	}
+	if len(a.starts) > 0 {
+		n := w.clone()
+		n.agents[i].starts = n.agents[i].starts[1:]
+		do("ends at "+members[i], n)
+	}
+	if a.n < x.sends {
+		n := w.clone()
+		b := &n.agents[i]
+		b.n++
+		b.sent = [2]int{x.local(w, i), b.sent[0]}
+		x.report(&n, i)
+		do("asks "+members[i], n)
+	}
+	if now := x.says(w, i); now != a.written[0] {
+		n := w.clone()
+		x.report(&n, i)
+		do("reports "+members[i], n)
+	}
+	if w.reboots < x.reboots {
+		n := w.clone()
+		n.reboots++
+		b := &n.agents[i]
+		b.boot, b.n, b.sent, b.gives, b.until = b.boot+1, 0, [2]int{}, 0, 0
+		do("reboots "+members[i], n)
+	}
+	if !a.plan.limited {
+		n := w.clone()
+		n.agents[i].plan.limited = true
+		do("is limited "+members[i], n)
+	}
+}
+
+// says is what a report would say now, under the sequence of the last one.
+func (x *explorer) says(w *world, i int) reported {
+	a := &w.agents[i]
+	gives := 0
+	if x.local(w, i) <= a.until {
+		gives = a.gives
+	}
+	return reported{seq: a.seq, boot: a.boot, n: a.n, slots: len(a.starts), ack: a.ack, gives: gives, plan: a.plan}
+}
+
+func (x *explorer) report(w *world, i int) {
+	a := &w.agents[i]
+	a.seq++
+	a.written = [2]reported{x.says(w, i), a.written[0]}
+}
+
+// carry moves mail either way.
+func (x *explorer) carry(w *world, i int, do func(string, world)) {
+	for _, r := range w.agents[i].written {
+		if r.seq > w.hub.seen[i].seq || x.oldReport && r.seq > 0 && r.seq < w.hub.seen[i].seq {
+			n := w.clone()
+			n.hub.seen[i] = r
+			do("report arrives of "+members[i], n)
+		}
+	}
+	if g := w.grants[i]; g.seq > w.flights[i].seq {
+		n := w.clone()
+		n.flights[i] = g
+		do("grant is read for "+members[i], n)
+	}
+	if g := w.flights[i]; g.seq > w.agents[i].ack {
+		n := w.clone()
+		x.takeUp(&n, i, g)
+		do("grant arrives at "+members[i], n)
+	}
+}
+
+// takeUp is what an agent does with a newer grant.
+func (x *explorer) takeUp(w *world, i int, g stored) {
+	a := &w.agents[i]
+	a.ack = g.seq
+	if x.largest && a.gives > g.slots && x.local(w, i) <= a.until {
+		return
+	}
+	a.gives, a.until = 0, 0
+	known := g.boot == a.boot && (g.n == a.n || g.n == a.n-1) && g.n > 0
+	switch {
+	case known && x.fromReading, x.oldNonce && !known:
+		a.gives, a.until = g.slots, x.local(w, i)+grants
+	case known:
+		a.gives, a.until = g.slots, a.sent[a.n-g.n]+grants
+	}
+}
+
+// plan has the hub look at everything, and keep in its hand what it is to write.
+func (x *explorer) plan(w *world, do func(string, world)) {
+	if w.hub.hand[0] != nil || w.hub.hand[1] != nil {
+		return
+	}
+	n := w.clone()
+	for i := range members {
+		n.hub.book.See(members[i], x.facts(&n, i), x.time(&n))
+	}
+	p := n.hub.book.Plan(Rules{Total: int64(x.total), Duration: grants * tick}, x.time(&n))
+	for _, g := range p.Grants {
+		i := slices.Index(members[:], g.Member)
+		s := &stored{rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.Possible.Slots), left: int((g.Left + tick - 1) / tick)}
+		if _, err := fmt.Sscanf(g.Nonce, "%d/%d", &s.boot, &s.n); err != nil {
+			s.boot, s.n = 0, 0
+		}
+		n.hub.hand[i] = s
+	}
+	do("plans", n)
+}
+
+// hubWrites writes what is in a hand, of the elected one or of a deposed one, and
+// fences.
+func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
+	write := func(g *stored, n *world) bool {
+		if g.rv != n.grants[i].rv && !x.unguarded {
+			return false
+		}
+		rv := n.grants[i].rv + 1
+		n.grants[i] = *g
+		n.grants[i].rv = rv
+		return true
+	}
+	if g := w.hub.hand[i]; g != nil {
+		n := w.clone()
+		n.hub.hand[i] = nil
+		if write(g, &n) {
+			n.hub.rvs[i] = n.grants[i].rv
+			do("writes for "+members[i], n)
+		} else {
+			x.elect(&n)
+			do("is refused, and learns anew", n)
+		}
+	}
+	if g := w.late[i]; g != nil {
+		n := w.clone()
+		n.late[i] = nil
+		write(g, &n)
+		do("a deposed one writes for "+members[i], n)
+	}
+	if !w.hub.fenced[i] {
+		n := w.clone()
+		if n.grants[i].rv != n.hub.rvs[i] {
+			x.elect(&n)
+			do("finds another's write, and learns anew", n)
+			return
+		}
+		n.hub.fenced[i] = true
+		n.grants[i].rv++
+		n.hub.rvs[i] = n.grants[i].rv
+		do("fences "+members[i], n)
+	}
+}
+
+// elect begins a book with what is stored.
+func (x *explorer) elect(w *world) {
+	w.hub.book = NewBook()
+	w.hub.hand = [2]*stored{}
+	for i, g := range w.grants {
+		w.hub.rvs[i] = g.rv
+		w.hub.fenced[i] = x.noFence
+		if g.seq == 0 || x.forgetStored {
+			continue
+		}
+		s := Stored{Grant: Grant{Sequence: int64(g.seq), Share: Share{Slots: int32(g.slots)}, Nonce: nonce(g.boot, g.n), Duration: grants * tick}}
+		if !x.forgetPossible {
+			s.Possible, s.Left = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
+		}
+		w.hub.book.Learn(members[i], s, x.time(w))
+	}
+}
+
+// key tells worlds apart that can go on differently.
+func (w *world) key() string {
+	b := make([]byte, 0, 512)
+	num := func(ns ...int) {
+		for _, n := range ns {
+			b = strconv.AppendInt(b, int64(n), 36)
+			b = append(b, ' ')
+		}
+	}
+	at := func(t time.Time) {
+		if t.IsZero() {
+			b = append(b, '-')
+			return
+		}
+		num(int(t.Sub(epoch) / time.Second))
+	}
+	rep := func(r reported) { num(r.seq, r.boot, r.n, r.slots, r.ack, r.gives, btoi(r.plan.limited)) }
+	sto := func(s *stored) {
+		if s == nil {
+			b = append(b, '-')
+			return
+		}
+		num(s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left)
+	}
+	num(w.now, w.reboots, w.failovers)
+	for i := range w.agents {
+		a := &w.agents[i]
+		num(a.boot, a.n, a.sent[0], a.sent[1], a.seq, a.ack, a.gives, a.until, btoi(a.plan.limited))
+		num(a.starts...)
+		b = append(b, '|')
+		rep(a.written[0])
+		rep(a.written[1])
+		rep(w.hub.seen[i])
+		sto(&w.flights[i])
+		sto(&w.grants[i])
+		sto(w.hub.hand[i])
+		sto(w.late[i])
+		num(btoi(w.hub.fenced[i]), w.hub.rvs[i])
+		acc := w.hub.book.accounts[members[i]]
+		if acc == nil {
+			continue
+		}
+		num(int(acc.facts.Report), int(acc.last.Sequence), int(acc.safe), int(acc.high), btoi(acc.pending != nil))
+		at(acc.received)
+		at(acc.asked)
+		b = append(b, acc.nonce...)
+		for _, g := range acc.given {
+			num(int(g.Sequence), int(g.Slots))
+			at(g.ends)
+			b = append(b, g.Nonce...)
+		}
+	}
+	return string(b)
+}
+
+func btoi(v bool) int {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// explore goes to all worlds within the bounds, and returns how many there are and,
+// if the budget is broken in one, how.
+func (x *explorer) explore() (states int, broken []string) {
+	type visit struct {
+		w    world
+		from int
+		what string
+	}
+	all := []visit{{w: x.start(), from: -1}}
+	x.seen = map[string]struct{}{}
+	for i := 0; i < len(all) && len(all) < x.most; i++ {
+		w := all[i].w
+		x.steps(&w, func(what string, next world) {
+			key := next.key()
+			if _, known := x.seen[key]; known || broken != nil {
+				return
+			}
+			x.seen[key] = struct{}{}
+			all = append(all, visit{next, i, what})
+			if x.running(&next) > x.total {
+				for v := len(all) - 1; v >= 0; v = all[v].from {
+					broken = append([]string{fmt.Sprintf("t%d %s", all[v].w.now, all[v].what)}, broken...)
+				}
+			}
+		})
+		all[i].w = world{}
+		if broken != nil {
+			break
+		}
+	}
+	return len(x.seen), broken
+}
+
+var scenarios = map[string]scenario{
+	"one for two":             {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: 2},
+	"two for two":             {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 2}, sends: 1},
+	"reboot":                  {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: 1, reboots: 1},
+	"failover":                {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: 1, failover: 1},
+	"unlimited before":        {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: 1, unlimited: [2]bool{true, false}},
+	"safe":                    {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 2}, sends: 1, safe: [2]int{1, 0}},
+	"lowered and failed over": {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 1}, sends: 1, failover: 1},
+}
+
+func bound() int {
+	if os.Getenv("OT_FLEET_LONG") != "" {
+		return 3_000_000
+	}
+	return 60_000
+}
+
+func TestBudgetIsKept(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			s.most = bound()
+			x := &explorer{scenario: s}
+			states, broken := x.explore()
+			t.Logf("%d states", states)
+			assert.Empty(t, broken)
+			assert.Greater(t, states, 1000)
+		})
+	}
+}
+
+func TestPlantedBugsAreFound(t *testing.T) {
+	for name, tt := range map[string]struct {
+		in     string
+		faults faults
+	}{
+		"the agent counts from its reading":         {"one for two", faults{fromReading: true}},
+		"the agent takes up what another asked for": {"reboot", faults{oldNonce: true}},
+		"the agent goes on after the end":           {"one for two", faults{goesOn: true}},
+		"the agent keeps the larger one":            {"two for two", faults{largest: true}},
+		"attemptTimeout is forgotten":               {"one for two", faults{forgetTimeout: true}},
+		"freed on sending":                          {"two for two", faults{freeOnSending: true}},
+		"slots are ignored":                         {"two for two", faults{ignoreSlots: true}},
+		"unlimited before is ignored":               {"unlimited before", faults{ignoreUnlimited: true}},
+		"stored grants are forgotten":               {"failover", faults{forgetStored: true}},
+		"of stored grants, the newest alone counts": {"lowered and failed over", faults{forgetPossible: true}},
+		"no fence":                  {"failover", faults{noFence: true}},
+		"writes are not guarded":    {"failover", faults{unguarded: true}},
+		"safe is not in the sum":    {"safe", faults{safeUncounted: true}},
+		"late reports count as new": {"one for two", faults{oldReport: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scenarios[tt.in]
+			s.most = 3_000_000
+			x := &explorer{scenario: s, faults: tt.faults}
+			states, broken := x.explore()
+			require.NotEmpty(t, broken, "not found in %d states", states)
+			t.Logf("%d states: %v", states, broken)
+		})
+	}
+}

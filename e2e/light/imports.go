@@ -21,14 +21,20 @@ const pageOfPlanned = "planned"
 // imports are what a stand-in plays of the images that plans have asked for. The
 // member's mutex guards them.
 type imports struct {
-	images  map[types.NamespacedName]*v1alpha1.ReportedImage
-	queue   []types.NamespacedName
-	running int
+	images map[types.NamespacedName]*v1alpha1.ReportedImage
+	queue  []waiting
+	slots  []v1alpha1.Slot
+}
+
+// waiting is an image in the queue, and the host that it is to come from.
+type waiting struct {
+	types.NamespacedName
+	host string
 }
 
 // PlayImports has the members take so long, from now on, to import an image that a
-// plan asks for, as many at a time as their budget is, and report what becomes of
-// it. Nothing is downloaded, none fails, and none goes again. It is first called
+// plan asks for, as many at a time as their policy and their grants allow, and report
+// what becomes of it. Nothing is downloaded, none fails, and none goes again. It is first called
 // before there are plans with images; a member can have 128.
 func (all *Members) PlayImports(takes time.Duration) {
 	for _, m := range all.List {
@@ -42,7 +48,7 @@ func (all *Members) PlayImports(takes time.Duration) {
 func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.takes == 0 || plan.Compare(*m.root.Root.Plan) < 0 { // plans are taken up beside each other
+	if m.takes == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are taken up beside each other
 		return nil
 	}
 	planned, before := map[types.NamespacedName]bool{}, len(m.imports.queue)
@@ -62,7 +68,7 @@ func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error
 			Source: string(img.Spec.SourceType) + " " + img.Spec.URL, Revision: revision, Phase: v1alpha1.PhaseQueued,
 			Reason: v1alpha1.ReasonWaitingForSlot, Bytes: img.Spec.DiskSize.Value(),
 		}
-		m.imports.queue = append(m.imports.queue, key)
+		m.imports.queue = append(m.imports.queue, waiting{key, hostOf(img.Spec.URL)})
 	}
 	for key, img := range m.imports.images {
 		changed = changed || planned[key] != (img.Plan != nil)
@@ -78,16 +84,28 @@ func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error
 	return m.setPlanned(ctx)
 }
 
-// begin starts as many imports as there is room for.
+// begin starts as many imports as there is room for, and wants the others.
 func (m *Member) begin(ctx context.Context) {
-	for len(m.imports.queue) > 0 && m.imports.running < int(m.root.Root.Budget) {
-		key := m.imports.queue[0]
-		m.imports.queue = m.imports.queue[1:]
-		m.imports.running++
-		img := m.imports.images[key]
-		img.Phase, img.Reason = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting
-		m.members.done.Go(func() { m.end(ctx, key, img.Revision) })
+	may, left := m.may(), m.imports.queue[:0]
+	running := map[string]int32{}
+	for _, slot := range m.imports.slots {
+		running[may.groupOf(slot.Host)]++
 	}
+	for _, next := range m.imports.queue {
+		group := may.groupOf(next.host)
+		room, limited := may.Rooms[group]
+		if len(m.imports.slots) >= int(may.Budget) || limited && running[group] >= room {
+			left = append(left, next)
+			continue
+		}
+		running[group]++
+		img := m.imports.images[next.NamespacedName]
+		m.imports.slots = append(m.imports.slots, v1alpha1.Slot{DataVolume: next.String() + img.Revision, Host: next.host})
+		img.Phase, img.Reason = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting
+		m.members.done.Go(func() { m.end(ctx, next.NamespacedName, img.Revision) })
+	}
+	m.imports.queue = left
+	m.want(may)
 }
 
 // end waits until an import is over.
@@ -102,13 +120,20 @@ func (m *Member) end(ctx context.Context, key types.NamespacedName, revision str
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.imports.running--
+	m.imports.slots = slices.DeleteFunc(m.imports.slots, func(s v1alpha1.Slot) bool { return s.DataVolume == key.String()+revision })
 	if img := m.imports.images[key]; img.Revision == revision {
 		now := metav1.Now()
 		img.Phase, img.Reason, img.ServingRevision, img.SyncedAt = v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, revision, &now
 	}
 	m.begin(ctx)
 	_ = m.setPlanned(ctx) // the API server is gone; whoever waits for the image says so
+}
+
+// Running is how many imports the member plays at this time.
+func (m *Member) Running() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.imports.slots)
 }
 
 func (m *Member) setPlanned(ctx context.Context) error {

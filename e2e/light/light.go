@@ -27,6 +27,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/clock"
+	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
@@ -57,6 +59,9 @@ type Member struct {
 	skew    time.Duration
 	old     bool
 	deaf    bool
+	dark    bool
+	grants  *grant.Book
+	elapsed func() time.Duration
 	root    v1alpha1.ClusterReport
 	pages   map[string]*v1alpha1.ClusterReport
 	seen    chan struct{} // closed, and made anew, with every plan
@@ -88,7 +93,9 @@ func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string,
 	for i := range n {
 		m := &Member{
 			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, seen: make(chan struct{}),
+			elapsed: clock.New().Elapsed,
 		}
+		m.grants = grant.New(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
 		m.UID = types.UID("light-" + m.Name)
 		if err := m.create(ctx); err != nil {
 			return nil, fmt.Errorf("making light member %s: %w", m.Name, err)
@@ -100,6 +107,7 @@ func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string,
 		return nil, err
 	}
 	all.done.Go(func() { all.beat(running) })
+	all.done.Go(func() { all.renew(running) })
 	return all, nil
 }
 
@@ -160,28 +168,41 @@ func (all *Members) Stop() {
 	all.done.Wait()
 }
 
-// follow takes up every plan that the hub's relay brings.
+// follow takes up every plan and every grant that the hub's relay brings.
 func (all *Members) follow(ctx context.Context, byNamespace map[string]*Member) error {
-	var plans v1alpha1.ClusterPlanList
-	if err := all.client.List(ctx, &plans); err != nil {
-		return fmt.Errorf("listing the plans on %s: %w", all.plane.Name(), err)
+	if err := all.each(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
+		if m := byNamespace[obj.GetNamespace()]; m != nil {
+			all.done.Go(func() { m.take(ctx, &obj.(*v1alpha1.ClusterPlan).Spec) })
+		}
+	}); err != nil {
+		return err
 	}
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, plans.ResourceVersion, &cache.ListWatch{
+	return all.each(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object) {
+		if m := byNamespace[obj.GetNamespace()]; m != nil {
+			all.done.Go(func() { m.takeGrant(ctx, &obj.(*v1alpha1.TransferGrant).Spec) })
+		}
+	})
+}
+
+// each has something done with every object of a kind that comes or changes.
+func (all *Members) each(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
+	if err := all.client.List(ctx, list); err != nil {
+		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return all.client.Watch(ctx, &v1alpha1.ClusterPlanList{}, &client.ListOptions{Raw: &options})
+			return all.client.Watch(ctx, list, &client.ListOptions{Raw: &options})
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("watching the plans on %s: %w", all.plane.Name(), err)
+		return fmt.Errorf("watching %T on %s: %w", list, all.plane.Name(), err)
 	}
 	all.done.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			plan, is := e.Object.(*v1alpha1.ClusterPlan)
-			if !is || e.Type == watch.Deleted || byNamespace[plan.Namespace] == nil {
-				continue
+			if obj, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+				do(obj)
 			}
-			all.done.Go(func() { byNamespace[plan.Namespace].take(ctx, &plan.Spec) })
 		}
 	})
 	return nil
@@ -190,15 +211,11 @@ func (all *Members) follow(ctx context.Context, byNamespace map[string]*Member) 
 // take acknowledges a plan, as an agent does that has written its ledger.
 func (m *Member) take(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
 	err := m.change(ctx, func(root *v1alpha1.ReportRoot) {
-		if m.deaf || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+		if m.deaf || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
 			return
 		}
 		root.Plan = &plan.PlanVersion
 		root.Policy, root.PlanPolicy, root.PlanPolicySource = plan.Policy, plan.Policy, plan.PolicySource
-		var budget int32
-		if _, err := fmt.Sscan(plan.Policy["concurrency"], &budget); err == nil {
-			root.Budget = budget
-		}
 	})
 	if err == nil {
 		err = m.plan(ctx, plan)
@@ -282,11 +299,12 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
-			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(Heartbeat.Seconds()), BootID: m.Name, AgentVersion: "light"},
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(Heartbeat.Seconds()), BootID: m.grants.Boot(), AgentVersion: "light"},
 		}
 	}
 	root := m.root.Root
 	how(root)
+	m.transfers(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
 	// All pages are as they are to be whenever the root is written.
 	root.AnsweredPlan = root.Plan
@@ -308,6 +326,9 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 
 // write stores one object with a higher sequence.
 func (m *Member) write(ctx context.Context, r *v1alpha1.ClusterReport) error {
+	if m.dark {
+		return nil
+	}
 	r.Sequence = max(r.Sequence+1, time.Now().Add(m.skew).UnixMilli())
 	var err error
 	if r.ResourceVersion == "" {

@@ -239,7 +239,7 @@ func serveOptions(o options, managed *ctrl.Options) (web.Served, error) {
 			return web.Served{}, err
 		}
 		key = web.Fingerprint(certificate.Leaf)
-		managed.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+		managed.Metrics.FilterProvider = web.KeepCredential(filters.WithAuthenticationAndAuthorization)
 		managed.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
 			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 		}}

@@ -155,6 +155,9 @@ func (f *Forwarder) newRoute(to Served) (*route, error) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			r.Out.Header.Set(forwarded, "true")
+			if credential := credentialOf(r.In); credential != "" {
+				r.Out.Header.Set("Authorization", credential)
+			}
 		},
 		// A long answer is passed on as it comes.
 		FlushInterval: -1,

@@ -12,14 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 const testPath = "/fleet/v1/members"
@@ -70,12 +73,27 @@ func nobodyAsked(t *testing.T) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// through asks a Forwarder, over a connection.
+// authenticated takes the credential out of a request, as the API server's own
+// authentication does.
+func authenticated(*rest.Config, *http.Client) (server.Filter, error) {
+	return func(_ logr.Logger, handler http.Handler) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			request.Header.Del("Authorization")
+			handler.ServeHTTP(w, request)
+		}), nil
+	}, nil
+}
+
+// through asks a Forwarder, over a connection, as a caller that was authenticated.
 func through(t *testing.T, f *Forwarder, request func(*http.Request)) (*http.Response, string) {
 	t.Helper()
-	server := httptest.NewServer(f.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })))
-	t.Cleanup(server.Close)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath+"?limit=2&after=a%2Fb", nil)
+	filter, err := KeepCredential(authenticated)(nil, nil)
+	require.NoError(t, err)
+	handler, err := filter(logr.Discard(), f.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })))
+	require.NoError(t, err)
+	served := httptest.NewServer(handler)
+	t.Cleanup(served.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, served.URL+testPath+"?limit=2&after=a%2Fb", nil)
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer reader")
 	if request != nil {

@@ -270,6 +270,23 @@ func TestSourceGroups(t *testing.T) {
 	assert.Equal(t, []v1alpha1.SourceDemand{{Name: "cdn", Running: 2, Wanted: 3}}, m.Grants.Wanted().Sources)
 }
 
+// TestAGroupWithoutRoomHoldsUpNobody: also where only one more can be admitted.
+func TestAGroupWithoutRoomHoldsUpNobody(t *testing.T) {
+	images := []*v1alpha1.VMDiskImage{
+		waiting("img-0", "https://cdn.example.com/a"), waiting("img-1", "https://cdn.example.com/b"), waiting("img-2", "https://images.example.com/c"),
+	}
+	m := newLimited(t, 0, images...)
+	m.reconcile()
+	cdn := v1alpha1.SourceGrant{Name: "cdn", Slots: 1}
+	m.give(1, m.Grants.Ask(0), 1, cdn)
+	m.reconcile()
+	assert.Equal(t, []string{"img-0"}, m.running())
+	m.Index.Remove(images[0].UID) // as its status tells
+	m.give(2, m.Grants.Ask(0), 2, cdn)
+	m.reconcile()
+	assert.Equal(t, []string{"img-0", "img-2"}, m.running())
+}
+
 // TestLateSlot: a slot that is older than an attempt may be gets no DataVolume any
 // more, whoever leads.
 func TestLateSlot(t *testing.T) {

@@ -346,8 +346,9 @@ func more(a, b Share) bool {
 	return false
 }
 
-// fitting is as much of the target as there is room for beside what all may be
-// running. What it may be running itself is no more by being granted.
+// fitting is as much of the target as there is room for beside what all others may
+// be running. Where more is held than there is, what it holds itself may have ended
+// long ago, as a late report has it: even that much is no right to begin anew.
 func (p *planning) fitting(e *entry) Share {
 	s := Share{Slots: min(e.target.Slots, p.bound(int64(e.held.Slots), p.rules.Total-p.sum))}
 	for _, g := range p.rules.Groups {
@@ -364,9 +365,9 @@ func (p *planning) fitting(e *entry) Share {
 
 func (p *planning) bound(held, left int64) int32 {
 	if p.closed {
-		left = 0
+		left = min(left, 0)
 	}
-	return int32(min(held+max(0, left), v1alpha1.MaxSlots))
+	return int32(max(0, min(held+left, v1alpha1.MaxSlots)))
 }
 
 func (p *planning) give(e *entry, s Share) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -44,15 +43,16 @@ const clusterAPILabel = "fleet"
 
 // fleet is everything that runs.
 type fleet struct {
-	plane     *controlplane.ControlPlane
-	client    client.Client // of the hub
-	hub       *hub.Hub
-	programs  []*process.Process // agents and hub
-	members   map[string]*member.Member
-	observers map[string]*observer.Observer
-	uplink    *link.Link     // from the hub to edge
-	kubevirt  errgroup.Group // installs it in bergen
-	cancel    context.CancelFunc
+	plane  *controlplane.ControlPlane
+	client client.Client // of the hub
+	// hub answers what is read; first is the replica that is elected first.
+	hub, first *hub.Hub
+	programs   []*process.Process // agents and hub
+	members    map[string]*member.Member
+	observers  map[string]*observer.Observer
+	uplink     *link.Link     // from the hub to edge
+	kubevirt   errgroup.Group // installs it in bergen
+	cancel     context.CancelFunc
 }
 
 func (f *fleet) startClusters(ctx context.Context) error {
@@ -186,15 +186,16 @@ func (f *fleet) startHub(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
-		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
-	}})
-	if err != nil {
-		return err
-	}
-	f.programs = append(f.programs, f.hub.Process)
-	if _, err := f.hub.Metrics(ctx); err != nil {
-		return err
+	for _, name := range []string{firstReplica, secondReplica} {
+		h, err := f.startReplica(ctx, name)
+		if err != nil {
+			return err
+		}
+		f.programs = append(f.programs, h.Process)
+		if f.first == nil {
+			f.first = h
+		}
+		f.hub = h
 	}
 	return f.join(ctx)
 }

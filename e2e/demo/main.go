@@ -46,7 +46,9 @@ The hub finds bergen by a labelled kubeconfig Secret, edge by a MemberCluster th
 applied, and lab by its Cluster API object, where it makes itself an account with next
 to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=true, and
 3 in lab. Midway edge is cut off from the hub, the policy is raised meanwhile, and edge
-comes back. An observer in each cluster checks that every budget holds.
+comes back. The hub runs as two replicas, which share the members out; the elected one is
+killed when edge is back, and the other takes over what it carried. An observer in each
+cluster checks that every budget holds.
 
 When the hub has given edge up, a FleetDiskImage is applied: version 2.1.0 of an image for
 all clusters, lab first, then the rest, one at a time. Edge is passed over, and catches up.
@@ -66,8 +68,8 @@ Shown: budgets of three clusters from one policy, through an outage; a download 
 off and one that cannot be; machines that wait for their images; an image that outlives
 the request to delete it for as long as a machine needs it; a version that goes out in two
 waves past a cluster that is offline; what can go and what cannot, with reasons, a prune that
-was undone, and one that went through. Everything is stopped now, and nothing is left on this
-machine but the programs that were built.
+was undone, and one that went through; a replica of the hub that nobody missed. Everything is
+stopped now, and nothing is left on this machine but the programs that were built.
 
 Read on:   README.md              the kinds, how to use them, limits
            agent/README.md        every reason to wait or fail, and what to do

@@ -53,6 +53,7 @@ type story struct {
 	workspace
 	rollout
 	prune
+	replicas
 	// aloneReady is how many images edge had when it was cut off and when it came
 	// back.
 	aloneReady [2]int
@@ -66,13 +67,14 @@ type act struct {
 
 func newStory(f *fleet) *story {
 	s := &story{fleet: f, screen: newScreen(), images: map[string][]v1alpha1.VMDiskImage{}}
+	s.unhealthy = map[string]bool{}
 	// The source answers only whether it has an image; no bytes are served.
 	s.source = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/missing/") {
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
-	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), s.ofPreview(), s.ofPrune(), {
+	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), s.ofPreview(), s.ofPrune(), s.ofReplicas(), {
 		{func() bool { return s.ready(edge) >= cutAfter }, s.cut},
 		{func() bool { return s.condition(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse }, s.raise},
 		{func() bool {
@@ -191,6 +193,7 @@ func (s *story) look(ctx context.Context) error {
 	if err := s.lookAtPrune(ctx); err != nil {
 		return err
 	}
+	s.lookAtReplicas()
 	return s.lookAtWorkspace(ctx)
 }
 
@@ -295,6 +298,7 @@ func (s *story) summarize(ctx context.Context) error {
 	if err := s.judgeRollout(ctx, check); err != nil {
 		return err
 	}
+	s.judgeReplicas(check)
 	check(s.done(), "the hub's counts are those of the clusters")
 	fmt.Println("And by KubeVirt's own status, the claims that are there, and the hub's read API:")
 	if err := s.judgeWorkspace(ctx, check); err != nil {

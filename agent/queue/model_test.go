@@ -21,9 +21,12 @@ var (
 		}
 		return w.images[0].outcome == succeeded && w.listed == 0
 	}}
-	usedUp       = wanted{"an image fails for good", func(w *world) bool { return w.images[0].ended >= 2 && w.images[0].outcome == failed && w.listed == 0 }}
-	sideBySide   = wanted{"two imports run at once", func(w *world) bool { return count(w.transferring()) > 1 }}
-	overBudget   = wanted{"more run than the lowered budget allows", func(w *world) bool { return count(w.listed) > int(w.budget) }}
+	usedUp      = wanted{"an image fails for good", func(w *world) bool { return w.images[0].ended >= 2 && w.images[0].outcome == failed && w.listed == 0 }}
+	sideBySide  = wanted{"two imports run at once", func(w *world) bool { return count(w.transferring()) > 1 }}
+	overBudget  = wanted{"more run than the lowered budget allows", func(w *world) bool { return count(w.listed) > int(w.budget) }}
+	otherPasses = wanted{"the third image runs beside one of the first two", func(w *world) bool {
+		return count(w.transferring()) == 2 && has(w.transferring(), 2)
+	}}
 	imageIsGone  = wanted{"an image is gone, and its slot free", func(w *world) bool { return w.images[0].life == gone && w.images[0].begun > 0 && w.listed == 0 }}
 	lostAndTaken = wanted{"a lost import is listed again", func(w *world) bool { return w.lostLedgers > 0 && w.transferring()&w.listed != 0 && w.debt == 0 }}
 	cacheIsOld   = wanted{"the policy's cache is old while an import runs", func(w *world) bool { return w.cached.listed != w.listed && w.transferring() != 0 }}
@@ -42,6 +45,8 @@ func TestProtocol(t *testing.T) {
 		"budget raised":                   {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2}, wants: []wanted{sideBySide}}},
 		"budget lowered":                  {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1}, wants: []wanted{sideBySide, overBudget}}},
 		"budget 1, 2, 1, 0":               {scenario: scenario{images: 2, attempts: 2, writers: 1, budgets: []uint8{1, 2, 1, 0}, wants: []wanted{sideBySide, overBudget}}},
+		"a group of sources":              {scenario: scenario{images: 3, attempts: 1, writers: 1, budgets: []uint8{2, 3, 1}, room: 1, wants: []wanted{otherPasses, allSucceeded}}},
+		"long: a group, two writers":      {long: true, scenario: scenario{images: 3, attempts: 1, writers: 2, budgets: []uint8{2}, room: 1, noProgress: true, wants: []wanted{otherPasses}}},
 		"images deleted":                  {scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, deletes: true, forces: true, wants: []wanted{imageIsGone}}},
 		"image deleted between attempts":  {scenario: scenario{images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, deletes: true, forces: true, wants: []wanted{imageIsGone, usedUp}}},
 		"long: budget 1, 2, 1":            {long: true, scenario: scenario{images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1}}},
@@ -141,6 +146,8 @@ func TestPlantedBugs(t *testing.T) {
 		"attempts are incremented":                           {one, incrementsAttempts, "S4"},
 		"a lower budget is ignored": {with(two, func(s *scenario) { s.images, s.writers, s.budgets = 3, 1, []uint8{2, 1} }),
 			ignoresLowerBudget, "S1: a slot is taken beyond the budget"},
+		"a group's limit is ignored": {with(two, func(s *scenario) { s.images, s.writers, s.budgets, s.room = 3, 1, []uint8{2}, 1 }),
+			groupsWithoutRoomStart, "S6: a slot is taken beyond the room of its group"},
 		"an attempt that was begun is begun again":  {with(one, func(s *scenario) { s.handVolumes = 1 }), rollsForwardBegun, "S4"},
 		"DataVolumes are listed before the ledger":  {with(two, func(s *scenario) { s.handLedgers = 1 }), listsBeforeLedger, "S1"},
 		"a slot without its DataVolume is left":     {one, neverRollsForward, progress},

@@ -103,6 +103,9 @@ type scenario struct {
 	writers int
 	// budgets that the policy asks for, one after the other, at any time.
 	budgets []uint8
+	// room, where set, is how many imports may run of the group of sources that the
+	// first two images belong to.
+	room uint8
 	// stale: the admission policy's copy of the ledger may be old.
 	stale bool
 	// deletes: people delete images; forces: also without the finalizer.
@@ -147,6 +150,7 @@ const (
 	neverRollsForward
 	neverRemoves
 	freesSuccessUnmarked
+	groupsWithoutRoomStart
 )
 
 func (s *scenario) has(b bug) bool { return s.bug&b != 0 }

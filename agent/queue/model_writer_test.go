@@ -261,6 +261,26 @@ func (s *scenario) write(w *world, who int) (what, violation string) {
 	return what, violation
 }
 
+// group of the first two images, where there is one.
+const group = "group"
+
+func (s *scenario) hostOf(i int) string {
+	if s.room > 0 && i < 2 {
+		return group
+	}
+	return ""
+}
+
+// grouped are the names of those images.
+func (s *scenario) grouped() (mask uint8) {
+	for k := range s.images * s.attempts {
+		if s.imageOf(k) < 2 {
+			mask |= 1 << k
+		}
+	}
+	return mask
+}
+
 const refused = "the API server refuses what the agent writes"
 
 // accepts is the rule of the SyncLedger, and what must hold of every write to it.
@@ -280,6 +300,9 @@ func (s *scenario) accepts(w *world, x *writer, n nextLedger) string {
 		}
 		if count(after|w.unfinished()) > int(x.most) {
 			return "S1: a slot is taken beyond the budget, with what runs unlisted"
+		}
+		if group := s.grouped(); s.room > 0 && n.admitted&group != 0 && count((after|w.unfinished())&group) > int(s.room) {
+			return "S6: a slot is taken beyond the room of its group"
 		}
 	}
 	return ""
@@ -336,13 +359,13 @@ func (s *scenario) slot(name int) v1alpha1.Slot {
 	i := s.imageOf(name)
 	key := v1alpha1.ImageKey{Namespace: "ns", Name: fmt.Sprintf("image-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i))}
 	attempt := int32(s.attemptOf(name))
-	return v1alpha1.Slot{Image: key, Revision: "r", Attempt: attempt, DataVolume: queue.DataVolumeName(key, attempt)}
+	return v1alpha1.Slot{Image: key, Revision: "r", Attempt: attempt, DataVolume: queue.DataVolumeName(key, attempt), Host: s.hostOf(i)}
 }
 
-var machines = map[[3]int]*machine{}
+var machines = map[[4]int]*machine{}
 
 func (s *scenario) machine() *machine {
-	id := [3]int{s.images, s.attempts, int(s.bug)}
+	id := [4]int{s.images, s.attempts, int(s.bug), int(s.room)}
 	m := machines[id]
 	if m == nil {
 		m = &machine{names: map[string]int{}, memo: map[[26]byte]nextLedger{}}
@@ -364,7 +387,10 @@ func (s *scenario) next(x *writer) nextLedger {
 	if n, known := m.memo[id]; known {
 		return n
 	}
-	v := queue.View{Budget: int32(x.asked), Facts: map[string]queue.Facts{}}
+	v := queue.View{Budget: int32(x.asked), Facts: map[string]queue.Facts{}, GroupOf: func(host string) string { return host }}
+	if s.room > 0 && !s.has(groupsWithoutRoomStart) {
+		v.Rooms = map[string]int32{group: int32(s.room)}
+	}
 	if x.exists == 1 {
 		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(x.ledger.budget)}
 	}
@@ -382,7 +408,7 @@ func (s *scenario) next(x *writer) nextLedger {
 	}
 	for i, attempt := range x.candidates[:s.images] {
 		if attempt > 0 {
-			v.Candidates = append(v.Candidates, queue.Candidate{Image: m.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt)})
+			v.Candidates = append(v.Candidates, queue.Candidate{Image: m.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.hostOf(i)})
 		}
 	}
 	step := queue.Next(v)

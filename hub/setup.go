@@ -75,7 +75,8 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	divided := newShards(local, live, o)
+	store := reportcontroller.NewStore()
+	divided := newShards(local, live, store, o)
 	faults := &connection.Faults{}
 	if err := connection.Setup(local, connection.Options{
 		Namespace: o.namespace, Members: provider, Replica: divided.replica, Links: divided.links, Faults: faults, RequestTimeout: o.memberTimeout,
@@ -91,7 +92,6 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	}
 	index := fleet.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry)
-	store := reportcontroller.NewStore()
 	inForce := &policycontroller.InForce{}
 	events := local.GetEventRecorder("ot-hub")
 	board := rolloutcontroller.NewBoard(store.Filled)
@@ -108,7 +108,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	joins := &joincontroller.Joins{}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Reports: store, Links: divided.links, Replica: divided.replica, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register,
+		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register,
 	}
 	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {

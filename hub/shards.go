@@ -6,8 +6,11 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
@@ -18,9 +21,10 @@ type shards struct {
 	peers    *shard.Peers
 	links    *shard.Links
 	assigner *shard.Assigner
+	watchdog *shard.Watchdog
 }
 
-func newShards(mgr ctrl.Manager, live client.Client, o options) *shards {
+func newShards(mgr ctrl.Manager, live client.Client, reports *report.Store, o options) *shards {
 	options := shard.Options{
 		Name: o.replica, Namespace: o.namespace,
 		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
@@ -32,7 +36,12 @@ func newShards(mgr ctrl.Manager, live client.Client, o options) *shards {
 	for key, value := range o.served.Annotations() {
 		s.replica.Annotate(key, value)
 	}
-	s.assigner = &shard.Assigner{Client: mgr.GetClient(), Replica: s.replica, Peers: s.peers, Metrics: metrics.NewShards(ctrlmetrics.Registry)}
+	counted := metrics.NewShards(ctrlmetrics.Registry)
+	s.assigner = &shard.Assigner{Client: mgr.GetClient(), Replica: s.replica, Peers: s.peers, Metrics: counted}
+	s.watchdog = &shard.Watchdog{
+		Cached: mgr.GetCache(), Reports: reports, Links: s.links, Assigner: s.assigner, Events: mgr.GetEventRecorder("ot-hub"), Metrics: counted,
+		Glance: &connection.Glances{Cached: mgr.GetCache(), Namespace: o.namespace, Timeout: o.memberTimeout},
+	}
 	return s
 }
 
@@ -42,10 +51,12 @@ func (s *shards) add(mgr ctrl.Manager) error {
 	if err := s.assigner.Setup(mgr); err != nil {
 		return err
 	}
-	if err := mgr.Add(s.peers); err != nil {
-		return err
+	for _, r := range []manager.Runnable{s.peers, s.watchdog, s.replica} {
+		if err := mgr.Add(r); err != nil {
+			return err
+		}
 	}
-	return mgr.Add(s.replica)
+	return nil
 }
 
 // replicaName is what a replica is called that is not told.

@@ -60,11 +60,18 @@ type assignment struct {
 }
 
 // share gives every replica the same number of members, and what is left over to
-// those that have the most already: so the most of them stay.
+// those that have the most already: so the most of them stay. Of those that have the
+// same, the one comes last that members are to avoid.
 func (a *assignment) share(members int) {
 	a.room = map[string]int{}
+	avoided := map[string]int{}
+	for _, m := range a.loose {
+		avoided[m.Avoid]++
+	}
 	most := slices.Clone(a.replicas)
-	slices.SortStableFunc(most, func(x, y string) int { return cmp.Compare(len(a.has[y]), len(a.has[x])) })
+	slices.SortStableFunc(most, func(x, y string) int {
+		return cmp.Or(cmp.Compare(len(a.has[y]), len(a.has[x])), cmp.Compare(avoided[x], avoided[y]))
+	})
 	for i, replica := range most {
 		a.room[replica] = members / len(a.replicas)
 		if i < members%len(a.replicas) {

@@ -33,6 +33,8 @@ type snapshot struct {
 	connection fleet.Connection
 	carried    relay.Result
 	joined     *metav1.Condition
+	// notCarried is what the watchdog says.
+	notCarried string
 	// shard is who carries for it; empty: nobody is assigned.
 	shard  string
 	policy policy.State
@@ -94,7 +96,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, Member: s.member, Connection: s.connection, Joined: s.joined,
+		Now: s.now, Member: s.member, Connection: s.connection, NotCarried: s.notCarried, Joined: s.joined,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}

@@ -64,11 +64,13 @@ type Reconciler struct {
 	Links   *shard.Links
 	Replica *shard.Replica
 	Faults  *connection.Faults
-	Joins   *join.Joins
-	Policy  *policy.InForce
-	Index   *fleet.Index
-	Wants   Wants
-	Asks    Asks
+	// Watchdog finds members whose reports nobody carries.
+	Watchdog *shard.Watchdog
+	Joins    *join.Joins
+	Policy   *policy.InForce
+	Index    *fleet.Index
+	Wants    Wants
+	Asks     Asks
 
 	again   poke.Source[ctrl.Request]
 	paces   pace.Paces

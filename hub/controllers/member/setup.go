@@ -43,6 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Reports.OnChange(one)
 	r.Reports.OnFilled(all)
 	r.Faults.OnChange(one)
+	r.Watchdog.OnChange(one)
 	r.Joins.OnChange(one)
 	r.Policy.OnChange(all)
 	r.Wants.OnWants(one)

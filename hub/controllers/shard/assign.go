@@ -66,6 +66,17 @@ func (a *Assigner) Move(member, from string) {
 	a.again.Poke(everything)
 }
 
+// Others tells whether any replica but one is alive.
+func (a *Assigner) Others(but string) bool {
+	peers, _ := a.Peers.All()
+	for _, peer := range withSelf(peers, a.Replica.Name(), a.Replica.Carries()) {
+		if peer.Name != but && peer.State == PeerAlive {
+			return true
+		}
+	}
+	return false
+}
+
 // Reconcile assigns all members.
 func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	peers, known := a.Peers.All()

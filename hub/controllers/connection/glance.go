@@ -1,0 +1,56 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Glances read the report of a member once, with a connection of their own.
+type Glances struct {
+	// Cached has the Secrets of the hub's Namespace.
+	Cached    client.Reader
+	Namespace string
+	// Timeout ends a request.
+	Timeout time.Duration
+}
+
+// errNoSecret: there is nothing to reach a member with.
+var errNoSecret = errors.New("no Secret reaches it")
+
+// Root reads the root of a member's report, as it is in the member.
+func (g *Glances) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	name, key := secretOf(member)
+	if name == "" {
+		return nil, errNoSecret
+	}
+	secret := &corev1.Secret{}
+	if err := g.Cached.Get(ctx, types.NamespacedName{Namespace: g.Namespace, Name: name}, secret); err != nil {
+		return nil, err
+	}
+	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
+		return nil, errNoSecret
+	}
+	cfg, _, err := dial.ParseKubeconfig(secret.Data[key])
+	if err != nil {
+		return nil, err
+	}
+	c, done, err := dial.NewClient(cfg, g.Timeout, client.Options{Scheme: dial.Scheme, Mapper: dial.Mapper})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	root := &v1alpha1.ClusterReport{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: member.Spec.AgentNamespace, Name: v1alpha1.MailboxName}, root); err != nil {
+		return nil, fmt.Errorf("reading the report in member %s: %w", member.Name, err)
+	}
+	return root, nil
+}

@@ -1,0 +1,53 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const duration = 15 * time.Second
+
+// lease of a replica, in one state; its times are of a clock that is hours behind.
+func lease(name, resourceVersion string) coordinationv1.Lease {
+	renewed := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: leasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	}
+}
+
+func leases(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
+
+// Who is alive is judged by what is seen to change, and by nothing that a Lease says.
+func TestPeersAreJudgedByWhatChanges(t *testing.T) {
+	begun := time.Now()
+	at := func(after time.Duration) time.Time { return begun.Add(after) }
+	judge := func(s sightings, after time.Duration) []Peer { return s.judge("self", duration, at(after)) }
+
+	var seen sightings
+	seen = seen.next(leases(lease("a", "1"), lease("b", "1"), lease("self", "1")), at(0))
+	assert.Equal(t, []Peer{{"a", PeerUnknown}, {"b", PeerUnknown}, {"self", PeerAlive}}, judge(seen, 0), "they may have died before")
+
+	seen = seen.next(leases(lease("a", "2"), lease("b", "1"), lease("late", "1"), lease("self", "2")), at(2*time.Second))
+	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerUnknown}, {"late", PeerAlive}, {"self", PeerAlive}}, judge(seen, 2*time.Second),
+		"a has renewed its Lease, and late has made one")
+
+	seen = seen.next(leases(lease("a", "2"), lease("b", "1"), lease("late", "2"), lease("self", "2")), at(16*time.Second))
+	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerDead}, {"late", PeerAlive}, {"self", PeerAlive}}, judge(seen, 16*time.Second))
+	assert.Equal(t, PeerDead, judge(seen, 17*time.Second)[0].State, "a was seen to change 15 s before")
+	assert.Equal(t, PeerAlive, judge(seen, time.Hour)[3].State, "of itself it needs no proof")
+
+	seen = seen.next(leases(lease("a", "3"), lease("b", "1"), lease("self", "3")), at(18*time.Second))
+	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerDead}, {"self", PeerAlive}}, judge(seen, 18*time.Second), "a lives again, late has ended")
+
+	assert.Empty(t, seen.old(duration, at(59*time.Second)))
+	old := seen.old(duration, at(61*time.Second))
+	if assert.Len(t, old, 1) {
+		assert.Equal(t, leasePrefix+"b", old[0].Name)
+	}
+}

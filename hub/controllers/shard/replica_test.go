@@ -1,0 +1,142 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var options = Options{Name: "one", Namespace: "ot-hub", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
+
+func mine(replica string) *v1alpha1.MemberLink {
+	return &v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPush, Replica: replica}}
+}
+
+// store is an API server that can be cut off.
+type store struct {
+	client.Client
+	cut bool
+}
+
+var errCut = errors.New("cut off")
+
+func newStore() *store {
+	s := &store{}
+	s.Client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if s.cut {
+				return errCut
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if s.cut {
+				return errCut
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	})
+	return s
+}
+
+func (s *store) lease(t *testing.T) (*coordinationv1.Lease, error) {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: leasePrefix + "one"}, lease)
+}
+
+func TestReplicaStopsByItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		r := NewReplica(s, options)
+		changes := 0
+		r.OnCarries(func() { changes++ })
+		assert.False(t, r.Owns(mine("one")), "it holds no Lease yet")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		assert.True(t, r.Owns(mine("one")))
+		assert.False(t, r.Owns(mine("two")))
+		assert.False(t, r.Owns(nil))
+		assert.False(t, r.Owns(&v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPull, Replica: "one"}}))
+		assert.Equal(t, 1, changes)
+		during, done := r.During(t.Context())
+		defer done()
+
+		s.cut = true
+		time.Sleep(7 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.True(t, r.Owns(mine("one")), "it tries on")
+		require.NoError(t, during.Err())
+		time.Sleep(4 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.False(t, r.Owns(mine("one")), "sooner than the others take it for dead")
+		require.Error(t, during.Err())
+		assert.Equal(t, 2, changes)
+
+		s.cut = false
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.True(t, r.Owns(mine("one")), "it goes on when it can")
+		assert.Equal(t, 3, changes)
+
+		cancel()
+		require.NoError(t, <-ended)
+		assert.False(t, r.Owns(mine("one")))
+		_, err := s.lease(t)
+		assert.True(t, apierrors.IsNotFound(err), "nobody has to wait for the Lease of one that ended in order")
+	})
+}
+
+// A process that was paused asks before its timers have run.
+func TestReplicaThatWasPausedOwnsNothing(t *testing.T) {
+	r := NewReplica(newStore(), options)
+	r.mu.Lock()
+	r.until = time.Now().Add(-time.Millisecond)
+	r.carried = true // nobody was told yet
+	r.mu.Unlock()
+	assert.False(t, r.Owns(mine("one")))
+}
+
+func TestReplicaGivesWayToItsSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old, successor := NewReplica(s, options), NewReplica(s, options)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, next := make(chan error, 1), make(chan error, 1)
+		go func() { ended <- old.Start(ctx) }()
+		synctest.Wait()
+		require.True(t, old.Carries())
+		go func() { next <- successor.Start(ctx) }()
+		synctest.Wait()
+		assert.True(t, successor.Carries(), "it need not wait")
+		require.ErrorIs(t, <-ended, errReplaced)
+		assert.False(t, old.Carries())
+		lease, err := s.lease(t)
+		require.NoError(t, err)
+		assert.Equal(t, successor.Challenge(), *lease.Spec.HolderIdentity)
+		cancel()
+		require.NoError(t, <-next)
+	})
+}
+
+func TestConfirmedCountsForOneProcess(t *testing.T) {
+	r := NewReplica(newStore(), options)
+	link := mine("one")
+	link.Status.Confirmed, link.Status.Challenge = 7, "another process"
+	assert.Zero(t, r.Confirmed(link), "the hub may have been restored from a backup since")
+	link.Status.Challenge = r.Challenge()
+	assert.EqualValues(t, 7, r.Confirmed(link))
+	assert.Zero(t, r.Confirmed(nil))
+}

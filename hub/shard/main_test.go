@@ -1,0 +1,9 @@
+package shard
+
+import (
+	"testing"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.Properties(m) }

@@ -51,8 +51,13 @@ type member struct {
 	seen  map[v1alpha1.PlanVersion]sight
 	last  *v1alpha1.PlanVersion
 	first bool
-	// elapsed is how long the process has been running.
+	// elapsed is how long the process has been running; granted is what the ledger was
+	// written under.
 	elapsed time.Duration
+	granted *v1alpha1.TakenGrant
+	policy  map[string]string
+	// onWrite happens before an object is written.
+	onWrite func()
 }
 
 type sight struct {
@@ -191,7 +196,7 @@ func (m *member) Get(_ context.Context, key client.ObjectKey, obj client.Object,
 			return nil
 		}
 		plan := *m.plan
-		obj.Status = &v1alpha1.SyncLedgerStatus{Plan: &plan}
+		obj.Status = &v1alpha1.SyncLedgerStatus{Plan: &plan, Grant: m.granted, Policy: m.policy}
 		if first && (m.last == nil || *m.last != plan) {
 			m.seen[plan], m.last = sight{m.stamp, maps.Clone(m.images)}, &plan
 		}
@@ -223,6 +228,9 @@ func (m *member) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 }
 
 func (m *member) refusal(obj client.Object) error {
+	if m.onWrite != nil {
+		m.onWrite()
+	}
 	page := obj.(*v1alpha1.ClusterReport).Page != nil
 	switch {
 	case page && m.chance(8, "a page is refused"):

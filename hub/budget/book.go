@@ -121,6 +121,12 @@ func (b *Book) Remove(member string, now time.Time) {
 	}
 }
 
+// Wrote says that a grant of a sequence was written that is no share of a budget.
+func (b *Book) Wrote(member string, sequence int64) {
+	a := b.of(member)
+	a.last.Sequence = max(a.last.Sequence, sequence)
+}
+
 // Members that the book has accounts of.
 func (b *Book) Members() []string {
 	names := make([]string, 0, len(b.accounts))

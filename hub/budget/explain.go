@@ -29,13 +29,18 @@ func (p *planning) explain(e *entry, a Account, reserved int64) (reason, message
 	case a.Granted >= a.Wanted:
 		return v1alpha1.TransfersGranted, "it has all that it wants"
 	case p.sum > p.rules.Total:
-		return v1alpha1.TransfersOverBudget, fmt.Sprintf("%d are held and fleetConcurrency is %d: nobody gets more until it fits", p.sum, p.rules.Total)
+		return v1alpha1.TransfersOverBudget, fmt.Sprintf("what is held is more than fleetConcurrency, %d: nobody gets more until it fits", p.rules.Total)
 	case p.sum < p.rules.Total && !f.SameSources:
 		return v1alpha1.TransfersWaiting, "the groups of sources have changed, and it has not acknowledged them yet"
 	case p.sum < p.rules.Total && len(p.rules.Groups) > 0:
 		return v1alpha1.TransfersWaiting, fmt.Sprintf("it wants %d and has %d: the groups of sources that it wants more from are full", a.Wanted, a.Granted)
 	default:
-		return v1alpha1.TransfersWaiting, fmt.Sprintf("it wants %d and has %d: of %d, %d are held, %d of them for members that are not heard of", a.Wanted, a.Granted, p.rules.Total, p.sum, reserved)
+		// No sums: each change of them would be a write for every member that waits.
+		text := fmt.Sprintf("it wants %d and has %d: the rest of fleetConcurrency, %d, is held by others", a.Wanted, a.Granted, p.rules.Total)
+		if reserved > 0 {
+			text += ", in part by members that are not heard of"
+		}
+		return v1alpha1.TransfersWaiting, text
 	}
 }
 

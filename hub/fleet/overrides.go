@@ -79,14 +79,14 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 	}
 
 	o.data = map[string]string{}
-	known := policy.Keys()
+	known := overridable()
 	for _, key := range sortedKeys(fields) {
 		at := path + "." + key
 		switch {
 		case key == keyCluster || key == keySelector:
 			continue
-		case key == KeyFleetConcurrency:
-			fail(at, notServed)
+		case forFleet(key):
+			fail(at, "it is for the whole fleet: set it at the top of the ConfigMap")
 			continue
 		case !slices.Contains(known, key):
 			fail(at, "there is no such key: those of an override are cluster or selector, and %s", strings.Join(known, ", "))
@@ -99,6 +99,12 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 			continue
 		}
 		o.data[key] = text
+		if key == KeyWeight {
+			if _, err := parseWeight(text); err != nil {
+				fail(at, "%s", err)
+			}
+			continue
+		}
 		// By itself: what it must not be less than can be set elsewhere.
 		alone := map[string]string{"retryBackoffDuration": "0s", key: text}
 		_, _, bad := policy.Parse(alone)

@@ -14,8 +14,6 @@ import (
 const (
 	// KeyOverrides holds a YAML list of overrides.
 	KeyOverrides = "overrides"
-	// KeyFleetConcurrency is reserved.
-	KeyFleetConcurrency = "fleetConcurrency"
 )
 
 // SourceDefault is the source of a policy that no override has a part in.
@@ -44,6 +42,7 @@ type Member struct {
 type Policy struct {
 	base      map[string]string
 	overrides []override
+	budget    *Budget
 }
 
 // override sets some keys for some members: for one, or for those that a
@@ -80,18 +79,22 @@ func (o *override) matches(m Member) bool {
 func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []policy.KeyError) {
 	base := map[string]string{}
 	for key, text := range data {
-		if key != KeyOverrides && key != KeyFleetConcurrency {
+		if !forFleet(key) {
 			base[key] = text
 		}
 	}
 	_, unknown, errs = policy.Parse(base)
+	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight })
+	if len(unknown) == 0 {
+		unknown = nil
+	}
 	for _, key := range unknown {
 		delete(base, key)
 	}
-	if _, set := data[KeyFleetConcurrency]; set {
-		errs = append(errs, policy.KeyError{Key: KeyFleetConcurrency, Message: notServed})
-	}
 	p = &Policy{base: base}
+	var wrong []policy.KeyError
+	p.budget, wrong = parseBudget(data)
+	errs = append(errs, wrong...)
 	var more []policy.KeyError
 	p.overrides, more = parseOverrides(data[KeyOverrides])
 	errs = append(errs, more...)
@@ -111,8 +114,6 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []po
 	return p, unknown, nil
 }
 
-const notServed = "not served by this version: remove it"
-
 // For returns the policy of a member, every key, and where it comes from: the
 // overrides that decide at least one key of it, or SourceDefault.
 //
@@ -120,7 +121,7 @@ const notServed = "not served by this version: remove it"
 // and together they contradict each other.
 func (p *Policy) For(member string, labels map[string]string) (data map[string]string, source string, errs []policy.KeyError) {
 	set, source := p.set(Member{member, labels})
-	effective, _, errs := policy.Parse(set)
+	effective, _, errs := policy.Parse(p.limit(set))
 	if len(errs) > 0 {
 		return nil, source, errs
 	}
@@ -166,7 +167,7 @@ func joinSources(sources []string) string {
 }
 
 // Check returns the errors of the members whose overrides contradict each
-// other. A ConfigMap is to be taken only without any.
+// other, and of safe shares that are more than the fleet's budget. A ConfigMap is to be taken only without any.
 func (p *Policy) Check(members []Member) []policy.KeyError {
 	var errs []policy.KeyError
 	for _, m := range members {
@@ -175,6 +176,7 @@ func (p *Policy) Check(members []Member) []policy.KeyError {
 			errs = append(errs, policy.KeyError{Key: "member " + m.Name + ": " + e.Key, Message: e.Message + " (" + source + ")"})
 		}
 	}
+	errs = append(errs, p.checkSafe(members)...)
 	slices.SortFunc(errs, func(a, b policy.KeyError) int { return strings.Compare(a.Key, b.Key) })
 	return errs
 }

@@ -103,7 +103,14 @@ func TestParsePolicyErrors(t *testing.T) {
 		want []string // key: part of the message
 	}{
 		"of the defaults":              {data{"concurrency": "many"}, []string{`concurrency: "many" is not a whole number`}},
-		"reserved":                     {data{"fleetConcurrency": "10"}, []string{"fleetConcurrency: not served by this version"}},
+		"the fleet's budget":           {data{"fleetConcurrency": "100001"}, []string{`fleetConcurrency: "100001" is not a whole number from 0 to 100000`}},
+		"grants that hold not at all":  {data{"fleetConcurrency": "1", "fleetGrantDuration": "1s"}, []string{`fleetGrantDuration: "1s" is not a duration in whole seconds from 15s`}},
+		"a weight of nothing":          {data{"fleetWeight": "0"}, []string{`fleetWeight: "0" is not a whole number from 1 to 1000`}},
+		"a weight in an override":      {data{"overrides": "- {cluster: a, fleetWeight: x}"}, []string{`overrides[0].fleetWeight: "x" is not`}},
+		"a group without a budget":     {data{"fleetSources": "[{name: eu, hosts: [a]}]"}, []string{"fleetSources: [0].concurrency: give a whole number"}},
+		"a group of an unknown key":    {data{"fleetSources": "[{name: eu, hosts: [a], concurency: 1}]"}, []string{"fleetSources: it is not a list of groups"}},
+		"a group without hosts":        {data{"fleetSources": "[{name: eu, concurrency: 1}]"}, []string{"fleetSources: [0].hosts: name at least one host"}},
+		"safe":                         {data{"safeConcurrency": "-1"}, []string{"safeConcurrency: -1 is too small"}},
 		"not YAML":                     {data{"overrides": "- a: [1"}, []string{"overrides: it is not YAML"}},
 		"a key twice":                  {data{"overrides": "- cluster: a\n  concurrency: 1\n  concurrency: 2"}, []string{"overrides: it is not YAML"}},
 		"several documents":            {data{"overrides": "- cluster: a\n  concurrency: 1\n---\n- cluster: b\n  concurrency: 2"}, []string{"overrides: it is more than one YAML document"}},
@@ -122,15 +129,15 @@ func TestParsePolicyErrors(t *testing.T) {
 		"a label without quotes": {data{"overrides": "- {selector: {matchLabels: {edge: true}}, concurrency: 1}"}, []string{`overrides[0].selector: matchLabels takes text only: put the bool in quotes`}},
 		"labels at the top":      {data{"overrides": "- {selector: {edge: 'true'}, concurrency: 1}"}, []string{"overrides[0].selector: it is not a label selector with matchLabels"}},
 		"an unknown key":         {data{"overrides": "- {cluster: a, concurency: 1}"}, []string{"overrides[0].concurency: there is no such key"}},
-		"reserved in an override": {data{"overrides": "- {cluster: a, fleetConcurrency: 1}"},
-			[]string{"overrides[0].fleetConcurrency: not served"}},
+		"of the fleet in an override": {data{"overrides": "- {cluster: a, fleetConcurrency: 1}"},
+			[]string{"overrides[0].fleetConcurrency: it is for the whole fleet"}},
 		"a value that is none": {data{"overrides": "- {cluster: a, concurrency: [1]}"}, []string{"overrides[0].concurrency: [1] is not a value"}},
 		"a null":               {data{"overrides": "- {cluster: a, concurrency: }"}, []string{"overrides[0].concurrency: null is not a value"}},
 		"a value out of range": {data{"overrides": "- {cluster: a, concurrency: 257}"}, []string{"overrides[0].concurrency: 257 is too large"}},
 		"a fraction":           {data{"overrides": "- {cluster: a, concurrency: 1.5}"}, []string{`overrides[0].concurrency: "1.5" is not`}},
 		"against the defaults": {data{"overrides": "- {cluster: a, maxRetryBackoff: 30s}"}, []string{"overrides[0].maxRetryBackoff: 30s is less than retryBackoffDuration, 1m0s"}},
-		"each of them, everywhere": {data{"concurrency": "-1", "fleetConcurrency": "1", "overrides": "- {cluster: a, retryLimit: x}\n- {cluster: b, concurrency: 1}\n- {nothing: 1}"},
-			[]string{"concurrency: -1 is too small", "fleetConcurrency: not served", `overrides[0].retryLimit: "x" is not`, "overrides[2]: name exactly one", "overrides[2].nothing: there is no such key"}},
+		"each of them, everywhere": {data{"concurrency": "-1", "fleetConcurrency": "x", "overrides": "- {cluster: a, retryLimit: x}\n- {cluster: b, concurrency: 1}\n- {nothing: 1}"},
+			[]string{"concurrency: -1 is too small", "fleetConcurrency: \"x\" is not", `overrides[0].retryLimit: "x" is not`, "overrides[2]: name exactly one", "overrides[2].nothing: there is no such key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, errs := fleet.ParsePolicy(tt.data)

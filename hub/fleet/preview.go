@@ -46,6 +46,9 @@ func Preview(now, then *Policy, members []Member) string {
 		}
 		a, b := concurrency(before), concurrency(after)
 		sumNow, sumThen = sumNow+a, sumThen+b
+		if now != nil && len(before) > 0 {
+			before[KeyWeight], after[KeyWeight] = fmt.Sprint(now.Weight(m.Name, m.Labels)), fmt.Sprint(then.Weight(m.Name, m.Labels))
+		}
 		row := previewRow{m.Name, cmp.Or(before[keyConcurrency], "-"), after[keyConcurrency], b - a, changedKeys(before, after), source}
 		switch {
 		case b > a:
@@ -65,6 +68,12 @@ func Preview(now, then *Policy, members []Member) string {
 	}
 	fmt.Fprintf(&out, "%d of %d members would change. Concurrency: %d gain, %d lose, the fleet's sum goes from %d to %d (%+d).\n",
 		len(rows), len(members), gain, lose, sumNow, sumThen, sumThen-sumNow)
+	if over := then.checkSafe(members); len(over) > 0 {
+		return "It would be refused: " + ErrorText(over) + "\n"
+	}
+	if change := budgetChange(now, then); change != "" {
+		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", change)
+	}
 	if idle := then.unmatched(members); len(idle) > 0 {
 		shown := strings.Join(idle[:min(len(idle), maxUnmatched)], "; ")
 		if more := len(idle) - maxUnmatched; more > 0 {
@@ -117,9 +126,10 @@ func changedKeys(before, after map[string]string) string {
 		return ""
 	}
 	var changed []string
-	for _, key := range sortedKeys(after) {
-		if key != keyConcurrency && before[key] != after[key] {
-			changed = append(changed, fmt.Sprintf("%s %s→%s", key, before[key], after[key]))
+	for _, key := range sortedKeys(merged(before, after)) {
+		// The groups are told of once, with the budget of the fleet.
+		if key != keyConcurrency && key != policy.KeySources && before[key] != after[key] {
+			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}
 	return Cut(strings.Join(changed, ", "), 200)

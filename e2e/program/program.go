@@ -44,8 +44,8 @@ type Options struct {
 	LeaseDuration time.Duration
 	// Log is its log file; by default it is in the control plane's Dir.
 	Log string
-	// Args are added to its own.
-	Args []string
+	// Args are added to its own, Env to this program's environment.
+	Args, Env []string
 }
 
 // root is the top of the checkout.
@@ -135,6 +135,7 @@ func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Op
 			"--leader-elect-renew-deadline=" + (o.LeaseDuration * 2 / 3).String(),
 			"--leader-elect-retry-period=" + (o.LeaseDuration / 8).String(),
 		}, o.Args...),
+		Env:     o.Env,
 		LogFile: o.Log,
 	})
 	if err != nil {

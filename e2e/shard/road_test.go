@@ -1,0 +1,105 @@
+//go:build linux
+
+package shard_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// road is the way of one replica to all members: a proxy that it is told of by its
+// environment. Members are called <name>.test there, which is nowhere else.
+type road struct {
+	listener net.Listener
+	to       string
+
+	mu   sync.Mutex
+	open map[net.Conn]string
+	// cut are the members that are not reached by it.
+	cut map[string]bool
+}
+
+func newRoad(to string) (*road, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &road{listener: listener, to: to, open: map[net.Conn]string{}, cut: map[string]bool{}}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return // it is closed
+			}
+			go r.serve(c)
+		}
+	}()
+	return r, nil
+}
+
+func (r *road) env() []string {
+	return []string{"HTTPS_PROXY=http://" + r.listener.Addr().String(), "NO_PROXY="}
+}
+
+func (r *road) serve(c net.Conn) {
+	defer c.Close()
+	request, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return
+	}
+	member, _, _ := strings.Cut(request.Host, ".")
+	server, err := net.Dial("tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	r.mu.Lock()
+	closed := r.cut[member]
+	if !closed {
+		r.open[c] = member
+	}
+	r.mu.Unlock()
+	if closed {
+		return
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.open, c)
+	}()
+	if _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(server, c) // either end may break it off
+		_ = server.Close()
+	}()
+	_, _ = io.Copy(c, server)
+}
+
+// reaches lists the members that the replica has connections to.
+func (r *road) reaches() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	members := map[string]bool{}
+	for _, member := range r.open {
+		members[member] = true
+	}
+	return members
+}
+
+// block cuts the replica off from a member, until it is told otherwise.
+func (r *road) block(member string, blocked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut[member] = blocked
+	for c, of := range r.open {
+		if blocked && of == member {
+			_ = c.Close()
+		}
+	}
+}

@@ -5,12 +5,15 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path"
@@ -63,6 +66,7 @@ type Hook func(Write) error
 // Proxy forwards requests to one API server.
 type Proxy struct {
 	listener net.Listener
+	ca       []byte // of the certificate, where TLS is spoken
 	server   *http.Server
 
 	mu            sync.Mutex
@@ -74,7 +78,39 @@ type Proxy struct {
 }
 
 // Start runs a proxy in front of an API server until Close.
-func Start(target *rest.Config) (*Proxy, error) {
+func Start(target *rest.Config) (*Proxy, error) { return start(target, nil) }
+
+// StartTLS runs one that speaks TLS, for clients that send their token to nobody
+// else. Reach tells how it is reached.
+func StartTLS(target *rest.Config) (*Proxy, error) {
+	certificate, ca, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(target, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
+	if err != nil {
+		return nil, err
+	}
+	p.ca = ca
+	return p, nil
+}
+
+// Reach is the URL, and what its certificate is checked by.
+func (p *Proxy) Reach() (url string, ca []byte) { return "https://" + p.listener.Addr().String(), p.ca }
+
+// selfSigned is the certificate of a server on this machine, which vouches for itself.
+func selfSigned() (tls.Certificate, []byte, error) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if len(server.TLS.Certificates) == 0 {
+		return tls.Certificate{}, nil, errors.New("there is no certificate for a server on this machine")
+	}
+	return server.TLS.Certificates[0], ca, nil
+}
+
+func start(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 	transport, err := rest.TransportFor(&rest.Config{Host: target.Host, TLSClientConfig: rest.TLSClientConfig{CAData: target.CAData, CAFile: target.CAFile}})
 	if err != nil {
 		return nil, fmt.Errorf("reaching %s: %w", target.Host, err)
@@ -86,6 +122,9 @@ func Start(target *rest.Config) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
+	}
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
 	}
 	p := &Proxy{listener: listener, held: map[string]chan struct{}{}}
 	forward := &httputil.ReverseProxy{

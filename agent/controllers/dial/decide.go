@@ -205,6 +205,8 @@ func (v view) open(k kept) (next kept, fault string) {
 	if invited := v.invitation.access.Namespace; c.access.Namespace != invited {
 		return k, fmt.Sprintf("the credential that the hub has issued is for namespace %s, and the join token is for %s", c.access.Namespace, invited)
 	}
+	// The way that has led to the hub is gone on with: it may be this cluster's alone.
+	c.access.Server, c.access.CA = v.invitation.access.Server, v.invitation.access.CA
 	c.received = v.now
 	k.credential, k.used = &c, v.invitation.hash
 	return k, ""

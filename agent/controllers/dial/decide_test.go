@@ -190,6 +190,13 @@ func TestWhatIsStored(t *testing.T) {
 	require.Equal(t, v.now, d.kept.credential.received)
 	require.Equal(t, invited.hash, d.kept.used)
 
+	gateway := *invited
+	gateway.access.Server = "https://gateway"
+	other := decide(view{now: begin, cluster: mine, invitation: &gateway, kept: kept{cluster: mine, key: key}, answer: answer{
+		kind: issued, sealed: sealed(t, key, accessTo(t, "ot-member-a", tokenOf("agent-2", begin, time.Hour))),
+	}})
+	require.Equal(t, "https://gateway", other.kept.credential.access.Server, "the way that has led there")
+
 	delete(data, receivedKey)
 	v.kept, v.renewal = parseKept(data), renewal{}
 	require.Equal(t, renew, decide(v).step, "a time that is lost is long ago")

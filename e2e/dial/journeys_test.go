@@ -1,0 +1,145 @@
+//go:build linux
+
+package dial_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// By hand: a MemberCluster, the Secret from one cluster into the other, and the key
+// that the agent tells is accepted.
+func TestAnAgentJoinsByHand(t *testing.T) {
+	s := shared
+	s.create(t, &v1alpha1.MemberPull{})
+	s.agent(t, nil)
+	s.invite(t, nil)
+	waits := s.told(t, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance)
+	asked := &v1alpha1.ClusterJoin{}
+	require.True(t, scene.Await(t, func() bool {
+		err := s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}, asked)
+		return err == nil && asked.Status.Fingerprint != ""
+	}))
+	require.Contains(t, waits, asked.Status.Fingerprint, "both tell of one key")
+	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.AcceptedKey = asked.Status.Fingerprint })
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.ready(t)
+	s.joined(t)
+
+	img := s.image(t, "by-hand")
+	scene.EventuallyMember(t, s, name, "an image is there", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Ready == 1
+	})
+	require.NoError(t, s.member.Client().Delete(t.Context(), img))
+	link := &v1alpha1.MemberLink{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}, link))
+	require.True(t, strings.HasPrefix(link.Status.Carrier, "agent/"), link.Status.Carrier)
+	require.Equal(t, "agent", scene.Member(t, s, name).Status.Shard)
+
+	// The hub takes its leave by way of the agent.
+	require.NoError(t, s.Delete(t.Context(), scene.Member(t, s, name)))
+	require.True(t, scene.Await(t, func() bool {
+		return plan(t, s.member.Client(), agent.Namespace) == nil && scene.Member(t, s, name).UID == ""
+	}), "plan in the member: %+v", plan(t, s.member.Client(), agent.Namespace))
+	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
+}
+
+func TestACredentialIsRenewed(t *testing.T) {
+	s := shared
+	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	a := s.agent(t, nil, "--hub-renew-after=2s")
+	s.invite(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	first := s.credential(t)
+	require.True(t, scene.Await(t, func() bool { return s.credential(t) != first }), "the token stays what it is")
+	s.ready(t)
+	metrics, err := a.Metrics(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, metrics, "ot_agent_hub_connected 1")
+	require.NotContains(t, metrics, `ot_agent_hub_credential_renewals_total{result="success"} 0`)
+
+	// The next process goes on with what is stored.
+	a.Kill()
+	<-a.Done()
+	s.agent(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+}
+
+// credential is the token that the agent has stored.
+func (s *stage) credential(t *testing.T) string {
+	t.Helper()
+	secret := &corev1.Secret{}
+	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: join.CredentialSecret}, secret)
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	require.NoError(t, err)
+	access, err := join.ParseAccess(secret.Data[join.KubeconfigKey])
+	if err != nil {
+		return ""
+	}
+	return access.Token
+}
+
+func TestAHubThatIsAwayIsComeBackTo(t *testing.T) {
+	s := shared
+	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.agent(t, nil)
+	s.invite(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.ready(t)
+	s.way.Cut()
+	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	img := s.image(t, "alone") // it works alone
+	require.True(t, scene.Await(t, func() bool {
+		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+		return img.Status.Phase == v1alpha1.PhaseSucceeded
+	}))
+	require.NoError(t, s.way.Mend(t.Context()))
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	scene.EventuallyMember(t, s, name, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Ready == 1
+	})
+}
+
+// A credential that was revoked is worth nothing, as one that expired is: with a new
+// join token the agent is in again, by the key that was accepted once.
+func TestWhoWasRevokedJoinsAnew(t *testing.T) {
+	s := shared
+	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.agent(t, nil)
+	s.invite(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	before := s.ready(t).Status.Plan
+	s.joined(t)
+	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
+	require.Contains(t, s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized), join.JoinSecret)
+	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = false })
+	s.invite(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.joined(t)
+	require.Equal(t, before, s.ready(t).Status.Plan, "nothing was planned anew")
+}
+
+func TestAJoinSecretThatIsNoneIsTold(t *testing.T) {
+	s := shared
+	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.agent(t, nil)
+	require.NoError(t, s.member.Client().Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: join.JoinSecret}, Data: map[string][]byte{join.KubeconfigKey: []byte("hello")},
+	}))
+	require.Contains(t, s.told(t, metav1.ConditionFalse, v1alpha1.ReasonJoinSecretInvalid), "Secret ot-hub-join, key kubeconfig")
+	s.invite(t, nil)
+	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+}

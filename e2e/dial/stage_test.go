@@ -1,0 +1,256 @@
+//go:build linux
+
+// Package dial_test has an agent dial in to a hub: it joins with what kubectl can
+// do, is killed at it, loses its hub and its credential, and goes from one mode to
+// the other.
+package dial_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/link"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// name of the one member.
+const name = "behind-nat"
+
+// stage is a hub, and a cluster whose agent it does not know yet.
+type stage struct {
+	plane *controlplane.ControlPlane
+	// Client reaches the hub's API server with all rights.
+	client.Client
+	hub    *hub.Hub
+	member *member.Member
+	// way is how the agent reaches the hub.
+	way *link.Link
+	// join token that was used last.
+	last string
+}
+
+var shared *stage
+
+func TestMain(m *testing.M) {
+	ctx := context.Background()
+	s, err := startStage(ctx)
+	code := 1
+	if err == nil {
+		shared = s
+		code = m.Run()
+	}
+	if err := errors.Join(err, s.stop()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func startStage(ctx context.Context) (s *stage, err error) {
+	s = &stage{}
+	if s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		return s, err
+	}
+	if s.Client, err = client.New(s.plane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
+		return s, err
+	}
+	if err := hub.Install(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{
+		"concurrency": "3", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "false",
+	}}}); err != nil {
+		return s, err
+	}
+	if s.way, err = link.Start(s.plane.Config()); err != nil {
+		return s, err
+	}
+	if s.member, err = member.Start(ctx, member.Options{Name: name, Instant: true, Scheme: scene.NewScheme()}); err != nil {
+		return s, err
+	}
+	s.member.Instant().Allow(1 << 20)
+	if err := agent.Install(ctx, s.member.ControlPlane, map[string]any{
+		"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
+	}); err != nil {
+		return s, err
+	}
+	s.hub, err = hub.Start(ctx, s.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	return s, err
+}
+
+func (s *stage) stop() error {
+	var errs []error
+	if s.hub != nil {
+		errs = append(errs, s.hub.Stop(time.Minute))
+	}
+	if s.way != nil {
+		s.way.Close()
+	}
+	if s.member != nil {
+		errs = append(errs, s.member.Stop())
+	}
+	if s.plane != nil {
+		errs = append(errs, s.plane.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// agent runs one until the test ends, at the latest; through is its own API server's
+// proxy, nil for none.
+func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent.Agent {
+	t.Helper()
+	o := agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
+	if through != nil {
+		o.Through = through.Through
+	}
+	a, err := agent.Start(t.Context(), s.member.ControlPlane, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		a.Kill()
+		<-a.Done()
+	})
+	return a
+}
+
+// create makes the MemberCluster anew, for as long as the test runs.
+func (s *stage) create(t *testing.T, pull *v1alpha1.MemberPull) {
+	t.Helper()
+	s.last = ""
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m.Spec.Connection.Pull = pull
+	require.NoError(t, s.Create(t.Context(), m))
+	t.Cleanup(func() { s.remove(t) })
+}
+
+// remove takes away whatever a test has left, on both ends. The agent is gone.
+func (s *stage) remove(t *testing.T) {
+	ctx := context.Background()
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(t, client.IgnoreNotFound(s.Delete(ctx, m)))
+	require.Eventually(t, func() bool {
+		var spaces corev1.NamespaceList
+		if s.List(ctx, &spaces, client.MatchingLabels{v1alpha1.LabelMember: name}) != nil || len(spaces.Items) > 0 {
+			return false
+		}
+		return client.IgnoreNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m)) == nil && m.UID == "" || s.Get(ctx, client.ObjectKeyFromObject(m), m) != nil
+	}, scene.Patience, 50*time.Millisecond, "the member does not go")
+	for _, o := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.JoinSecret}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.CredentialSecret}},
+		&v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}}, &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}},
+	} {
+		o.SetNamespace(agent.Namespace)
+		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(ctx, o)))
+	}
+}
+
+// invite puts the next join token into the member, by way of the link, or of a proxy
+// in front of the hub.
+func (s *stage) invite(t *testing.T, through *proxy.Proxy) {
+	t.Helper()
+	access, err := hub.Invitation(t.Context(), s, name, s.last)
+	require.NoError(t, err, scene.Describe(scene.Member(t, s, name)))
+	s.last = access.Token
+	if through != nil {
+		access.Server, access.CA = through.Reach()
+	} else {
+		cfg := s.plane.Config()
+		s.way.Through(cfg)
+		access.Server = cfg.Host
+	}
+	require.NoError(t, hub.Invite(t.Context(), s.member.Client(), agent.Namespace, access))
+}
+
+// change changes the MemberCluster.
+func (s *stage) change(t *testing.T, how func(*v1alpha1.MemberCluster)) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		m := scene.Member(t, s, name)
+		how(m)
+		return s.Update(t.Context(), m)
+	}))
+}
+
+// another asks for another join token.
+func (s *stage) another(t *testing.T) {
+	t.Helper()
+	s.change(t, func(m *v1alpha1.MemberCluster) {
+		n, _ := strconv.Atoi(m.Annotations[v1alpha1.AnnotationJoinToken])
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationJoinToken, strconv.Itoa(n+1))
+	})
+}
+
+// told waits until the ledger says how the agent is connected, and returns the words.
+func (s *stage) told(t *testing.T, status metav1.ConditionStatus, reason string) string {
+	t.Helper()
+	var c *metav1.Condition
+	require.True(t, scene.Await(t, func() bool {
+		ledger := &v1alpha1.SyncLedger{}
+		if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+			return false
+		}
+		c = meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected)
+		return c != nil && c.Status == status && c.Reason == reason
+	}), "HubConnected is %+v, want %s %s", c, status, reason)
+	return c.Message
+}
+
+// ready waits until the hub has the member's report, and its plan is acknowledged.
+func (s *stage) ready(t *testing.T) *v1alpha1.MemberCluster {
+	t.Helper()
+	return scene.EventuallyMember(t, s, name, "ready; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == 3
+	})
+}
+
+// joined waits until the hub says so.
+func (s *stage) joined(t *testing.T) {
+	t.Helper()
+	scene.EventuallyMember(t, s, name, "joined", func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
+		return c != nil && c.Reason == v1alpha1.ReasonJoined && c.Status == metav1.ConditionTrue
+	})
+}
+
+// image creates one in the member for as long as the test runs.
+func (s *stage) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			Name: name, SourceType: v1alpha1.SourceHTTP, URL: "http://images.example.com/" + name,
+			DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+		},
+	}
+	require.NoError(t, s.member.Client().Create(t.Context(), img))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), img))) })
+	return img
+}
+
+// plan returns the one in a namespace, nil for none.
+func plan(t *testing.T, c client.Reader, namespace string) *v1alpha1.ClusterPlan {
+	t.Helper()
+	p := &v1alpha1.ClusterPlan{}
+	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, p)
+	require.NoError(t, client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return p
+}

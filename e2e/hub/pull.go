@@ -1,0 +1,84 @@
+//go:build linux
+
+package hub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// patience is how long a hub may take to make a join token.
+const patience = time.Minute
+
+// Invitation waits for the join token that a hub makes for a member whose agent is
+// to dial in, of another ServiceAccount than that of before, and returns it.
+func Invitation(ctx context.Context, c client.Reader, member, before string) (join.Access, error) {
+	var access join.Access
+	secret := &corev1.Secret{}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: join.SecretName(member)}, secret)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		access, err = join.ParseAccess(secret.Data[join.KubeconfigKey])
+		return err == nil && access.Token != before, err
+	})
+	if err != nil {
+		return access, fmt.Errorf("waiting for the join token of member %s: %w", member, err)
+	}
+	return access, nil
+}
+
+// Invite puts a join token into a member, whose agent then dials in.
+func Invite(ctx context.Context, c client.Client, agentNamespace string, a join.Access) error {
+	kubeconfig, err := a.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: join.JoinSecret},
+		Data:       map[string][]byte{join.KubeconfigKey: kubeconfig},
+	}
+	if err := client.IgnoreNotFound(c.Delete(ctx, secret.DeepCopy())); err != nil {
+		return fmt.Errorf("removing the join token before: %w", err)
+	}
+	if err := c.Create(ctx, secret); err != nil {
+		return fmt.Errorf("giving a join token to an agent: %w", err)
+	}
+	return nil
+}
+
+// DialIn has a member's agent dial in, by way of what through makes of the address:
+// a MemberCluster, and the Secret with the join token.
+func DialIn(ctx context.Context, hub, member client.Client, agentNamespace, name string, labels map[string]string, through func(*join.Access)) error {
+	mc := &v1alpha1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{
+			Pull: &v1alpha1.MemberPull{AutoAccept: true},
+		}},
+	}
+	if err := hub.Create(ctx, mc); err != nil {
+		return fmt.Errorf("creating MemberCluster %s, whose agent dials in: %w", name, err)
+	}
+	access, err := Invitation(ctx, hub, name, "")
+	if err != nil {
+		return err
+	}
+	if through != nil {
+		through(&access)
+	}
+	return Invite(ctx, member, agentNamespace, access)
+}

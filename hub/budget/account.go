@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// settle is how long an attempt that has timed out may take to end.
+	// settle is how long an attempt that has timed out may take to end, where it may
+	// take no less until it times out.
 	settle = time.Minute
 	// longest is how long any grant may hold.
 	longest = 24 * time.Hour
@@ -172,7 +173,7 @@ func (a *account) lasting() time.Duration {
 			most = max(most, b.AttemptTimeout)
 		}
 	}
-	return most + most/100 + settle
+	return most + most/100 + min(most, settle)
 }
 
 // whole is the concurrency of a member that goes by no grants, or may not yet.

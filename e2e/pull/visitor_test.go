@@ -1,0 +1,249 @@
+//go:build linux
+
+package pull_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+)
+
+const (
+	// patience is how long a test waits for what is bound to come.
+	patience = time.Minute
+	tick     = 20 * time.Millisecond
+	// cluster of the agents that are played.
+	cluster = types.UID("11111111-1111-1111-1111-111111111111")
+)
+
+// eventually wants something to come true.
+func eventually(t *testing.T, holds func() bool, format string, args ...any) {
+	t.Helper()
+	require.Eventuallyf(t, holds, patience, tick, format, args...)
+}
+
+// joinMember makes a member whose agent dials in; it goes when the test ends.
+func joinMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
+	t.Helper()
+	member := &v1alpha1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{Pull: &pull}},
+	}
+	require.NoError(t, shared.Create(t.Context(), member))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), member))) })
+}
+
+func memberOf(t *testing.T, name string) *v1alpha1.MemberCluster {
+	t.Helper()
+	member := &v1alpha1.MemberCluster{}
+	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Name: name}, member))
+	return member
+}
+
+// change a member as a person does.
+func change(t *testing.T, name, patch string) {
+	t.Helper()
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(t, shared.Patch(t.Context(), member, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func changePull(t *testing.T, name, pull string) {
+	t.Helper()
+	change(t, name, `{"spec":{"connection":{"pull":`+pull+`}}}`)
+}
+
+func accept(t *testing.T, name string, key join.Key) {
+	t.Helper()
+	changePull(t, name, `{"acceptedKey":"`+fingerprint(t, key)+`"}`)
+}
+
+func askForToken(t *testing.T, name, value string) {
+	t.Helper()
+	change(t, name, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationJoinToken+`":"`+value+`"}}}`)
+}
+
+// says waits until condition Joined of a member has a reason.
+func says(t *testing.T, name, reason string) *metav1.Condition {
+	t.Helper()
+	var c *metav1.Condition
+	eventually(t, func() bool {
+		c = meta.FindStatusCondition(memberOf(t, name).Status.Conditions, v1alpha1.ConditionJoined)
+		return c != nil && c.Reason == reason
+	}, "Joined of %s: want %s, have %+v", name, reason, &c)
+	return c
+}
+
+func newKey(t *testing.T) join.Key {
+	t.Helper()
+	key, err := join.NewKey(rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func fingerprint(t *testing.T, key join.Key) string {
+	t.Helper()
+	text, err := join.Fingerprint(key.Public())
+	require.NoError(t, err)
+	return text
+}
+
+// visitor is whoever has a token for a member's namespace.
+type visitor struct {
+	join.Access
+	client.Client
+	cfg     *rest.Config
+	account types.UID
+}
+
+func visit(t *testing.T, a join.Access) *visitor {
+	t.Helper()
+	v := &visitor{Access: a, cfg: &rest.Config{
+		Host: a.Server, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}, QPS: 1000, Burst: 2000, Timeout: 10 * time.Second,
+	}}
+	token, err := join.ParseToken(a.Token)
+	require.NoError(t, err)
+	v.account = token.Account
+	v.Client, err = client.New(v.cfg, client.Options{Scheme: scheme, Mapper: shared.RESTMapper()})
+	require.NoError(t, err)
+	return v
+}
+
+func joinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, shared.Get(ctx, client.ObjectKey{Namespace: hub.Namespace, Name: join.SecretName(member)}, secret)
+}
+
+// invited is whoever is given a member's join token; not one that was there before.
+func invited(t *testing.T, member string, before ...*visitor) *visitor {
+	t.Helper()
+	var access join.Access
+	eventually(t, func() bool {
+		secret, err := joinSecret(t.Context(), member)
+		if err != nil {
+			return false
+		}
+		access, err = join.ParseAccess(secret.Data[join.KubeconfigKey])
+		require.NoError(t, err)
+		for _, b := range before {
+			if b.Token == access.Token {
+				return false
+			}
+		}
+		return true
+	}, "no join token for %s", member)
+	return visit(t, access)
+}
+
+// ask presents a join token.
+func (v *visitor) ask(ctx context.Context, key join.Key) error {
+	return v.Create(ctx, &v1alpha1.ClusterJoin{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v1alpha1.MailboxName},
+		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: key.Public(), Account: v.account, AgentVersion: "played"},
+	})
+}
+
+func (v *visitor) answer(ctx context.Context) (*v1alpha1.ClusterJoin, error) {
+	asked := &v1alpha1.ClusterJoin{}
+	return asked, v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v1alpha1.MailboxName}, asked)
+}
+
+// credential waits for what is issued to a key.
+func (v *visitor) credential(t *testing.T, key join.Key) *visitor {
+	t.Helper()
+	var access join.Access
+	eventually(t, func() bool {
+		asked, err := v.answer(t.Context())
+		if err != nil || asked.Status.Phase != v1alpha1.JoinIssued {
+			return false
+		}
+		opened, err := key.Open(asked.Status.Credential)
+		require.NoError(t, err)
+		access, err = join.ParseAccess(opened)
+		require.NoError(t, err)
+		return true
+	}, "nothing was issued to the agent of %s", v.Namespace)
+	return visit(t, access)
+}
+
+// dialIn renews the agent's Lease, as an agent does with what it was issued.
+func (v *visitor) dialIn(ctx context.Context) error {
+	lease := &coordinationv1.Lease{}
+	if err := v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: join.LeaseName}, lease); err != nil {
+		return err
+	}
+	lease.Spec.HolderIdentity = ptr.To(join.Holder("boot", join.Token{Account: v.account}))
+	return v.Update(ctx, lease)
+}
+
+// plans is a request that an agent may always make.
+func (v *visitor) plans(ctx context.Context) error {
+	return v.List(ctx, &v1alpha1.ClusterPlanList{}, client.InNamespace(v.Namespace))
+}
+
+// refused tells whether an API server has refused somebody, whoever they are.
+func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
+// letIn joins a member whose agent needs no acceptance, and has it dial in.
+func letIn(t *testing.T, member string) (agent, token *visitor, key join.Key) {
+	t.Helper()
+	joinMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
+	key = newKey(t)
+	token = invited(t, member)
+	require.NoError(t, token.ask(t.Context(), key))
+	agent = token.credential(t, key)
+	eventually(t, func() bool { return agent.dialIn(t.Context()) == nil }, "the agent of %s does not dial in", member)
+	says(t, member, v1alpha1.ReasonJoined)
+	return agent, token, key
+}
+
+// shutOut wants a credential to be worth nothing, and tells after which time it was
+// refused, and after which it was not known any more.
+func (v *visitor) shutOut(t *testing.T) (refusal, unknown time.Duration) {
+	t.Helper()
+	began := time.Now()
+	eventually(t, func() bool { return refused(v.plans(t.Context())) }, "%s is not refused", v.Namespace)
+	refusal = time.Since(began)
+	eventually(t, func() bool { return apierrors.IsUnauthorized(v.plans(t.Context())) }, "%s is still known", v.Namespace)
+	return refusal, time.Since(began)
+}
+
+// gone wants nothing to be left of what an agent was given.
+func gone(t *testing.T, member string) {
+	t.Helper()
+	namespace := v1alpha1.MemberNamespacePrefix + member
+	for _, what := range []struct {
+		o    client.Object
+		in   string
+		name string
+	}{
+		{&corev1.ServiceAccount{}, namespace, join.AgentAccount},
+		{&corev1.ServiceAccount{}, namespace, join.JoinAccount},
+		{&v1alpha1.ClusterJoin{}, namespace, v1alpha1.MailboxName},
+		{&corev1.Secret{}, hub.Namespace, join.SecretName(member)},
+	} {
+		eventually(t, func() bool {
+			return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Namespace: what.in, Name: what.name}, what.o))
+		}, "%T %s/%s is left", what.o, what.in, what.name)
+	}
+}
+
+func mergePatch(format string, args ...any) client.Patch {
+	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
+}

@@ -1,0 +1,233 @@
+// Package rights tries a credential on everything that an API server serves: as
+// the API server says that it would answer, and as it does.
+package rights
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Resource is one of an API server, or a part of one.
+type Resource struct {
+	schema.GroupVersion
+	metav1.APIResource
+}
+
+func (r Resource) parts() (name, sub string) {
+	name, sub, _ = strings.Cut(r.Name, "/")
+	return name, sub
+}
+
+// Request is what is tried. Namespace is empty for all of them, or for none; Object
+// is empty for no name.
+type Request struct {
+	Verb              string
+	Group, Resource   string
+	Namespace, Object string
+}
+
+func (r Request) String() string {
+	return fmt.Sprintf("%s %s.%s %q in %q", r.Verb, r.Resource, r.Group, r.Object, r.Namespace)
+}
+
+// May tells whether a request is allowed.
+type May func(Request) bool
+
+// Anybody is what Kubernetes lets everybody do who has a name: to ask what they may,
+// and who they are.
+func Anybody(r Request) bool {
+	return r.Verb == "create" && (r.Group == "authorization.k8s.io" && (r.Resource == "selfsubjectaccessreviews" || r.Resource == "selfsubjectrulesreviews") ||
+		r.Group == "authentication.k8s.io" && r.Resource == "selfsubjectreviews")
+}
+
+// verbs are what a request may be, beyond what a resource says it serves: RBAC's own
+// too.
+var verbs = []string{
+	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+	"impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "proxy", "*",
+}
+
+// beside are groups and users: no resources of an API server, and can be
+// impersonated.
+var beside = []string{"users", "groups", "uids", "userextras/scopes"}
+
+// Of are all resources that an API server serves.
+func Of(cfg *rest.Config) (all []Resource, err error) {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	_, lists, err := d.ServerGroupsAndResources()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its resources: %w", cfg.Host, err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("reading group version %q: %w", list.GroupVersion, err)
+		}
+		for _, r := range list.APIResources {
+			all = append(all, Resource{gv, r})
+		}
+	}
+	return all, nil
+}
+
+// Tried counts attempts. Wrong are those that were answered otherwise than they were
+// to be.
+type Tried struct {
+	Attempts, Refusals int
+	Wrong              []string
+
+	mu sync.Mutex
+}
+
+func (t *Tried) count(refused, right bool, what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Attempts++
+	if refused {
+		t.Refusals++
+	}
+	if !right {
+		t.Wrong = append(t.Wrong, what)
+	}
+}
+
+// AsTold asks for each verb on each resource in each namespace, by each name.
+func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may May) (*Tried, error) {
+	fast := rest.CopyConfig(cfg)
+	fast.QPS, fast.Burst = 5000, 10000
+	clients, err := kubernetes.NewForConfig(fast)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	reviews := clients.AuthorizationV1().SelfSubjectAccessReviews()
+	tried := &Tried{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, name := range beside {
+		all = append(all, Resource{APIResource: metav1.APIResource{Name: name}})
+	}
+	for _, r := range all {
+		name, sub := r.parts()
+		for _, verb := range verbs {
+			for _, namespace := range namespaces {
+				for _, object := range objects {
+					group.Go(func() error {
+						asked := Request{verb, r.GroupVersion.Group, r.Name, namespace, object}
+						review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+							ResourceAttributes: &authorizationv1.ResourceAttributes{
+								Namespace: namespace, Verb: verb, Group: asked.Group, Version: r.GroupVersion.Version, Resource: name, Subresource: sub, Name: object,
+							},
+						}}
+						answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
+						if err != nil {
+							return fmt.Errorf("asking about %v: %w", asked, err)
+						}
+						allowed := answer.Status.Allowed
+						tried.count(!allowed, allowed == (may(asked) || Anybody(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
+						return nil
+					})
+				}
+			}
+		}
+	}
+	return tried, group.Wait()
+}
+
+// AsAnswered sends the requests that are to be refused, and wants them to be. They
+// have no content that could do harm: what is allowed is asked for before it is read.
+func AsAnswered(ctx context.Context, cfg *rest.Config, all []Resource, namespaces []string, may May) (*Tried, error) {
+	fast := rest.CopyConfig(cfg)
+	fast.QPS, fast.Burst = 5000, 10000
+	c, err := rest.HTTPClientFor(fast)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	tried := &Tried{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, r := range all {
+		in := []string{""}
+		if r.Namespaced {
+			in = namespaces
+		}
+		for _, namespace := range in {
+			for _, verb := range r.Verbs {
+				asked := Request{verb, r.GroupVersion.Group, r.Name, namespace, "none"}
+				if may(asked) || Anybody(asked) {
+					continue
+				}
+				group.Go(func() error {
+					code, text, err := send(ctx, c, cfg.Host, r, verb, namespace)
+					if err != nil {
+						return fmt.Errorf("%v: %w", asked, err)
+					}
+					refused := code == http.StatusForbidden
+					tried.count(refused, refused, fmt.Sprintf("%v: %d %s", asked, code, text))
+					return nil
+				})
+			}
+		}
+	}
+	return tried, group.Wait()
+}
+
+// send makes the request that RBAC knows as a verb.
+func send(ctx context.Context, c *http.Client, host string, r Resource, verb, namespace string) (int, string, error) {
+	path := host + "/apis/" + r.GroupVersion.String()
+	if r.GroupVersion.Group == "" {
+		path = host + "/api/" + r.GroupVersion.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	name, sub := r.parts()
+	path += "/" + name
+	if sub != "" || !slices.Contains([]string{"list", "watch", "create", "deletecollection"}, verb) {
+		path += "/none"
+	}
+	if sub != "" {
+		path += "/" + sub
+	}
+	method := map[string]string{
+		"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet, "create": http.MethodPost,
+		"update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete,
+	}[verb]
+	if verb == "watch" {
+		path += "?watch=true&timeoutSeconds=1"
+	}
+	if method == "" {
+		return 0, "", fmt.Errorf("no request is known for verb %s", verb)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader([]byte("{}")))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 512))
+	return response.StatusCode, string(text), err
+}

@@ -164,6 +164,9 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		"time passes":           func(t *rapid.T) { w.later(time.Duration(rapid.IntRange(1, 1200).Draw(t, "seconds")) * time.Second) },
 		"the clock is set back": func(t *rapid.T) { w.later(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second) },
 		"the queue moves":       func(t *rapid.T) { w.position = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
+		"the fleet withholds": func(t *rapid.T) {
+			w.withheld = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource}).Draw(t, "withheld")
+		},
 	}
 }
 

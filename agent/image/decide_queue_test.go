@@ -95,6 +95,24 @@ func TestDecideSaysWhyItWaits(t *testing.T) {
 	}
 }
 
+// TestDecideSaysWhatTheFleetWithholds: it keeps its place, and stays one that may be
+// given a slot.
+func TestDecideSaysWhatTheFleetWithholds(t *testing.T) {
+	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource} {
+		w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), unasked().Obj())
+		w.position, w.withheld = ptr.To[int32](2), reason
+		w.reconcile()
+		assert.Equal(t, reason, w.status().Reason)
+		assert.Contains(t, w.status().Message, "the fleet-wide budget")
+		assert.EqualValues(t, 2, *w.status().QueuePosition)
+		assert.Equal(t, queue.Ready, image.StandingOf(w.img))
+		assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+		w.policy.Concurrency = 0
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonPaused, w.status().Reason, "what concerns the cluster goes first")
+	}
+}
+
 func TestDecideAsksTheSource(t *testing.T) {
 	asked := func(t *testing.T) *world {
 		w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())

@@ -110,6 +110,7 @@ type world struct {
 	// plan is what the plan says by now, seen what the cache shows of that.
 	plan, seen image.Wish
 	position   *int32
+	withheld   v1alpha1.Reason
 	answers    map[string]image.Preflight
 
 	serial int64
@@ -195,7 +196,7 @@ func (w *world) view(live bool) image.View {
 	return image.View{
 		Now: w.now, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
 		Attempts: image.ByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
-		Preflight: w.answers[question(img)], Position: w.position,
+		Preflight: w.answers[question(img)], Position: w.position, Withheld: w.withheld,
 		NamespaceGoing: w.going, Plan: plan,
 		ArrivalKey: arrival, FreshKey: key, Live: live,
 	}

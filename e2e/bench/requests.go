@@ -35,13 +35,16 @@ rules:
 `
 
 // newAudit writes down what an account asks, as namespace:name.
-func newAudit(account string) (*audit, error) {
+func newAudit(account string) (*audit, error) { return newAuditOf(fmt.Sprintf(auditPolicy, account)) }
+
+// newAuditOf writes down what a policy says.
+func newAuditOf(policy string) (*audit, error) {
 	dir, remove, err := process.TempDir("ot-fleet-audit-")
 	if err != nil {
 		return nil, err
 	}
 	a := &audit{dir, remove}
-	if err := os.WriteFile(a.policy(), fmt.Appendf(nil, auditPolicy, account), 0o600); err != nil {
+	if err := os.WriteFile(a.policy(), []byte(policy), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the audit policy: %w", err)
 	}
 	return a, nil

@@ -1,0 +1,342 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/process"
+)
+
+// plainName is the account, the namespace and the binary of the plain hub.
+const plainName = "plain"
+
+// plainImages each member of the plain hub has. They are objects of their own, each
+// of which is written twice: hundreds of thousands take longer than all else.
+const plainImages = 20
+
+// plainReplica is a running plain hub.
+type plainReplica struct {
+	*process.Process
+	url string
+}
+
+// plainState is what one tells.
+type plainState struct {
+	Owned map[string]bool
+	Seen  int
+	Took  latencies
+}
+
+func (p *plainReplica) get(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return io.ReadAll(response.Body)
+}
+
+// Metrics of it, as text.
+func (p *plainReplica) Metrics(ctx context.Context) (string, error) {
+	text, err := p.get(ctx, "/metrics")
+	return string(text), err
+}
+
+func (p *plainReplica) state(ctx context.Context) (s plainState, err error) {
+	text, err := p.get(ctx, "/state")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
+}
+
+// plainStage runs the plain hub beside the members of a scaleStage.
+type plainStage struct {
+	*scaleStage
+	binary, kubeconfig string
+	home               client.Client
+	// of are its members, by name.
+	of []string
+}
+
+func newPlainStage(ctx context.Context, s *scaleStage, members int) (*plainStage, error) {
+	p := &plainStage{scaleStage: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
+	for _, m := range s.members[:min(members, len(s.members))] {
+		p.of = append(p.of, m.Name)
+	}
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "github.com/pelotech/ot-fleet/e2e/bench/plain").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the plain hub: %w\n%s", err, out)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	onHub, err := client.New(s.plane.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	if p.home, err = client.New(s.home.Config(), client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: plainName}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: plainName, Name: plainName}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: plainName}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: plainName, Name: plainName}},
+		},
+	} {
+		if err := onHub.Create(ctx, object); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := s.plane.ServiceAccountConfig(ctx, plainName, plainName)
+	if err != nil {
+		return nil, err
+	}
+	return p, controlplane.WriteKubeconfig(cfg, p.kubeconfig)
+}
+
+// start starts replicas of the plain hub until there are so many, and waits until
+// they have all its members between them. It returns how long that took.
+func (p *plainStage) start(ctx context.Context, count int, of []string) (time.Duration, error) {
+	since := time.Now()
+	for n := len(p.replicas); n < count; n++ {
+		var ports [2]int
+		for i := range ports {
+			var err error
+			if ports[i], err = process.FreePort(); err != nil {
+				return 0, err
+			}
+		}
+		r := &replica{name: fmt.Sprintf("plain-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", ports[1])}
+		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+		started, err := process.Start(process.Options{
+			Path: p.binary, LogFile: p.logOf(r.name),
+			Args: []string{
+				"--kubeconfig=" + p.kubeconfig, "--members-kubeconfig=" + p.scaleStage.home.Kubeconfig(), "--members=" + strings.Join(of, ","),
+				"--name=" + r.name, "--metrics-bind-address=" + address, "--pprof-bind-address=" + r.pprof,
+			},
+		})
+		if err != nil {
+			return 0, err
+		}
+		r.running = &plainReplica{started, "http://" + address}
+		p.replicas = append(p.replicas, r)
+	}
+	return p.settled(ctx, since, of)
+}
+
+// settled waits until each member has an owner, and each replica members.
+func (p *plainStage) settled(ctx context.Context, since time.Time, of []string) (time.Duration, error) {
+	err := p.await(ctx, 500*time.Millisecond, "the plain hub has all its members", func(ctx context.Context) (bool, error) {
+		owned := 0
+		for _, r := range p.replicas {
+			state, err := r.running.(*plainReplica).state(ctx)
+			if err != nil {
+				return false, nil // it is starting
+			}
+			if len(state.Owned) == 0 && len(of) > 0 {
+				return false, nil
+			}
+			owned += len(state.Owned)
+		}
+		return owned == len(of), nil
+	})
+	return time.Since(since), err
+}
+
+func (p *plainStage) counts(ctx context.Context) ([]int, error) {
+	var counts []int
+	for _, r := range p.replicas {
+		state, err := r.running.(*plainReplica).state(ctx)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, len(state.Owned))
+	}
+	slices.Sort(counts)
+	return counts, nil
+}
+
+func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
+	name := fmt.Sprintf("image-%05d", n)
+	return &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/" + name + ".qcow2", DiskSize: resource.MustParse("24Gi"),
+		},
+	}
+}
+
+// makeImages makes the images of its members, with a status, and waits until they
+// were looked at.
+func (p *plainStage) makeImages(ctx context.Context) error {
+	group, making := errgroup.WithContext(ctx)
+	group.SetLimit(joining)
+	for _, member := range p.of {
+		group.Go(func() error {
+			for n := range plainImages {
+				img := plainImage(member, n)
+				if err := p.home.Create(making, img); err != nil {
+					return err
+				}
+				img.Status = v1alpha1.VMDiskImageStatus{
+					ObservedGeneration: img.Generation, Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready", Revision: img.Spec.Revision(),
+					Conditions: []metav1.Condition{{
+						Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: string(v1alpha1.ReasonReady), Message: "ready", LastTransitionTime: metav1.Now(),
+					}},
+				}
+				if err := p.home.Status().Update(making, img); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("making the images of the plain hub's members: %w", err)
+	}
+	return p.await(ctx, 500*time.Millisecond, "the plain hub has seen all images", func(ctx context.Context) (bool, error) {
+		seen := 0
+		for _, r := range p.replicas {
+			state, err := r.running.(*plainReplica).state(ctx)
+			if err != nil {
+				return false, err
+			}
+			seen += state.Seen
+		}
+		return seen >= len(p.of)*plainImages, nil
+	})
+}
+
+// changesSeen has images change and asks the replicas how long it took them to see
+// that.
+func (p *plainStage) changesSeen(ctx context.Context) (perSecond float64, took latencies, err error) {
+	perSecond, err = changes(ctx, func(ctx context.Context, n int) error {
+		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%plainImages)
+		before := client.MergeFrom(img.DeepCopy())
+		img.Status.Message = sentNow()
+		return p.home.Status().Patch(ctx, img, before)
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	want := int(changesFor.Seconds()) * changesPerSecond
+	deadline := time.Now().Add(10 * time.Second)
+	err = p.await(ctx, 500*time.Millisecond, "the plain hub has seen the changes", func(ctx context.Context) (bool, error) {
+		took = nil
+		for _, r := range p.replicas {
+			state, err := r.running.(*plainReplica).state(ctx)
+			if err != nil {
+				return false, err
+			}
+			took = append(took, state.Took...)
+		}
+		// Of two changes of one image the second alone may be seen.
+		return len(took) >= want || len(took) > 0 && time.Now().After(deadline), nil
+	})
+	return perSecond, took, err
+}
+
+// plainRun is what was measured of the plain hub.
+type plainRun struct {
+	members        int
+	idle, image    memory
+	heaps          map[int][]float64
+	residents      map[int][]float64
+	settled        map[int]time.Duration
+	counts         []int
+	rest, changing window
+	perSecond      float64
+	took           latencies
+	takeover       time.Duration
+}
+
+func (s *scaleStage) measurePlain(ctx context.Context, members int) (run plainRun, err error) {
+	p, err := newPlainStage(ctx, s, members)
+	if err != nil {
+		return run, err
+	}
+	run = plainRun{members: len(p.of), heaps: map[int][]float64{}, residents: map[int][]float64{}, settled: map[int]time.Duration{}}
+	if _, err := p.start(ctx, 1, nil); err != nil {
+		return run, err
+	}
+	empty, err := p.memories(ctx)
+	if err != nil {
+		return run, err
+	}
+	if err := p.stopReplicas(); err != nil {
+		return run, err
+	}
+	if run.settled[1], err = p.start(ctx, 1, p.of); err != nil {
+		return run, err
+	}
+	idle, err := p.memories(ctx)
+	if err != nil {
+		return run, err
+	}
+	if err := p.makeImages(ctx); err != nil {
+		return run, err
+	}
+	for _, count := range replicaCounts {
+		if count > 1 {
+			if run.settled[count], err = p.start(ctx, count, p.of); err != nil {
+				return run, err
+			}
+		}
+		all, err := p.memories(ctx)
+		if err != nil {
+			return run, err
+		}
+		if count == 1 {
+			run.idle, run.image = idle[0].since(empty[0], len(p.of)), all[0].since(idle[0], len(p.of)*plainImages)
+		}
+		run.heaps[count], run.residents[count] = split(all)
+	}
+	if run.counts, err = p.counts(ctx); err != nil {
+		return run, err
+	}
+	if run.rest, err = p.rest(ctx); err != nil {
+		return run, err
+	}
+	run.changing, err = p.during(func() (err error) {
+		run.perSecond, run.took, err = p.changesSeen(ctx)
+		return err
+	})
+	if err != nil {
+		return run, err
+	}
+	p.kill(p.replicas[len(p.replicas)-1])
+	if run.takeover, err = p.settled(ctx, time.Now(), p.of); err != nil {
+		return run, err
+	}
+	return run, errors.Join(err, p.stopReplicas())
+}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -151,6 +152,12 @@ func (s *stage) remove(t *testing.T) {
 		}
 		return client.IgnoreNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m)) == nil && m.UID == "" || s.Get(ctx, client.ObjectKeyFromObject(m), m) != nil
 	}, scene.Patience, 50*time.Millisecond, "the member does not go")
+	s.forget(t)
+}
+
+// forget takes from the member what an agent has stored, and a hub.
+func (s *stage) forget(t *testing.T) {
+	ctx := context.Background()
 	for _, o := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.JoinSecret}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.CredentialSecret}},
 		&v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}}, &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}},
@@ -201,14 +208,20 @@ func (s *stage) told(t *testing.T, status metav1.ConditionStatus, reason string)
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, scene.Await(t, func() bool {
-		ledger := &v1alpha1.SyncLedger{}
-		if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
-			return false
-		}
-		c = meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected)
+		c = s.condition(t)
 		return c != nil && c.Status == status && c.Reason == reason
 	}), "HubConnected is %+v, want %s %s", c, status, reason)
 	return c.Message
+}
+
+// condition is HubConnected, nil for none.
+func (s *stage) condition(t *testing.T) *metav1.Condition {
+	t.Helper()
+	ledger := &v1alpha1.SyncLedger{}
+	if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected)
 }
 
 // ready waits until the hub has the member's report, and its plan is acknowledged.
@@ -219,9 +232,16 @@ func (s *stage) ready(t *testing.T) *v1alpha1.MemberCluster {
 	})
 }
 
-// joined waits until the hub says so.
+// joined waits until an agent has dialled in with the credential that is stored, and
+// the hub says so.
 func (s *stage) joined(t *testing.T) {
 	t.Helper()
+	require.True(t, scene.Await(t, func() bool {
+		token, err := join.ParseToken(s.credential(t))
+		lease := &coordinationv1.Lease{}
+		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: join.LeaseName}, lease) == nil &&
+			lease.Spec.HolderIdentity != nil && join.HolderAccount(*lease.Spec.HolderIdentity) == token.Account
+	}), "no agent dials in with what is stored")
 	scene.EventuallyMember(t, s, name, "joined", func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == v1alpha1.ReasonJoined && c.Status == metav1.ConditionTrue

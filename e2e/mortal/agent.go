@@ -113,8 +113,11 @@ func Leader(t *testing.T, s *scene.Scene) string {
 
 // Bury removes the Lease of an agent that is known to be dead, so that the next
 // one need not wait for it to expire.
-func Bury(ctx context.Context, s *scene.Scene) error {
-	return client.IgnoreNotFound(s.Client().Delete(ctx, lease()))
+func Bury(ctx context.Context, s *scene.Scene) error { return BuryIn(ctx, s.Client()) }
+
+// BuryIn is Bury for a cluster that is no scene.
+func BuryIn(ctx context.Context, c client.Client) error {
+	return client.IgnoreNotFound(c.Delete(ctx, lease()))
 }
 
 // Once calls a hook for the first write that matches, and lets all others pass.

@@ -1,0 +1,96 @@
+//go:build linux
+
+package dial_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// An agent may die before and after each of the writes that joining consists of. The
+// next one comes to the same end with the same join token.
+func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
+	s := shared
+	here, err := proxy.Start(s.member.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = here.Close() })
+	there, err := proxy.StartTLS(s.plane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = there.Close() })
+	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+
+	var mu sync.Mutex
+	var running *agent.Agent
+	kill := func(matches func(proxy.Write) bool) (proxy.Hook, func() bool) {
+		killed := false
+		return func(w proxy.Write) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if killed || running == nil || !matches(w) {
+					return nil
+				}
+				killed = true
+				running.Kill()
+				return proxy.Lose()
+			}, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return killed
+			}
+	}
+	start := func() {
+		require.NoError(t, mortal.BuryIn(t.Context(), s.member.Client()))
+		a := s.agent(t, here)
+		mu.Lock()
+		running = a
+		mu.Unlock()
+	}
+	key := proxy.To("POST", "secrets", false)
+	credential := proxy.To("PUT", "secrets", false)
+	asked := proxy.To("POST", "clusterjoins", false)
+	told := proxy.To("PUT", "memberlinks", true)
+	for _, at := range []struct {
+		name   string
+		proxy  *proxy.Proxy
+		set    func(*proxy.Proxy, proxy.Hook)
+		writes func(proxy.Write) bool
+	}{
+		{"before the key is stored", here, (*proxy.Proxy).Before, key},
+		{"after the key is stored", here, (*proxy.Proxy).After, key},
+		{"before it asks", there, (*proxy.Proxy).Before, asked},
+		{"after it has asked", there, (*proxy.Proxy).After, asked},
+		{"before the credential is stored", here, (*proxy.Proxy).Before, credential},
+		{"after the credential is stored", here, (*proxy.Proxy).After, credential},
+		{"before it tells that it carries", there, (*proxy.Proxy).Before, told},
+		{"after it has told", there, (*proxy.Proxy).After, told},
+	} {
+		if !t.Run(at.name, func(t *testing.T) {
+			s.forget(t)
+			s.invite(t, there)
+			hook, killed := kill(at.writes)
+			at.set(at.proxy, hook)
+			defer at.set(at.proxy, nil)
+			start()
+			require.True(t, scene.Await(t, killed), "the agent never came so far")
+			<-running.Done()
+			start()
+			s.joined(t)
+			s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+			s.ready(t)
+			running.Kill()
+			<-running.Done()
+			s.another(t)
+		}) {
+			return
+		}
+	}
+}

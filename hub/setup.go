@@ -29,6 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
+	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
 	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/join"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -106,9 +107,14 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		InForce: inForce, Namespace: o.namespace, PolicyKey: o.policy,
 	}
 	joins := &joincontroller.Joins{}
+	shares := &grantcontroller.Shares{}
+	grants := &grantcontroller.Reconciler{
+		Client: local.GetClient(), Live: live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
+		Reports: store, Policy: inForce, Challenge: divided.replica.Challenge(), Shares: shares,
+	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register,
+		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register, Shares: shares,
 	}
 	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {
@@ -134,6 +140,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return reports.Setup(local) },
 		func() error { return policies.Setup(local) },
 		func() error { return planner.Setup(local) },
+		func() error { return grants.Setup(local) },
 		func() error { return admission.Setup(local) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },

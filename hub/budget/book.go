@@ -127,6 +127,14 @@ func (b *Book) Wrote(member string, sequence int64) {
 	a.last.Sequence = max(a.last.Sequence, sequence)
 }
 
+// Sequence of the newest grant that the book knows of for a member.
+func (b *Book) Sequence(member string) int64 {
+	if a := b.accounts[member]; a != nil {
+		return a.last.Sequence
+	}
+	return 0
+}
+
 // Members that the book has accounts of.
 func (b *Book) Members() []string {
 	names := make([]string, 0, len(b.accounts))

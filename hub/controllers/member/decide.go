@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -38,6 +40,11 @@ type snapshot struct {
 	// shard is who carries for it; empty: nobody is assigned.
 	shard  string
 	policy policy.State
+	// transfers is its part in the fleet-wide budget, nil for none. safe is the share
+	// without a grant that there is room for; without safeKnown nobody can say.
+	transfers *v1alpha1.MemberTransfers
+	safe      int32
+	safeKnown bool
 	// wants is what the FleetDiskImages ask of it; without wantsKnown nobody knows.
 	wants      rollout.Wants
 	wantsKnown bool
@@ -61,9 +68,8 @@ type snapshot struct {
 // decision is what is to be done for one member.
 type decision struct {
 	createNamespace bool
-	// plan and grant are to be written; nil: they stay.
+	// plan is to be written; nil: it stays.
 	plan   *v1alpha1.ClusterPlan
-	grant  *v1alpha1.TransferGrant
 	status v1alpha1.MemberClusterStatus
 	// withdraw: plan and grant on the hub are to go.
 	withdraw bool
@@ -102,6 +108,7 @@ func decide(s snapshot) decision {
 	}
 	if s.policy.Policy != nil {
 		desired, view.Source, view.PolicyErrors = s.policy.Policy.For(s.member.Name, s.member.Labels)
+		s.allow(desired)
 		view.Desired = desired
 	}
 	current := s.plan
@@ -113,7 +120,6 @@ func decide(s snapshot) decision {
 		if d.plan = nextPlan(s, name, desired, view.Source); d.plan != nil {
 			current = d.plan
 		}
-		d.grant = nextGrant(s, name)
 	}
 	if current != nil {
 		view.Plan = &current.Spec
@@ -124,7 +130,7 @@ func decide(s snapshot) decision {
 		return d
 	}
 	d.status, d.after = fleet.MemberStatus(view)
-	d.status.Shard = s.shard
+	d.status.Shard, d.status.Transfers = s.shard, s.transfers
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
@@ -133,6 +139,21 @@ func decide(s snapshot) decision {
 		d.after = namespaceRetry
 	}
 	return d
+}
+
+// allow has a policy give the safe share that there is room for. Such a share is used
+// without being asked for.
+func (s *snapshot) allow(desired map[string]string) {
+	if _, limited := desired[apipolicy.KeySafe]; !limited {
+		return
+	}
+	if s.safeKnown {
+		desired[apipolicy.KeySafe] = strconv.Itoa(int(s.safe))
+	} else if s.plan != nil {
+		if last, limited := s.plan.Spec.Policy[apipolicy.KeySafe]; limited {
+			desired[apipolicy.KeySafe] = last
+		}
+	}
 }
 
 // nextPlan returns the plan to write, guarded by the state that it was decided
@@ -152,6 +173,9 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 	// Neither waits for the other. Where there is no plan, the member may have one that
 	// is newer than this hub, so that it waits.
 	if s.plan == nil && (!s.wantsKnown || !s.asksKnown) {
+		return nil
+	}
+	if _, limited := desired[apipolicy.KeySafe]; limited && !s.safeKnown {
 		return nil
 	}
 	if !s.wantsKnown {
@@ -176,28 +200,4 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 	}
 	plan.Spec = next
 	return plan
-}
-
-// nextGrant returns the grant to write, nil for none. Its sequence rises above
-// what the member is seen to have.
-func nextGrant(s snapshot, namespace string) *v1alpha1.TransferGrant {
-	uid := fleet.ClusterUID(s.member, s.root.ClusterUID)
-	if uid == "" || s.root.ClusterUID != uid {
-		return nil
-	}
-	grant := &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
-	if s.grant != nil {
-		if !s.grant.DeletionTimestamp.IsZero() {
-			return nil
-		}
-		grant = s.grant.DeepCopy()
-	}
-	if s.grant != nil && grant.Spec.ClusterUID == uid && grant.Spec.Unlimited && grant.Spec.Sequence >= s.carried.AheadGrant {
-		return nil
-	}
-	grant.Spec = v1alpha1.TransferGrantSpec{
-		ClusterUID: uid, Unlimited: true,
-		Sequence: max(grant.Spec.Sequence, s.carried.AheadGrant) + 1,
-	}
-	return grant
 }

@@ -49,15 +49,12 @@ func TestPlanAndGrantOfAMemberThatReports(t *testing.T) {
 	assert.Equal(t, "4", d.plan.Spec.Policy["concurrency"])
 	assert.Equal(t, uid, d.plan.Spec.ClusterUID)
 	assert.Equal(t, "ot-member-frankfurt", d.plan.Namespace)
-	require.NotNil(t, d.grant)
-	assert.Equal(t, v1alpha1.TransferGrantSpec{ClusterUID: uid, Sequence: 1, Unlimited: true}, d.grant.Spec)
 	assert.Equal(t, &d.plan.Spec.PlanVersion, d.status.Plan, "the status tells of the plan that is being made")
 
 	s := settledMember(t)
-	s.plan, s.grant = d.plan, d.grant
+	s.plan = d.plan
 	again := decide(s)
 	assert.Nil(t, again.plan)
-	assert.Nil(t, again.grant)
 }
 
 func TestNothingIsPlannedInTheDark(t *testing.T) {
@@ -74,7 +71,6 @@ func TestNothingIsPlannedInTheDark(t *testing.T) {
 			change(&s)
 			d := decide(s)
 			assert.Nil(t, d.plan)
-			assert.Nil(t, d.grant)
 		})
 	}
 }
@@ -241,10 +237,9 @@ func TestNothingIsPlannedForTheClusterOfAnother(t *testing.T) {
 	s.holder = "berlin"
 	d := decide(s)
 	assert.Nil(t, d.plan)
-	assert.Nil(t, d.grant)
 	assert.False(t, d.withdraw)
 
-	s.plan, s.grant = planned.plan, planned.grant
+	s.plan, s.grant = planned.plan, &v1alpha1.TransferGrant{}
 	d = decide(s)
 	assert.True(t, d.withdraw)
 	assert.Empty(t, d.status.ClusterUID, "it claims nothing")
@@ -254,19 +249,18 @@ func TestNothingIsPlannedForTheClusterOfAnother(t *testing.T) {
 	assert.Contains(t, identity.Message, "MemberCluster berlin")
 }
 
-func TestGrantRisesAboveWhatTheMemberHas(t *testing.T) {
+// A safe share is used without being asked for, so that it must not go out before
+// there is room for it.
+func TestThePlanHasTheSafeShareThatThereIsRoomFor(t *testing.T) {
 	s := settledMember(t)
-	s.grant = decide(s).grant
-	s.carried.AheadGrant = 7
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
+	require.Empty(t, errs)
+	s.policy.Policy = parsed
+	assert.Nil(t, decide(s).plan, "nobody can say yet")
+	s.safe, s.safeKnown = 1, true
+	s.transfers = &v1alpha1.MemberTransfers{Held: 1}
 	d := decide(s)
-	require.NotNil(t, d.grant)
-	assert.Equal(t, int64(8), d.grant.Spec.Sequence)
-
-	s = settledMember(t)
-	s.grant = decide(s).grant
-	s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: "rebuilt"}
-	s.root.ClusterUID = "rebuilt"
-	d = decide(s)
-	require.NotNil(t, d.grant)
-	assert.Equal(t, v1alpha1.TransferGrantSpec{ClusterUID: "rebuilt", Sequence: 2, Unlimited: true}, d.grant.Spec)
+	require.NotNil(t, d.plan)
+	assert.Equal(t, "1", d.plan.Spec.Policy["safeConcurrency"])
+	assert.Equal(t, s.transfers, d.status.Transfers)
 }

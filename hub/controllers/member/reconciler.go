@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/controllers/grant"
 	"github.com/pelotech/ot-fleet/hub/controllers/join"
 	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
@@ -71,6 +72,7 @@ type Reconciler struct {
 	Index    *fleet.Index
 	Wants    Wants
 	Asks     Asks
+	Shares   *grant.Shares
 
 	again   poke.Source[ctrl.Request]
 	paces   pace.Paces
@@ -153,6 +155,8 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
 	s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
+	s.transfers = r.Shares.Of(member.Name)
+	s.safe, s.safeKnown = r.Shares.Safe(member.Name)
 	s.known = s.policy.Known && read
 	var err error
 	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {
@@ -218,18 +222,18 @@ func (r *Reconciler) namespace(ctx context.Context, member string) (*corev1.Name
 // mailbox returns plan and grant of a member on the hub, nil for none.
 func (r *Reconciler) mailbox(ctx context.Context, member string) (*v1alpha1.ClusterPlan, *v1alpha1.TransferGrant, error) {
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
-	plan, grant := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
+	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
 	if err := r.Get(ctx, key, plan); apierrors.IsNotFound(err) {
 		plan = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
 	}
-	if err := r.Get(ctx, key, grant); apierrors.IsNotFound(err) {
-		grant = nil
+	if err := r.Get(ctx, key, given); apierrors.IsNotFound(err) {
+		given = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading TransferGrant %s: %w", key, err)
 	}
-	return plan, grant, nil
+	return plan, given, nil
 }
 
 // apply does what was decided. wait is when to come back for what must not be
@@ -251,11 +255,6 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 		}
 		r.Metrics.Planned()
 		log.FromContext(ctx).Info("Planned", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)
-	}
-	if d.grant != nil {
-		if err := r.put(ctx, d.grant); err != nil {
-			return 0, fmt.Errorf("writing the TransferGrant of MemberCluster %s: %w", member.Name, err)
-		}
 	}
 	if equality.Semantic.DeepEqual(member.Status, d.status) {
 		return 0, nil

@@ -48,6 +48,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Policy.OnChange(all)
 	r.Wants.OnWants(one)
 	r.Asks.OnAsks(one)
+	r.Shares.OnChange(one)
 
 	// What this controller writes itself, the status, is no reason to look again.
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {

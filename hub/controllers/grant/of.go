@@ -1,0 +1,98 @@
+// Package grant writes the TransferGrants: shares of the budget over the whole
+// fleet, or, where there is none, grants without limits.
+//
+// There is one item in its queue: all members are looked at together. What each may
+// be running stands in a budget.Book, which is this process's own. A new one learns
+// what is stored, and writes to each stored grant before it raises anything, so that
+// what another process had decided before, and has not written yet, is refused.
+package grant
+
+import (
+	"maps"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
+)
+
+// Shares tell what each member has of the budget. The zero value is ready for use.
+type Shares struct {
+	mu      sync.Mutex
+	known   bool
+	limits  bool
+	shares  map[string]share
+	changed []func(member string)
+}
+
+type share struct {
+	transfers v1alpha1.MemberTransfers
+	safe      int32
+	mayPlan   bool
+}
+
+// Of a member; nil where there is no budget, or nothing known of it.
+func (s *Shares) Of(member string) *v1alpha1.MemberTransfers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one, is := s.shares[member]; is && s.limits {
+		return one.transfers.DeepCopy()
+	}
+	return nil
+}
+
+// Safe is the share without a grant that the plan of a member may give it: what the
+// policy asks for is let through once there is room. known is false where nobody
+// can say yet.
+func (s *Shares) Safe(member string) (n int32, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, is := s.shares[member]
+	return one.safe, is && s.known && one.mayPlan
+}
+
+// OnChange has something done, without blocking, when what is said of a member has
+// changed. Call it before the controller starts.
+func (s *Shares) OnChange(do func(member string)) { s.changed = append(s.changed, do) }
+
+// set replaces all that is said.
+func (s *Shares) set(limits bool, shares map[string]share) {
+	s.mu.Lock()
+	var changed []string
+	for name, one := range shares {
+		if before, is := s.shares[name]; !is || !before.same(one) || limits != s.limits {
+			changed = append(changed, name)
+		}
+	}
+	if s.limits && !limits {
+		for name := range maps.Keys(s.shares) {
+			changed = append(changed, name)
+		}
+	}
+	s.known, s.limits, s.shares = true, limits, shares
+	s.mu.Unlock()
+	for _, name := range changed {
+		for _, do := range s.changed {
+			do(name)
+		}
+	}
+}
+
+func (s share) same(o share) bool {
+	same := s.transfers.HeldUntil.Equal(o.transfers.HeldUntil)
+	s.transfers.HeldUntil, o.transfers.HeldUntil = nil, nil
+	return same && s == o
+}
+
+// transfersOf is an account as the status of a MemberCluster tells it. Until when
+// something is held is told of those alone that are not heard of: for all others it
+// moves with every report.
+func transfersOf(a budget.Account) v1alpha1.MemberTransfers {
+	t := v1alpha1.MemberTransfers{Granted: a.Granted, Held: a.Held, Wanted: a.Wanted, Reason: a.Reason, Message: a.Message}
+	if a.Dark && !a.Until.IsZero() && a.Reason == v1alpha1.TransfersReserved {
+		until := metav1.NewTime(a.Until.Truncate(0)).Rfc3339Copy()
+		t.HeldUntil = &until
+	}
+	return t
+}

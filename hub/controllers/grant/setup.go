@@ -1,0 +1,58 @@
+package grant
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+)
+
+// everything is the one item of the queue.
+var everything = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
+
+// Setup adds the controller to a manager. It runs where the fleet is planned.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	look := func() { r.again.Poke(everything) }
+	r.Reports.OnChange(func(string) { look() })
+	r.Reports.OnFilled(look)
+	r.Policy.OnChange(look)
+	look()
+	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{everything}
+	})
+	// Who else writes one is found when it is written next.
+	deleted := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			member, is := report.MemberOf(e.Object.GetNamespace())
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.deleted = append(r.deleted, member)
+			return is
+		},
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("grant").
+		Watches(&v1alpha1.MemberCluster{}, always).
+		Watches(&v1alpha1.MemberLink{}, always).
+		Watches(&v1alpha1.ClusterPlan{}, always).
+		Watches(&corev1.Namespace{}, always).
+		Watches(&v1alpha1.TransferGrant{}, always, builder.WithPredicates(deleted)).
+		WatchesRawSource(&r.again).
+		Complete(r)
+}
+
+func sortedKeys(m map[string]int32) []string { return slices.Sorted(maps.Keys(m)) }

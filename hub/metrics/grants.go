@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/hub/budget"
+)
+
+// Grants tells of the budget over the whole fleet. Create it with NewGrants. Only the
+// replica that plans sets it.
+type Grants struct {
+	concurrency, held, granted, wanted, reserved *prometheus.GaugeVec
+	written                                      prometheus.Counter
+}
+
+// NewGrants registers the metrics.
+func NewGrants(r prometheus.Registerer) *Grants {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "fleet_transfers_" + name, Help: help + " By source group; empty for all."}, []string{"source"})
+		r.MustRegister(g)
+		return g
+	}
+	g := &Grants{
+		concurrency: gauge("limit", "Imports that may run at a time in the whole fleet."),
+		held:        gauge("held", "Imports that the members may be running."),
+		granted:     gauge("granted", "Imports that grants in force allow."),
+		wanted:      gauge("wanted", "Imports that the members could run."),
+		reserved:    gauge("reserved", "Imports that members may be running which are not heard of."),
+		written:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "grants_written_total", Help: "Writes of TransferGrants."}),
+	}
+	r.MustRegister(g.written)
+	return g
+}
+
+// None says that there is no budget.
+func (g *Grants) None() {
+	for _, v := range []*prometheus.GaugeVec{g.concurrency, g.held, g.granted, g.wanted, g.reserved} {
+		v.Reset()
+	}
+}
+
+// Written counts a write.
+func (g *Grants) Written() { g.written.Inc() }
+
+// Set tells of a plan.
+func (g *Grants) Set(rules budget.Rules, plan budget.Plan) {
+	g.None()
+	var granted, wanted, reserved float64
+	held, dark := map[string]float64{}, map[string]float64{}
+	for _, a := range plan.Accounts {
+		granted, wanted = granted+float64(a.Granted), wanted+float64(a.Wanted)
+		away := a.Dark || a.Gone
+		if away {
+			reserved += float64(a.Held)
+		}
+		for name, n := range a.Sources {
+			held[name] += float64(n)
+			if away {
+				dark[name] += float64(n)
+			}
+		}
+	}
+	g.concurrency.WithLabelValues("").Set(float64(rules.Total))
+	g.held.WithLabelValues("").Set(float64(plan.Held))
+	g.granted.WithLabelValues("").Set(granted)
+	g.wanted.WithLabelValues("").Set(wanted)
+	g.reserved.WithLabelValues("").Set(reserved)
+	for _, group := range rules.Groups {
+		g.concurrency.WithLabelValues(group.Name).Set(float64(group.Concurrency))
+		g.held.WithLabelValues(group.Name).Set(held[group.Name])
+		g.reserved.WithLabelValues(group.Name).Set(dark[group.Name])
+	}
+}

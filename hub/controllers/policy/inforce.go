@@ -46,3 +46,8 @@ func (p *InForce) set(s State) {
 		do()
 	}
 }
+
+// InForceOf is one with a policy in force.
+func InForceOf(p *fleet.Policy) *InForce {
+	return &InForce{state: State{Known: true, Policy: p}}
+}

@@ -304,7 +304,7 @@ func TestLateSlot(t *testing.T) {
 	m.start("toob")
 	m.created = map[string]time.Time{}
 	m.reconcile()
-	assert.Error(t, m.Client.Get(t.Context(), key, dv))
+	require.Error(t, m.Client.Get(t.Context(), key, dv))
 	img := &v1alpha1.VMDiskImage{}
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "img-0"}, img))
 	require.NotNil(t, img.Status.Revisions[0].Failure)

@@ -4,10 +4,12 @@ package restore_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -19,17 +21,75 @@ import (
 // patient has a hub wait for a write that a test holds.
 const patient = "--member-timeout=2m"
 
+// Names of the two replicas, from the beginning.
+const (
+	ofLeader   = "first"
+	ofFollower = "second"
+)
+
+// links are the MemberLinks by the name of the member.
+func (f *fleet) links(t *testing.T) map[string]*v1alpha1.MemberLink {
+	t.Helper()
+	var list v1alpha1.MemberLinkList
+	require.NoError(t, f.List(t.Context(), &list))
+	links := map[string]*v1alpha1.MemberLink{}
+	for i := range list.Items {
+		links[strings.TrimPrefix(list.Items[i].Namespace, v1alpha1.MemberNamespacePrefix)] = &list.Items[i]
+	}
+	return links
+}
+
+// assign has a member carried by a replica. The replicas keep as many members as one
+// another: where that one has more already, another member goes the other way first.
+func (f *fleet) assign(t *testing.T, member, to string) {
+	t.Helper()
+	other := map[string]string{ofLeader: ofFollower, ofFollower: ofLeader}[to]
+	var links map[string]*v1alpha1.MemberLink
+	has := map[string]int{}
+	require.True(t, scene.Await(t, func() bool {
+		links = f.links(t)
+		clear(has)
+		for _, link := range links {
+			has[link.Spec.Replica]++
+		}
+		return len(links) == len(f.names) && has[ofLeader]+has[ofFollower] == len(links) && min(has[ofLeader], has[ofFollower]) >= len(links)/2
+	}), "members are not divided: %v", has)
+	if links[member].Spec.Replica != to {
+		for name, link := range links {
+			if has[to] > has[other] && link.Spec.Replica == to && name != member {
+				f.reassign(t, name, other)
+				break
+			}
+		}
+		f.reassign(t, member, to)
+	}
+	require.True(t, scene.Await(t, func() bool {
+		link := f.links(t)[member]
+		return link.Spec.Replica == to && link.Status.Carrier == to && link.Status.Reachable
+	}), "%s does not carry for %s", to, member)
+}
+
+func (f *fleet) reassign(t *testing.T, member, to string) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		link := f.links(t)[member]
+		link.Spec.Replica = to
+		return f.Update(t.Context(), link)
+	}))
+}
+
 // twoHubs starts a leader, its way to its API server being the proxy where there
 // is one, and a second replica.
 func (f *fleet) twoHubs(t *testing.T, through *proxy.Proxy, args ...string) (leader, follower *hub.Hub) {
 	t.Helper()
+	first := append([]string{"--replica-name=" + ofLeader}, args...)
 	if through == nil {
-		leader = f.startHub(t, nil, args...)
+		leader = f.startHub(t, nil, first...)
 	} else {
-		leader = f.startHub(t, through.Through, args...)
+		leader = f.startHub(t, through.Through, first...)
 	}
 	f.leads(t, leader)
-	follower = f.startHub(t, nil, args...)
+	follower = f.startHub(t, nil, append([]string{"--replica-name=" + ofFollower}, args...)...)
 	_, err := follower.Metrics(t.Context())
 	require.NoError(t, err)
 	return leader, follower
@@ -77,6 +137,7 @@ func TestPlanInFlightComesLate(t *testing.T) {
 	first := shared.change(t)
 	require.True(t, scene.Await(t, late.has), "no plan is carried")
 	// The other replica carries it.
+	shared.assign(t, proxied, map[string]string{ofLeader: ofFollower, ofFollower: ofLeader}[shared.links(t)[proxied].Spec.Replica])
 	shared.acknowledged(t, first)
 	var newest int32
 	for range 2 {
@@ -99,18 +160,14 @@ func TestLeaderPausedAndWokenLate(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, way.Close()) })
 	leader, follower := shared.twoHubs(t, way, patient)
 	shared.acknowledged(t, shared.change(t))
+	shared.assign(t, another, ofLeader)
 	onlyRose := shared.judgeAll(t)
 
 	gates := hold(t, way,
 		mailbox(v1alpha1.MemberNamespacePrefix+plain, "clusterplans", v1alpha1.MailboxName),
 		mailbox(v1alpha1.MemberNamespacePrefix+another, "clusterreports", v1alpha1.MailboxName))
-	// Both replicas carry reports: the leader is at it first sooner or later.
-	n := 0
-	require.True(t, scene.Await(t, func() bool {
-		n++
-		shared.report(t, another, n%50)
-		return gates[1].has()
-	}), "the leader carries no report")
+	shared.report(t, another, 5)
+	require.True(t, scene.Await(t, gates[1].has), "the leader carries no report")
 	budget := shared.change(t)
 	require.True(t, scene.Await(t, gates[0].has), "the leader writes no plan")
 	require.NoError(t, leader.Pause(t.Context()))

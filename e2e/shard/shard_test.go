@@ -195,7 +195,7 @@ func TestMembersMovedToAndFro(t *testing.T) {
 
 func TestAPIServerOfTheHubRestarted(t *testing.T) {
 	before := shared.settled(t, names...)
-	require.NoError(t, shared.plane.StopAPIServer())
+	shared.plane.KillAPIServer()
 	require.NoError(t, shared.plane.StartAPIServer(context.Background()))
 	for _, r := range shared.replicas {
 		select {

@@ -300,14 +300,14 @@ type judge struct {
 
 	mu     sync.Mutex
 	last   map[string]version
-	faults []string
+	faults map[string]bool
 }
 
 type version struct{ epoch, sequence int64 }
 
 func newJudge(f *fleet) *judge {
 	ctx, cancel := context.WithCancel(context.Background())
-	j := &judge{fleet: f, cancel: cancel, last: map[string]version{}}
+	j := &judge{fleet: f, cancel: cancel, last: map[string]version{}, faults: map[string]bool{}}
 	j.done.Go(func() {
 		for ticker := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-ticker.C {
 			j.look(ctx)
@@ -341,7 +341,7 @@ func (j *judge) look(ctx context.Context) {
 	}
 	for _, m := range all.Items {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentHealthy); c != nil && c.Status == metav1.ConditionFalse {
-			j.faults = append(j.faults, fmt.Sprintf("the agent of %s is not healthy: %s", m.Name, c.Message))
+			j.faults[fmt.Sprintf("the agent of %s is not healthy: %s", m.Name, c.Message)] = true
 		}
 	}
 }
@@ -349,15 +349,16 @@ func (j *judge) look(ctx context.Context) {
 func (j *judge) rises(what string, now version) {
 	before := j.last[what]
 	if now.epoch < before.epoch || now.epoch == before.epoch && now.sequence < before.sequence {
-		j.faults = append(j.faults, fmt.Sprintf("%s has gone back from %v to %v", what, before, now))
+		j.faults[fmt.Sprintf("%s has gone back from %v to %v", what, before, now)] = true
 	}
 	j.last[what] = now
 }
 
-// clean wants that nothing has happened which must not.
+// clean wants that nothing has happened which must not, since it was asked last.
 func (j *judge) clean(t *testing.T) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	assert.Empty(t, j.faults)
+	j.faults = map[string]bool{}
 }

@@ -177,6 +177,7 @@ func (w *Watchdog) look(ctx context.Context, m *v1alpha1.MemberCluster) {
 	}
 	if found.sequence > 0 {
 		found.message = w.move(m, link)
+		log.FromContext(ctx).Info("A report is not carried", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
 	}
 	w.mu.Lock()
 	if w.looked == nil {

@@ -1,0 +1,230 @@
+//go:build linux
+
+package budget_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// lights are the light members; a third of them goes dark.
+const lights = 9
+
+const oneCDN = `[{"name": "cdn", "hosts": ["cdn.example.com"], "concurrency": 1}]`
+
+// All members want more than the fleet may run, some of it from a group of sources;
+// meanwhile the hub is killed and replaced, and so is an agent.
+func TestFleetNeverRunsMoreThanItsBudget(t *testing.T) {
+	since := time.Now()
+	shared.setBudget(t, fleetOf, oneCDN)
+	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	images, fromCDN := map[string][]*v1alpha1.VMDiskImage{}, []types.UID{}
+	for _, name := range names {
+		s := shared.sites[name]
+		grouped := s.want(t, "cdn", cdn, 2)
+		images[name] = append(grouped, s.want(t, "other", everybodyElse, 3)...)
+		for _, img := range grouped {
+			fromCDN = append(fromCDN, img.UID)
+		}
+	}
+	started := func(n int) func() bool {
+		return func() bool { return len(shared.spans(t, since)) >= n }
+	}
+	require.True(t, scene.Await(t, started(3)), "nothing runs")
+	shared.hub.Kill()
+	require.NoError(t, shared.startHub(context.Background()))
+	require.True(t, scene.Await(t, started(8)), "nothing more runs under the next hub")
+	bravo := shared.sites["bravo"]
+	bravo.agent.Kill()
+	require.NoError(t, bravo.startAgent(context.Background()))
+	for _, name := range names {
+		shared.sites[name].all(t, images[name], "imported", succeeded)
+	}
+	spans := shared.spans(t, since)
+	n, then := most(spans)
+	assert.LessOrEqual(t, n, fleetOf, then)
+	assert.Greater(t, n, 1, "the budget is used")
+	n, then = most(spans, of(fromCDN...))
+	assert.LessOrEqual(t, n, 1, "from the group: %s", then)
+}
+
+// A member that cannot be reached while it holds all of the budget: others get what it
+// held when its grant has ended and what it ran has timed out, and never before.
+func TestMemberThatIsCutOff(t *testing.T) {
+	since := time.Now()
+	shared.setBudget(t, fleetOf, "")
+	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	alpha, bravo := shared.sites["alpha"], shared.sites["bravo"]
+	release := alpha.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	held := alpha.want(t, "held", everybodyElse, fleetOf)
+	alpha.all(t, held, "on its way", scene.InPhase(v1alpha1.PhaseSyncing))
+	alpha.link.Cut()
+	cut := time.Now()
+	waits := bravo.want(t, "waits", everybodyElse, 1)
+	bravo.all(t, waits, "waiting for the fleet", scene.Because(v1alpha1.ReasonWaitingForFleet))
+	require.True(t, scene.Await(t, func() bool { return alpha.ledger(t).Budget == 0 }), "the grant does not end")
+	granted := condition(alpha.ledger(t), v1alpha1.ConditionGranted)
+	assert.Equal(t, v1alpha1.ReasonGrantEnded, granted.Reason, granted.Message)
+	bravo.all(t, waits, "imported", succeeded)
+	begun := first(shared.spans(t, since), of(waits[0].UID))
+	assert.Greater(t, begun.Sub(cut), attemptsTake, "it was given what a member might have been running yet")
+
+	release()
+	require.NoError(t, alpha.link.Mend(t.Context()))
+	alpha.all(t, held, "imported", succeeded)
+	n, then := most(shared.spans(t, since))
+	assert.LessOrEqual(t, n, fleetOf, then)
+}
+
+// Lowered while it is used up: nothing stops and nothing starts until it fits. Without
+// it nothing but each policy's concurrency limits.
+func TestBudgetIsLoweredAndRemoved(t *testing.T) {
+	shared.setBudget(t, fleetOf, "")
+	alpha, bravo := shared.sites["alpha"], shared.sites["bravo"]
+	release := alpha.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	held := alpha.want(t, "lowered", everybodyElse, fleetOf)
+	alpha.all(t, held, "on its way", scene.InPhase(v1alpha1.PhaseSyncing))
+	shared.setBudget(t, 1, "")
+	lowered := time.Now()
+	waits := bravo.want(t, "after", everybodyElse, 2)
+	release()
+	alpha.all(t, held, "imported", succeeded)
+	bravo.all(t, waits, "imported", succeeded)
+	spans := shared.spans(t, lowered)
+	n, then := most(spans, of(waits[0].UID, waits[1].UID))
+	assert.Equal(t, 1, n, then)
+	last := lowered
+	for _, s := range spans {
+		if s.site == alpha.name && s.ended.After(last) {
+			last = s.ended
+		}
+	}
+	assert.True(t, first(spans, of(waits[0].UID, waits[1].UID)).After(last.Add(-latency)), "it began before what ran had ended")
+
+	since := time.Now()
+	shared.setBudget(t, 0, "")
+	free := map[string][]*v1alpha1.VMDiskImage{}
+	for _, name := range names {
+		free[name] = shared.sites[name].want(t, "free", everybodyElse, concurrency)
+	}
+	for _, name := range names {
+		shared.sites[name].all(t, free[name], "imported", succeeded)
+	}
+	n, _ = most(shared.spans(t, since))
+	assert.Greater(t, n, fleetOf)
+}
+
+func condition(st v1alpha1.SyncLedgerStatus, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(st.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+// A third of many members goes dark while all of them import. Those that are left go
+// on with what is left.
+func TestDarkMembers(t *testing.T) {
+	const budget = lights
+	for _, m := range shared.lights.List {
+		cfg, err := m.Config(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, shared.join(t.Context(), m.Name, m.Name, cfg))
+		t.Cleanup(func() {
+			require.NoError(t, shared.Delete(context.Background(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}))
+		})
+	}
+	shared.lights.PlayImports(2 * importTakes)
+	shared.setBudget(t, budget, "")
+	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	for _, m := range shared.lights.List {
+		require.NoError(t, m.Await(t.Context(), func(r *v1alpha1.ReportRoot) bool { return r.Policy["safeConcurrency"] != "" }))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	judged := make(chan int)
+	go func() { // every time that two members are looked at in turn, one may have ended and another begun
+		worst := 0
+		for ctx.Err() == nil {
+			running := 0
+			for _, m := range shared.lights.List {
+				running += m.Running()
+			}
+			worst = max(worst, running)
+			select {
+			case <-time.After(tick):
+			case <-ctx.Done():
+			}
+		}
+		judged <- worst
+	}()
+	var images []*v1alpha1.FleetDiskImage
+	for i := range 4 {
+		images = append(images, shared.preload(t, fmt.Sprintf("dark-%d", i)))
+	}
+	running := func(n int) func() bool {
+		return func() bool {
+			got := 0
+			for _, m := range shared.lights.List {
+				got += m.Running()
+			}
+			return got >= n
+		}
+	}
+	require.True(t, scene.Await(t, running(budget-2)), "the budget is not used")
+	dark := shared.lights.List[:lights/3]
+	for _, m := range dark {
+		m.Dark()
+	}
+	for _, img := range images {
+		require.True(t, scene.Await(t, func() bool {
+			got := &v1alpha1.FleetDiskImage{}
+			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), got))
+			return got.Status.Clusters.Succeeded >= int32(lights-len(dark))
+		}), "%s is not everywhere", img.Name)
+	}
+	stop()
+	worst := <-judged
+	assert.LessOrEqual(t, worst, budget)
+	for _, m := range dark {
+		require.NoError(t, m.Return(t.Context()))
+	}
+}
+
+// preload has an image in all light members.
+func (f *fleet) preload(t *testing.T, name string) *v1alpha1.FleetDiskImage {
+	t.Helper()
+	var members []string
+	for _, m := range f.lights.List {
+		members = append(members, m.Name)
+	}
+	img := &v1alpha1.FleetDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.FleetDiskImageSpec{
+			TargetNamespace: namespace, Version: "1",
+			Template: v1alpha1.VMDiskImageSpec{
+				Name: name, SourceType: v1alpha1.SourceHTTP, DiskSize: resource.MustParse("1Gi"), URL: "https://" + everybodyElse + "/" + name,
+			},
+			Placement: v1alpha1.Placement{ClusterNames: members},
+		},
+	}
+	img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(lights))
+	require.NoError(t, f.Create(t.Context(), img))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), img))) })
+	return img
+}

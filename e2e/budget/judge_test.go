@@ -1,0 +1,89 @@
+//go:build linux
+
+package budget_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// latency is how much later one observer may be told of an import's end than another
+// of the next one's beginning, when the latter had to wait for the former by way of
+// the hub. What overlaps for no longer is not held against anybody.
+const latency = 400 * time.Millisecond
+
+// span is an import of a member. Ended is far away for one that still can download.
+type span struct {
+	site         string
+	image        types.UID
+	begun, ended time.Time
+}
+
+// spans are all imports that began since a time, in the order of their beginning.
+func (f *fleet) spans(t *testing.T, since time.Time) []span {
+	t.Helper()
+	var all []span
+	for _, s := range f.sites {
+		for _, one := range scene.History(t, s.observer).Spans() {
+			ended := one.Ended
+			if ended.IsZero() {
+				ended = time.Now().Add(time.Hour)
+			}
+			if ended.After(since) {
+				all = append(all, span{s.name, one.Image, one.Begun, ended})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return a.begun.Compare(b.begun) })
+	return all
+}
+
+// most is how many of them ran at a time, over all members, at the most, and what the
+// members ran then.
+func most(spans []span, but ...func(span) bool) (n int, then string) {
+	spans = slices.Clone(spans)
+	for _, is := range but {
+		spans = slices.DeleteFunc(spans, func(s span) bool { return !is(s) })
+	}
+	for _, at := range spans {
+		run := map[string]int{}
+		count := 0
+		for _, s := range spans {
+			ended := s.ended.Add(-latency)
+			if ended.Before(s.begun) {
+				ended = s.ended
+			}
+			if !s.begun.After(at.begun) && ended.After(at.begun) {
+				run[s.site]++
+				count++
+			}
+		}
+		if count > n {
+			n, then = count, fmt.Sprint(run, " at ", at.begun.Format("15:04:05.000"))
+		}
+	}
+	return n, then
+}
+
+// of are the images that a judgement is about.
+func of(images ...types.UID) func(span) bool {
+	return func(s span) bool { return slices.Contains(images, s.image) }
+}
+
+// first is when the first of some imports began.
+func first(spans []span, is func(span) bool) time.Time {
+	i := slices.IndexFunc(spans, is)
+	if i < 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !is(s) }), func(a, b span) int {
+		return cmp.Compare(a.begun.UnixNano(), b.begun.UnixNano())
+	}).begun
+}

@@ -1,0 +1,327 @@
+//go:build linux
+
+package budget_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/link"
+	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+const (
+	patience = scene.Patience
+	tick     = 20 * time.Millisecond
+	// importTakes is long enough for imports of several members to be seen beside each
+	// other where they should not.
+	importTakes = time.Second
+	namespace   = metav1.NamespaceDefault
+
+	// grantsLast, and attempts may last, as long as a test can wait for.
+	grantsLast    = 15 * time.Second
+	attemptsTake  = 10 * time.Second
+	concurrency   = 4
+	fleetOf       = 3
+	cdn           = "cdn.example.com"
+	everybodyElse = "images.example.com"
+)
+
+var names = []string{"alpha", "bravo", "charlie"}
+
+// site is a member cluster with its agent.
+type site struct {
+	*member.Member
+	client.WithWatch
+	name     string
+	agent    *agent.Agent
+	observer *observer.Observer
+	link     *link.Link
+}
+
+// fleet is a hub and its members.
+type fleet struct {
+	plane *controlplane.ControlPlane
+	client.WithWatch
+	hub    *hub.Hub
+	sites  map[string]*site
+	lights *light.Members
+}
+
+var scheme = scene.NewScheme()
+
+// policy of the fleet before a test: no budget.
+var policy = map[string]any{
+	"concurrency": fmt.Sprint(concurrency), "retryLimit": "5", "retryBackoffDuration": "100ms", "preflight": "false",
+	"attemptTimeout": attemptsTake.String(),
+}
+
+func startFleet(ctx context.Context) (f *fleet, err error) {
+	f = &fleet{sites: map[string]*site{}}
+	options := make([]member.Options, len(names))
+	for i, name := range names {
+		options[i] = member.Options{
+			Name: name, Instant: true, InstantTakes: importTakes, Scheme: scene.NewScheme(),
+			// Nobody would take the protection from claims that are to go.
+			APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
+		}
+	}
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+			return err
+		}
+		if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+			return err
+		}
+		if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": policy}}); err != nil {
+			return err
+		}
+		return f.startHub(ctx)
+	})
+	group.Go(func() error {
+		started, err := member.StartAll(ctx, options...)
+		if err != nil {
+			return err
+		}
+		for _, m := range started {
+			f.sites[m.Name()] = &site{Member: m, name: m.Name()}
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return f, err
+	}
+	for _, s := range f.sites {
+		group.Go(func() error {
+			if err := s.prepare(ctx); err != nil {
+				return err
+			}
+			cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+			if err != nil {
+				return err
+			}
+			s.link.Through(cfg)
+			return f.join(ctx, s.name, "", cfg)
+		})
+	}
+	group.Go(func() (err error) {
+		f.lights, err = light.Start(ctx, f.plane, "light", lights)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return f, err
+	}
+	return f, f.ready(ctx, names...)
+}
+
+// prepare installs the agent's chart, without a policy of the member's own, and starts
+// the agent.
+func (s *site) prepare(ctx context.Context) (err error) {
+	s.Instant().Allow(1 << 20)
+	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	err = agent.Install(ctx, s.ControlPlane, map[string]any{
+		"policy": map[string]any{"create": false},
+		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
+	})
+	if err != nil {
+		return err
+	}
+	if s.observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
+		return err
+	}
+	if s.link, err = link.Start(s.ControlPlane.Config()); err != nil {
+		return err
+	}
+	return s.startAgent(ctx)
+}
+
+// startAgent starts one at once also where the one before was killed: its Lease is
+// removed.
+func (s *site) startAgent(ctx context.Context) (err error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "ot-agent"}}
+	if err := client.IgnoreNotFound(s.Delete(ctx, lease)); err != nil {
+		return err
+	}
+	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{
+		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"},
+	})
+	return err
+}
+
+func (f *fleet) startHub(ctx context.Context) (err error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: "ot-hub"}}
+	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
+		return err
+	}
+	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	return err
+}
+
+// ready waits before there is a test; tests use scene.Await.
+func (f *fleet) ready(ctx context.Context, members ...string) error {
+	return wait.PollUntilContextTimeout(ctx, tick, patience, true, func(ctx context.Context) (bool, error) {
+		for _, name := range members {
+			m := &v1alpha1.MemberCluster{}
+			if f.Get(ctx, client.ObjectKey{Name: name}, m) != nil || !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// join makes a MemberCluster and its Secret, as people do.
+func (f *fleet) join(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
+	kubeconfig, err := controlplane.Kubeconfig(cfg)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	if err := f.Create(ctx, secret); err != nil {
+		return err
+	}
+	return f.Create(ctx, &v1alpha1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.MemberClusterSpec{
+			Connection:     v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: secret.Name}},
+			AgentNamespace: agentNamespace,
+		},
+	})
+}
+
+// stop ends everything, and those that ask API servers before these.
+func (f *fleet) stop() error {
+	var errs []error
+	if f.hub != nil {
+		errs = append(errs, f.hub.Stop(time.Minute))
+	}
+	if f.lights != nil {
+		f.lights.Stop()
+	}
+	var group errgroup.Group
+	for _, s := range f.sites {
+		group.Go(s.stop)
+	}
+	if f.plane != nil {
+		group.Go(f.plane.Stop)
+	}
+	return errors.Join(append(errs, group.Wait())...)
+}
+
+func (s *site) stop() error {
+	if s.agent != nil {
+		s.agent.Kill()
+	}
+	if s.link != nil {
+		s.link.Close()
+	}
+	if s.observer != nil {
+		s.observer.Stop()
+	}
+	return s.Stop()
+}
+
+// setPolicy changes the fleet's policy, also at the end of a test. A key that is empty
+// goes.
+func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		cm := &corev1.ConfigMap{}
+		if err := f.Get(context.Background(), client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+			return err
+		}
+		for key, value := range change {
+			if cm.Data[key] = value; value == "" {
+				delete(cm.Data, key)
+			}
+		}
+		return f.Update(context.Background(), cm)
+	}))
+}
+
+// setBudget has the fleet have a budget; 0 for none.
+func (f *fleet) setBudget(t *testing.T, n int, sources string) {
+	t.Helper()
+	change := map[string]string{"fleetConcurrency": "", "fleetGrantDuration": "", "fleetSources": sources}
+	if n > 0 {
+		change["fleetConcurrency"], change["fleetGrantDuration"] = fmt.Sprint(n), grantsLast.String()
+	}
+	f.setPolicy(t, change)
+	for _, name := range names {
+		require.True(t, scene.Await(t, func() bool {
+			st := f.sites[name].ledger(t)
+			_, limited := st.Policy["safeConcurrency"]
+			return limited == (n > 0) && (st.Policy["fleetSources"] != "") == (sources != "")
+		}), "%s does not go by the budget", name)
+	}
+}
+
+func (s *site) ledger(t *testing.T) v1alpha1.SyncLedgerStatus {
+	t.Helper()
+	l := &v1alpha1.SyncLedger{}
+	err := s.Get(context.Background(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l)
+	if client.IgnoreNotFound(err) != nil {
+		require.NoError(t, err)
+	}
+	if l.Status == nil {
+		return v1alpha1.SyncLedgerStatus{}
+	}
+	return *l.Status
+}
+
+// want has images made in a member, from a host.
+func (s *site) want(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDiskImage {
+	t.Helper()
+	images := make([]*v1alpha1.VMDiskImage, n)
+	for i := range images {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		images[i] = &v1alpha1.VMDiskImage{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: v1alpha1.VMDiskImageSpec{
+				Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://" + host + "/" + name, DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+			},
+		}
+		require.NoError(t, s.Create(t.Context(), images[i]))
+	}
+	return images
+}
+
+// all waits until images are as wanted.
+func (s *site) all(t *testing.T, images []*v1alpha1.VMDiskImage, wanted string, is func(*v1alpha1.VMDiskImage) bool) {
+	t.Helper()
+	for _, img := range images {
+		now := &v1alpha1.VMDiskImage{}
+		require.True(t, scene.Await(t, func() bool {
+			require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(img), now))
+			return is(now)
+		}), "%s of %s is not %s: %s %s %s", img.Name, s.name, wanted, now.Status.Phase, now.Status.Reason, now.Status.Message)
+	}
+}
+
+func succeeded(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == v1alpha1.PhaseSucceeded }

@@ -304,11 +304,9 @@ func faultOf(err error) outcome {
 	switch fault {
 	case dial.FaultCertificate:
 		return outcome{v1alpha1.ReasonCertificate, "the hub: " + why + ": have the hub make a new join token with the right authority and address (its flags --hub-api-url and --hub-api-ca)"}
-	case dial.FaultUnauthorized:
-		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why + ", or the member is gone there: have it make a join token (annotation " +
+	case dial.FaultUnauthorized, dial.FaultForbidden:
+		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why + ". Where it was revoked, or the member is gone there: have the hub make a join token (annotation " +
 			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + join.JoinSecret}
-	case dial.FaultForbidden:
-		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why}
 	}
 	return outcome{v1alpha1.ReasonUnreachable, "the hub: " + why + ". It is tried again; what was planned last stays in force"}
 }

@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,4 +82,20 @@ func DialIn(ctx context.Context, hub, member client.Client, agentNamespace, name
 		through(&access)
 	}
 	return Invite(ctx, member, agentNamespace, access)
+}
+
+// PullVariable of the environment says which members of a fleet dial in: all of them,
+// one, or none.
+const PullVariable = "OT_FLEET_PULL"
+
+// Pulls tells whether a member of a fleet is to dial in. one is the member that does
+// where one is to.
+func Pulls(member, one string) bool {
+	switch os.Getenv(PullVariable) {
+	case "all":
+		return true
+	case "one":
+		return member == one
+	}
+	return false
 }

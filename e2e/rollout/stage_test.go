@@ -220,8 +220,12 @@ func (f *fleet) startHub(ctx context.Context) (err error) {
 	return err
 }
 
-// join makes a MemberCluster and its Secret, as people do.
+// join makes a MemberCluster and its Secret, as people do; or the member's agent
+// dials in, by way of the same link.
 func (f *fleet) join(ctx context.Context, s *site) error {
+	if s.name != island && hub.Pulls(s.name, lab) {
+		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, map[string]string{labelSite: s.name, labelRing: rings[s.name]}, nil)
+	}
 	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
 	if err != nil {
 		return err

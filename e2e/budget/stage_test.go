@@ -274,10 +274,10 @@ func (f *fleet) setBudget(t *testing.T, n int, sources string) {
 	}
 	f.setPolicy(t, change)
 	for _, name := range names {
-		require.True(t, scene.Await(t, func() bool {
+		require.NoError(t, wait.PollUntilContextTimeout(context.Background(), tick, patience, true, func(context.Context) (bool, error) {
 			st := f.sites[name].ledger(t)
 			_, limited := st.Policy["safeConcurrency"]
-			return limited == (n > 0) && (st.Policy["fleetSources"] != "") == (sources != "")
+			return limited == (n > 0) && (st.Policy["fleetSources"] != "") == (sources != ""), nil
 		}), "%s does not go by the budget", name)
 	}
 }

@@ -127,23 +127,32 @@ func (all *Members) renew(ctx context.Context) {
 			return
 		case <-ticker.C:
 			for _, m := range all.List {
-				m.look(ctx)
+				if m.mu.TryLock() { // else it is writing
+					due := m.due()
+					m.mu.Unlock()
+					if due {
+						all.done.Go(func() { m.look(ctx) })
+					}
+				}
 			}
 		}
 	}
 }
 
+// due tells that a request is, or that a grant has ended which was reported to hold.
+func (m *Member) due() bool {
+	root := m.root.Root
+	if m.old || m.dark || root.Transfers == nil || !root.Transfers.Limited {
+		return false
+	}
+	at, asks := m.grants.Next()
+	return asks && m.elapsed() >= at || root.Transfers.Slots > 0 && !m.grants.Share(m.elapsed()).InForce
+}
+
 func (m *Member) look(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	root := m.root.Root
-	if m.old || root.Transfers == nil || !root.Transfers.Limited {
-		return
-	}
-	at, asks := m.grants.Next()
-	due := asks && m.elapsed() >= at
-	ended := root.Transfers.Slots > 0 && !m.grants.Share(m.elapsed()).InForce
-	if due || ended {
+	if m.due() {
 		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // looked at again
 	}
 }

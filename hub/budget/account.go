@@ -233,8 +233,9 @@ func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time)
 	}
 	f := &a.facts
 	if f.Report > 0 && (f.Slots > 0 && upTo(a.received.Add(lasting))) {
-		running := Share{Slots: f.Slots, Sources: map[string]int32{}}
-		if f.Transfers != nil {
+		running := Share{Slots: f.Slots}
+		if f.Transfers != nil && len(groups) > 0 {
+			running.Sources = make(map[string]int32, len(f.Transfers.Sources))
 			for _, s := range f.Transfers.Sources {
 				running.Sources[s.Name] = s.Running
 			}
@@ -253,6 +254,10 @@ func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time)
 	h.Slots = max(h.Slots, a.safeNow())
 	if f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
 		every = h.Slots
+	}
+	if len(groups) == 0 {
+		h.Sources = nil
+		return h, until
 	}
 	sources := make(map[string]int32, len(groups))
 	for _, g := range groups {

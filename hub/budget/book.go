@@ -364,7 +364,7 @@ func more(a, b Share) bool {
 // be running. Where more is held than there is, what it holds itself may have ended
 // long ago, as a late report has it: even that much is no right to begin anew.
 func (p *planning) fitting(e *entry) Share {
-	s := Share{Slots: min(e.target.Slots, p.bound(int64(e.held.Slots), p.rules.Total-p.sum))}
+	s := Share{Slots: e.target.Slots}
 	for _, g := range p.rules.Groups {
 		n := min(e.target.Sources[g.Name], p.bound(int64(e.held.Sources[g.Name]), int64(g.Concurrency)-p.sums[g.Name]), v1alpha1.MaxSlots)
 		if n > 0 {
@@ -373,7 +373,10 @@ func (p *planning) fitting(e *entry) Share {
 			}
 			s.Sources[g.Name] = n
 		}
+		// Slots that are for a group are of no use without it.
+		s.Slots -= max(0, e.target.Sources[g.Name]-max(0, n))
 	}
+	s.Slots = max(0, min(s.Slots, p.bound(int64(e.held.Slots), p.rules.Total-p.sum)))
 	return s
 }
 

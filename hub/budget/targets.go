@@ -1,9 +1,6 @@
 package budget
 
-import (
-	"cmp"
-	"container/heap"
-)
+import "container/heap"
 
 // Demand is what one member could make use of.
 type Demand struct {
@@ -112,9 +109,11 @@ func (f *filling) Pop() any {
 func (f *filling) Less(i, j int) bool {
 	i, j = f.queue[i], f.queue[j]
 	a, b := &f.demands[i], &f.demands[j]
-	return cmp.Or(
-		cmp.Compare(int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight))),
-		cmp.Compare(b.Weight, a.Weight),
-		cmp.Compare(a.Member, b.Member),
-	) < 0
+	if has, other := int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight)); has != other {
+		return has < other
+	}
+	if a.Weight != b.Weight {
+		return a.Weight > b.Weight
+	}
+	return a.Member < b.Member
 }

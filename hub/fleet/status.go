@@ -45,6 +45,9 @@ type MemberView struct {
 	// Joined says how far an agent that dials in is with that; nil for one that does
 	// not.
 	Joined *metav1.Condition
+	// Shard is who carries for it, Transfers its part in the fleet-wide budget.
+	Shard     string
+	Transfers *v1alpha1.MemberTransfers
 	// NotCarried says that the member is up and reports while nobody carries that;
 	// empty: nothing is known of that kind.
 	NotCarried string
@@ -103,6 +106,8 @@ func MemberStatus(v MemberView) (status v1alpha1.MemberClusterStatus, after time
 		ObservedGeneration: v.Member.Generation,
 		Namespace:          v1alpha1.MemberNamespacePrefix + v.Member.Name,
 		ClusterUID:         uid,
+		Shard:              v.Shard,
+		Transfers:          v.Transfers,
 		LastReport:         v.Member.Status.LastReport,
 		Conditions:         slices.Clone(v.Member.Status.Conditions),
 	}

@@ -102,7 +102,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, Member: s.member, Connection: s.connection, NotCarried: s.notCarried, Joined: s.joined,
+		Now: s.now, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}
@@ -130,7 +130,6 @@ func decide(s snapshot) decision {
 		return d
 	}
 	d.status, d.after = fleet.MemberStatus(view)
-	d.status.Shard, d.status.Transfers = s.shard, s.transfers
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,

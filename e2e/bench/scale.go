@@ -11,13 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,14 +34,8 @@ const (
 	imagesPage = 100
 	// joining is how many members are made at a time.
 	joining = 8
-	// changesPerSecond are made for changesFor.
-	changesPerSecond = 100
-	changesFor       = 10 * time.Second
 	// slowTick is for what is asked of a thousand members.
 	slowTick = 2 * time.Second
-	// sent begins the message of an image that was changed to be timed; the time
-	// follows, in nanoseconds.
-	sent = "sent "
 )
 
 // scaleAudit writes down what both hubs write, renewals of Leases too.
@@ -428,100 +420,4 @@ func (w window) perSecond(of ...string) float64 {
 		}
 	}
 	return float64(n) / w.took.Seconds()
-}
-
-// changes has images change, so many a second, each by do.
-func changes(ctx context.Context, do func(ctx context.Context, n int) error) (perSecond float64, err error) {
-	group, changing := errgroup.WithContext(ctx)
-	group.SetLimit(64)
-	ticker := time.NewTicker(time.Second / changesPerSecond)
-	defer ticker.Stop()
-	start := time.Now()
-	total := int(changesFor.Seconds()) * changesPerSecond
-	for n := range total {
-		select {
-		case <-ticker.C:
-		case <-changing.Done():
-			return 0, group.Wait()
-		}
-		group.Go(func() error { return do(changing, n) })
-	}
-	err = group.Wait()
-	return float64(total) / time.Since(start).Seconds(), err
-}
-
-// sentNow is the message of an image that is being changed.
-func sentNow() string { return fmt.Sprint(sent, time.Now().UnixNano()) }
-
-// sentAt is when an image was changed whose message tells.
-func sentAt(message string) (time.Time, bool) {
-	text, is := strings.CutPrefix(message, sent)
-	if !is {
-		return time.Time{}, false
-	}
-	at, err := strconv.ParseInt(text, 10, 64)
-	return time.Unix(0, at), err == nil
-}
-
-// changesCarried has images change and watches the hub's copies for them.
-func (s *scaleStage) changesCarried(ctx context.Context) (perSecond float64, took latencies, err error) {
-	at := &metav1.PartialObjectMetadataList{}
-	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
-	if err := s.client.List(ctx, at, client.Limit(1)); err != nil {
-		return 0, nil, err
-	}
-	watching, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	w, err := s.client.Watch(watching, &v1alpha1.ClusterReportList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: at.ResourceVersion}})
-	if err != nil {
-		return 0, nil, err
-	}
-	defer w.Stop()
-	var mu sync.Mutex
-	shown := map[string]bool{}
-	go func() {
-		for e := range w.ResultChan() {
-			r, is := e.Object.(*v1alpha1.ClusterReport)
-			if !is || r.Page == nil || len(r.Page.Images) == 0 {
-				continue
-			}
-			message := r.Page.Images[0].Message
-			mu.Lock()
-			if at, is := sentAt(message); is && !shown[message] {
-				shown[message] = true
-				took = append(took, time.Since(at))
-			}
-			mu.Unlock()
-		}
-	}()
-	// Of two changes that follow each other the hub may see the second alone.
-	type change struct {
-		sync.Mutex
-		message string
-	}
-	last := make([]change, len(s.members))
-	perSecond, err = changes(ctx, func(ctx context.Context, n int) error {
-		n %= len(s.members)
-		c := &last[n]
-		c.Lock()
-		defer c.Unlock()
-		c.message = sentNow()
-		return s.members[n].SetImages(ctx, pageName(0), pageOf(0, c.message))
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	err = s.await(ctx, tick, "all changes are on the hub", func(context.Context) (bool, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		for i := range last {
-			if message := last[i].message; message != "" && !shown[message] {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	return perSecond, slices.Clone(took), err
 }

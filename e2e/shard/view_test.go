@@ -25,7 +25,7 @@ func (f *fleet) told(t *testing.T, r *replica, images int) {
 		}
 		last = all
 		for _, m := range all {
-			if m.Unknown != "" || int(m.Images) != images {
+			if m.Unknown != "" || m.Images != images {
 				return false
 			}
 		}

@@ -84,8 +84,14 @@ func authenticated(*rest.Config, *http.Client) (server.Filter, error) {
 	}, nil
 }
 
+// answered is an answer that was read to its end.
+type answered struct {
+	status int
+	header http.Header
+}
+
 // through asks a Forwarder, over a connection, as a caller that was authenticated.
-func through(t *testing.T, f *Forwarder, request func(*http.Request)) (*http.Response, string) {
+func through(t *testing.T, f *Forwarder, request func(*http.Request)) (answered, string) {
 	t.Helper()
 	filter, err := KeepCredential(authenticated)(nil, nil)
 	require.NoError(t, err)
@@ -104,13 +110,13 @@ func through(t *testing.T, f *Forwarder, request func(*http.Request)) (*http.Res
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	return response, string(body)
+	return answered{response.StatusCode, response.Header}, string(body)
 }
 
-func wantUnavailable(t *testing.T, response *http.Response, body, says string) {
+func wantUnavailable(t *testing.T, response answered, body, says string) {
 	t.Helper()
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.NotEmpty(t, response.Header.Get("Retry-After"))
+	assert.Equal(t, http.StatusServiceUnavailable, response.status)
+	assert.NotEmpty(t, response.header.Get("Retry-After"))
 	assert.Contains(t, body, says)
 }
 
@@ -134,8 +140,8 @@ func TestForwarded(t *testing.T) {
 	})
 	response, body := through(t, notElected(leases(t, "other", Served{Process: "third"}, to)), nil)
 	assert.Equal(t, "there", body)
-	assert.Equal(t, http.StatusTeapot, response.StatusCode)
-	assert.Equal(t, "attachment", response.Header.Get("Content-Disposition"))
+	assert.Equal(t, http.StatusTeapot, response.status)
+	assert.Equal(t, "attachment", response.header.Get("Content-Disposition"))
 	require.NotNil(t, asked)
 	assert.Equal(t, testPath, asked.URL.Path)
 	assert.Equal(t, "limit=2&after=a%2Fb", asked.URL.RawQuery)
@@ -280,7 +286,7 @@ func TestForwardedToTheNextOne(t *testing.T) {
 	live := leases(t, "other", before, after)
 	f := notElected(live)
 	response, _ := through(t, f, nil)
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.Equal(t, http.StatusServiceUnavailable, response.status)
 	lease := &coordinationv1.Lease{}
 	ctx := context.WithoutCancel(t.Context())
 	require.NoError(t, live.Get(ctx, client.ObjectKey{Namespace: "hub", Name: "ot-hub"}, lease))

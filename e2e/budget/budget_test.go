@@ -82,14 +82,15 @@ func TestMemberThatIsCutOff(t *testing.T) {
 	granted := condition(alpha.ledger(t), v1alpha1.ConditionGranted)
 	assert.Equal(t, v1alpha1.ReasonGrantEnded, granted.Reason, granted.Message)
 	bravo.all(t, waits, "imported", succeeded)
-	begun := first(shared.spans(t, since), of(waits[0].UID))
-	assert.Greater(t, begun.Sub(cut), attemptsTake, "it was given what a member might have been running yet")
+	spans := shared.spans(t, since)
+	begun := first(spans, of(waits[0].UID))
+	assert.Greater(t, begun.Sub(cut), attemptsTake, "it was given what a member might have been running yet:\n%s", listed(spans, cut))
 
 	release()
 	require.NoError(t, alpha.link.Mend(t.Context()))
 	alpha.all(t, held, "imported", succeeded)
 	n, then := most(shared.spans(t, since))
-	assert.LessOrEqual(t, n, fleetOf, then)
+	assert.LessOrEqual(t, n, fleetOf, "%s\n%s", then, listed(shared.spans(t, since), cut))
 }
 
 // Lowered while it is used up: nothing stops and nothing starts until it fits. Without

@@ -87,3 +87,11 @@ func first(spans []span, is func(span) bool) time.Time {
 		return cmp.Compare(a.begun.UnixNano(), b.begun.UnixNano())
 	}).begun
 }
+
+// listed shows imports in seconds from a time.
+func listed(spans []span, from time.Time) (text string) {
+	for _, s := range spans {
+		text += fmt.Sprintf("%s %s %.1f to %.1f\n", s.site, s.image, s.begun.Sub(from).Seconds(), s.ended.Sub(from).Seconds())
+	}
+	return text
+}

@@ -27,16 +27,22 @@ import (
 
 const (
 	// patience is how long a test waits for what is bound to come.
-	patience = time.Minute
+	patience = 90 * time.Second
 	tick     = 20 * time.Millisecond
 	// cluster of the agents that are played.
 	cluster = types.UID("11111111-1111-1111-1111-111111111111")
 )
 
-// eventually wants something to come true.
+// eventually wants something to come true. It asks in the test's own goroutine, so
+// that what is asked may end the test.
 func eventually(t *testing.T, holds func() bool, format string, args ...any) {
 	t.Helper()
-	require.Eventuallyf(t, holds, patience, tick, format, args...)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); !holds(); {
+		require.True(t, time.Now().Before(end), fmt.Sprintf(format, args...))
+		<-ticker.C
+	}
 }
 
 // joinMember makes a member whose agent dials in; it goes when the test ends.

@@ -26,7 +26,7 @@ func leases(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
 // Who is alive is judged by what is seen to change, and by nothing that a Lease says.
 func TestPeersAreJudgedByWhatChanges(t *testing.T) {
 	begun := time.Now()
-	at := func(after time.Duration) time.Time { return begun.Add(after) }
+	at := begun.Add
 	judge := func(s sightings, after time.Duration) []Peer { return s.judge("self", duration, at(after)) }
 
 	var seen sightings

@@ -2,14 +2,9 @@ package budget
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -88,13 +83,13 @@ type hub struct {
 }
 
 type world struct {
-	now                       int
-	agents                    [2]agent
-	flights                   [2]stored // grants that were read on the hub, to be written in the member
-	grants                    [2]stored
-	hub                       hub
-	late                      [2]*stored // what a deposed one is about to write
-	reboots, failovers, plans int
+	now                int
+	agents             [2]agent
+	flights            [2]stored // grants that were read on the hub, to be written in the member
+	grants             [2]stored
+	hub                hub
+	late               [2]*stored // what a deposed one is about to write
+	reboots, failovers int
 }
 
 // scenario is where an exploration begins, and how far it goes.
@@ -113,8 +108,7 @@ type scenario struct {
 type explorer struct {
 	scenario
 	faults
-	seen  map[string]struct{}
-	found string
+	seen map[string]struct{}
 }
 
 func (x *explorer) start() world {
@@ -482,101 +476,4 @@ func btoi(v bool) int {
 		return 1
 	}
 	return 0
-}
-
-// explore goes to all worlds within the bounds, and returns how many there are and,
-// if the budget is broken in one, how.
-func (x *explorer) explore() (states int, broken []string) {
-	type visit struct {
-		w    world
-		from int
-		what string
-		at   int
-	}
-	all := []visit{{w: x.start(), from: -1}}
-	x.seen = map[string]struct{}{}
-	for i := 0; i < len(all) && len(all) < x.most; i++ {
-		w := all[i].w
-		x.steps(&w, func(what string, next world) {
-			key := next.key()
-			if _, known := x.seen[key]; known || broken != nil {
-				return
-			}
-			x.seen[key] = struct{}{}
-			all = append(all, visit{next, i, what, next.now})
-			if x.running(&next) > x.total {
-				for v := len(all) - 1; v >= 0; v = all[v].from {
-					broken = append([]string{fmt.Sprintf("t%d %s;", all[v].at, all[v].what)}, broken...)
-				}
-			}
-		})
-		all[i].w = world{}
-		if broken != nil {
-			break
-		}
-	}
-	return len(x.seen), broken
-}
-
-var scenarios = map[string]scenario{
-	"one for two":             {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}},
-	"asked again":             {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{2, 1}, reports: [2]int{4, 2}, long: true},
-	"two for two":             {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{4, 1}},
-	"reboot and expiry":       {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1, long: true},
-	"reboot":                  {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1},
-	"failover":                {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
-	"unlimited before":        {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, unlimited: [2]bool{true, false}},
-	"safe":                    {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 2}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, safe: [2]int{1, 0}},
-	"lowered and failed over": {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
-}
-
-// mostStates are more than any scenario has: all of each is gone through.
-const mostStates = 3_000_000
-
-func TestBudgetIsKept(t *testing.T) {
-	for name, s := range scenarios {
-		t.Run(name, func(t *testing.T) {
-			if s.long && os.Getenv("OT_FLEET_LONG") == "" {
-				t.Skip("OT_FLEET_LONG is not set")
-			}
-			s.most = mostStates
-			x := &explorer{scenario: s}
-			states, broken := x.explore()
-			t.Logf("%d states", states)
-			assert.Empty(t, broken)
-			assert.Less(t, states, mostStates)
-			assert.Greater(t, states, 1000)
-		})
-	}
-}
-
-func TestPlantedBugsAreFound(t *testing.T) {
-	for name, tt := range map[string]struct {
-		in     string
-		faults faults
-	}{
-		"the agent counts from its reading":         {"one for two", faults{fromReading: true}},
-		"the agent takes up what another asked for": {"reboot", faults{oldNonce: true}},
-		"the agent goes on after the end":           {"one for two", faults{goesOn: true}},
-		"the agent keeps the larger one":            {"two for two", faults{largest: true}},
-		"attemptTimeout is forgotten":               {"one for two", faults{forgetTimeout: true}},
-		"freed on sending":                          {"two for two", faults{freeOnSending: true}},
-		"slots are ignored":                         {"two for two", faults{ignoreSlots: true}},
-		"unlimited before is ignored":               {"unlimited before", faults{ignoreUnlimited: true}},
-		"stored grants are forgotten":               {"failover", faults{forgetStored: true}},
-		"of stored grants, the newest alone counts": {"lowered and failed over", faults{forgetPossible: true}},
-		"no fence":                  {"failover", faults{noFence: true}},
-		"writes are not guarded":    {"failover", faults{unguarded: true}},
-		"safe is not in the sum":    {"safe", faults{safeUncounted: true}},
-		"late reports count as new": {"two for two", faults{oldReport: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := scenarios[tt.in]
-			s.most = mostStates
-			x := &explorer{scenario: s, faults: tt.faults}
-			states, broken := x.explore()
-			require.NotEmpty(t, broken, "not found in %d states", states)
-			t.Logf("%d states: %v", states, broken)
-		})
-	}
 }

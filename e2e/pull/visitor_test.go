@@ -40,7 +40,7 @@ func eventually(t *testing.T, holds func() bool, format string, args ...any) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for end := time.Now().Add(patience); !holds(); {
-		require.True(t, time.Now().Before(end), fmt.Sprintf(format, args...))
+		require.Truef(t, time.Now().Before(end), format, args...)
 		<-ticker.C
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
 // patience is how long a hub may take to make a join token.
@@ -98,4 +100,18 @@ func Pulls(member, one string) bool {
 		return member == one
 	}
 	return false
+}
+
+// Door are the hub's flags for a hub that goes to its API server by a way that agents
+// do not take; none where no member dials in.
+func Door(cp *controlplane.ControlPlane) ([]string, error) {
+	if os.Getenv(PullVariable) == "" {
+		return nil, nil
+	}
+	cfg := cp.Config()
+	ca := filepath.Join(cp.Dir(), "door.crt")
+	if err := os.WriteFile(ca, cfg.CAData, 0o600); err != nil {
+		return nil, fmt.Errorf("writing down how agents are to know the hub: %w", err)
+	}
+	return []string{"--hub-api-url=" + cfg.Host, "--hub-api-ca-file=" + ca}, nil
 }

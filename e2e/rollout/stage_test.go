@@ -214,8 +214,12 @@ func (f *fleet) startHub(ctx context.Context) (err error) {
 	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
 		return err
 	}
+	door, err := hub.Door(f.plane)
+	if err != nil {
+		return err
+	}
 	f.hub, err = hub.Start(ctx, f.plane, hub.Options{
-		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: []string{"--probe-interval=1s", "--member-timeout=3s"},
+		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, door...),
 	})
 	return err
 }

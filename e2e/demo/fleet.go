@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,7 +118,7 @@ func (f *fleet) installAgents(ctx context.Context) error {
 	return f.each(func(m *member.Member) error {
 		return agent.Install(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false},
-			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() != lab}},
+			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == edge}},
 		})
 	})
 }
@@ -202,21 +201,12 @@ func (f *fleet) startHub(ctx context.Context) error {
 
 // join makes the members known, each in another way.
 func (f *fleet) join(ctx context.Context) error {
-	kubeconfig := func(name string, through func(*rest.Config)) ([]byte, error) {
-		cfg, err := f.members[name].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
-		if err != nil {
-			return nil, err
-		}
-		if through != nil {
-			through(cfg)
-		}
-		return controlplane.Kubeconfig(cfg)
-	}
-	ofBergen, err := kubeconfig(bergen, nil)
+	toEdge, err := f.members[edge].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	ofEdge, err := kubeconfig(edge, f.uplink.Through)
+	f.uplink.Through(toEdge)
+	ofEdge, err := controlplane.Kubeconfig(toEdge)
 	if err != nil {
 		return err
 	}
@@ -224,15 +214,8 @@ func (f *fleet) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	secret := func(name string, kubeconfig []byte, labels map[string]string) *corev1.Secret {
-		return &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name, Labels: labels},
-			Data:       map[string][]byte{"kubeconfig": kubeconfig},
-		}
-	}
 	for _, object := range []client.Object{
-		secret(bergen, ofBergen, map[string]string{v1alpha1.LabelMember: bergen}),
-		secret(edge, ofEdge, nil),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: edge}, Data: map[string][]byte{"kubeconfig": ofEdge}},
 		&v1alpha1.MemberCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true"}},
 			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: edge}}},
@@ -247,7 +230,10 @@ func (f *fleet) join(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 	}
-	return capi.Create(ctx, f.client, cluster, ofLab)
+	if err := capi.Create(ctx, f.client, cluster, ofLab); err != nil {
+		return err
+	}
+	return hub.DialIn(ctx, f.client, f.members[bergen].Client(), agent.Namespace, bergen, nil, nil)
 }
 
 // stop ends everything, and those that ask API servers before these.

@@ -42,9 +42,9 @@ const intro = `OT Fleet: a hub and three clusters, twenty disk images, three vir
   simulated   the nodes and their importer Pods (KWOK), the storage driver, the bytes;
               KubeVirt's virt-handler and the guests
 
-The hub finds bergen by a labelled kubeconfig Secret, edge by a MemberCluster that was
-applied, and lab by its Cluster API object, where it makes itself an account with next
-to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=true, and
+The agent in bergen dials in: it was given a join token, and has a credential of its own by
+now. The hub reaches edge by a kubeconfig that was applied, and lab by its Cluster API object,
+where it makes itself an account with next to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=true, and
 3 in lab. Midway edge is cut off from the hub, the policy is raised meanwhile, and edge
 comes back. The hub runs as two replicas, which share the members out; the elected one is
 killed when edge is back, and the other takes over what it carried. An observer in each

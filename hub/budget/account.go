@@ -27,15 +27,6 @@ type Grant struct {
 	Duration time.Duration
 }
 
-// Bounds are what a policy says about how many transfers a member may run.
-type Bounds struct {
-	// Limited: it goes by grants beyond Safe.
-	Limited        bool
-	Concurrency    int32
-	Safe           int32
-	AttemptTimeout time.Duration
-}
-
 // Facts are what is known of a member.
 type Facts struct {
 	// Cluster that the report is of, its sequence, and the process that wrote it; zero
@@ -52,6 +43,9 @@ type Facts struct {
 	// says that the ledger was written under it.
 	Planned      *Bounds
 	Acknowledged bool
+	// Superseded is the most that plans before that allow which were not acknowledged
+	// either; nil for none.
+	Superseded *Bounds
 	// Desired is what the fleet's policy asks for now.
 	Desired Bounds
 	// SameSources: the policy by the report has the fleet's groups as they are now.
@@ -112,6 +106,9 @@ func (a *account) see(f Facts, now time.Time) {
 		a.pending = nil
 	default:
 		a.pending = a.pending.or(*f.Planned)
+		if f.Superseded != nil {
+			a.pending = a.pending.or(*f.Superseded)
+		}
 	}
 	if f.Planned != nil {
 		a.high = max(a.high, f.Planned.Safe)
@@ -152,18 +149,6 @@ func (a *account) report(now time.Time) {
 }
 
 func ofBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
-
-// or is the most that either allows.
-func (b *Bounds) or(o Bounds) *Bounds {
-	if o.Limited {
-		o.Concurrency = 0 // without a grant it is of no account
-	}
-	if b != nil {
-		o.Limited = o.Limited && b.Limited
-		o.Concurrency, o.Safe, o.AttemptTimeout = max(o.Concurrency, b.Concurrency), max(o.Safe, b.Safe), max(o.AttemptTimeout, b.AttemptTimeout)
-	}
-	return &o
-}
 
 // lasting is how long an attempt may run on after it was last seen to be allowed.
 func (a *account) lasting() time.Duration {

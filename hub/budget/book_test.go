@@ -69,6 +69,11 @@ func TestHeld(t *testing.T) {
 			f.Planned, f.Acknowledged = &p, false
 			f.Transfers.Nonce = ""
 		}, 6},
+		"one without limits before it, unread": {func(f *Facts) {
+			f.Acknowledged, f.Superseded = false, &Bounds{Concurrency: 5}
+			f.Transfers.Nonce = ""
+		}, 5},
+		"and read":                      {func(f *Facts) { f.Superseded = &Bounds{Concurrency: 5}; f.Transfers.Nonce = "" }, 0},
 		"never reported, never planned": {func(f *Facts) { *f = Facts{} }, 0},
 		"no report of one with a plan":  {func(f *Facts) { *f = Facts{Planned: &Bounds{Concurrency: 5}} }, 5},
 		"what no book knows of":         {func(f *Facts) { f.Transfers.Grant, f.Transfers.Slots, f.Transfers.Nonce = 9, 3, "" }, 3},

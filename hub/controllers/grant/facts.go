@@ -85,7 +85,7 @@ func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources,
 	}
 	if s.plan != nil {
 		b, _ := m.planned.read(s.plan.Spec.Policy)
-		f.Planned = &b
+		f.Planned, f.Superseded = &b, budget.Unacknowledged(s.plan)
 	}
 	r := s.root.Report
 	if r == nil {
@@ -122,13 +122,8 @@ func (p *parsed) read(data map[string]string) (budget.Bounds, apipolicy.Sources)
 	if p.data != nil && maps.Equal(p.data, data) {
 		return p.bounds, p.sources
 	}
-	read, _, errs := apipolicy.Parse(data)
-	if len(errs) > 0 {
-		// Of a policy that this hub cannot read, the most is assumed.
-		read = apipolicy.Policy{Concurrency: v1alpha1.MaxSlots, AttemptTimeout: apipolicy.Default().AttemptTimeout}
-	}
-	p.data, p.sources = maps.Clone(data), read.Sources
-	p.bounds = budget.Bounds{Limited: read.Limited, Concurrency: read.Concurrency, Safe: read.Safe, AttemptTimeout: read.AttemptTimeout}
+	p.data = maps.Clone(data)
+	p.bounds, p.sources = budget.BoundsOf(data)
 	return p.bounds, p.sources
 }
 

@@ -13,6 +13,7 @@ import (
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -198,5 +199,17 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 		return nil
 	}
 	plan.Spec = next
+	if s.plan != nil {
+		budget.Supersede(plan, s.plan, s.acknowledged())
+	}
 	return plan
+}
+
+// acknowledged is the plan that the member's report says its ledger was written
+// under; nil for none.
+func (s *snapshot) acknowledged() *v1alpha1.PlanVersion {
+	if s.root.Report == nil || s.plan == nil || s.root.ClusterUID != s.plan.Spec.ClusterUID {
+		return nil
+	}
+	return s.root.Report.Plan
 }

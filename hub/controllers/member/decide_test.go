@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/relay"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -263,4 +264,33 @@ func TestThePlanHasTheSafeShareThatThereIsRoomFor(t *testing.T) {
 	require.NotNil(t, d.plan)
 	assert.Equal(t, "1", d.plan.Spec.Policy["safeConcurrency"])
 	assert.Equal(t, s.transfers, d.status.Transfers)
+}
+
+// A member may have taken up a plan that it has not acknowledged before the next one
+// was made: what it allows counts until one of them is acknowledged.
+func TestAPlanTellsWhatTheOneBeforeAllowed(t *testing.T) {
+	s := settledMember(t)
+	free := decide(s).plan // without limits
+	require.NotNil(t, free)
+	assert.Nil(t, budget.Unacknowledged(free))
+
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4"})
+	require.Empty(t, errs)
+	s.plan, s.policy.Policy, s.safeKnown = free, parsed, true
+	limited := decide(s).plan
+	require.NotNil(t, limited)
+	require.NotNil(t, budget.Unacknowledged(limited))
+	assert.Equal(t, int32(4), budget.Unacknowledged(limited).Concurrency)
+	assert.False(t, budget.Unacknowledged(limited).Limited)
+
+	s.plan, s.wants.Images = limited, []v1alpha1.PlannedImage{{Namespace: "farm", Name: "a"}}
+	third := decide(s).plan
+	require.NotNil(t, third)
+	assert.Equal(t, budget.Unacknowledged(limited).Concurrency, budget.Unacknowledged(third).Concurrency, "nor was that one acknowledged")
+
+	s.plan, s.wants.Images = third, nil
+	s.root.Report.Plan = &third.Spec.PlanVersion
+	fourth := decide(s).plan
+	require.NotNil(t, fourth)
+	assert.Nil(t, budget.Unacknowledged(fourth))
 }

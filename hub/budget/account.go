@@ -52,6 +52,8 @@ type Facts struct {
 	SameSources bool
 	// Learning: the report on the hub may be older than what the member has shown.
 	Learning bool
+	// Unguarded: what another process has decided of its grants may still be written.
+	Unguarded bool
 	// Grantable: a grant may be written for it.
 	Grantable bool
 	// Dark: it has not been heard of for longer than it should. That is for people: it
@@ -161,7 +163,8 @@ func (a *account) lasting() time.Duration {
 	return most + most/100 + min(most, settle)
 }
 
-// whole is the concurrency of a member that goes by no grants, or may not yet.
+// whole is the concurrency of a member that goes by no grants, or may not yet, or
+// may be given any.
 func (a *account) whole() int32 {
 	f := &a.facts
 	most := int32(0)
@@ -175,6 +178,14 @@ func (a *account) whole() int32 {
 	}
 	if a.pending != nil {
 		most = max(most, a.pending.Concurrency)
+	}
+	if f.Unguarded {
+		most = max(most, f.Desired.Concurrency)
+		for _, b := range []*Bounds{f.InForce, f.Planned} {
+			if b != nil {
+				most = max(most, b.Concurrency)
+			}
+		}
 	}
 	return most
 }
@@ -237,7 +248,7 @@ func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time)
 		}
 	}
 	h.Slots = max(h.Slots, a.safeNow())
-	if f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
+	if f.Unguarded || f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
 		every = h.Slots
 	}
 	if len(groups) == 0 {

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -83,11 +84,19 @@ func (b *Book) of(member string) *account {
 	return a
 }
 
-// Learn takes in a grant that another replica has stored. When the request was
-// received that it answers is not known: it counts as if it were given now.
+// Learn takes in a grant that is stored, and may be of another replica. When the
+// request was received that it answers is not known: it counts as if it were given
+// now. What the book has of the member stays, one that it knows as it was.
 func (b *Book) Learn(member string, s Stored, now time.Time) {
 	a := b.of(member)
+	sequence := max(a.last.Sequence, s.Sequence)
 	a.last = s.Grant
+	a.last.Sequence = sequence
+	if slices.ContainsFunc(a.given, func(g given) bool {
+		return g.Sequence == s.Sequence && g.Nonce == s.Nonce && g.Slots == s.Slots && maps.Equal(g.Sources, s.Sources)
+	}) {
+		return
+	}
 	if s.Left > 0 {
 		before := Grant{Sequence: s.Sequence - 1, Share: s.Possible}
 		a.given = append(a.given, given{Grant: before, ends: now.Add(margin(s.Left))})

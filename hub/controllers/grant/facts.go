@@ -73,8 +73,13 @@ func (s *seen) dark(now time.Time) bool {
 
 // facts of a member, for the book.
 func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources, now time.Time) budget.Facts {
+	unfenced := s.writable && s.root.Report != nil && !s.fenced
+	waited := !now.Before(s.began.Add(learning))
 	f := budget.Facts{
-		Learning:  s.unread(now) || s.writable && s.root.Report != nil && !s.fenced,
+		// A member whose grant cannot be written holds up the others for a while only;
+		// then it is counted with all that it could be given.
+		Learning:  s.unread(now) || unfenced && !waited,
+		Unguarded: unfenced && waited,
 		Grantable: s.writable && s.fenced && s.uid() != "",
 		Dark:      s.dark(now),
 		Weight:    m.weight(inForce, s.member),

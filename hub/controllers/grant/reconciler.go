@@ -3,7 +3,6 @@ package grant
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ import (
 
 // Annotations of a TransferGrant on the hub, which do not travel to the member.
 const (
-	// annotationPlanner is the process that wrote it.
+	// annotationPlanner is the process that wrote it, and how often that had read it.
 	annotationPlanner = "pelotech.ot/planner"
 	// annotationPossible has what its member may have had by all grants when it was
 	// written: the next process to be elected sees the newest one alone.
@@ -79,10 +78,16 @@ type Reconciler struct {
 	stored map[string]*v1alpha1.TransferGrant
 	// deleted are the members whose grants were since.
 	deleted []string
+	// lost are the members of whose grants it is not known what is stored.
+	lost map[string]time.Time // until when that is not looked at
+	// waits is how long that was put off last, until a write goes through again.
+	waits map[string]time.Duration
+	// reads is how often what is stored was read for each.
+	reads map[string]int
 }
 
-// errAgain says that what was stored is not what was known: all is to be learnt anew.
-var errAgain = errors.New("another process wrote")
+// mostWait is the longest wait before a grant that cannot be written is tried again.
+const mostWait = 30 * time.Second
 
 // Reconcile looks at the whole fleet.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.Result, error) {
@@ -94,12 +99,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 		return ctrl.Result{}, nil // both have it looked at again
 	}
 	defer func() { r.last = time.Now() }()
-	r.drop()
 	if r.book == nil {
 		if err := r.learn(ctx); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
+	r.drop()
+	r.readLost(ctx)
 	all, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -108,16 +114,57 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 	if state.Policy == nil || state.Policy.Budget() == nil {
 		r.Shares.set(false, nil)
 		r.Metrics.None()
-		err = r.write(ctx, unlimited(r, all))
+		r.write(ctx, unlimited(r, all))
 	} else {
 		after, err = r.share(ctx, state.Policy, all)
 	}
-	if errors.Is(err, errAgain) {
-		log.FromContext(ctx).Info("A TransferGrant is not what this process knows: all are read anew")
-		r.book = nil
-		return ctrl.Result{RequeueAfter: soon}, nil
+	if len(r.lost) > 0 && (after == 0 || after > soon) {
+		after = soon
 	}
 	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// readLost reads live the grants of which it is not known what is stored. The book
+// keeps what it has of these members, and takes in what is stored.
+func (r *Reconciler) readLost(ctx context.Context) {
+	for member, until := range r.lost {
+		if time.Now().Before(until) {
+			continue
+		}
+		g := &v1alpha1.TransferGrant{}
+		key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
+		switch err := r.Live.Get(ctx, key, g); {
+		case apierrors.IsNotFound(err):
+			delete(r.stored, member)
+		case err != nil:
+			r.lose(ctx, member, fmt.Errorf("reading TransferGrant %s: %w", key, err))
+			continue
+		default:
+			r.stored[member] = g
+			r.book.Learn(member, storedIn(g), time.Now())
+		}
+		r.reads[member]++
+		delete(r.lost, member)
+	}
+}
+
+// lose notes that it is not known what is stored of a member's grant.
+func (r *Reconciler) lose(ctx context.Context, member string, err error) {
+	wait := min(max(2*r.waits[member], soon), mostWait)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		wait = soon
+		log.FromContext(ctx).Info("A TransferGrant is not what this process knows: it is read anew", "member", member)
+	} else {
+		log.FromContext(ctx).Error(err, "A TransferGrant is not written; what may be stored counts", "member", member, "again", wait)
+	}
+	r.waits[member] = wait
+	r.lost[member] = time.Now().Add(wait)
+}
+
+// mark is what a grant bears that this process has written since it was read last:
+// what another has decided before, or this one, and not written by then, is refused.
+func (r *Reconciler) mark(member string) string {
+	return fmt.Sprintf("%s/%d", r.Challenge, r.reads[member])
 }
 
 // drop forgets grants that were seen to be deleted: they are made anew.
@@ -142,15 +189,14 @@ func (r *Reconciler) learn(ctx context.Context) error {
 		r.began = now
 	}
 	book := budget.NewBook()
-	r.stored = map[string]*v1alpha1.TransferGrant{}
+	r.stored, r.lost = map[string]*v1alpha1.TransferGrant{}, map[string]time.Time{}
+	r.waits, r.reads = map[string]time.Duration{}, map[string]int{}
 	for i := range list.Items {
 		g := &list.Items[i]
 		member, is := report.MemberOf(g.Namespace)
 		if !is || g.Name != v1alpha1.MailboxName {
 			continue
 		}
-		// Each is to be written to by this process, now that it has been read.
-		delete(g.Annotations, annotationPlanner)
 		r.stored[member] = g
 		book.Learn(member, storedIn(g), now)
 	}
@@ -217,8 +263,7 @@ func (r *Reconciler) gather(ctx context.Context) ([]seen, error) {
 			}
 			s.writable = holder == ""
 		}
-		g := r.stored[m.Name]
-		s.fenced = g != nil && g.Annotations[annotationPlanner] == r.Challenge
+		s.fenced = r.guarded(m.Name)
 		all = append(all, s)
 	}
 	return all, nil
@@ -231,9 +276,7 @@ func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (af
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
-	if err := r.fence(ctx, all); err != nil {
-		return 0, err
-	}
+	r.fence(ctx, all)
 	now, groups := time.Now(), b.Groups()
 	there := make(map[string]*seen, len(all))
 	for i := range all {
@@ -258,7 +301,7 @@ func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (af
 		writes[i] = r.object(next.Member)
 		limit(writes[i], there[next.Member], next)
 	}
-	err = r.write(ctx, writes)
+	r.write(ctx, writes)
 	shares := make(map[string]share, len(plan.Accounts))
 	for _, a := range plan.Accounts {
 		if !a.Gone {
@@ -294,7 +337,7 @@ func (r *Reconciler) object(member string) *v1alpha1.TransferGrant {
 // fence writes to every grant that this process has not written yet, as it is, and
 // makes those that are not there, with nothing in them: another process that is
 // about to write one finds that it has changed.
-func (r *Reconciler) fence(ctx context.Context, all []seen) error {
+func (r *Reconciler) fence(ctx context.Context, all []seen) {
 	var writes []*v1alpha1.TransferGrant
 	for i := range all {
 		s := &all[i]
@@ -317,16 +360,19 @@ func (r *Reconciler) fence(ctx context.Context, all []seen) error {
 		}
 		writes = append(writes, g)
 	}
-	if err := r.write(ctx, writes); err != nil {
-		return err
-	}
+	r.write(ctx, writes)
 	for i := range all {
-		if g := r.stored[all[i].member.Name]; g != nil && g.Annotations[annotationPlanner] == r.Challenge {
+		if name := all[i].member.Name; r.guarded(name) {
 			all[i].fenced = true
-			r.book.Wrote(all[i].member.Name, g.Spec.Sequence)
+			r.book.Wrote(name, r.stored[name].Spec.Sequence)
 		}
 	}
-	return nil
+}
+
+// guarded tells whether a member's grant was written since it was read last.
+func (r *Reconciler) guarded(member string) bool {
+	g := r.stored[member]
+	return g != nil && g.Annotations[annotationPlanner] == r.mark(member)
 }
 
 // limit writes what was decided into a grant.
@@ -368,36 +414,35 @@ func unlimited(r *Reconciler, all []seen) (writes []*v1alpha1.TransferGrant) {
 	return writes
 }
 
-// write stores grants, each against the resourceVersion that this process knows.
-func (r *Reconciler) write(ctx context.Context, grants []*v1alpha1.TransferGrant) error {
+// write stores grants, each against the resourceVersion that this process knows. One
+// that cannot be written holds up no other.
+func (r *Reconciler) write(ctx context.Context, grants []*v1alpha1.TransferGrant) {
 	failed := make([]error, len(grants))
 	workqueue.ParallelizeUntil(ctx, writers, len(grants), func(i int) {
 		g := grants[i]
-		metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPlanner, r.Challenge)
-		var err error
-		if g.ResourceVersion == "" {
-			err = r.Live.Create(ctx, g)
-		} else {
-			err = r.Live.Update(ctx, g)
-		}
 		member, _ := report.MemberOf(g.Namespace)
-		switch {
-		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-			failed[i] = errAgain
-		case err != nil:
-			failed[i] = fmt.Errorf("writing the TransferGrant of MemberCluster %s: %w", member, err)
-		default:
+		if _, is := r.lost[member]; is {
+			return
+		}
+		metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPlanner, r.mark(member))
+		if g.ResourceVersion == "" {
+			failed[i] = r.Live.Create(ctx, g)
+		} else {
+			failed[i] = r.Live.Update(ctx, g)
+		}
+		if failed[i] == nil {
 			r.mu.Lock()
 			r.stored[member] = g
 			r.mu.Unlock()
 			r.Metrics.Written()
 		}
 	})
-	err := errors.Join(failed...)
-	if err != nil && !errors.Is(err, errAgain) {
-		// What became of it is not known: what is stored is read anew, and counts.
-		log.FromContext(ctx).Error(err, "Writing TransferGrants")
-		return errAgain
+	for i, g := range grants {
+		member, _ := report.MemberOf(g.Namespace)
+		if failed[i] != nil {
+			r.lose(ctx, member, fmt.Errorf("writing TransferGrant %s/%s: %w", g.Namespace, g.Name, failed[i]))
+		} else if _, is := r.lost[member]; !is {
+			delete(r.waits, member)
+		}
 	}
-	return err
 }

@@ -1,6 +1,8 @@
 package grant
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -228,8 +231,82 @@ func TestADeposedProcessIsRefused(t *testing.T) {
 	s.asks("b", 0, 4)
 	s.look()
 	require.Equal(t, int32(4), s.grant("b").Limits.Slots)
-	require.ErrorIs(t, deposed.write(t.Context(), []*v1alpha1.TransferGrant{late}), errAgain)
+	deposed.write(t.Context(), []*v1alpha1.TransferGrant{late})
 	assert.Zero(t, s.grant("a").Limits.Slots)
+	assert.Contains(t, deposed.lost, "a", "it is read anew")
+}
+
+// refusing has writes of one member's grant fail.
+func (s *stage) refusing(member string) {
+	refuse := func(o client.Object) error {
+		if o.GetNamespace() == v1alpha1.MemberNamespacePrefix+member {
+			return errQuota
+		}
+		return nil
+	}
+	s.Live = interceptor.NewClient(s.live.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := refuse(o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			if err := refuse(o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, options...)
+		},
+	})
+}
+
+var errQuota = errors.New("exceeded quota")
+
+// A member whose grant cannot be written holds up the others for a while, and then no
+// more than it could be given.
+func TestAGrantThatCannotBeWrittenHoldsUpNobodyForEver(t *testing.T) {
+	s := newStage(t, "a", "b")
+	s.refusing("b")
+	s.in(map[string]string{"concurrency": "3", "fleetConcurrency": "5"})
+	s.asks("a", 0, 3)
+	s.look()
+	assert.Zero(t, s.grant("a").Limits.Slots)
+	s.began = time.Now().Add(-learning)
+	s.look()
+	assert.Equal(t, int32(2), s.grant("a").Limits.Slots, "b could have three")
+	assert.Equal(t, int32(3), s.Shares.Of("b").Held)
+
+	s.Live, s.lost = s.live, map[string]time.Time{"b": {}}
+	s.look()
+	assert.Zero(t, s.Shares.Of("b").Held)
+	s.asks("a", 0, 3)
+	s.look()
+	assert.Equal(t, int32(3), s.grant("a").Limits.Slots)
+}
+
+// That a write fails is no reason to forget what members may be running that are no
+// members any more.
+func TestAWriteThatFailsLeavesTheBookAsItIs(t *testing.T) {
+	s := newStage(t, "a", "b")
+	s.in(map[string]string{"concurrency": "9", "fleetConcurrency": "4"})
+	s.asks("a", 0, 4)
+	s.look()
+	s.acknowledges("a", 4)
+	s.look()
+	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-a", Name: v1alpha1.MailboxName}}))
+	s.refusing("b")
+	s.asks("b", 0, 4)
+	s.look()
+	s.Live = s.live
+	for range 2 {
+		for member := range s.lost {
+			s.lost[member] = time.Time{}
+		}
+		s.asks("b", 0, 4)
+		s.look()
+	}
+	assert.Zero(t, s.grant("b").Limits.Slots)
 }
 
 func TestAGrantThatWasDeletedIsMadeAnew(t *testing.T) {

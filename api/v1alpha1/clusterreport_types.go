@@ -163,9 +163,13 @@ type SourceDemand struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Name string `json:"name"`
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Running int32 `json:"running"`
 	// wanted includes running.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Wanted int32 `json:"wanted"`
 }
@@ -178,6 +182,8 @@ type ReportedTransfers struct {
 	// +optional
 	Limited bool `json:"limited,omitempty"`
 	// safe is how many imports it may run without a grant, from no group of sources.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Safe int32 `json:"safe,omitempty"`
 	// nonce of the newest request; empty while nothing is asked for. It tells the boot
@@ -187,6 +193,8 @@ type ReportedTransfers struct {
 	Nonce string `json:"nonce,omitempty"`
 	// wanted is how many imports could run, those that run included, were there no
 	// fleet-wide budget: never more than the policy's concurrency, unless more run.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Wanted int32 `json:"wanted"`
 	// sources are the parts of that which are from a group, in the plan's order.
@@ -197,9 +205,13 @@ type ReportedTransfers struct {
 	Sources []SourceDemand `json:"sources,omitempty"`
 	// grant is the sequence of the newest grant that was taken up; what came before it
 	// is not gone by any more. The ledger was written under it.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	Grant int64 `json:"grant,omitempty"`
 	// slots of it; 0 once it has ended, or where it answers another process's request.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
 }
@@ -248,8 +260,12 @@ type ReportRoot struct {
 
 	// budget and slots are those of the member's SyncLedger; noLedger says that
 	// there is none yet.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Budget int32 `json:"budget"`
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Slots int32 `json:"slots"`
 	// +optional

@@ -86,6 +86,8 @@ type MemberLinkStatus struct {
 	Ahead *PlanVersion `json:"ahead,omitempty"`
 	// aheadGrant is the sequence of a grant in the member that is newer than the
 	// hub's; 0 for none.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	AheadGrant int64 `json:"aheadGrant,omitempty"`
 

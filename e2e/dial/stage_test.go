@@ -124,6 +124,11 @@ func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent
 	a, err := agent.Start(t.Context(), s.member.ControlPlane, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
+		select {
+		case <-a.Done():
+		default: // a hub waits a while for the farewell of one that is gone
+			s.leave(t)
+		}
 		a.Kill()
 		<-a.Done()
 	})
@@ -142,6 +147,12 @@ func (s *stage) create(t *testing.T, pull *v1alpha1.MemberPull) {
 
 // remove takes away whatever a test has left, on both ends. The agent is gone.
 func (s *stage) remove(t *testing.T) {
+	s.leave(t)
+	s.forget(t)
+}
+
+// leave has the hub let go of the member.
+func (s *stage) leave(t *testing.T) {
 	ctx := context.Background()
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(t, client.IgnoreNotFound(s.Delete(ctx, m)))
@@ -152,7 +163,6 @@ func (s *stage) remove(t *testing.T) {
 		}
 		return client.IgnoreNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m)) == nil && m.UID == "" || s.Get(ctx, client.ObjectKeyFromObject(m), m) != nil
 	}, scene.Patience, 50*time.Millisecond, "the member does not go")
-	s.forget(t)
 }
 
 // forget takes from the member what an agent has stored, and a hub.

@@ -41,5 +41,5 @@ type elections struct{ mgr ctrl.Manager }
 
 // Eventf implements resourcelock.EventRecorder.
 func (e *elections) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
-	e.mgr.GetEventRecorderFor("ot-hub").Eventf(about, kind, reason, message, args...) //nolint:staticcheck // the lock writes the older kind of events
+	e.mgr.GetEventRecorderFor("ot-hub").Eventf(about, kind, reason, message, args...)
 }

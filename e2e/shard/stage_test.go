@@ -337,7 +337,7 @@ func (j *judge) look(ctx context.Context) {
 		j.rises("ClusterReport "+r.Namespace+"/"+r.Name, version{0, r.Sequence})
 	}
 	for _, p := range plans.Items {
-		j.rises("ClusterPlan "+p.Namespace, version{int64(p.Spec.Epoch), p.Spec.Sequence})
+		j.rises("ClusterPlan "+p.Namespace, version{p.Spec.Epoch, p.Spec.Sequence})
 	}
 	for _, m := range all.Items {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentHealthy); c != nil && c.Status == metav1.ConditionFalse {

@@ -116,12 +116,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 		r.Metrics.None()
 		r.write(ctx, unlimited(r, all))
 	} else {
-		after, err = r.share(ctx, state.Policy, all)
+		after = r.share(ctx, state.Policy, all)
 	}
 	if len(r.lost) > 0 && (after == 0 || after > soon) {
 		after = soon
 	}
-	return ctrl.Result{RequeueAfter: after}, err
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // readLost reads live the grants of which it is not known what is stored. The book
@@ -270,7 +270,7 @@ func (r *Reconciler) gather(ctx context.Context) ([]seen, error) {
 }
 
 // share plans by the budget, and writes what comes of it.
-func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (after time.Duration, err error) {
+func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (after time.Duration) {
 	b := p.Budget()
 	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
 	for _, s := range b.Sources {
@@ -320,7 +320,7 @@ func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (af
 			after = soon // that it is waited for no longer
 		}
 	}
-	return after, err
+	return after
 }
 
 // object is a member's grant to be written over, or to be created.

@@ -39,33 +39,45 @@ func (f *fleet) links(t *testing.T) map[string]*v1alpha1.MemberLink {
 	return links
 }
 
-// assign has a member carried by a replica. The replicas keep as many members as one
-// another: where that one has more already, another member goes the other way first.
+// assign has a member carried by a replica. The hub keeps the replicas' shares even,
+// and may take back what was moved: then another member goes the other way first.
 func (f *fleet) assign(t *testing.T, member, to string) {
 	t.Helper()
 	other := map[string]string{ofLeader: ofFollower, ofFollower: ofLeader}[to]
-	var links map[string]*v1alpha1.MemberLink
-	has := map[string]int{}
+	has := map[string][]string{}
 	require.True(t, scene.Await(t, func() bool {
-		links = f.links(t)
 		clear(has)
-		for _, link := range links {
-			has[link.Spec.Replica]++
-		}
-		return len(links) == len(f.names) && has[ofLeader]+has[ofFollower] == len(links) && min(has[ofLeader], has[ofFollower]) >= len(links)/2
-	}), "members are not divided: %v", has)
-	if links[member].Spec.Replica != to {
+		links := f.links(t)
 		for name, link := range links {
-			if has[to] > has[other] && link.Spec.Replica == to && name != member {
+			has[link.Spec.Replica] = append(has[link.Spec.Replica], name)
+		}
+		return len(links) >= len(f.names) && len(has[ofLeader])+len(has[ofFollower]) == len(links) && min(len(has[ofLeader]), len(has[ofFollower])) >= len(links)/2
+	}), "members are not divided: %v", has)
+	moves := 0
+	require.True(t, scene.Await(t, func() bool {
+		links := f.links(t)
+		link := links[member]
+		if link.Spec.Replica == to {
+			n := 0
+			for _, l := range links {
+				if l.Spec.Replica == to {
+					n++
+				}
+			}
+			even := n == len(links)/2 || n == (len(links)+1)/2 // else one is about to move
+			return even && link.Status.Carrier == to && link.Status.Reachable
+		}
+		if moves++; moves%2 == 1 {
+			f.reassign(t, member, to)
+			return false
+		}
+		for name, link := range links {
+			if link.Spec.Replica == to {
 				f.reassign(t, name, other)
 				break
 			}
 		}
-		f.reassign(t, member, to)
-	}
-	require.True(t, scene.Await(t, func() bool {
-		link := f.links(t)[member]
-		return link.Spec.Replica == to && link.Status.Carrier == to && link.Status.Reachable
+		return false
 	}), "%s does not carry for %s", to, member)
 }
 

@@ -19,6 +19,8 @@ import (
 // runByDefault is what a machine is created with that names no runStrategy.
 const runByDefault = v1alpha1.RunStrategy("Always")
 
+const rerunOnFailure = v1alpha1.RunStrategy("RerunOnFailure")
+
 // keepSecret stores what the guest is told where KubeVirt reads it.
 func (s *step) keepSecret() {
 	if s.ignored() || s.Missing != "" || s.invalid != nil || !s.diskMade {
@@ -70,6 +72,9 @@ func (s *step) keepMachine() {
 		s.within(missingInterval)
 		s.blocked(s.lacking(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", s.NetworkMissing)))
 	}
+	if s.ending != "" {
+		s.blocked(provisioning(v1alpha1.ReasonStarting, fmt.Sprintf("the former instance is still going: runStrategy %s takes the place of %s when it is gone, and the machine is started then", rerunOnFailure, s.ending)))
+	}
 	s.blocked(s.running())
 }
 
@@ -86,11 +91,15 @@ func (s *step) applyMachine() {
 	s.compared = true
 	s.keepTold(want)
 	now, _, _ := unstructured.NestedString(live.Object, "spec", "runStrategy")
+	if s.VM.Spec.RunStrategy == rerunOnFailure && s.instanceEnds(now) {
+		s.ending = now
+		setRunStrategy(want, now) // the digest of what is applied leaves it out
+	}
 	changed := s.differs(want, v1alpha1.AnnotationApplied)
 	if changed && s.instanceRuns() {
 		s.heldBack = s.differs(want, v1alpha1.AnnotationSpec)
 		s.reworded = !s.heldBack
-		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) {
+		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) && s.ending == "" {
 			s.d.RunStrategy = run
 		}
 		return
@@ -142,6 +151,44 @@ func (s *step) instanceRuns() bool {
 	return created && status != "Stopping" && status != "Terminating" && status != "Stopped"
 }
 
+// instanceEnds tells that KubeVirt ends the instance that there is, under the run
+// strategy that its machine has. RerunOnFailure set before it is gone would be
+// recorded as one that has had its instance, and no other would ever be started
+// (KubeVirt 1.8.0, pkg/virt-controller/watch/vm/vm.go:1041, 1069 and 2477). What
+// is true here comes to an end without the agent, and the status that says so is
+// the event that wakes it. An instance that has ended by itself under Once or
+// Manual is not waited for: KubeVirt keeps it.
+func (s *step) instanceEnds(run string) bool {
+	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
+	status := s.printable()
+	switch run {
+	case "", string(rerunOnFailure):
+		return false
+	case "Halted":
+		// A status that is of the run strategy before knows of no instance yet that has
+		// been ended meanwhile. One that was never started has none.
+		seen, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
+		return created || (seen != "" && seen != run)
+	case "Always": // whatever has ended makes room for the next
+		return created && (status == "Stopping" || status == "Stopped" || status == "CrashLoopBackOff")
+	case "Manual":
+		return created && (status == "Stopping" || s.stopRequested())
+	default:
+		return created && status == "Stopping"
+	}
+}
+
+// stopRequested tells that KubeVirt has been asked to stop the instance, as
+// virtctl does under Manual. The request stands until the instance is gone.
+func (s *step) stopRequested() bool {
+	requests, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "stateChangeRequests")
+	if len(requests) == 0 {
+		return false
+	}
+	first, _ := requests[0].(map[string]any)
+	return first["action"] == "Stop"
+}
+
 func (s *step) printable() string {
 	if s.Machine == nil {
 		return ""
@@ -165,7 +212,7 @@ func (s *step) running() wait {
 		}
 		return provisioning(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
 	case "Stopped":
-		if run == "Always" || (!s.hasRun(run) && (run == "Once" || run == "RerunOnFailure")) {
+		if run == "Always" || (!s.hasRun(run) && (run == "Once" || run == string(rerunOnFailure))) {
 			return provisioning(v1alpha1.ReasonStarting, "the machine is about to be started")
 		}
 		return wait{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}

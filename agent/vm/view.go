@@ -130,6 +130,8 @@ type step struct {
 	// reworded: this agent makes something else of the same spec, which waits for
 	// the next start.
 	reworded bool
+	// ending is the run strategy that the machine keeps until its instance is gone.
+	ending string
 	// untold: the spec has the guest told what it has not been told at its first boot.
 	untold bool
 

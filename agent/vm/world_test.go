@@ -234,6 +234,7 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	}
 	w.checkPin(v, d)
 	w.checkRootDisk(v, d)
+	w.checkRun(v, d)
 	if !d.StoreFirst || before.Status.Phase == "" {
 		w.checkTold(v, d)
 	}
@@ -281,6 +282,25 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 		require.NotNil(w.t, stored.AcquiredAt, "that it is acquired has been stored")
 		require.Equal(w.t, machine.ClonedFrom(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
 		require.Nil(w.t, v.RootDisk)
+	}
+}
+
+// checkRun holds that RerunOnFailure meets no instance that KubeVirt is ending: no
+// other would be started after it.
+func (w *world) checkRun(v vm.View, d vm.Decision) {
+	if v.Machine == nil {
+		return
+	}
+	now, _, _ := unstructured.NestedString(v.Machine.Object, "spec", "runStrategy")
+	created, _, _ := unstructured.NestedBool(v.Machine.Object, "status", "created")
+	status, _, _ := unstructured.NestedString(v.Machine.Object, "status", "printableStatus")
+	if !created || now == "" || now == "RerunOnFailure" || (now != "Halted" && status != "Stopping") {
+		return
+	}
+	require.NotEqual(w.t, v1alpha1.RunStrategy("RerunOnFailure"), d.RunStrategy)
+	if d.ApplyMachine != nil {
+		run, _, _ := unstructured.NestedString(d.ApplyMachine.Object, "spec", "runStrategy")
+		require.NotEqual(w.t, "RerunOnFailure", run)
 	}
 }
 

@@ -120,6 +120,37 @@ func TestChangedSpecWaitsForARestart(t *testing.T) {
 	says(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionFalse)
 }
 
+// TestRerunOnFailureWaitsForTheFormerInstance to be gone: virt-controller would
+// start no other (KubeVirt 1.8.0, pkg/virt-controller/watch/vm/vm.go:1069).
+func TestRerunOnFailureWaitsForTheFormerInstance(t *testing.T) {
+	t.Parallel()
+	vm := scene.Machine(place.Namespace(t), "vm", base(t))
+	vm.Spec.RunStrategy = "Always"
+	started(t, vm)
+	guest := read(t, instance(vm))
+	const ending = "pelotech.ot/still-ending"
+	place.Change(t, guest, func() { guest.Finalizers = append(guest.Finalizers, ending) })
+	place.Change(t, vm, func() { vm.Spec.RunStrategy = "Halted" })
+	eventually(t, theirs(vm), "stopped, with its instance still there", func(o *kubevirtv1.VirtualMachine) bool {
+		return o.Status.PrintableStatus == kubevirtv1.VirtualMachineStatusStopped && o.Status.Created
+	})
+	because(t, vm, v1alpha1.ReasonStopped)
+
+	place.Change(t, vm, func() { vm.Spec.RunStrategy = "RerunOnFailure" })
+	waits := place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.ObservedGeneration == vm.Generation && vm.Status.Reason == v1alpha1.ReasonStarting
+	})
+	assert.Equal(t, v1alpha1.MachineProvisioning, waits.Status.Phase)
+	assert.Contains(t, waits.Status.Message, "former instance")
+	assert.Equal(t, kubevirtv1.RunStrategyHalted, strategyOf(t, vm))
+	place.Change(t, guest, func() {
+		guest.Finalizers = slices.DeleteFunc(guest.Finalizers, func(f string) bool { return f == ending })
+	})
+	withCores(t, vm, guest.UID, 1)
+	runs(t, vm)
+	assert.Equal(t, kubevirtv1.RunStrategyRerunOnFailure, strategyOf(t, vm))
+}
+
 // TestIgnoreOnDeploy keeps a machine from being made, and one that is there from
 // being touched.
 func TestIgnoreOnDeploy(t *testing.T) {

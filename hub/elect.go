@@ -41,5 +41,5 @@ type elections struct{ mgr ctrl.Manager }
 
 // Eventf implements resourcelock.EventRecorder.
 func (e *elections) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
-	e.mgr.GetEventRecorderFor("ot-hub").Eventf(about, kind, reason, message, args...)
+	e.mgr.GetEventRecorder("ot-hub").Eventf(about, nil, kind, reason, "Elect", message, args...)
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -14,11 +15,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/policy"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=agent-namespace,resources=leases,verbs=get;create;update
 // +kubebuilder:rbac:groups="",namespace=agent-namespace,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // version is stamped by the linker.
 var version = "dev"
@@ -27,6 +31,7 @@ type options struct {
 	namespace     string
 	policy        types.NamespacedName
 	metricsAddr   string
+	metricsSecure bool
 	healthAddr    string
 	pprofAddr     string
 	leaderElect   bool
@@ -47,6 +52,7 @@ func main() {
 	flag.StringVar(&o.policy.Namespace, "policy-namespace", policy.DefaultNamespace, "Namespace of the policy ConfigMap.")
 	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the policy ConfigMap.")
 	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics are served; 0 for nowhere.")
+	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve them by HTTPS, to whom the API server authorizes for their path. Otherwise in plain text, to everybody.")
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one agent of several lead.")
@@ -56,12 +62,17 @@ func main() {
 	flag.Float64Var(&o.qps, "kube-api-qps", 200, "Requests to the API server per second, at the most, over a while.")
 	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are gathered before they are reported to the hub.")
 	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the hub is told that nothing has changed, from 1s.")
+	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
 	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the token that the agent dials in with is renewed; 0 for two thirds of its life.")
 	log := zap.Options{}
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
-	if err := run(o); err != nil {
+	work := func() error { return run(o) }
+	if *checkURL != "" {
+		work = func() error { return check.URL(context.Background(), *checkURL, check.TokenFile) }
+	}
+	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-agent:", err)
 		os.Exit(1)
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelotech/ot-fleet/agent/clock"
@@ -64,7 +65,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 			return cache.New(cfg, options)
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
-		Metrics:                       server.Options{BindAddress: o.metricsAddr},
+		Metrics:                       metricsOptions(o),
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
@@ -161,6 +162,16 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		return nil, fmt.Errorf("the machines' controller: %w", err)
 	}
 	return mgr, mgr.Add(served)
+}
+
+// metricsOptions sets how metrics are served: by HTTPS, with a certificate that this
+// process makes for itself.
+func metricsOptions(o options) server.Options {
+	served := server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
+	if o.metricsSecure {
+		served.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return served
 }
 
 // reported returns the plan's results by the names of the images; nil until the

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -81,6 +83,7 @@ func main() {
 	flag.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "How often a member is asked whether it still answers.")
 	flag.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents that dial in. Default: the one that the hub uses itself, which is of no use outside of its cluster where it runs as a Pod.")
 	flag.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the certificates by which agents that dial in check the API server's. Default: with --hub-api-url, those that their system trusts; without, the hub's own.")
+	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
 	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.JoinTokenLife, "How long a join token can be presented.")
 	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.AgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
 	flag.Func("cluster-api-selector", "Which Clusters of Cluster API are members, by their labels. Default: none, Cluster API is not looked at.", func(text string) (err error) {
@@ -95,7 +98,11 @@ func main() {
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
-	if err := run(o); err != nil {
+	work := func() error { return run(o) }
+	if *checkURL != "" {
+		work = func() error { return check.URL(context.Background(), *checkURL, check.TokenFile) }
+	}
+	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-hub:", err)
 		os.Exit(1)
 	}

@@ -49,6 +49,7 @@ func Install(ctx context.Context, cp *controlplane.ControlPlane, values map[stri
 
 // Start runs an agent against a control plane that its chart is installed in.
 func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agent, error) {
+	o.Args = append([]string{"--metrics-secure=false"}, o.Args...)
 	p, metrics, err := agent.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,8 @@ func TestRights(t *testing.T) {
 		{"it knows where scratch space is made", true, "cdi.kubevirt.io", "cdiconfigs", "", "", "config", []string{"get"}},
 		{"it looks for the namespace of an image", true, "", "namespaces", "", "", "anywhere", []string{"get"}},
 		{"it keeps the ledger", true, "pelotech.ot", "syncledgers", "status", agent.Namespace, "", []string{"update"}},
+		{"it asks who reads its metrics", true, "authentication.k8s.io", "tokenreviews", "", "", "", []string{"create"}},
+		{"and whether he may", true, "authorization.k8s.io", "subjectaccessreviews", "", "", "", []string{"create"}},
 
 		{"images are people's", false, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"update", "deletecollection"}},
 		{"machines are people's", false, "pelotech.ot", "virtualmachines", "", "anywhere", "", []string{"create", "update", "patch", "delete", "deletecollection"}},

@@ -52,6 +52,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"RoleBinding sync-operator/ot-hub-policy",
 		"Deployment ot-system/ot-hub",
 		"Service ot-system/ot-hub",
+		"PodDisruptionBudget ot-system/ot-hub",
+		"NetworkPolicy ot-system/ot-hub",
 		"Namespace sync-operator",
 		"ConfigMap sync-operator/sync-operator-policy",
 		"ValidatingAdmissionPolicy ot-hub-approvals",
@@ -299,20 +301,6 @@ func TestRolesOfTheFleet(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestHubPodIsRestricted(t *testing.T) {
-	deployment := renderHub(t, "ot-system", nil)["Deployment ot-system/ot-hub"]
-	nonRoot, _, err := unstructured.NestedBool(deployment.Object, "spec", "template", "spec", "securityContext", "runAsNonRoot")
-	require.NoError(t, err)
-	assert.True(t, nonRoot)
-	security, _, err := unstructured.NestedMap(container(t, deployment), "securityContext")
-	require.NoError(t, err)
-	assert.Equal(t, map[string]any{
-		"allowPrivilegeEscalation": false,
-		"readOnlyRootFilesystem":   true,
-		"capabilities":             map[string]any{"drop": []any{"ALL"}},
-	}, security)
 }
 
 func TestHubChartRefusesValues(t *testing.T) {

@@ -14,3 +14,67 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: ot-fleet
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
+
+{{/*
+The image. global.imageRegistry takes the place of all up to the first slash.
+*/}}
+{{- define "ot-hub.image" -}}
+{{- $repository := .Values.image.repository }}
+{{- with .Values.global.imageRegistry }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^[^/]*/" $repository "") }}
+{{- end }}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
+{{/*
+Secrets to pull it with, those of this chart and the global ones.
+*/}}
+{{- define "ot-hub.imagePullSecrets" -}}
+{{- with concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) | uniq }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/*
+Constraints that do not say which Pods they count mean this chart's, those of one
+version of the Deployment at a time.
+*/}}
+{{- define "ot-hub.topologySpreadConstraints" -}}
+{{- $selector := dict "matchLabels" (include "ot-hub.selectorLabels" . | fromYaml) }}
+{{- $constraints := list }}
+{{- range .Values.topologySpreadConstraints }}
+{{- $constraint := deepCopy . }}
+{{- if not (hasKey . "labelSelector") }}
+{{- $constraint = merge $constraint (dict "labelSelector" $selector "matchLabelKeys" (list "pod-template-hash")) }}
+{{- end }}
+{{- $constraints = append $constraints $constraint }}
+{{- end }}
+{{- with $constraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/*
+A security context that namespaces of Pod Security's level restricted take.
+*/}}
+{{- define "ot-hub.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "ot-hub.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}

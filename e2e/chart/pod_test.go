@@ -1,0 +1,206 @@
+package chart_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// workload is what runs a chart's program, and how a part of it is reached.
+func workload(t *testing.T, name, values string) (manifest, func(path ...string) any) {
+	t.Helper()
+	given := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(values), &given))
+	rendered := renderChart(t, charts[name], name, "ot-system", given)
+	return rendered, func(path ...string) any {
+		t.Helper()
+		return at(t, rendered["Deployment ot-system/"+name], path...)
+	}
+}
+
+// at is what stands at a path, of which "0" is the first of a list; nil for nothing.
+func at(t *testing.T, object *unstructured.Unstructured, path ...string) any {
+	t.Helper()
+	require.NotNil(t, object)
+	var found any = object.Object
+	for _, step := range path {
+		switch in := found.(type) {
+		case map[string]any:
+			found = in[step]
+		case []any:
+			require.Equal(t, "0", step)
+			require.NotEmpty(t, in)
+			found = in[0]
+		default:
+			return nil
+		}
+	}
+	return found
+}
+
+// parsed is YAML as it comes out of a manifest.
+func parsed(t *testing.T, text string) any {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	wrapped := "apiVersion: v1\nkind: List\nvalue:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")
+	require.NoError(t, yaml.Unmarshal([]byte(wrapped), &object.Object))
+	return object.Object["value"]
+}
+
+// Each value of Pods arrives in the Pods of both charts.
+func TestPodsAreAsTheValuesSay(t *testing.T) {
+	container := []string{"spec", "template", "spec", "containers", "0"}
+	pod := []string{"spec", "template", "spec"}
+	for _, test := range []struct {
+		why, values string
+		path        []string
+		want        string
+	}{
+		{"priority", `{priorityClassName: vital}`, append(pod, "priorityClassName"), `vital`},
+		{"nodes", `{nodeSelector: {zone: a}}`, append(pod, "nodeSelector"), `{zone: a}`},
+		{"tolerations", `{tolerations: [{operator: Exists}]}`, append(pod, "tolerations"), `[{operator: Exists}]`},
+		{"affinity", `{affinity: {nodeAffinity: {a: b}}}`, append(pod, "affinity"), `{nodeAffinity: {a: b}}`},
+		{"resources", `{resources: {limits: {memory: 3Gi}, requests: null}}`, append(container, "resources"), `{limits: {memory: 3Gi}}`},
+		{"annotations", `{podAnnotations: {a: b}}`, []string{"spec", "template", "metadata", "annotations"}, `{a: b}`},
+		{"labels", `{podLabels: {a: b}}`, []string{"spec", "template", "metadata", "labels", "a"}, `b`},
+		{"volumes", `{extraVolumes: [{name: a, emptyDir: {}}]}`, append(pod, "volumes"), `[{name: a, emptyDir: {}}]`},
+		{"mounts", `{extraVolumeMounts: [{name: a, mountPath: /a}]}`, append(container, "volumeMounts"), `[{name: a, mountPath: /a}]`},
+		{"replicas", `{replicas: 3}`, []string{"spec", "replicas"}, `3`},
+		{"pull secrets", `{imagePullSecrets: [{name: a}], global: {imagePullSecrets: [{name: b}, {name: a}]}}`, append(pod, "imagePullSecrets"), `[{name: a}, {name: b}]`},
+		{"a pull policy", `{image: {pullPolicy: Never}}`, append(container, "imagePullPolicy"), `Never`},
+		{"a tag", `{image: {repository: r.example/x/y, tag: v2}}`, append(container, "image"), `"r.example/x/y:v2"`},
+		{"a digest", `{image: {repository: r.example/x/y, tag: v2, digest: "sha256:` + strings.Repeat("a", 64) + `"}}`, append(container, "image"), `"r.example/x/y@sha256:` + strings.Repeat("a", 64) + `"`},
+		{"a mirror", `{image: {repository: r.example/x/y, tag: v2}, global: {imageRegistry: "mirror.example:5000"}}`, append(container, "image"), `"mirror.example:5000/x/y:v2"`},
+		{"a mirror below a path", `{image: {repository: r.example/x/y, tag: v2}, global: {imageRegistry: mirror.example/cache/}}`, append(container, "image"), `"mirror.example/cache/x/y:v2"`},
+		{"no spread", `{topologySpreadConstraints: []}`, append(pod, "topologySpreadConstraints"), `null`},
+		{"a spread of its own", `{topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]}`, append(pod, "topologySpreadConstraints"),
+			`[{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]`},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			for name := range charts {
+				_, deployment := workload(t, name, test.values)
+				assert.Equal(t, parsed(t, test.want), deployment(test.path...), name)
+			}
+		})
+	}
+}
+
+func TestArgumentsAndVariablesAreAdded(t *testing.T) {
+	for name := range charts {
+		_, deployment := workload(t, name, `{extraArgs: [--zap-log-level=2], extraEnv: [{name: HTTPS_PROXY, value: "http://proxy"}]}`)
+		args := deployment("spec", "template", "spec", "containers", "0", "args").([]any)
+		assert.Equal(t, "--zap-log-level=2", args[len(args)-1], name)
+		assert.Contains(t, args, "--namespace=$(POD_NAMESPACE)")
+		env := deployment("spec", "template", "spec", "containers", "0", "env").([]any)
+		assert.Equal(t, map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy"}, env[len(env)-1], name)
+		assert.Equal(t, "POD_NAMESPACE", env[0].(map[string]any)["name"], name)
+	}
+}
+
+// Pods run in namespaces of Pod Security's level restricted, by what they may do and by
+// what they ask for.
+func TestPodsAreRestricted(t *testing.T) {
+	for name := range charts {
+		_, deployment := workload(t, name, `{}`)
+		assert.Equal(t, parsed(t, `
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}`), deployment("spec", "template", "spec", "securityContext"), name)
+		assert.Equal(t, parsed(t, `
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}`), deployment("spec", "template", "spec", "containers", "0", "securityContext"), name)
+		for _, shared := range []string{"hostNetwork", "hostPID", "hostIPC", "volumes"} {
+			assert.Nil(t, deployment("spec", "template", "spec", shared), "%s: %s", name, shared)
+		}
+	}
+}
+
+// Replicas are on different nodes where that can be, and a drain takes one at a time.
+func TestReplicasAreSpreadAndDrainedOneByOne(t *testing.T) {
+	for name := range charts {
+		rendered, deployment := workload(t, name, `{}`)
+		selector := deployment("spec", "selector", "matchLabels")
+		constraints := deployment("spec", "template", "spec", "topologySpreadConstraints").([]any)
+		require.Len(t, constraints, 2, name)
+		for i, key := range []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"} {
+			assert.Equal(t, map[string]any{
+				"maxSkew": float64(1), "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway",
+				"labelSelector": map[string]any{"matchLabels": selector}, "matchLabelKeys": []any{"pod-template-hash"},
+			}, constraints[i], name)
+		}
+		budget := rendered["PodDisruptionBudget ot-system/"+name]
+		assert.Equal(t, selector, at(t, budget, "spec", "selector", "matchLabels"), name)
+		assert.Equal(t, float64(1), at(t, budget, "spec", "maxUnavailable"), name)
+		rendered, _ = workload(t, name, `{podDisruptionBudget: {maxUnavailable: "50%"}}`)
+		assert.Equal(t, "50%", at(t, rendered["PodDisruptionBudget ot-system/"+name], "spec", "maxUnavailable"), name)
+		rendered, _ = workload(t, name, `{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}`)
+		assert.NotContains(t, rendered, "PodDisruptionBudget ot-system/"+name)
+		assert.NotContains(t, rendered, "NetworkPolicy ot-system/"+name)
+	}
+}
+
+// Nothing but metrics and probes is let in, and the hub's replicas to each other.
+func TestNetworkPolicy(t *testing.T) {
+	for name := range charts {
+		rendered, deployment := workload(t, name, `{}`)
+		policy := rendered["NetworkPolicy ot-system/"+name]
+		assert.Equal(t, deployment("spec", "selector", "matchLabels"), at(t, policy, "spec", "podSelector", "matchLabels"), name)
+		assert.Equal(t, parsed(t, `[Ingress]`), at(t, policy, "spec", "policyTypes"), name)
+		assert.Equal(t, parsed(t, `[{ports: [{port: probes}]}, {ports: [{port: metrics}]}]`), at(t, policy, "spec", "ingress"), name)
+		assert.Nil(t, at(t, policy, "spec", "egress"), name)
+
+		rendered, deployment = workload(t, name, `
+networkPolicy:
+  metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]
+  extraIngress: [{ports: [{port: 6060}]}]
+  egress: {enabled: true, ports: [443], extra: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}`)
+		policy = rendered["NetworkPolicy ot-system/"+name]
+		assert.Equal(t, parsed(t, `[Ingress, Egress]`), at(t, policy, "spec", "policyTypes"), name)
+		ingress := at(t, policy, "spec", "ingress").([]any)
+		require.Len(t, ingress, 3, name)
+		from := ingress[1].(map[string]any)["from"].([]any)
+		assert.Equal(t, parsed(t, `{namespaceSelector: {matchLabels: {a: b}}}`), from[0], name)
+		if name == "ot-hub" {
+			assert.Equal(t, map[string]any{"podSelector": map[string]any{"matchLabels": deployment("spec", "selector", "matchLabels")}}, from[1],
+				"a replica passes on to the elected one what it is asked")
+		}
+		assert.Equal(t, parsed(t, `{podSelector: {matchLabels: {app.kubernetes.io/name: `+name+`-test}}}`), from[len(from)-1], name)
+		assert.Equal(t, parsed(t, `{ports: [{port: 6060}]}`), ingress[2], name)
+		assert.Equal(t, parsed(t, `
+- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+- ports: [{port: 443}]
+- to: [{ipBlock: {cidr: 10.0.0.0/8}}]`), at(t, policy, "spec", "egress"), name)
+	}
+}
+
+func TestExtraObjects(t *testing.T) {
+	for name := range charts {
+		rendered, _ := workload(t, name, `
+extraObjects:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-a"}, data: {a: b}}
+- |
+  apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: {{ .Release.Name }}-b}`)
+		assert.Equal(t, "b", at(t, rendered["ConfigMap "+name+"-a"], "data", "a"), name)
+		assert.Contains(t, rendered, "ConfigMap "+name+"-b")
+	}
+}
+
+// A changed certificate reaches a hub that reads it when it starts.
+func TestNewCertificatesOfTheAPIRestartTheHub(t *testing.T) {
+	annotations := func(ca string) any {
+		_, deployment := workload(t, "ot-hub", `{podAnnotations: {a: b}, pull: {apiCA: "`+ca+`"}}`)
+		return deployment("spec", "template", "metadata", "annotations")
+	}
+	one := annotations(`-----BEGIN CERTIFICATE-----\nabc\n`)
+	assert.NotEqual(t, one, annotations(`-----BEGIN CERTIFICATE-----\nabd\n`))
+	assert.Equal(t, map[string]any{"a": "b"}, annotations(``))
+}

@@ -29,8 +29,9 @@ func newShards(mgr ctrl.Manager, live client.Client, reports *report.Store, o op
 		Name: o.replica, Namespace: o.namespace,
 		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 	}
+	replica := shard.NewReplica(live, options)
 	s := &shards{
-		replica: shard.NewReplica(live, options), peers: shard.NewPeers(live, options, mgr.Elected()),
+		replica: replica, peers: shard.NewPeers(live, replica, mgr.Elected()),
 		links: &shard.Links{Cached: mgr.GetCache()},
 	}
 	for key, value := range o.served.Annotations() {

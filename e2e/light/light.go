@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,9 @@ const account = "ot-hub"
 
 // Heartbeat of the stand-ins.
 const Heartbeat = 20 * time.Second
+
+// creators of members at a time.
+const creators = 8
 
 // Members are what runs on one API server.
 type Members struct {
@@ -97,11 +101,21 @@ func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string,
 		}
 		m.grants = grant.New(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
 		m.UID = types.UID("light-" + m.Name)
-		if err := m.create(ctx); err != nil {
-			return nil, fmt.Errorf("making light member %s: %w", m.Name, err)
-		}
 		all.List = append(all.List, m)
 		byNamespace[m.Name] = m
+	}
+	making, creating := errgroup.WithContext(ctx)
+	making.SetLimit(creators)
+	for _, m := range all.List {
+		making.Go(func() error {
+			if err := m.create(creating); err != nil {
+				return fmt.Errorf("making light member %s: %w", m.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := making.Wait(); err != nil {
+		return nil, err
 	}
 	if err := all.follow(running, byNamespace); err != nil {
 		return nil, err
@@ -246,19 +260,29 @@ func (m *Member) Await(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bo
 	}
 }
 
+// beat has one member after another beat, each of them once in a Heartbeat, and waits
+// for none: members that are apart do not beat together, nor one after the other.
 func (all *Members) beat(ctx context.Context) {
-	ticker := time.NewTicker(Heartbeat)
+	if len(all.List) == 0 {
+		return
+	}
+	ticker := time.NewTicker(Heartbeat / time.Duration(len(all.List)))
 	defer ticker.Stop()
-	for {
+	for next := 0; ; next = (next + 1) % len(all.List) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			for _, m := range all.List {
-				_ = m.change(ctx, func(*v1alpha1.ReportRoot) {}) // the next beat tries again
-			}
+			m := all.List[next]
+			all.done.Go(func() { _ = m.Beat(ctx) }) // the next one tries again
 		}
 	}
+}
+
+// Beat has the member report what it did before, as each of them does by itself every
+// Heartbeat.
+func (m *Member) Beat(ctx context.Context) error {
+	return m.change(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
 // SetImages has the member report these images, by namespace and name, beside

@@ -49,6 +49,21 @@ type Assigner struct {
 	mu    sync.Mutex
 	// avoid is, by member, the replica that is to lose it.
 	avoid map[string]string
+	// shunned are the replicas that were blind.
+	shunned map[string]shun
+}
+
+// A replica that was blind gets no member for shunFirst, and for twice as long each
+// time that it turns out to be blind still, until that is shunLast.
+const (
+	shunFirst = 5 * time.Minute
+	shunLast  = time.Hour
+)
+
+// shun of a replica.
+type shun struct {
+	until time.Time
+	wait  time.Duration
 }
 
 // everything is the one request there is.
@@ -69,8 +84,10 @@ func (a *Assigner) Move(member, from string) {
 // Others tells whether any replica but one is alive.
 func (a *Assigner) Others(but string) bool {
 	peers, _ := a.Peers.All()
-	for _, peer := range withSelf(peers, a.Replica.Name(), a.Replica.Carries()) {
-		if peer.Name != but && peer.State == PeerAlive {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, peer := range peers {
+		if peer.Name != but && peer.State == PeerAlive && time.Now().After(a.shunned[peer.Name].until) {
 			return true
 		}
 	}
@@ -88,11 +105,12 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
+	wait := a.shun(ctx, d.blind, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.Assigned(d.members, d.replicas)
 	switch {
 	case err == nil:
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: wait}, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		log.FromContext(ctx).V(1).Info("The cache is behind", "error", err.Error())
 		return ctrl.Result{RequeueAfter: soon}, nil
@@ -110,12 +128,14 @@ type snapshot struct {
 	// ready are the namespaces in which a MemberLink may be made.
 	ready map[string]bool
 	avoid map[string]string
+	// shunned replicas were blind not long ago.
+	shunned map[string]bool
 }
 
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s := snapshot{
-		peers:     withSelf(peers, a.Replica.Name(), a.Replica.Carries()),
-		challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, ready: map[string]bool{}, avoid: map[string]string{},
+		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, ready: map[string]bool{},
+		avoid: map[string]string{}, shunned: map[string]bool{},
 	}
 	var members v1alpha1.MemberClusterList
 	var links v1alpha1.MemberLinkList
@@ -143,21 +163,42 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 		}
 		s.avoid[member] = from
 	}
+	alive := map[string]bool{}
+	for _, peer := range peers {
+		alive[peer.Name] = peer.State == PeerAlive
+	}
+	now := time.Now()
+	for replica, was := range a.shunned {
+		switch {
+		case now.Before(was.until) && alive[replica]:
+			s.shunned[replica] = true
+		case now.After(was.until.Add(was.wait)) || !alive[replica]:
+			delete(a.shunned, replica)
+		}
+	}
 	return s, nil
 }
 
-// withSelf are the replicas, of which this one knows itself best whether it lives.
-func withSelf(peers []Peer, name string, carries bool) (all []Peer) {
-	self := Peer{Name: name, State: PeerUnknown}
-	if carries {
-		self.State = PeerAlive
+// shun has replicas that were found to be blind get no member for a while, and tells
+// when the next of those that were is to get some again. One that ends or dies may
+// come back in another place.
+func (a *Assigner) shun(ctx context.Context, blind []string, now time.Time) (next time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.shunned == nil {
+		a.shunned = map[string]shun{}
 	}
-	for _, peer := range peers {
-		if peer.Name != name {
-			all = append(all, peer)
+	for _, replica := range blind {
+		wait := min(max(shunFirst, 2*a.shunned[replica].wait), shunLast)
+		a.shunned[replica] = shun{until: now.Add(wait), wait: wait}
+		log.FromContext(ctx).Info("A replica reaches none of its members, and others reach theirs: it gets none for a while", "replica", replica, "for", wait.String())
+	}
+	for _, s := range a.shunned {
+		if left := s.until.Sub(now); left > 0 && (next == 0 || left < next) {
+			next = left
 		}
 	}
-	return append(all, self)
+	return next
 }
 
 // decision is what is to be written, and what is to be counted.
@@ -166,6 +207,8 @@ type decision struct {
 	links []change
 	// members by replica, replicas by state.
 	members, replicas map[string]int
+	// blind are replicas that were found to be so now.
+	blind []string
 }
 
 // change of one MemberLink.
@@ -192,6 +235,7 @@ func decide(s snapshot) decision {
 			d.replicas[metrics.ReplicaDead]++
 		}
 	}
+	alive, d.blind = sighted(alive, s)
 	var candidates []shard.Member
 	specs := map[string]v1alpha1.MemberLinkSpec{}
 	for i := range s.members {
@@ -209,7 +253,7 @@ func decide(s snapshot) decision {
 		switch {
 		case m.Spec.Connection.Pull != nil:
 			spec.Mode, spec.Replica = v1alpha1.LinkPull, ""
-		case unknown[spec.Replica]:
+		case unknown[spec.Replica] && s.avoid[m.Name] != spec.Replica:
 		default:
 			candidates = append(candidates, shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoid[m.Name]})
 		}
@@ -235,6 +279,43 @@ func decide(s snapshot) decision {
 		}
 	}
 	return d
+}
+
+// sighted are the replicas that members are assigned to, of those that are alive, and
+// blind those of them that turn out to reach none of their members, of which they have
+// more than one, while others reach theirs: to move members from them one by one would
+// bring them others in exchange. They may also have members that nobody reaches, and
+// have them moved for nothing. Where nobody reaches any, it is not the replicas.
+func sighted(alive []string, s snapshot) (to, blind []string) {
+	reached, missed, pending := map[string]int{}, map[string]int{}, map[string]int{}
+	for _, link := range s.links {
+		spec, status := &link.Spec, &link.Status
+		switch {
+		case spec.Mode != v1alpha1.LinkPush:
+		case status.Carrier != spec.Replica || !status.Known:
+			pending[spec.Replica]++
+		case status.Reachable:
+			reached[spec.Replica]++
+		case status.Reason == v1alpha1.ReasonUnreachable: // else it is the credential
+			missed[spec.Replica]++
+		}
+	}
+	seen := false
+	for _, replica := range alive {
+		seen = seen || !s.shunned[replica] && reached[replica] > 0
+	}
+	for _, replica := range alive {
+		switch {
+		case !seen:
+			to = append(to, replica)
+		case s.shunned[replica]:
+		case missed[replica] > 1 && reached[replica]+pending[replica] == 0:
+			blind = append(blind, replica)
+		default:
+			to = append(to, replica)
+		}
+	}
+	return to, blind
 }
 
 // gone: the hub has taken leave of a member.

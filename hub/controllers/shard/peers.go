@@ -1,9 +1,9 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,8 +45,8 @@ const forgotten = 4
 // one that is elected knows then already who is dead. It goes by what it sees
 // change, and by its own clock: the times in a Lease are of other clocks.
 type Peers struct {
-	live    client.Client
-	options Options
+	live client.Client
+	self *Replica
 	// Elected is closed when this process is; only then are old Leases deleted.
 	elected <-chan struct{}
 
@@ -57,15 +57,23 @@ type Peers struct {
 }
 
 // NewPeers returns Peers that know of nobody before they are started.
-func NewPeers(live client.Client, o Options, elected <-chan struct{}) *Peers {
-	return &Peers{live: live, options: o, elected: elected}
+func NewPeers(live client.Client, self *Replica, elected <-chan struct{}) *Peers {
+	return &Peers{live: live, self: self, elected: elected}
 }
 
-// All replicas that have a Lease, by name; false before the Leases were first read.
+// All replicas that have a Lease, and this one, by name; false before the Leases were
+// first read.
 func (p *Peers) All() ([]Peer, bool) {
+	state := p.self.State()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.known), p.seen != nil
+	all := slices.Clone(p.known)
+	for i := range all {
+		if all[i].Name == p.self.Name() {
+			all[i].State = state
+		}
+	}
+	return all, p.seen != nil
 }
 
 // OnChange has something done, without blocking, when a replica comes, goes, dies or
@@ -82,25 +90,25 @@ func (p *Peers) Start(ctx context.Context) error {
 		if err := p.look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("The Leases of the replicas could not be read", "error", err.Error())
 		}
-		_ = pace.Pause(ctx, p.options.RetryPeriod) // an end is seen above
+		_ = pace.Pause(ctx, p.self.RetryPeriod) // an end is seen above
 	}
 	return nil
 }
 
 func (p *Peers) look(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, max(p.options.RetryPeriod, p.options.RenewDeadline/2))
+	bounded, cancel := context.WithTimeout(ctx, max(p.self.RetryPeriod, p.self.RenewDeadline/2))
 	defer cancel()
 	var leases coordinationv1.LeaseList
-	if err := p.live.List(bounded, &leases, client.InNamespace(p.options.Namespace), client.HasLabels{LabelReplica}); err != nil {
+	if err := p.live.List(bounded, &leases, client.InNamespace(p.self.Namespace), client.HasLabels{LabelReplica}); err != nil {
 		return err
 	}
 	now := time.Now()
 	p.mu.Lock()
 	before, looked := p.known, p.seen != nil
 	p.seen = p.seen.next(leases.Items, now)
-	p.known = p.seen.judge(p.options.Name, p.options.LeaseDuration, now)
+	p.known = p.seen.judge(p.self.Name(), p.self.State(), p.self.LeaseDuration, now)
 	known, same := slices.Clone(p.known), looked && slices.Equal(before, p.known)
-	old := p.seen.old(p.options.LeaseDuration, now)
+	old := p.seen.old(p.self.LeaseDuration, now)
 	p.mu.Unlock()
 	if !same {
 		log.FromContext(ctx).Info("Replicas of the hub", "replicas", known)
@@ -169,13 +177,14 @@ type stamped struct {
 
 func stamp(l *coordinationv1.Lease) stamped { return stamped{l.UID, l.ResourceVersion} }
 
-// judge tells who is alive. self needs no proof.
-func (s sightings) judge(self string, duration time.Duration, now time.Time) []Peer {
-	var all []Peer
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		at, state := s[name], PeerAlive
+// judge tells who is alive. self knows better what it is, and may have no Lease at all.
+func (s sightings) judge(self string, state PeerState, duration time.Duration, now time.Time) []Peer {
+	all := []Peer{{Name: self, State: state}}
+	for name, at := range s {
+		state := PeerAlive
 		switch {
 		case name == self:
+			continue
 		case now.Sub(at.since) >= duration:
 			state = PeerDead
 		case !at.moved:
@@ -183,6 +192,7 @@ func (s sightings) judge(self string, duration time.Duration, now time.Time) []P
 		}
 		all = append(all, Peer{Name: name, State: state})
 	}
+	slices.SortFunc(all, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 

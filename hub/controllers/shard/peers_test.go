@@ -27,7 +27,7 @@ func leases(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
 func TestPeersAreJudgedByWhatChanges(t *testing.T) {
 	begun := time.Now()
 	at := begun.Add
-	judge := func(s sightings, after time.Duration) []Peer { return s.judge("self", duration, at(after)) }
+	judge := func(s sightings, after time.Duration) []Peer { return s.judge("self", PeerAlive, duration, at(after)) }
 
 	var seen sightings
 	seen = seen.next(leases(lease("a", "1"), lease("b", "1"), lease("self", "1")), at(0))
@@ -41,6 +41,9 @@ func TestPeersAreJudgedByWhatChanges(t *testing.T) {
 	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerDead}, {"late", PeerAlive}, {"self", PeerAlive}}, judge(seen, 16*time.Second))
 	assert.Equal(t, PeerDead, judge(seen, 17*time.Second)[0].State, "a was seen to change 15 s before")
 	assert.Equal(t, PeerAlive, judge(seen, time.Hour)[3].State, "of itself it needs no proof")
+	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerDead}, {"late", PeerAlive}, {"self", PeerDead}}, seen.judge("self", PeerDead, duration, at(16*time.Second)),
+		"whatever it has written once")
+	assert.Equal(t, []Peer{{"self", PeerUnknown}}, sightings{}.judge("self", PeerUnknown, duration, begun), "it may not have been able to write any")
 
 	seen = seen.next(leases(lease("a", "3"), lease("b", "1"), lease("self", "3")), at(18*time.Second))
 	assert.Equal(t, []Peer{{"a", PeerAlive}, {"b", PeerDead}, {"self", PeerAlive}}, judge(seen, 18*time.Second), "a lives again, late has ended")

@@ -51,11 +51,14 @@ type Replica struct {
 	live      client.Client
 	challenge string
 
+	// began is when this process did.
+	began time.Time
+
 	mu sync.Mutex
 	// until is when this process stops carrying by itself: RenewDeadline after it
 	// sent the renewal that was stored last. The elected replica has seen that one
-	// later, and waits for longer.
-	until time.Time
+	// later, and waits for longer. untilWall is the same by the clock on the wall.
+	until, untilWall time.Time
 	// carried: the hooks know that it carries.
 	carried     bool
 	timer       *time.Timer
@@ -67,7 +70,10 @@ type Replica struct {
 // NewReplica returns one that carries nothing before it is started and holds its
 // Lease. live must not read from a cache.
 func NewReplica(live client.Client, o Options) *Replica {
-	return &Replica{Options: o, live: live, challenge: string(uuid.NewUUID()), annotations: map[string]string{}, renew: make(chan struct{}, 1)}
+	return &Replica{
+		Options: o, live: live, challenge: string(uuid.NewUUID()), began: time.Now(),
+		annotations: map[string]string{}, renew: make(chan struct{}, 1),
+	}
 }
 
 // Name of the replica.
@@ -77,12 +83,41 @@ func (r *Replica) Name() string { return r.Options.Name }
 // challenge of all MemberLinks.
 func (r *Replica) Challenge() string { return r.challenge }
 
-// Carries tells whether this process holds its Lease by its own clock, which goes on
-// while the process is paused.
+// Carries tells whether this process holds its Lease by its own clocks. The monotonic
+// one goes on while the process is stopped, and cannot be set; it stands still while
+// the machine sleeps, after which the one on the wall is right again. Of a virtual
+// machine that is frozen from outside both may stand still: it wakes, carries what it
+// knows of, and is told by what it meets. What it writes then is guarded by the state
+// that it was decided upon, as is all that two replicas do at the same time.
 func (r *Replica) Carries() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Now().Before(r.until)
+	return r.left(time.Now()) > 0
+}
+
+// left of the time that this process carries for, by the clock that has less of it;
+// r.mu is held.
+func (r *Replica) left(now time.Time) time.Duration {
+	return min(r.until.Sub(now), r.untilWall.Sub(now.Round(0)))
+}
+
+// State of this process as a replica. It knows that sooner than others see it by its
+// Lease: one that cannot write it for as long is dead to itself as well, also where it
+// is the elected one.
+func (r *Replica) State() PeerState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, since := time.Now(), r.until
+	if since.Before(r.began) {
+		since = r.began
+	}
+	switch {
+	case r.left(now) > 0:
+		return PeerAlive
+	case now.Sub(since) < r.LeaseDuration:
+		return PeerUnknown
+	}
+	return PeerDead
 }
 
 // OnCarries has something done, without blocking, when this process begins to carry
@@ -215,7 +250,7 @@ func (r *Replica) fill(lease *coordinationv1.Lease) {
 // holds says until when this process carries unless it is told again.
 func (r *Replica) holds(until time.Time) {
 	r.mu.Lock()
-	r.until = until
+	r.until, r.untilWall = until, until.Round(0)
 	if r.timer == nil {
 		r.timer = time.AfterFunc(time.Until(until), r.look)
 	} else {
@@ -239,7 +274,7 @@ func (r *Replica) stop() {
 // look tells the hooks where what they know does not hold any more.
 func (r *Replica) look() {
 	r.mu.Lock()
-	carries := time.Now().Before(r.until)
+	carries := r.left(time.Now()) > 0
 	same := r.carried == carries
 	r.carried = carries
 	r.mu.Unlock()
@@ -257,7 +292,7 @@ func (r *Replica) During(ctx context.Context) (context.Context, context.CancelFu
 	go func() {
 		for ctx.Err() == nil {
 			r.mu.Lock()
-			left := time.Until(r.until)
+			left := r.left(time.Now())
 			r.mu.Unlock()
 			if left <= 0 || pace.Pause(ctx, left) != nil {
 				cancel()

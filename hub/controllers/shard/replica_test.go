@@ -103,10 +103,60 @@ func TestReplicaStopsByItsOwnDeadline(t *testing.T) {
 func TestReplicaThatWasPausedOwnsNothing(t *testing.T) {
 	r := NewReplica(newStore(), options)
 	r.mu.Lock()
-	r.until = time.Now().Add(-time.Millisecond)
+	r.until, r.untilWall = time.Now().Add(-time.Millisecond), time.Now().Add(time.Hour)
 	r.carried = true // nobody was told yet
 	r.mu.Unlock()
 	assert.False(t, r.Owns(mine("one")))
+}
+
+// The monotonic clock stands still while the machine sleeps, and the one on the wall is
+// set.
+func TestReplicaGoesByTheClockThatHasLessTimeLeft(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		until, untilWall time.Duration
+		want             bool
+	}{
+		"in time":                      {time.Second, time.Second, true},
+		"the process was stopped":      {-time.Second, -time.Second, false},
+		"the machine slept":            {time.Second, -time.Second, false},
+		"the clock was set back":       {-time.Second, time.Hour, false},
+		"the clock was set back a bit": {time.Second, time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewReplica(newStore(), options)
+			r.until, r.untilWall = now.Add(tt.until), now.Add(tt.untilWall).Round(0)
+			assert.Equal(t, tt.want, r.left(now) > 0)
+		})
+	}
+}
+
+// A replica that cannot write its Lease is dead to itself no later than to others, also
+// if it never could.
+func TestReplicaKnowsThatItIsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.cut = true
+		r := NewReplica(s, options)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		time.Sleep(13 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.Equal(t, PeerUnknown, r.State(), "it may be about to")
+		time.Sleep(4 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.Equal(t, PeerDead, r.State())
+		s.cut = false
+		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.Equal(t, PeerAlive, r.State())
+
+		s.cut = true
+		time.Sleep(20 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.Equal(t, PeerUnknown, r.State())
+		time.Sleep(10 * time.Second) //nolint:forbidigo // of the bubble's clock
+		assert.Equal(t, PeerDead, r.State())
+		cancel()
+		require.NoError(t, <-ended)
+	})
 }
 
 func TestReplicaGivesWayToItsSuccessor(t *testing.T) {

@@ -24,12 +24,14 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{everything}
 	})
-	// A status is no reason to look again.
+	// A status is no reason to look again, but for what tells whether a replica reaches
+	// its members.
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-			!maps.Equal(before.GetLabels(), after.GetLabels()) || !slices.Equal(before.GetFinalizers(), after.GetFinalizers())
+			!maps.Equal(before.GetLabels(), after.GetLabels()) || !slices.Equal(before.GetFinalizers(), after.GetFinalizers()) ||
+			missed(before) != missed(after)
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("shard").
@@ -38,4 +40,14 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, always, builder.WithPredicates(asked)).
 		WatchesRawSource(&a.again).
 		Complete(a)
+}
+
+// missed names the replica that says it does not reach the member of a MemberLink;
+// empty for none.
+func missed(o client.Object) string {
+	link, is := o.(*v1alpha1.MemberLink)
+	if !is || !link.Status.Known || link.Status.Reachable || link.Status.Reason != v1alpha1.ReasonUnreachable {
+		return ""
+	}
+	return link.Status.Carrier
 }

@@ -25,8 +25,10 @@ const (
 	// watchEvery is how often the members are gone through.
 	watchEvery = 5 * time.Second
 	// lookAgain is how soon a member is looked into again that nothing was found of,
-	// movedAgain how soon one that something was.
+	// darkLast at the latest one that is not reached time and again, movedAgain one that
+	// something was found of.
 	lookAgain  = 15 * time.Second
+	darkLast   = 2 * time.Minute
 	movedAgain = time.Minute
 	// onItsWay is how long a report that is newer than the hub's copy may be so.
 	onItsWay = 2 * time.Second
@@ -59,6 +61,8 @@ type Watchdog struct {
 // look is when a member was looked into last, and what was found.
 type look struct {
 	at time.Time
+	// wait for the next one.
+	wait time.Duration
 	// sequence in the member that was not on the hub; 0: nothing was found.
 	sequence int64
 	message  string
@@ -124,11 +128,7 @@ func (w *Watchdog) due(member string, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last, is := w.looked[member]
-	wait := lookAgain
-	if last.sequence > 0 {
-		wait = movedAgain
-	}
-	return !is || now.Sub(last.at) >= wait
+	return !is || now.Sub(last.at) >= last.wait
 }
 
 func (w *Watchdog) forget(there map[string]bool) {
@@ -143,32 +143,41 @@ func (w *Watchdog) forget(there map[string]bool) {
 
 // suspect tells whether a member is worth a look: a replica is to carry for it, and
 // either nothing has come from it for as long as makes its agent unhealthy, or that
-// replica says that it does not reach it. What this replica does not reach itself it
+// replica says that it does not reach it. One that has never reported may have an agent
+// whose first report does not come. What this replica has just failed to reach itself it
 // need not try again.
 func suspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report.Root, since time.Time, self string, now time.Time) bool {
-	if !m.DeletionTimestamp.IsZero() || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" || root.Report == nil {
+	if !m.DeletionTimestamp.IsZero() || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
 		return false
 	}
-	heard := since
+	status := &link.Status
+	if status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self {
+		return true
+	}
+	heard, silence := since, fleet.Silence(&v1alpha1.ReportRoot{})
+	if made := m.CreationTimestamp.Time; made.After(heard) {
+		heard = made
+	}
+	if root.Report != nil {
+		silence = fleet.Silence(root.Report)
+	}
 	if root.ReceivedAt != nil {
 		heard = *root.ReceivedAt
 	}
-	if now.Sub(heard) > fleet.Silence(root.Report) {
-		return true
-	}
-	status := &link.Status
-	return status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self
+	return now.Sub(heard) > silence
 }
 
 // look reads the report in the member, and waits whether it comes.
 func (w *Watchdog) look(ctx context.Context, m *v1alpha1.MemberCluster) {
-	found := look{at: time.Now()}
+	found := look{at: time.Now(), wait: lookAgain}
 	root, err := w.Glance.Root(ctx, m)
-	// One of another cluster is not carried on purpose.
-	if err == nil && root.Root != nil && root.ClusterUID == w.Reports.Root(m.Name).ClusterUID {
+	switch {
+	case err != nil:
+		found.wait = w.longer(m.Name)
+	case root.Root != nil && carriable(m, w.Reports.Root(m.Name), root):
 		_ = pace.Pause(ctx, onItsWay) // at an end nothing is found any more
 		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < root.Sequence {
-			found.sequence = root.Sequence
+			found.sequence, found.wait = root.Sequence, movedAgain
 		}
 	}
 	link, err := w.Links.Of(ctx, m.Name)
@@ -191,6 +200,23 @@ func (w *Watchdog) look(ctx context.Context, m *v1alpha1.MemberCluster) {
 			do(m.Name)
 		}
 	}
+}
+
+// longer is how long to leave a member alone that was not reached once more.
+func (w *Watchdog) longer(member string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return min(max(2*w.looked[member].wait, lookAgain), darkLast)
+}
+
+// carriable tells whether the report in a member is one that is to be carried: that of
+// another cluster than the one that is known is left there on purpose.
+func carriable(m *v1alpha1.MemberCluster, copied report.Root, there *v1alpha1.ClusterReport) bool {
+	if copied.Report != nil {
+		return there.ClusterUID == copied.ClusterUID
+	}
+	known := fleet.ClusterUID(m, "")
+	return known == "" || there.ClusterUID == known
 }
 
 // move has a member assigned to another replica, if there is one, and says so.

@@ -110,7 +110,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	shares := &grantcontroller.Shares{}
 	grants := &grantcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
-		Reports: store, Policy: inForce, Challenge: divided.replica.Challenge(), Shares: shares,
+		Reports: store, Policy: inForce, Namespace: o.namespace, Challenge: divided.replica.Challenge(), Shares: shares,
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,

@@ -50,8 +50,10 @@ type Facts struct {
 	Desired Bounds
 	// SameSources: the policy by the report has the fleet's groups as they are now.
 	SameSources bool
-	// Learning: the report on the hub may be older than what the member has shown.
+	// Learning: what the hub has of the member may be older than what that has shown.
 	Learning bool
+	// Unread: this process has not read the report in the member itself.
+	Unread bool
 	// Unguarded: what another process has decided of its grants may still be written.
 	Unguarded bool
 	// Grantable: a grant may be written for it.
@@ -75,8 +77,15 @@ type given struct {
 	every bool
 }
 
+// covers tells that another one counts for no more, and no longer.
+func (g given) covers(o given) bool {
+	return g.Slots >= o.Slots && !g.ends.Before(o.ends) && (g.every || !o.every && len(o.Sources) == 0)
+}
+
 // account is what the book has of one member, or of a cluster that was one.
 type account struct {
+	// cluster that it is of, once that is known.
+	cluster  string
 	facts    Facts
 	received time.Time // the newest report
 	asked    time.Time // the request of that nonce
@@ -91,6 +100,12 @@ type account struct {
 	// one may have given it that is not acknowledged to be gone.
 	safe, high int32
 	gone       bool
+	// since is when the book began to keep it, and horizon when all grants have ended
+	// that others may have given before.
+	since, horizon time.Time
+	// learned: a grant of it was stored when the book was begun.
+	learned bool
+	turn
 }
 
 // see takes in what is known now.
@@ -102,14 +117,20 @@ func (a *account) see(f Facts, now time.Time) {
 		f.InForce, f.SameSources, f.Acknowledged = a.facts.InForce, a.facts.SameSources, false
 	}
 	a.facts = f
+	if f.Cluster != "" {
+		a.cluster = f.Cluster
+	}
+	if a.since.IsZero() {
+		a.since = now
+	}
 	switch {
 	case f.Planned == nil:
 	case f.Acknowledged:
 		a.pending = nil
 	default:
-		a.pending = a.pending.or(*f.Planned)
+		a.pending = a.pending.Or(*f.Planned)
 		if f.Superseded != nil {
-			a.pending = a.pending.or(*f.Superseded)
+			a.pending = a.pending.Or(*f.Superseded)
 		}
 	}
 	if f.Planned != nil {
@@ -136,6 +157,7 @@ func (a *account) report(now time.Time) {
 		return
 	}
 	// What another process asked for gives this one nothing, and that one is gone.
+	a.begins()
 	a.given = slices.DeleteFunc(a.given, func(g given) bool {
 		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.Boot != "" && g.Nonce != "" && !ofBoot(g.Nonce, f.Boot)
 	})
@@ -190,11 +212,23 @@ func (a *account) whole() int32 {
 	return most
 }
 
+// unknown is what it may be running that nobody can tell of, and until when: it was
+// planned for, and no report says what has come of that. A hub that was restored from a
+// backup has reports and grants that say nothing of what came after it.
+func (a *account) unknown(restored bool) (slots int32, until time.Time) {
+	f := &a.facts
+	if f.Planned == nil || f.Report > 0 && !(restored && f.Unread) {
+		return 0, until
+	}
+	until = a.horizon
+	if restored || until.IsZero() {
+		until = later(until, a.since.Add(longest))
+	}
+	return f.Planned.Concurrency, until
+}
+
 // safeNow is the share that it may use without a grant.
 func (a *account) safeNow() int32 {
-	if a.gone {
-		return 0
-	}
 	most := a.high
 	if a.facts.limited() {
 		most = max(most, a.facts.Transfers.Safe)
@@ -207,16 +241,14 @@ func (a *account) safeNow() int32 {
 
 // held is what a member may be running, and from which groups. until is when it is
 // less if nothing is heard; zero for never.
-func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time) {
+func (a *account) held(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
 	lasting := a.lasting()
 	every := int32(0) // that may all be of one group
 	upTo := func(t time.Time) bool {
 		if !now.Before(t) {
 			return false
 		}
-		if t.After(until) {
-			until = t
-		}
+		until = later(until, t)
 		return true
 	}
 	for _, g := range a.given {
@@ -228,6 +260,10 @@ func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time)
 		}
 	}
 	f := &a.facts
+	if slots, ends := a.unknown(restored); slots > 0 && upTo(ends.Add(lasting)) {
+		h.Slots = max(h.Slots, slots)
+		every = h.Slots
+	}
 	if f.Report > 0 && (f.Slots > 0 && upTo(a.received.Add(lasting))) {
 		running := Share{Slots: f.Slots}
 		if f.Transfers != nil && len(groups) > 0 {
@@ -238,17 +274,19 @@ func (a *account) held(groups []Group, now time.Time) (h Share, until time.Time)
 		}
 		h = h.or(running)
 	}
-	if !a.gone || now.Before(a.received.Add(lasting)) {
-		if whole := a.whole(); whole > 0 {
-			h.Slots = max(h.Slots, whole)
+	// What it may use without a grant it goes on to use; of a cluster that is no member
+	// any more, what it had begun by then counts.
+	whole, safe := a.whole(), a.safeNow()
+	switch {
+	case !a.gone:
+		if whole > 0 {
 			until = time.Time{}
-			if a.gone {
-				until = a.received.Add(lasting)
-			}
 		}
+		h.Slots = max(h.Slots, whole, safe)
+	case max(whole, safe) > 0 && upTo(a.received.Add(lasting)):
+		h.Slots = max(h.Slots, whole, safe)
 	}
-	h.Slots = max(h.Slots, a.safeNow())
-	if f.Unguarded || f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
+	if a.gone || f.Unguarded || f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
 		every = h.Slots
 	}
 	if len(groups) == 0 {

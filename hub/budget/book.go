@@ -21,6 +21,8 @@ type Rules struct {
 // Stored is a grant as the hub has it, and what came with it.
 type Stored struct {
 	Grant
+	// Cluster that it is for.
+	Cluster   string
 	Unlimited bool
 	// Possible is the most of all grants that may have been in force when it was
 	// written, and Left how long yet.
@@ -63,11 +65,18 @@ type Plan struct {
 }
 
 // Book is the account of a fleet. Whoever is elected begins an empty one, and
-// learns every grant that is stored before anything is planned with it.
+// learns every grant and departure that is stored before anything is planned with it.
 type Book struct {
 	accounts map[string]*account
 	// departed are clusters that are no members any more and may be running something.
 	departed map[string]*account
+	// restored: a member has what this hub has never given. What else it gave and does
+	// not know of, only the members can tell.
+	restored bool
+	// planned is when a plan was made last.
+	planned time.Time
+	// attempts is the longest attemptTimeout that was seen.
+	attempts time.Duration
 }
 
 // NewBook returns an empty Book.
@@ -86,12 +95,26 @@ func (b *Book) of(member string) *account {
 
 // Learn takes in a grant that is stored, and may be of another replica. When the
 // request was received that it answers is not known: it counts as if it were given
-// now. What the book has of the member stays, one that it knows as it was.
+// now. What the book has of the member stays, one that it knows as it was. Of another
+// cluster than the member is now, it is that one's.
 func (b *Book) Learn(member string, s Stored, now time.Time) {
 	a := b.of(member)
-	sequence := max(a.last.Sequence, s.Sequence)
-	a.last = s.Grant
-	a.last.Sequence = sequence
+	a.last.Sequence = max(a.last.Sequence, s.Sequence)
+	if a.cluster == "" {
+		a.cluster = s.Cluster
+	}
+	if a.cluster != s.Cluster {
+		other := &account{cluster: s.Cluster}
+		other.learn(s, now)
+		b.depart(member, other, now)
+		return
+	}
+	a.last = Grant{Sequence: a.last.Sequence, Share: s.Share, Nonce: s.Nonce, Duration: s.Duration}
+	a.learn(s, now)
+	a.learned = true
+}
+
+func (a *account) learn(s Stored, now time.Time) {
 	if slices.ContainsFunc(a.given, func(g given) bool {
 		return g.Sequence == s.Sequence && g.Nonce == s.Nonce && g.Slots == s.Slots && maps.Equal(g.Sources, s.Sources)
 	}) {
@@ -99,11 +122,16 @@ func (b *Book) Learn(member string, s Stored, now time.Time) {
 	}
 	if s.Left > 0 {
 		before := Grant{Sequence: s.Sequence - 1, Share: s.Possible}
-		a.given = append(a.given, given{Grant: before, ends: now.Add(margin(s.Left))})
+		a.learnt(given{Grant: before, ends: now.Add(margin(s.Left))})
 	}
 	if !s.Unlimited {
-		a.given = append(a.given, given{Grant: s.Grant, ends: now.Add(margin(s.Duration))})
+		a.learnt(given{Grant: s.Grant, ends: now.Add(margin(s.Duration))})
 	}
+}
+
+func (a *account) learnt(g given) {
+	a.given = append(a.given, g)
+	a.horizon = later(a.horizon, g.ends)
 }
 
 // margin is for clocks that do not run alike.
@@ -112,12 +140,21 @@ func margin(d time.Duration) time.Duration { return d + d/100 }
 // See takes in what is known of a member now.
 func (b *Book) See(member string, f Facts, now time.Time) {
 	a := b.of(member)
-	if was := a.facts.Cluster; was != "" && f.Cluster != "" && was != f.Cluster {
+	b.attempts = max(b.attempts, f.Desired.AttemptTimeout)
+	for _, bounds := range []*Bounds{f.InForce, f.Planned, f.Superseded} {
+		if bounds != nil {
+			b.attempts = max(b.attempts, bounds.AttemptTimeout)
+		}
+	}
+	if a.cluster != "" && f.Cluster != "" && a.cluster != f.Cluster {
 		// The sequences go on; what the other cluster may be running stays apart.
-		last := a.last
+		sequence := a.last.Sequence
 		b.depart(member, a, now)
-		a = &account{last: last}
+		a = &account{last: Grant{Sequence: sequence}}
 		b.accounts[member] = a
+	}
+	if t := f.Transfers; a.learned && (f.AheadGrant > a.last.Sequence || t != nil && t.Grant > a.last.Sequence) {
+		b.restored = true
 	}
 	a.see(f, now)
 }
@@ -154,18 +191,6 @@ func (b *Book) Members() []string {
 	return names
 }
 
-// depart keeps account of a cluster until what it may be running has ended.
-func (b *Book) depart(member string, a *account, now time.Time) {
-	a.gone, a.received = true, now
-	a.pending = nil
-	name := member + "/" + a.facts.Cluster
-	if other := b.departed[name]; other != nil {
-		a.given = append(a.given, other.given...)
-		a.facts.Slots = max(a.facts.Slots, other.facts.Slots)
-	}
-	b.departed[name] = a
-}
-
 // Safe is the share without a grant that the plan of a member may have; without known
 // nobody knows yet.
 func (b *Book) Safe(member string) (n int32, known bool) {
@@ -189,32 +214,35 @@ type entry struct {
 
 // planning is a plan in the making.
 type planning struct {
-	rules   Rules
-	now     time.Time
-	entries []entry
-	sum     int64
-	sums    map[string]int64
-	closed  bool // nothing may be raised: what is held is not known yet
-	short   bool // somebody wants more than the target
-	plan    Plan
+	rules Rules
+	now   time.Time
+	// restored: see Book.
+	restored bool
+	entries  []entry
+	sum      int64
+	sums     map[string]int64
+	closed   bool // nothing may be raised: what is held is not known yet
+	short    bool // somebody wants more than the target
+	plan     Plan
 }
 
 // Plan decides what is to be written, and counts it from now on, be it written or
 // not.
 func (b *Book) Plan(rules Rules, now time.Time) Plan {
-	p := planning{rules: rules, now: now, sums: map[string]int64{}}
+	p := planning{rules: rules, now: now, restored: b.restored, sums: map[string]int64{}}
 	for _, name := range b.Members() {
 		p.add(name, b.accounts[name])
 	}
 	for _, name := range sortedNames(b.departed) {
 		a := b.departed[name]
-		if held, _ := a.held(rules.Groups, now); held.Slots == 0 {
+		if held, _ := a.held(rules.Groups, b.restored, now); held.Slots == 0 {
 			delete(b.departed, name)
 			continue
 		}
 		p.add(name, a)
 	}
 	p.raiseSafe()
+	b.charge(&p)
 	p.aim()
 	p.grant()
 	p.tell()
@@ -222,7 +250,7 @@ func (b *Book) Plan(rules Rules, now time.Time) Plan {
 }
 
 func (p *planning) add(name string, a *account) {
-	held, until := a.held(p.rules.Groups, p.now)
+	held, until := a.held(p.rules.Groups, p.restored, p.now)
 	e := entry{name: name, a: a, held: held, until: until, asks: a.asks(p.rules, p.now)}
 	p.entries = append(p.entries, e)
 	p.count(held, 1)
@@ -245,7 +273,7 @@ func (a *account) asks(rules Rules, now time.Time) bool {
 // recount counts a member anew after something was given to it.
 func (p *planning) recount(e *entry) {
 	p.count(e.held, -1)
-	e.held, e.until = e.a.held(p.rules.Groups, p.now)
+	e.held, e.until = e.a.held(p.rules.Groups, p.restored, p.now)
 	p.count(e.held, 1)
 }
 
@@ -276,7 +304,7 @@ func (p *planning) aim() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		f := &e.a.facts
-		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.a.safeNow(), f.Desired.Safe)}
+		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.a.safeNow(), f.Desired.Safe), Used: e.a.used, Keeps: e.a.keeps(p.now)}
 		switch {
 		case e.asks:
 			d.Wanted = f.Transfers.Wanted
@@ -404,6 +432,7 @@ func (p *planning) give(e *entry, s Share) {
 		nonce, asked = cmp.Or(a.last.Nonce, NoRequest), p.now
 	}
 	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: p.rules.Duration}
+	a.takesTurn(g, p.now)
 	a.give(g, asked.Add(margin(g.Duration)))
 	p.recount(e)
 	next := Next{Member: e.name, Grant: g}

@@ -44,7 +44,7 @@ func Supersede(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVe
 		return
 	}
 	b, _ := BoundsOf(before.Spec.Policy)
-	text, err := json.Marshal(Unacknowledged(before).or(b))
+	text, err := json.Marshal(Unacknowledged(before).Or(b))
 	if err != nil {
 		panic(err) // numbers and a truth value
 	}
@@ -67,8 +67,8 @@ func Unacknowledged(plan *v1alpha1.ClusterPlan) *Bounds {
 	return &b
 }
 
-// or is the most that either allows.
-func (b *Bounds) or(o Bounds) *Bounds {
+// Or is the most that either allows.
+func (b *Bounds) Or(o Bounds) *Bounds {
 	if o.Limited {
 		o.Concurrency = 0 // without a grant it is of no account
 	}
@@ -77,4 +77,16 @@ func (b *Bounds) or(o Bounds) *Bounds {
 		o.Concurrency, o.Safe, o.AttemptTimeout = max(o.Concurrency, b.Concurrency), max(o.Safe, b.Safe), max(o.AttemptTimeout, b.AttemptTimeout)
 	}
 	return &o
+}
+
+// Within tells that nothing may run by these that may not by others.
+func (b Bounds) Within(o Bounds) bool {
+	switch {
+	case !b.Limited:
+		return !o.Limited && b.Concurrency <= o.Concurrency
+	case o.Limited:
+		return b.Safe <= o.Safe
+	default:
+		return b.Safe <= o.Concurrency
+	}
 }

@@ -13,13 +13,18 @@ type Demand struct {
 	Wanted int32
 	// Sources are the parts of Wanted that are from groups.
 	Sources map[string]int32
+	// Keeps: it has its turn, which it has not made use of yet. Used is how much it has
+	// had for its weight.
+	Keeps bool
+	Used  int64
 }
 
 // Targets returns what each member is to have, in the order of the demands:
 // weighted max–min fair among them, within total and within what each group has
 // left. Whoever wants anything has one before anybody has a second one beyond the
-// floor; where there is not enough for that, the greater weight goes first, and then
-// the name. Nobody gets more than is wanted, and nothing that somebody could use
+// floor; where there is not enough for that, those go first that have their turn, then
+// who has had the least for its weight, then the greater weight, and then the name.
+// Nobody gets more than is wanted, and nothing that somebody could use
 // is left over. The floors are given even where they are more than total.
 func Targets(total int64, groups []Group, demands []Demand) []Share {
 	f := filling{left: total, groups: make(map[string]int32, len(groups)), demands: demands, shares: make([]Share, len(demands)), rest: make([]int32, len(demands)), spare: make([]int32, len(demands))}
@@ -111,6 +116,14 @@ func (f *filling) Less(i, j int) bool {
 	a, b := &f.demands[i], &f.demands[j]
 	if has, other := int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight)); has != other {
 		return has < other
+	}
+	if f.shares[i].Slots == 0 { // and so has the other
+		if a.Keeps != b.Keeps {
+			return a.Keeps
+		}
+		if a.Used != b.Used {
+			return a.Used < b.Used
+		}
 	}
 	if a.Weight != b.Weight {
 		return a.Weight > b.Weight

@@ -25,6 +25,13 @@ type seen struct {
 	// fenced: its grant was written by this process, so that no other one's
 	// decision can follow.
 	fenced bool
+	// granted: a grant of it is stored.
+	granted bool
+	// leaves: it is being removed, or its cluster is another member's.
+	leaves bool
+	// intended is the most that plans allow which this process may have written, and
+	// which plan is not; nil for none.
+	intended *budget.Bounds
 	// began is when this process began to look.
 	began time.Time
 }
@@ -42,21 +49,36 @@ func (s *seen) uid() types.UID {
 	return uid
 }
 
+// read tells that the report in the member has been read by this process.
+func (s *seen) read() bool {
+	return s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Confirmed > 0 &&
+		s.root.Report != nil && s.root.Sequence >= s.link.Status.Confirmed
+}
+
 // unread tells that the report in the member has not been read by this process, and
 // may be read yet: the hub's copy may be of before what it has shown, be it that the
-// hub was restored from a backup.
+// hub was restored from a backup. That there is no copy of a member that was planned
+// for says no more.
 func (s *seen) unread(now time.Time) bool {
-	confirmed := int64(0)
-	if s.link != nil && s.link.Status.Challenge == s.challenge {
-		confirmed = s.link.Status.Confirmed
-		if s.link.Status.Known && !s.link.Status.Reachable {
-			return false
-		}
-	}
-	if confirmed > 0 && s.root.Sequence >= confirmed {
+	if s.read() {
 		return false
 	}
-	return s.root.Report != nil && (s.root.ReceivedAt != nil || now.Before(s.began.Add(learning)))
+	if s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Known && !s.link.Status.Reachable {
+		return false
+	}
+	soon := now.Before(s.began.Add(learning))
+	if s.root.Report == nil {
+		return soon && (s.plan != nil || s.granted)
+	}
+	return s.root.ReceivedAt != nil || soon
+}
+
+// unplanned tells that another process may yet write a plan that it has decided upon.
+func (s *seen) unplanned() bool {
+	if s.plan == nil {
+		return s.writable && s.root.Report != nil
+	}
+	return !s.marked()
 }
 
 // dark tells that a member has not been heard of for longer than it should.
@@ -73,13 +95,14 @@ func (s *seen) dark(now time.Time) bool {
 
 // facts of a member, for the book.
 func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources, now time.Time) budget.Facts {
-	unfenced := s.writable && s.root.Report != nil && !s.fenced
+	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.unplanned()
 	waited := !now.Before(s.began.Add(learning))
 	f := budget.Facts{
 		// A member whose grant cannot be written holds up the others for a while only;
 		// then it is counted with all that it could be given.
 		Learning:  s.unread(now) || unfenced && !waited,
 		Unguarded: unfenced && waited,
+		Unread:    !s.read(),
 		Grantable: s.writable && s.fenced && s.uid() != "",
 		Dark:      s.dark(now),
 		Weight:    m.weight(inForce, s.member),
@@ -88,16 +111,13 @@ func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources,
 	if s.link != nil {
 		f.AheadGrant = s.link.Status.AheadGrant
 	}
-	if s.plan != nil {
-		b, _ := m.planned.read(s.plan.Spec.Policy)
-		f.Planned, f.Superseded = &b, budget.Unacknowledged(s.plan)
-	}
 	r := s.root.Report
+	m.plan(s, &f)
 	if r == nil {
 		return f
 	}
 	f.Cluster, f.Report, f.Boot, f.Slots, f.Transfers = string(s.root.ClusterUID), s.root.Sequence, r.BootID, r.Slots, r.Transfers
-	f.Acknowledged = s.plan != nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
+	f.Acknowledged = s.plan != nil && s.intended == nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
 	if len(r.Policy) > 0 {
 		b, sources := m.reported.read(r.Policy)
 		b.Concurrency = max(b.Concurrency, r.Budget)
@@ -108,8 +128,31 @@ func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources,
 	return f
 }
 
+// plan takes in what the plans of a member allow. One that is of another cluster is
+// carried to none.
+func (m *memory) plan(s *seen, f *budget.Facts) {
+	if s.plan != nil {
+		b, _ := m.planned.read(s.plan.Spec.Policy)
+		if s.root.Report == nil || s.root.ClusterUID == s.plan.Spec.ClusterUID {
+			f.Planned, f.Superseded = &b, budget.Unacknowledged(s.plan)
+		} else {
+			f.Desired.AttemptTimeout = max(f.Desired.AttemptTimeout, b.AttemptTimeout)
+		}
+	}
+	if s.intended == nil {
+		return
+	}
+	if f.Planned == nil {
+		f.Planned = s.intended
+	}
+	f.Superseded = f.Superseded.Or(*s.intended)
+}
+
 // memory is what was made of the policies of one member, which rarely change.
 type memory struct {
+	// member is its UID.
+	member types.UID
+
 	planned, reported, asked parsed
 	of                       *fleet.Policy
 	labels                   map[string]string

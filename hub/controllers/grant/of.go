@@ -3,8 +3,9 @@
 //
 // There is one item in its queue: all members are looked at together. What each may
 // be running stands in a budget.Book, which is this process's own. A new one learns
-// what is stored, and writes to each stored grant before it raises anything, so that
-// what another process had decided before, and has not written yet, is refused.
+// what is stored, and writes to each stored grant and plan before it raises anything,
+// so that what another process had decided before, and has not written yet, is refused.
+// What this process plans itself is counted before it is written.
 package grant
 
 import (
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
@@ -24,12 +26,22 @@ type Shares struct {
 	limits  bool
 	shares  map[string]share
 	changed []func(member string)
+
+	// challenge is the identity of this process.
+	challenge string
+	// looking: the shares are being worked out.
+	looking bool
+	intents map[string][]intent
+	// left are the members that may be let go of, by name.
+	left map[string]types.UID
 }
 
 type share struct {
 	transfers v1alpha1.MemberTransfers
 	safe      int32
 	mayPlan   bool
+	// inForce is the policy by the member's report; nil for none.
+	inForce *budget.Bounds
 }
 
 // Of a member; nil where there is no budget, or nothing known of it.
@@ -52,6 +64,21 @@ func (s *Shares) Safe(member string) (n int32, known bool) {
 	return one.safe, is && s.known && one.mayPlan
 }
 
+// Leave tells whether plan and grant of a member may be removed on the hub: what it
+// holds by them is stored.
+func (s *Shares) Leave(member *v1alpha1.MemberCluster) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known && (!s.limits || s.left[member.Name] == member.UID)
+}
+
+// letGo replaces the members that may be let go of.
+func (s *Shares) letGo(left map[string]types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = left
+}
+
 // OnChange has something done, without blocking, when what is said of a member has
 // changed. Call it before the controller starts.
 func (s *Shares) OnChange(do func(member string)) { s.changed = append(s.changed, do) }
@@ -70,7 +97,7 @@ func (s *Shares) set(limits bool, shares map[string]share) {
 			changed = append(changed, name)
 		}
 	}
-	s.known, s.limits, s.shares = true, limits, shares
+	s.known, s.limits, s.shares, s.looking = true, limits, shares, false
 	s.mu.Unlock()
 	for _, name := range changed {
 		for _, do := range s.changed {
@@ -82,6 +109,7 @@ func (s *Shares) set(limits bool, shares map[string]share) {
 func (s share) same(o share) bool {
 	same := s.transfers.HeldUntil.Equal(o.transfers.HeldUntil)
 	s.transfers.HeldUntil, o.transfers.HeldUntil = nil, nil
+	s.inForce, o.inForce = nil, nil
 	return same && s == o
 }
 

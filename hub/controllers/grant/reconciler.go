@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,11 +29,15 @@ import (
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks;clusterplans,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=transfergrants,verbs=get;list;watch;create;update
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterplans,verbs=update
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=configmaps,verbs=get;create;update
 
-// Annotations of a TransferGrant on the hub, which do not travel to the member.
+// Annotations of TransferGrants and ClusterPlans on the hub, which do not travel to the
+// member.
 const (
-	// annotationPlanner is the process that wrote it, and how often that had read it.
+	// annotationPlanner is the process that wrote it; of a grant, also how often that had
+	// read it.
 	annotationPlanner = "pelotech.ot/planner"
 	// annotationPossible has what its member may have had by all grants when it was
 	// written: the next process to be elected sees the newest one alone.
@@ -56,13 +61,21 @@ type Reports interface {
 	OnFilled(do func())
 }
 
+// Policy tells the fleet's policy.
+type Policy interface {
+	Current() policy.State
+	OnChange(do func())
+}
+
 // Reconciler writes the TransferGrants of all members.
 type Reconciler struct {
 	client.Client
 	Live    client.Client
 	Metrics *metrics.Grants
 	Reports Reports
-	Policy  *policy.InForce
+	Policy  Policy
+	// Namespace is the hub's own.
+	Namespace string
 	// Challenge is this process's identity.
 	Challenge string
 	Shares    *Shares
@@ -72,6 +85,11 @@ type Reconciler struct {
 	last     time.Time
 	book     *budget.Book // nil: what is stored has not been read
 	memories map[string]*memory
+	departed departures
+	// kept: what has departed is stored.
+	kept bool
+	// marking is when the plan of a member is marked again.
+	marking map[string]time.Time
 
 	mu sync.Mutex
 	// stored are the grants as they were read or written last.
@@ -200,7 +218,11 @@ func (r *Reconciler) learn(ctx context.Context) error {
 		r.stored[member] = g
 		book.Learn(member, storedIn(g), now)
 	}
-	r.book, r.memories = book, map[string]*memory{}
+	if err := r.recall(ctx, book); err != nil {
+		return err
+	}
+	r.Shares.is(r.Challenge)
+	r.book, r.memories, r.marking = book, map[string]*memory{}, map[string]time.Time{}
 	return nil
 }
 
@@ -212,7 +234,7 @@ type possible struct {
 }
 
 func storedIn(g *v1alpha1.TransferGrant) budget.Stored {
-	s := budget.Stored{Unlimited: g.Spec.Unlimited, Grant: budget.Grant{Sequence: g.Spec.Sequence}}
+	s := budget.Stored{Cluster: string(g.Spec.ClusterUID), Unlimited: g.Spec.Unlimited, Grant: budget.Grant{Sequence: g.Spec.Sequence}}
 	if l := g.Spec.Limits; l != nil {
 		s.Nonce, s.Duration, s.Slots = l.Nonce, time.Duration(l.DurationSeconds)*time.Second, l.Slots
 		for _, group := range l.Sources {
@@ -261,9 +283,10 @@ func (r *Reconciler) gather(ctx context.Context) ([]seen, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.writable = holder == ""
+			s.writable, s.leaves = holder == "", holder != ""
 		}
-		s.fenced = r.guarded(m.Name)
+		s.leaves = s.leaves || !m.DeletionTimestamp.IsZero()
+		s.fenced, s.granted = r.guarded(m.Name) && !r.another(&s), r.stored[m.Name] != nil
 		all = append(all, s)
 	}
 	return all, nil
@@ -277,17 +300,25 @@ func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (af
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
 	r.fence(ctx, all)
+	r.markPlans(ctx, all)
+	r.Shares.look()
 	now, groups := time.Now(), b.Groups()
-	there := make(map[string]*seen, len(all))
+	there, inForce := make(map[string]*seen, len(all)), make(map[string]*budget.Bounds, len(all))
 	for i := range all {
 		s := &all[i]
 		there[s.member.Name] = s
 		m := r.memories[s.member.Name]
-		if m == nil {
-			m = &memory{}
+		if m != nil && m.member != s.member.UID {
+			r.book.Remove(s.member.Name, now) // it was deleted, and made anew
+		}
+		if m == nil || m.member != s.member.UID {
+			m = &memory{member: s.member.UID}
 			r.memories[s.member.Name] = m
 		}
-		r.book.See(s.member.Name, m.facts(s, p, groups, now), now)
+		s.intended = r.Shares.intended(s.member.Name, s.plan)
+		f := m.facts(s, p, groups, now)
+		r.book.See(s.member.Name, f, now)
+		inForce[s.member.Name] = f.InForce
 	}
 	for _, name := range r.book.Members() {
 		if there[name] == nil {
@@ -296,28 +327,31 @@ func (r *Reconciler) share(ctx context.Context, p *fleet.Policy, all []seen) (af
 		}
 	}
 	plan := r.book.Plan(rules, now)
+	shares := make(map[string]share, len(plan.Accounts))
+	for _, a := range plan.Accounts {
+		if !a.Gone {
+			one := share{transfers: transfersOf(a), inForce: inForce[a.Member]}
+			one.safe, one.mayPlan = r.book.Safe(a.Member)
+			shares[a.Member] = one
+		}
+	}
+	r.Shares.set(true, shares)
+	if !r.part(ctx, all, now) {
+		after = soon
+	}
 	writes := make([]*v1alpha1.TransferGrant, len(plan.Grants))
 	for i, next := range plan.Grants {
 		writes[i] = r.object(next.Member)
 		limit(writes[i], there[next.Member], next)
 	}
 	r.write(ctx, writes)
-	shares := make(map[string]share, len(plan.Accounts))
-	for _, a := range plan.Accounts {
-		if !a.Gone {
-			one := share{transfers: transfersOf(a)}
-			one.safe, one.mayPlan = r.book.Safe(a.Member)
-			shares[a.Member] = one
-		}
-	}
-	r.Shares.set(true, shares)
 	r.Metrics.Set(rules, plan)
-	if !plan.Again.IsZero() {
-		after = max(pause, plan.Again.Sub(now)+time.Millisecond)
+	if again := max(pause, plan.Again.Sub(now)+time.Millisecond); !plan.Again.IsZero() && (after == 0 || again < after) {
+		after = again
 	}
 	for i := range all {
-		if all[i].unread(now) {
-			after = soon // that it is waited for no longer
+		if all[i].unread(now) || all[i].unplanned() {
+			after = min(cmp.Or(after, soon), soon) // that it is waited for no longer
 		}
 	}
 	return after
@@ -341,10 +375,18 @@ func (r *Reconciler) fence(ctx context.Context, all []seen) {
 	var writes []*v1alpha1.TransferGrant
 	for i := range all {
 		s := &all[i]
-		if !s.writable || s.fenced {
+		// What another cluster holds by its grant is stored before that is written over.
+		if s.fenced || r.another(s) && !(r.kept && r.book.Parted(s.member.Name, string(s.uid()))) {
 			continue
 		}
 		g := r.object(s.member.Name)
+		if s.leaves && g.ResourceVersion != "" {
+			writes = append(writes, g)
+			continue
+		}
+		if !s.writable {
+			continue
+		}
 		if g.ResourceVersion == "" || g.Spec.ClusterUID != s.uid() {
 			ahead := int64(0)
 			if s.link != nil {
@@ -362,7 +404,7 @@ func (r *Reconciler) fence(ctx context.Context, all []seen) {
 	}
 	r.write(ctx, writes)
 	for i := range all {
-		if name := all[i].member.Name; r.guarded(name) {
+		if name := all[i].member.Name; r.guarded(name) && !r.another(&all[i]) {
 			all[i].fenced = true
 			r.book.Wrote(name, r.stored[name].Spec.Sequence)
 		}

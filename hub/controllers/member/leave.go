@@ -42,6 +42,9 @@ func (r *Reconciler) letGo(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
 		return ctrl.Result{}, nil
 	}
+	if !r.Shares.Leave(member) {
+		return ctrl.Result{RequeueAfter: counted}, nil // what it may be running is stored first
+	}
 	ns, err := r.namespace(ctx, member.Name)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -47,6 +47,10 @@ import (
 // soon is when to go on that somebody else was faster than.
 const soon = 50 * time.Millisecond
 
+// counted is when to go on where the fleet-wide budget does not let a plan be written,
+// or removed, as it is.
+const counted = 200 * time.Millisecond
+
 // The wait before a request that failed is tried again doubles between these.
 const (
 	leastBackoff = 50 * time.Millisecond
@@ -117,6 +121,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	d := decide(seen)
+	if d.plan != nil && !r.Shares.Plan(d.plan, seen.plan) || d.withdraw && !r.Shares.Leave(member) {
+		return ctrl.Result{RequeueAfter: counted}, nil
+	}
 	wait, err := r.apply(ctx, member, d)
 	if err != nil {
 		return result(ctx, err)

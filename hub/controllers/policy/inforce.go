@@ -46,8 +46,3 @@ func (p *InForce) set(s State) {
 		do()
 	}
 }
-
-// InForceOf is one with a policy in force.
-func InForceOf(p *fleet.Policy) *InForce {
-	return &InForce{state: State{Known: true, Policy: p}}
-}

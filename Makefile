@@ -4,6 +4,7 @@ tool = go tool -modfile=$(1)/go.mod $(notdir $(1))
 
 CONTROLLER_GEN := $(call tool,scripts/tools/controller-gen)
 GOLANGCI_LINT  := $(call tool,scripts/tools/golangci-lint)
+HELM_DOCS      := $(call tool,scripts/tools/helm-docs)
 HELM           := $$(go run ./e2e/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -13,7 +14,7 @@ HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml
                 pelotech.ot_memberlinks.yaml pelotech.ot_clusterjoins.yaml
 MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
-GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**'
+GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md'
 
 # Packages that start control planes are tested one beside another: two fit
 # into 8 GiB and two cores.
@@ -49,12 +50,22 @@ build: ## Build agent and hub into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-hub ./hub
 
+.PHONY: images
+images: ## Build the container images of agent and hub into dist/
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+		go run ./scripts/images -version $(VERSION) -revision $$(git rev-parse HEAD)
+
+.PHONY: load
+load: images ## Build them and load them into Docker, or with KIND=<name> into that cluster
+	@for image in agent hub; do archive=dist/ot-$$image-$$(go env GOARCH).tar; \
+		if test -n "$(KIND)"; then kind load image-archive "$$archive" --name "$(KIND)"; else docker load -i "$$archive"; fi || exit 1; done
+
 .PHONY: binaries
 binaries: ## Build the local control planes' binaries ahead of their first use
 	go run ./e2e/binaries/build
 
 .PHONY: generate
-generate: ## Write deepcopy code, CRDs and RBAC from the Go sources
+generate: ## Write deepcopy code, CRDs and RBAC from the Go sources, and the charts' pages from their values
 	$(CONTROLLER_GEN) object paths=./api/...
 	rm -rf charts/*/files/crds charts/*/files/mailbox
 	mkdir -p charts/ot-agent/files/crds charts/ot-hub/files/crds charts/ot-agent/files/mailbox charts/ot-hub/files/mailbox
@@ -63,6 +74,7 @@ generate: ## Write deepcopy code, CRDs and RBAC from the Go sources
 	cp charts/ot-agent/files/mailbox/*.yaml charts/ot-hub/files/mailbox/
 	$(CONTROLLER_GEN) rbac:roleName=ot-agent paths=./agent/... output:rbac:artifacts:config=charts/ot-agent/files/rbac
 	$(CONTROLLER_GEN) rbac:roleName=ot-hub paths=./hub/... output:rbac:artifacts:config=charts/ot-hub/files/rbac
+	$(HELM_DOCS) --chart-search-root charts --log-level warning
 
 .PHONY: lint
 lint: ## Check the Go code and its import rules
@@ -72,8 +84,12 @@ lint: ## Check the Go code and its import rules
 lint-charts: ## Check the Helm charts
 	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*
 
+.PHONY: lint-alerts
+lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask
+	cd scripts/tools/alerts && go run . $(CURDIR)/charts/*/monitoring/alerts_test.yaml $(CURDIR)/charts/*/monitoring/dashboard.json
+
 .PHONY: verify
-verify: generate lint lint-charts ## Regenerate, lint, and fail unless what is generated is committed
+verify: generate lint lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed
 	@git diff --exit-code HEAD -- $(GENERATED) || \
 		{ echo 'verify: generated files differ from their sources: commit what make generate wrote' >&2; exit 1; }
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || \

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no authorities' certificates
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"

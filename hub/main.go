@@ -12,6 +12,7 @@ import (
 	"time"
 	_ "time/tzdata" // schedules name time zones, and the image has none
 
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no authorities' certificates
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"

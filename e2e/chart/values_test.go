@@ -198,6 +198,22 @@ func TestWhatStandsInListsIsLookedAt(t *testing.T) {
 	}
 }
 
+// The page of a chart, which is generated from it, tells what each value is for.
+func TestEveryValueIsExplained(t *testing.T) {
+	for name, path := range charts {
+		text, err := os.ReadFile(filepath.Join("..", "..", path, "README.md"))
+		require.NoError(t, err)
+		rows := 0
+		for _, line := range strings.Split(string(text), "\n") {
+			if cells := strings.Split(line, "|"); len(cells) > 5 && strings.HasPrefix(line, "| ") {
+				rows++
+				assert.NotEmpty(t, strings.TrimSpace(cells[4]), "%s: %s", name, line)
+			}
+		}
+		assert.Greater(t, rows, 40, name)
+	}
+}
+
 // The two charts are set alike wherever they have the same to set.
 func TestChartsAreSetAlike(t *testing.T) {
 	definitions := map[string]any{}

@@ -1,0 +1,80 @@
+// Command node gives a node of a kind cluster what the published node image
+// brings as kindnet and local-path-provisioner, which no module proxy serves: a
+// network for its Pods, with routes to the other nodes, and volumes in its own
+// directories. It runs on every node, as a DaemonSet of the offline node image.
+//
+// NetworkPolicies are not enforced.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// host is where the node's own files are mounted.
+	host = "/host"
+	// every is how often all is looked at again: a node's addresses change with
+	// a restart, and a round costs three lists.
+	every = 2 * time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("NODE_NAME"), os.Getenv("POD_SUBNET")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, node, podSubnet string) error {
+	if node == "" || podSubnet == "" {
+		return errors.New("NODE_NAME and POD_SUBNET have to be set")
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	config.Timeout = 10 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client of the API server: %w", err)
+	}
+	n := network{client: client, node: node, podSubnet: podSubnet}
+	s := storage{client: client, node: node}
+	for {
+		for _, step := range []func(context.Context) error{n.sync, s.provision, s.reclaim} {
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				log.Print(err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
+}
+
+// onNode runs a program of the node itself.
+func onNode(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: host}
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}

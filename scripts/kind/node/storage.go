@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// provisioner is local-path-provisioner's name, whose place this takes: CDI
+	// knows by it what such volumes can do.
+	provisioner = "rancher.io/local-path"
+	// volumes is where they are, as seen by the node.
+	volumes = "/var/local-path-provisioner"
+
+	selectedNode  = "volume.kubernetes.io/selected-node"
+	provisionedBy = "pv.kubernetes.io/provisioned-by"
+	hostnameLabel = "kubernetes.io/hostname"
+)
+
+// storage makes a directory of this node a volume for each claim whose Pod was
+// placed here, and takes it away with its claim.
+type storage struct {
+	client kubernetes.Interface
+	node   string
+}
+
+func (s *storage) provision(ctx context.Context) error {
+	claims, err := s.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("listing the claims: %w", err)
+	}
+	var failed []error
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if !isFor(claim, s.node) {
+			continue
+		}
+		class, err := s.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+		if err != nil {
+			failed = append(failed, fmt.Errorf("reading the storage class of claim %s/%s: %w", claim.Namespace, claim.Name, err))
+			continue
+		}
+		if class.Provisioner != provisioner {
+			continue
+		}
+		failed = append(failed, s.create(ctx, volumeFor(claim, class, s.node)))
+	}
+	return errors.Join(failed...)
+}
+
+// isFor says whether a claim waits for a volume of a node. Claims with a data
+// source are for whoever knows how to fill them.
+func isFor(claim *corev1.PersistentVolumeClaim, node string) bool {
+	return claim.Status.Phase == corev1.ClaimPending && claim.DeletionTimestamp == nil &&
+		claim.Spec.VolumeName == "" && claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil &&
+		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "" &&
+		claim.Annotations[selectedNode] == node &&
+		(claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode == corev1.PersistentVolumeFilesystem)
+}
+
+func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node string) *corev1.PersistentVolume {
+	name, kind, reclaim := "pvc-"+string(claim.UID), corev1.HostPathDirectoryOrCreate, corev1.PersistentVolumeReclaimDelete
+	if class.ReclaimPolicy != nil {
+		reclaim = *class.ReclaimPolicy
+	}
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: provisioner, selectedNode: node}},
+		Spec: corev1.PersistentVolumeSpec{
+			StorageClassName:              class.Name,
+			PersistentVolumeReclaimPolicy: reclaim,
+			AccessModes:                   claim.Spec.AccessModes,
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(volumes, name), Type: &kind},
+			},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: hostnameLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+	}
+}
+
+func (s *storage) create(ctx context.Context, volume *corev1.PersistentVolume) error {
+	directory := host + volume.Spec.HostPath.Path
+	if err := os.MkdirAll(directory, 0o777); err != nil {
+		return fmt.Errorf("making the directory of volume %s: %w", volume.Name, err)
+	}
+	// Importers run as an ordinary user: what the umask took has to come back.
+	if err := os.Chmod(directory, 0o777); err != nil {
+		return fmt.Errorf("opening the directory of volume %s: %w", volume.Name, err)
+	}
+	_, err := s.client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("creating volume %s: %w", volume.Name, err)
+	}
+	log.Printf("volume %s for claim %s/%s", volume.Name, volume.Spec.ClaimRef.Namespace, volume.Spec.ClaimRef.Name)
+	return nil
+}
+
+func (s *storage) reclaim(ctx context.Context) error {
+	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("listing the volumes: %w", err)
+	}
+	var failed []error
+	for i := range list.Items {
+		volume := &list.Items[i]
+		if !isReleased(volume, s.node) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(host, volumes, filepath.Base(volume.Spec.HostPath.Path))); err != nil {
+			failed = append(failed, fmt.Errorf("removing the directory of volume %s: %w", volume.Name, err))
+			continue
+		}
+		err := s.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &volume.UID}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			failed = append(failed, fmt.Errorf("deleting volume %s: %w", volume.Name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func isReleased(volume *corev1.PersistentVolume, node string) bool {
+	return volume.Status.Phase == corev1.VolumeReleased && volume.DeletionTimestamp == nil &&
+		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
+		volume.Annotations[provisionedBy] == provisioner && volume.Annotations[selectedNode] == node &&
+		volume.Spec.HostPath != nil
+}

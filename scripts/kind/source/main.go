@@ -1,0 +1,139 @@
+// Command source serves disk images to the clusters of kind-up, and counts what
+// is asked of it:
+//
+//	GET /<file>              the file
+//	GET /cut/<file>          half of it, then the connection breaks
+//	GET /status/<code>/…     that status
+//	GET /counts              requests and bytes per path, as JSON
+//	DELETE /counts           forgets them
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"log"
+	"net/http"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	listen := flag.String("listen", ":80", "where it listens")
+	files := flag.String("files", "/srv", "the directory that it serves")
+	flag.Parse()
+	server := &http.Server{Addr: *listen, Handler: newSource(*files), ReadHeaderTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
+
+// count is what was asked of one path. A GET without a range is one for all of
+// the file, whether or not all of it was taken.
+type count struct {
+	Heads, Gets, Ranges, Bytes int64
+}
+
+type source struct {
+	files  string
+	mu     sync.Mutex
+	counts map[string]*count
+}
+
+func newSource(files string) http.Handler {
+	s := &source{files: files, counts: map[string]*count{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /counts", s.tell)
+	mux.HandleFunc("DELETE /counts", s.forget)
+	mux.HandleFunc("GET /status/{code}/", s.counted(refuse))
+	mux.HandleFunc("GET /cut/{file}", s.counted(s.cut))
+	mux.HandleFunc("GET /{file...}", s.counted(http.FileServer(http.Dir(files)).ServeHTTP))
+	return mux
+}
+
+func (s *source) tell(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(s.counts); err != nil {
+		log.Print(err)
+	}
+}
+
+func (s *source) forget(http.ResponseWriter, *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.counts)
+}
+
+func (s *source) counted(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		log.Printf("%s %s %s %s", r.RemoteAddr, r.Method, r.URL.Path, r.Header.Get("Range"))
+		s.add(r.URL.Path, func(c *count) {
+			switch {
+			case r.Method == http.MethodHead:
+				c.Heads++
+			case r.Header.Get("Range") != "":
+				c.Ranges++
+			default:
+				c.Gets++
+			}
+		})
+		next(&counter{ResponseWriter: w, add: func(n int) {
+			s.add(r.URL.Path, func(c *count) { c.Bytes += int64(n) })
+		}}, r)
+	}
+}
+
+func (s *source) add(name string, change func(*count)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts[name] == nil {
+		s.counts[name] = &count{}
+	}
+	change(s.counts[name])
+}
+
+// cut promises all of a file and breaks off in the middle.
+func (s *source) cut(w http.ResponseWriter, r *http.Request) {
+	text, err := os.ReadFile(path.Join(s.files, path.Base(r.PathValue("file"))))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	if r.Method == http.MethodHead {
+		return
+	}
+	if _, err := w.Write(text[:len(text)/2]); err != nil {
+		log.Print(err)
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		log.Print(err)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func refuse(w http.ResponseWriter, r *http.Request) {
+	code, err := strconv.Atoi(r.PathValue("code"))
+	if err != nil || code < 400 || code > 599 {
+		code = http.StatusNotFound
+	}
+	http.Error(w, strings.ToLower(http.StatusText(code)), code)
+}
+
+// counter counts the bytes that were written.
+type counter struct {
+	http.ResponseWriter
+	add func(int)
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.add(n)
+	return n, err
+}
+
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

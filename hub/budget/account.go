@@ -103,6 +103,8 @@ type account struct {
 	// since is when the book began to keep it, and horizon when all grants have ended
 	// that others may have given before.
 	since, horizon time.Time
+	// missing: there was no report of it then.
+	missing bool
 	// learned: a grant of it was stored when the book was begun.
 	learned bool
 	turn
@@ -121,7 +123,7 @@ func (a *account) see(f Facts, now time.Time) {
 		a.cluster = f.Cluster
 	}
 	if a.since.IsZero() {
-		a.since = now
+		a.since, a.missing = now, f.Report == 0
 	}
 	switch {
 	case f.Planned == nil:
@@ -213,11 +215,12 @@ func (a *account) whole() int32 {
 }
 
 // unknown is what it may be running that nobody can tell of, and until when: it was
-// planned for, and no report says what has come of that. A hub that was restored from a
-// backup has reports and grants that say nothing of what came after it.
+// planned for, and no report says what has come of that, nor may one that came late. A
+// hub that was restored from a backup has reports and grants that say nothing of what
+// came after it.
 func (a *account) unknown(restored bool) (slots int32, until time.Time) {
 	f := &a.facts
-	if f.Planned == nil || f.Report > 0 && !(restored && f.Unread) {
+	if f.Planned == nil || f.Report > 0 && !(f.Unread && (restored || a.missing)) {
 		return 0, until
 	}
 	until = a.horizon

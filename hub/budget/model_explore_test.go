@@ -53,6 +53,11 @@ var scenarios = map[string]scenario{
 	"unlimited before":        {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, unlimited: [2]bool{true, false}},
 	"safe":                    {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 2}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, safe: [2]int{1, 0}},
 	"lowered and failed over": {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
+	"left":                    {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, leaves: true},
+	"rebuilt":                 {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true},
+	"rebuilt and expiry":      {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true, long: true},
+	"no report":               {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{2, 1}, failover: 1, forgets: true},
+	"no report and expiry":    {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{1, 1}, failover: 1, forgets: true, long: true},
 }
 
 // mostStates are more than any scenario has: all of each is gone through.
@@ -90,10 +95,14 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"unlimited before is ignored":               {"unlimited before", faults{ignoreUnlimited: true}},
 		"stored grants are forgotten":               {"failover", faults{forgetStored: true}},
 		"of stored grants, the newest alone counts": {"lowered and failed over", faults{forgetPossible: true}},
-		"no fence":                  {"failover", faults{noFence: true}},
-		"writes are not guarded":    {"failover", faults{unguarded: true}},
-		"safe is not in the sum":    {"safe", faults{safeUncounted: true}},
-		"late reports count as new": {"two for two", faults{oldReport: true}},
+		"no fence":                                  {"failover", faults{noFence: true}},
+		"writes are not guarded":                    {"failover", faults{unguarded: true}},
+		"safe is not in the sum":                    {"safe", faults{safeUncounted: true}},
+		"late reports count as new":                 {"two for two", faults{oldReport: true}},
+		"what departed is forgotten":                {"left", faults{forgetDeparted: true}},
+		"what another cluster had is forgotten":     {"rebuilt", faults{forgetDeparted: true}},
+		"a rebuilt cluster is taken for the former": {"rebuilt", faults{oneCluster: true}},
+		"no report is taken for nothing":            {"no report", faults{missingIsNone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scenarios[tt.in]

@@ -160,6 +160,7 @@ func (r *Reconciler) readLost(ctx context.Context) {
 		default:
 			r.stored[member] = g
 			r.book.Learn(member, storedIn(g), time.Now())
+			r.kept = false // it may be of a cluster that has departed
 		}
 		r.reads[member]++
 		delete(r.lost, member)

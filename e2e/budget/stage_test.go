@@ -35,7 +35,7 @@ import (
 
 const (
 	patience = scene.Patience
-	tick     = 20 * time.Millisecond
+	tick     = 50 * time.Millisecond
 	// importTakes is long enough for imports of several members to be seen beside each
 	// other where they should not.
 	importTakes = time.Second

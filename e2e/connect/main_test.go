@@ -55,7 +55,7 @@ const (
 	agentNamespace = "ot-agent"
 
 	patience = time.Minute
-	tick     = 20 * time.Millisecond
+	tick     = 50 * time.Millisecond
 	// renewAfter is the age of a token at which it is renewed here.
 	renewAfter = 2 * time.Second
 )

@@ -31,7 +31,7 @@ const (
 	// patience is how long a test waits for what is bound to come. It is long: a
 	// busy machine is no failure.
 	patience = scene.Patience
-	tick     = 20 * time.Millisecond
+	tick     = 50 * time.Millisecond
 	// heartbeat of the agents here.
 	heartbeat = "2s"
 )

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/chart"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/process"
@@ -57,7 +58,8 @@ func root() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Binary builds the program, once in this process, and returns its path.
+// Binary builds the program, once in this process, and returns its path: see
+// binaries.Checkout.
 func (p *Program) Binary() (string, error) {
 	p.once.Do(func() { p.binary, p.err = p.build() })
 	return p.binary, p.err
@@ -73,12 +75,7 @@ func (p *Program) build() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, p.Name)
-	cmd := exec.Command("go", "build", "-o", path, "./"+p.Package)
-	cmd.Dir = top
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", p.Name, err, out)
-	}
-	return path, nil
+	return path, binaries.Checkout(context.Background(), top, p.Package, path)
 }
 
 // Install installs the chart. values are the chart's; the Deployment it also

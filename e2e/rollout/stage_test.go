@@ -35,7 +35,7 @@ const (
 	// patience is how long a test waits for what is bound to come. It is long: a
 	// busy machine is no failure.
 	patience = scene.Patience
-	tick     = 20 * time.Millisecond
+	tick     = 50 * time.Millisecond
 	// importTakes is long enough for two members to be seen importing at a time
 	// where they should not.
 	importTakes = 500 * time.Millisecond

@@ -38,7 +38,8 @@ import (
 // busy machine is no failure.
 const Patience = 3 * time.Minute
 
-const interval = 20 * time.Millisecond
+// Each look costs test and API server about 2 ms, of cores that the rest waits for.
+const interval = 50 * time.Millisecond
 
 // Scene is one member cluster with what belongs to a test of the agent.
 type Scene struct {

@@ -18,6 +18,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=agent-namespace,resources=leases,verbs=get;create;update
@@ -94,6 +96,10 @@ func run(o options) error {
 	cfg.QPS, cfg.Burst = float32(o.qps), int(2*o.qps)
 
 	ctx := ctrl.SetupSignalHandler()
+	// Those that it shares with a hub may be of another release than this.
+	if err := schema.Wait(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
+		return err
+	}
 	mgr, err := setup(ctx, cfg, o, nil)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)

@@ -23,6 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -128,11 +130,17 @@ func run(o options) error {
 	cfg = rest.AddUserAgent(cfg, "ot-hub/"+version)
 	cfg.QPS, cfg.Burst = float32(o.qps), int(2*o.qps)
 
+	ctx := ctrl.SetupSignalHandler()
+	// Those that it shares with an agent may be of another release than this.
+	if err := schema.Wait(ctx, cfg, &v1alpha1.MemberCluster{}, &v1alpha1.MemberLink{}, &v1alpha1.ClusterJoin{},
+		&v1alpha1.FleetDiskImage{}, &v1alpha1.PruneReport{}, &v1alpha1.PruneReportPage{}, &v1alpha1.ImagePrune{}); err != nil {
+		return err
+	}
 	mgr, err := setup(cfg, o)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
+	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil

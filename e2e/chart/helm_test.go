@@ -3,62 +3,155 @@
 package chart_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
-// TestHelmInstallsAndUninstalls takes the way that users take, on a control
-// plane of its own: the objects that Install applies have no release.
-func TestHelmInstallsAndUninstalls(t *testing.T) {
+// site is a control plane that helm installs into, as users do.
+type site struct {
+	client.Client
+	plane   *controlplane.ControlPlane
+	program string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "helm"})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	c, err := client.New(plane.Config(), client.Options{})
+	c, err := client.New(plane.Config(), client.Options{Scheme: server.Scheme()})
 	require.NoError(t, err)
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
-	directory, err := filepath.Abs(filepath.Join("..", "..", agentChart))
+	return &site{c, plane, programs[binaries.Helm]}
+}
+
+func (s *site) helm(t *testing.T, args ...string) {
+	t.Helper()
+	output, err := exec.CommandContext(t.Context(), s.program, append(args, "--kubeconfig", s.plane.Kubeconfig())...).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+}
+
+func (s *site) exists(t *testing.T, apiVersion, kind, namespace, name string) bool {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(apiVersion)
+	object.SetKind(kind)
+	err := s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object)
+	require.NoError(t, client.IgnoreNotFound(err))
+	return !apierrors.IsNotFound(err)
+}
+
+func folder(t *testing.T, path string) string {
+	t.Helper()
+	directory, err := filepath.Abs(filepath.Join("..", "..", path))
 	require.NoError(t, err)
-	helm := func(args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), programs[binaries.Helm],
-			append(args, "--kubeconfig", plane.Kubeconfig(), "--namespace", agentNamespace)...)
-		output, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", output)
-	}
-	exists := func(apiVersion, kind, namespace, name string) bool {
-		t.Helper()
-		object := &unstructured.Unstructured{}
-		object.SetAPIVersion(apiVersion)
-		object.SetKind(kind)
-		err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object)
-		require.NoError(t, client.IgnoreNotFound(err))
-		return !apierrors.IsNotFound(err)
-	}
+	return directory
+}
 
-	helm("install", "agent", directory, "--create-namespace")
-	helm("upgrade", "agent", directory, "--set", "replicas=1")
+// earlier is a chart as a release before this one could have been: its kind does not
+// know a field yet.
+func earlier(t *testing.T, path, crd, without string) string {
+	t.Helper()
+	directory := filepath.Join(t.TempDir(), filepath.Base(path))
+	require.NoError(t, os.CopyFS(directory, os.DirFS(folder(t, path))))
+	change := func(file, old, replacement string) {
+		name := filepath.Join(directory, file)
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(text), old), "%s in %s", old, file)
+		require.NoError(t, os.WriteFile(name, []byte(strings.Replace(string(text), old, replacement, 1)), 0o600))
+	}
+	change("Chart.yaml", "\nversion: 0.1.0", "\nversion: 0.0.9")
+	change(filepath.Join("files", "crds", crd), "\n              "+without+":\n", "\n              formerly"+without+":\n")
+	return directory
+}
+
+// TestHelm takes the way of an agent's users: an earlier release, an upgrade that loses
+// nothing, an end that leaves images, a beginning that takes them up.
+func TestHelm(t *testing.T) {
+	s := newSite(t)
+	namespace := []string{"--namespace", agent.Namespace}
+	run := func(args ...string) { t.Helper(); s.helm(t, append(args, namespace...)...) }
+
+	run("install", "agent", earlier(t, agentChart, "pelotech.ot_vmdiskimages.yaml", "prune"), "--create-namespace")
 	mine := image(t, nil)
-	mine.SetNamespace(agentNamespace)
-	require.NoError(t, c.Create(t.Context(), mine))
-	require.True(t, exists("apps/v1", "Deployment", agentNamespace, "ot-agent"))
+	mine.SetNamespace(agent.Namespace)
+	require.NoError(t, s.Create(t.Context(), mine))
+	policy := &corev1.ConfigMap{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: "sync-operator", Name: "sync-operator-policy"}, policy))
+	policy.Data["stallTimeout"] = "7m"
+	require.NoError(t, s.Update(t.Context(), policy))
 
-	helm("uninstall", "agent")
-	assert.False(t, exists("apps/v1", "Deployment", agentNamespace, "ot-agent"))
-	assert.False(t, exists("rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
-	assert.True(t, exists("v1", "Namespace", "", "sync-operator"))
-	assert.True(t, exists("pelotech.ot/v1alpha1", "VMDiskImage", agentNamespace, mine.GetName()), "images must outlive the chart")
+	// An agent that is ahead of its kinds would lose what it writes. It says so.
+	ahead, err := agent.Start(t.Context(), s.plane, agent.Options{})
+	require.NoError(t, err)
+	t.Cleanup(ahead.Kill)
+	select {
+	case <-ahead.Done():
+	case <-time.After(time.Minute):
+		require.Fail(t, "the agent runs on kinds that are older than it")
+	}
+	said, err := os.ReadFile(ahead.LogFile())
+	require.NoError(t, err)
+	assert.Contains(t, string(said), "CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program")
+	assert.Contains(t, string(said), "they do not know VMDiskImage.status.prune. Apply those of its release")
 
-	helm("install", "agent", directory)
-	assert.True(t, exists("apps/v1", "Deployment", agentNamespace, "ot-agent"), "an installation takes over what was kept")
+	run("upgrade", "agent", folder(t, agentChart), "--set", "replicas=1")
+	kept := &v1alpha1.VMDiskImage{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(mine), kept))
+	assert.Equal(t, mine.GetUID(), kept.UID)
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	assert.Equal(t, "7m", policy.Data["stallTimeout"], "a key that people have added")
+	current, err := agent.Start(t.Context(), s.plane, agent.Options{})
+	require.NoError(t, err)
+	t.Cleanup(current.Kill)
+	_, err = current.Metrics(t.Context())
+	require.NoError(t, err)
+	current.Kill()
+
+	run("uninstall", "agent")
+	assert.False(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"))
+	assert.False(t, s.exists(t, "rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
+	assert.True(t, s.exists(t, "v1", "Namespace", "", "sync-operator"))
+	assert.True(t, s.exists(t, "pelotech.ot/v1alpha1", "VMDiskImage", agent.Namespace, mine.GetName()), "images must outlive the chart")
+
+	run("install", "agent", folder(t, agentChart))
+	assert.True(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"), "an installation takes over what was kept")
+
+	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
+}
+
+// hubByHelm takes the same way with a hub, beside the agent.
+func hubByHelm(t *testing.T, s *site) {
+	run := func(args ...string) { t.Helper(); s.helm(t, append(args, "--namespace", hubNamespace)...) }
+	beside := []string{"--set", "crds.mailbox=false,policy.create=false,policy.createNamespace=false"}
+	run(append([]string{"install", "hub", earlier(t, hubChart, "pelotech.ot_memberclusters.yaml", "transfers"), "--create-namespace"}, beside...)...)
+	member := &v1alpha1.MemberCluster{}
+	member.Name = "frankfurt"
+	member.Spec.Connection.KubeconfigSecretRef = &v1alpha1.SecretKeyRef{Name: "frankfurt"}
+	require.NoError(t, s.Create(t.Context(), member))
+	run(append([]string{"upgrade", "hub", folder(t, hubChart)}, beside...)...)
+	run("uninstall", "hub")
+	assert.False(t, s.exists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
+	kept := &v1alpha1.MemberCluster{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(member), kept))
+	assert.Equal(t, member.UID, kept.UID, "members outlive the chart")
+	run(append([]string{"install", "hub", folder(t, hubChart)}, beside...)...)
 }

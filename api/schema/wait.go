@@ -1,0 +1,75 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// patience with an API server that publishes what was just applied a little later.
+	patience = 10 * time.Second
+	// interval of asking it.
+	interval = time.Second
+	// timeout of one request.
+	timeout = 10 * time.Second
+	// named of the fields that are not known.
+	named = 8
+)
+
+// Wait returns an error if the API server goes on serving older definitions of these
+// types, which names the fields that it does not know. One that does not tell its
+// schemas, or does not let them be read, is not waited for.
+func Wait(ctx context.Context, cfg *rest.Config, types ...any) error {
+	bounded := rest.CopyConfig(cfg)
+	bounded.Timeout = timeout
+	asking, err := discovery.NewDiscoveryClientForConfig(bounded)
+	if err != nil {
+		return fmt.Errorf("asking for the API server's schemas: %w", err)
+	}
+	var unknown []string
+	err = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(context.Context) (bool, error) {
+		if unknown, err = look(asking, types); err != nil {
+			log.FromContext(ctx).Error(err, "Not knowing whether CustomResourceDefinitions are as new as this program")
+			return true, nil
+		}
+		return len(unknown) == 0, nil
+	})
+	if err == nil || !wait.Interrupted(err) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	more := ""
+	if len(unknown) > named {
+		more = fmt.Sprintf(" and %d more", len(unknown)-named)
+		unknown = unknown[:named]
+	}
+	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program, and would lose what it writes: they do not know %s%s. "+
+		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, strings.Join(unknown, ", "), more)
+}
+
+func look(asking discovery.DiscoveryInterface, types []any) ([]string, error) {
+	paths, err := asking.OpenAPIV3().Paths()
+	if err != nil {
+		return nil, fmt.Errorf("asking which schemas there are: %w", err)
+	}
+	group, is := paths["apis/"+v1alpha1.GroupVersion.String()]
+	if !is {
+		return nil, nil
+	}
+	text, err := group.Schema("application/json")
+	if err != nil {
+		return nil, fmt.Errorf("asking for the schemas of %s: %w", v1alpha1.GroupVersion, err)
+	}
+	return Unknown(text, types...)
+}

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Seen remembers which copies were found, or made, equal to which source. The
@@ -17,7 +19,12 @@ type Seen struct {
 
 type seenKey struct{ kind, name string }
 
-type seenPair struct{ source, target stamp }
+type seenPair struct {
+	source, target stamp
+	// cluster and sequence are what both say, where they are reports.
+	cluster  types.UID
+	sequence int64
+}
 
 // stamp is of one state of one object. With the UID, those of two clusters
 // differ; the generation tells apart most that bear one resourceVersion because a
@@ -41,7 +48,11 @@ func (s *Seen) equal(kind string, source, target metav1.Object) {
 	if s.pairs == nil {
 		s.pairs = map[seenKey]seenPair{}
 	}
-	s.pairs[seenKey{kind, source.GetName()}] = seenPair{stampOf(source), stampOf(target)}
+	pair := seenPair{source: stampOf(source), target: stampOf(target)}
+	if report, is := source.(*v1alpha1.ClusterReport); is {
+		pair.cluster, pair.sequence = report.ClusterUID, report.Sequence
+	}
+	s.pairs[seenKey{kind, source.GetName()}] = pair
 }
 
 func (s *Seen) has(kind string, source, target metav1.Object) bool {
@@ -51,7 +62,23 @@ func (s *Seen) has(kind string, source, target metav1.Object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pair, ok := s.pairs[seenKey{kind, source.GetName()}]
-	return ok && pair == seenPair{stampOf(source), stampOf(target)}
+	return ok && pair.source == stampOf(source) && pair.target == stampOf(target)
+}
+
+// outdated returns the copy of a report, without root and page, where it is known
+// without reading it to be older than its source: it is as it was when it was seen to
+// be equal to what the source was then. Else it is nil.
+func (s *Seen) outdated(source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+	if s == nil || at == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pair, ok := s.pairs[seenKey{reports.name, source.Name}]
+	if !ok || pair.target != stampOf(at) || pair.cluster != source.ClusterUID || pair.sequence >= source.Sequence {
+		return nil
+	}
+	return &v1alpha1.ClusterReport{ObjectMeta: at.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
 }
 
 // keep forgets all names of a kind but those given.

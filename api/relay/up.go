@@ -126,11 +126,11 @@ func (r Relay) copies(ctx context.Context) (map[string]*metav1.PartialObjectMeta
 // the whole report is as of then.
 func (r Relay) root(ctx context.Context, source *report, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, verdict, error) {
 	const name = v1alpha1.MailboxName
-	target, exists := reports.empty(), false
+	target, exists, read := reports.empty(), false, false
 	l := look{found: true, same: true}
 	if at := copies[name]; at == nil || !r.Seen.has(reports.name, source.root, at) {
 		var err error
-		if target, exists, err = get(ctx, r.Hub.Live, reports, r.Hub, onHub, name); err != nil {
+		if target, exists, read, err = r.copy(ctx, source.root, at); err != nil {
 			return nil, leave, err
 		}
 		l = reports.compare(source.root, target, exists, r.Seen)
@@ -142,7 +142,7 @@ func (r Relay) root(ctx context.Context, source *report, copies map[string]*meta
 	if v != ask {
 		return target, v, nil
 	}
-	if target.ResourceVersion == "" {
+	if !read {
 		var err error
 		if target, exists, err = get(ctx, r.Hub.Live, reports, r.Hub, onHub, name); err != nil {
 			return nil, leave, err
@@ -162,6 +162,16 @@ func (r Relay) root(ctx context.Context, source *report, copies map[string]*meta
 	return target, decideRoot(l, known, source.root.ClusterUID), nil
 }
 
+// copy is what there is on the hub of a source. It is not read where it is known to be
+// older; then it has neither root nor page.
+func (r Relay) copy(ctx context.Context, source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
+	if target := r.Seen.outdated(source, at); target != nil {
+		return target, true, false, nil
+	}
+	target, exists, err = get(ctx, r.Hub.Live, reports, r.Hub, onHub, source.Name)
+	return target, exists, true, err
+}
+
 // page carries one page; one that is not there, or of another cluster than the
 // root, is none.
 func (r Relay) page(ctx context.Context, source report, name string, copies map[string]*metav1.PartialObjectMetadata) (wrote bool, err error) {
@@ -172,7 +182,7 @@ func (r Relay) page(ctx context.Context, source report, name string, copies map[
 	if at := copies[name]; at != nil && r.Seen.has(reports.name, page, at) {
 		return false, nil
 	}
-	target, exists, err := get(ctx, r.Hub.Live, reports, r.Hub, onHub, name)
+	target, exists, _, err := r.copy(ctx, page, copies[name])
 	if err != nil {
 		return false, err
 	}

@@ -291,6 +291,7 @@ func TestDecideDeletesWhatNobodyReferences(t *testing.T) {
 			w.reconcile()
 			require.False(t, w.last.DeleteImage, "a plan wants it")
 			assert.NotZero(t, w.last.After, "and may let go of it")
+			assert.LessOrEqual(t, w.last.After, time.Minute)
 
 			w.plan.Stays = false
 			w.sync()

@@ -48,7 +48,7 @@ func home(t *testing.T) string {
 		}
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
 		var left v1alpha1.VMDiskImageList
-		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, scene.Patience, true, func(ctx context.Context) (bool, error) {
+		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, scene.Patience, true, func(ctx context.Context) (bool, error) {
 			left = v1alpha1.VMDiskImageList{}
 			err := c.List(ctx, &left, client.InNamespace(ns))
 			return err == nil && len(left.Items) == 0, nil

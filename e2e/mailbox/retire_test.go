@@ -123,16 +123,28 @@ func TestKeptImages(t *testing.T) {
 	setPlan(t, keeping(planOf(t, nil), img))
 	place.Create(t, img, goes)
 	succeeded(t, img)
-	place.Gone(t, goes.DeepCopy()) // as old as the other, but for a moment
-	stays(t, img)
-	require.True(t, scene.Await(t, func() bool {
-		got := &v1alpha1.VMDiskImage{}
-		require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got))
-		return time.Since(got.Status.References.UnreferencedSince.Time) > time.Minute+10*time.Second
-	}))
+	succeeded(t, goes)
+	// The minute is over for both of them.
+	place.WithoutAgent(t, func() {
+		for _, one := range []*v1alpha1.VMDiskImage{img, goes} {
+			got := &v1alpha1.VMDiskImage{}
+			require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(one), got))
+			require.NotNil(t, got.Status.References.UnreferencedSince)
+			got.Status.References.UnreferencedSince = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
+			require.NoError(t, place.Client().Status().Update(t.Context(), got))
+		}
+	})
+	visit := func(retry string) {
+		place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: retry} })
+	}
+	place.Gone(t, goes.DeepCopy())
+	visit("kept")
+	got := place.Eventually(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "kept" })
+	assert.Greater(t, time.Since(got.Status.References.UnreferencedSince.Time), time.Minute)
 	stays(t, img)
 	setPlan(t, planOf(t, nil))
-	place.Gone(t, img.DeepCopy()) // it is looked for once a minute
+	visit("kept no more") // it comes to its turn once a minute by itself
+	place.Gone(t, img.DeepCopy())
 	withoutPlan(t)
 }
 

@@ -41,7 +41,9 @@ func newShards(mgr ctrl.Manager, live client.Client, reports *report.Store, o op
 	s.assigner = &shard.Assigner{Client: mgr.GetClient(), Replica: s.replica, Peers: s.peers, Metrics: counted}
 	s.watchdog = &shard.Watchdog{
 		Cached: mgr.GetCache(), Reports: reports, Links: s.links, Assigner: s.assigner, Events: mgr.GetEventRecorder("ot-hub"), Metrics: counted,
-		Glance: &connection.Glances{Cached: mgr.GetCache(), Namespace: o.namespace, Timeout: o.memberTimeout},
+		Glance: &connection.Glances{
+			Secrets: &connection.Secrets{Cached: mgr.GetCache(), Live: live, Namespace: o.namespace}, Timeout: o.memberTimeout,
+		},
 	}
 	return s
 }

@@ -5,20 +5,21 @@ package connection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -85,17 +86,6 @@ const tokenKey = "kubeconfig"
 // TokenSecret is the name of the Secret with a member's token.
 func TokenSecret(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
 
-// ByObject keeps in memory the Secrets of the hub's namespace and no others,
-// and of those not Helm's, which hold whole charts.
-func ByObject(namespace string) map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {
-			Namespaces: map[string]cache.Config{namespace: {}},
-			Field:      fields.OneTermNotEqualSelector("type", "helm.sh/release.v1"),
-		},
-	}
-}
-
 // Setup adds both controllers to the hub's own manager.
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
@@ -117,26 +107,33 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	})
-	c := &connector{Options: o, client: mgr.GetClient()}
+	secrets := &Secrets{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: o.Namespace}
+	// What is known of a member is no reason to look at what reaches it.
+	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld, e.ObjectNew
+		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
+			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
+	}}
+	c := &connector{Options: o, client: mgr.GetClient(), secrets: secrets, given: map[string]given{}}
 	again := &poke.Source[reconcile.Request]{}
 	o.Replica.OnCarries(func() { c.all(again) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
-		For(&v1alpha1.MemberCluster{}).
-		Watches(&corev1.Secret{}, ofSecret).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
+		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberLink{}, ofLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(again).
 		// Every replica carries, so every replica connects.
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: readers}).
 		Complete(c); err != nil {
 		return fmt.Errorf("the connections' controller: %w", err)
 	}
 
-	k := &keeper{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	k := &keeper{Options: o, client: mgr.GetClient(), secrets: secrets, live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("credentials").
-		For(&v1alpha1.MemberCluster{}).
-		Watches(&corev1.Secret{}, ofSecret).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
+		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberLink{}, ofLink).
 		// Members that hang take a worker each until their requests time out.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
@@ -174,10 +171,26 @@ func membersOf(ctx context.Context, reader client.Reader, secret client.Object) 
 	return all
 }
 
+// readers of Secrets at a time: of a replica that dies, all members come at once.
+const readers = 8
+
 // connector tells the provider how the members of this replica are reached.
 type connector struct {
 	Options
-	client client.Client
+	client  client.Client
+	secrets *Secrets
+
+	mu sync.Mutex
+	// given is what the provider was told last, by member.
+	given map[string]given
+}
+
+// given is what a Target was made of.
+type given struct {
+	secret version
+	// generation of the MemberCluster, source and namespace of the Target.
+	generation        int64
+	source, namespace string
 }
 
 // all members are looked at again: this replica may carry again, or must not.
@@ -195,14 +208,14 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 	member := &v1alpha1.MemberCluster{}
 	switch err := c.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
-		c.Members.Remove(request.Name)
+		c.remove(request.Name)
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	// While the finalizer is there, somebody cleans up in the member.
 	if !member.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
-		c.Members.Remove(member.Name)
+		c.remove(member.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -211,7 +224,7 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{}, err
 	}
 	if !c.Replica.Owns(link) {
-		c.Members.Remove(member.Name)
+		c.remove(member.Name)
 		return reconcile.Result{}, nil
 	}
 	name, key := secretOf(member)
@@ -219,20 +232,26 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{}, nil // the MemberLink is about to say so
 	}
 	// Another MemberCluster of the same name has nothing to do with this one.
-	from := fmt.Sprintf("%s of %s for %s", key, name, member.UID)
-	secret := &corev1.Secret{}
-	switch err := c.client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, secret); {
-	case apierrors.IsNotFound(err):
+	next := given{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
+	if next.secret, err = c.secrets.version(ctx, name); err != nil {
+		return reconcile.Result{}, err
+	}
+	if next.secret != (version{}) && c.last(member.Name) == next {
+		return reconcile.Result{}, nil
+	}
+	secret, err := c.secrets.read(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if secret == nil {
 		// A Secret may be replaced by deleting it, and a member that goes with its
 		// Secret is still to be cleaned up.
-		if member.Spec.Connection.ClusterAPI == nil && !c.Members.Keep(member.Name, from, member.Spec.AgentNamespace, fmt.Sprintf(
+		if member.Spec.Connection.ClusterAPI == nil && !c.Members.Keep(member.Name, next.source, next.namespace, fmt.Sprintf(
 			"Secret %s/%s is gone, and the hub works with what was in it until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
 			c.fail(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
 		}
 		// Else the credentials' controller makes it, and says what keeps it from that.
 		return reconcile.Result{}, nil
-	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("reading Secret %s/%s of MemberCluster %s: %w", c.Namespace, name, member.Name, err)
 	}
 	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
 		c.fail(member, "Secret %s/%s is not for this Cluster and namespace of the agent: waiting for the hub to make another token", c.Namespace, name)
@@ -242,15 +261,40 @@ func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (r
 		c.fail(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
-	cfg, version, err := dial.ParseKubeconfig(secret.Data[key])
+	cfg, fingerprint, err := dial.ParseKubeconfig(secret.Data[key])
 	if err != nil {
 		c.fail(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
 	}
-	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: member.Spec.AgentNamespace, Version: version, Source: from})
+	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: next.namespace, Version: fingerprint, Source: next.source})
+	next.secret = versionOf(secret)
+	c.note(member.Name, next)
 	return reconcile.Result{}, nil
 }
 
+func (c *connector) last(member string) given {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.given[member]
+}
+
+// note what the provider was told; the zero given: that it has nothing to go by.
+func (c *connector) note(member string, now given) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now == (given{}) {
+		delete(c.given, member)
+		return
+	}
+	c.given[member] = now
+}
+
+func (c *connector) remove(member string) {
+	c.note(member, given{})
+	c.Members.Remove(member)
+}
+
 func (c *connector) fail(member *v1alpha1.MemberCluster, format string, args ...any) {
+	c.note(member.Name, given{})
 	c.Members.Fail(member.Name, v1alpha1.ReasonCredentials, fmt.Sprintf(format, args...))
 }

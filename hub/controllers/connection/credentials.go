@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,9 +30,10 @@ import (
 // elected replica does.
 type keeper struct {
 	Options
-	client client.Client
-	live   client.Reader
-	events events.EventRecorder
+	client  client.Client
+	live    client.Reader
+	secrets *Secrets
+	events  events.EventRecorder
 }
 
 func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -41,7 +41,7 @@ func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	ctx, cancel := context.WithTimeout(ctx, 3*k.RequestTimeout)
 	defer cancel()
 
-	secret, err := k.secret(ctx, request.Name)
+	secret, err := k.secrets.read(ctx, TokenSecret(request.Name))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -193,19 +193,6 @@ func (k *keeper) renew(ctx context.Context, member *v1alpha1.MemberCluster, secr
 	}
 	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
-}
-
-// secret is the one with the member's token; nil where there is none.
-func (k *keeper) secret(ctx context.Context, member string) (*corev1.Secret, error) {
-	key := types.NamespacedName{Namespace: k.Namespace, Name: TokenSecret(member)}
-	secret := &corev1.Secret{}
-	switch err := k.client.Get(ctx, key, secret); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading Secret %s with the token of MemberCluster %s: %w", key, member, err)
-	}
-	return secret, nil
 }
 
 func (k *keeper) remove(ctx context.Context, secret *corev1.Secret) error {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/dial"
@@ -16,9 +14,7 @@ import (
 
 // Glances read the report of a member once, with a connection of their own.
 type Glances struct {
-	// Cached has the Secrets of the hub's Namespace.
-	Cached    client.Reader
-	Namespace string
+	Secrets *Secrets
 	// Timeout ends a request.
 	Timeout time.Duration
 }
@@ -32,9 +28,12 @@ func (g *Glances) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1
 	if name == "" {
 		return nil, errNoSecret
 	}
-	secret := &corev1.Secret{}
-	if err := g.Cached.Get(ctx, types.NamespacedName{Namespace: g.Namespace, Name: name}, secret); err != nil {
+	secret, err := g.Secrets.read(ctx, name)
+	if err != nil {
 		return nil, err
+	}
+	if secret == nil {
+		return nil, errNoSecret
 	}
 	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
 		return nil, errNoSecret

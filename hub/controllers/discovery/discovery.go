@@ -19,6 +19,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -59,7 +60,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	s := &secrets{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"), missing: map[string]time.Time{}}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-secret").
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.ofSecret)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.ofSecret), builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofMember)).
 		Complete(s); err != nil {
 		return fmt.Errorf("the controller that discovers Secrets: %w", err)

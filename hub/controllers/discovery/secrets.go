@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -111,7 +112,7 @@ func (s *secrets) outlive(ctx context.Context, member *v1alpha1.MemberCluster) (
 	return reconcile.Result{}, remove(ctx, s.client, member)
 }
 
-func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *corev1.Secret) error {
+func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {
 	member := newMember(name, asSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
@@ -123,18 +124,24 @@ func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretK
 	return nil
 }
 
-func (s *secrets) warn(secret *corev1.Secret, reason, format string, args ...any) {
+func (s *secrets) warn(secret *metav1.PartialObjectMetadata, reason, format string, args ...any) {
 	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
 }
 
-// claims are the Secrets that are labelled with a member's name, the oldest first.
-func claims(ctx context.Context, reader client.Reader, namespace, member string) ([]corev1.Secret, error) {
-	var list corev1.SecretList
+// claims are the Secrets that are labelled with a member's name, the oldest first. What
+// they hold is not read.
+func claims(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
+	kind := corev1.SchemeGroupVersion.WithKind("Secret")
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelMember: member}); err != nil {
 		return nil, fmt.Errorf("listing the Secrets of member %s in namespace %s: %w", member, namespace, err)
 	}
-	of := slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return !s.DeletionTimestamp.IsZero() })
-	slices.SortFunc(of, func(a, b corev1.Secret) int {
+	of := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
+	for i := range of {
+		of[i].SetGroupVersionKind(kind) // events name it
+	}
+	slices.SortFunc(of, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return of, nil

@@ -47,7 +47,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked())).
 		Watches(&v1alpha1.ClusterJoin{}, ofNamespace).
 		Watches(&corev1.Namespace{}, ofNamespace).
-		Watches(&corev1.Secret{}, ofSecret).
+		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),

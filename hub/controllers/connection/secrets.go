@@ -1,0 +1,77 @@
+package connection
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ByObject keeps in memory what Secrets there are in the hub's namespace, but for
+// Helm's, and nothing of what they hold: a replica reads those of its own members, when
+// they have changed. Annotations go too: kubectl apply puts the content there.
+func ByObject(namespace string) map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {
+			Namespaces: map[string]cache.Config{namespace: {}},
+			Field:      fields.OneTermNotEqualSelector("type", "helm.sh/release.v1"),
+			Transform: func(o any) (any, error) {
+				if secret, is := o.(metav1.Object); is {
+					secret.SetAnnotations(nil)
+					secret.SetManagedFields(nil)
+				}
+				return o, nil
+			},
+		},
+	}
+}
+
+// Secrets of the hub's namespace.
+type Secrets struct {
+	// Cached has the metadata of them all. Live reads past it.
+	Cached, Live client.Reader
+	Namespace    string
+}
+
+// version of a Secret, as the cache has it; the zero version where there is none.
+func (s *Secrets) version(ctx context.Context, name string) (version, error) {
+	there := &metav1.PartialObjectMetadata{}
+	there.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	switch err := s.Cached.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: name}, there); {
+	case apierrors.IsNotFound(err):
+		return version{}, nil
+	case err != nil:
+		return version{}, fmt.Errorf("looking for Secret %s/%s: %w", s.Namespace, name, err)
+	}
+	return versionOf(there), nil
+}
+
+// read returns a Secret as it is; nil for none. What the cache does not know of is not
+// asked for.
+func (s *Secrets) read(ctx context.Context, name string) (*corev1.Secret, error) {
+	there, err := s.version(ctx, name)
+	if err != nil || there == (version{}) {
+		return nil, err
+	}
+	secret := &corev1.Secret{}
+	switch err := s.Live.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: name}, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, name, err)
+	}
+	return secret, nil
+}
+
+type version struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+func versionOf(o metav1.Object) version { return version{o.GetUID(), o.GetResourceVersion()} }

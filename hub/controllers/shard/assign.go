@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,10 +61,11 @@ const (
 	shunLast  = time.Hour
 )
 
-// shun of a replica.
+// shun of a replica, as long as it is the same process.
 type shun struct {
-	until time.Time
-	wait  time.Duration
+	process string
+	until   time.Time
+	wait    time.Duration
 }
 
 // everything is the one request there is.
@@ -105,7 +107,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.shun(ctx, d.blind, time.Now())
+	wait := a.shun(ctx, d.blind, peers, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.Assigned(d.members, d.replicas)
 	switch {
@@ -135,7 +137,7 @@ type snapshot struct {
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s := snapshot{
 		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, ready: map[string]bool{},
-		avoid: map[string]string{}, shunned: map[string]bool{},
+		avoid: map[string]string{},
 	}
 	var members v1alpha1.MemberClusterList
 	var links v1alpha1.MemberLinkList
@@ -153,6 +155,7 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 		ns := &namespaces.Items[i]
 		s.ready[ns.Name] = ns.DeletionTimestamp.IsZero() && v1alpha1.MemberNamespacePrefix+ns.Labels[v1alpha1.LabelMember] == ns.Name
 	}
+	s.shunned = a.shunnedOf(peers, time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for member, from := range a.avoid {
@@ -163,35 +166,44 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 		}
 		s.avoid[member] = from
 	}
-	alive := map[string]bool{}
-	for _, peer := range peers {
-		alive[peer.Name] = peer.State == PeerAlive
-	}
-	now := time.Now()
-	for replica, was := range a.shunned {
-		switch {
-		case now.Before(was.until) && alive[replica]:
-			s.shunned[replica] = true
-		case now.After(was.until.Add(was.wait)) || !alive[replica]:
-			delete(a.shunned, replica)
-		}
-	}
 	return s, nil
 }
 
+// shunnedOf the replicas are those that were found to be blind and are to get no member
+// yet. What was of one that ended, or was better for long enough, is forgotten.
+func (a *Assigner) shunnedOf(peers []Peer, now time.Time) map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shunned, kept := map[string]bool{}, map[string]shun{}
+	for _, peer := range peers {
+		was, is := a.shunned[peer.Name]
+		if !is || peer.State != PeerAlive || peer.Process != was.process || now.After(was.until.Add(was.wait)) {
+			continue
+		}
+		kept[peer.Name] = was
+		if now.Before(was.until) {
+			shunned[peer.Name] = true
+		}
+	}
+	a.shunned = kept
+	return shunned
+}
+
 // shun has replicas that were found to be blind get no member for a while, and tells
-// when the next of those that were is to get some again. One that ends or dies may
-// come back in another place.
-func (a *Assigner) shun(ctx context.Context, blind []string, now time.Time) (next time.Duration) {
+// when the next of those that were is to get some again.
+func (a *Assigner) shun(ctx context.Context, blind []string, peers []Peer, now time.Time) (next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.shunned == nil {
 		a.shunned = map[string]shun{}
 	}
-	for _, replica := range blind {
-		wait := min(max(shunFirst, 2*a.shunned[replica].wait), shunLast)
-		a.shunned[replica] = shun{until: now.Add(wait), wait: wait}
-		log.FromContext(ctx).Info("A replica reaches none of its members, and others reach theirs: it gets none for a while", "replica", replica, "for", wait.String())
+	for _, peer := range peers {
+		if !slices.Contains(blind, peer.Name) {
+			continue
+		}
+		wait := min(max(shunFirst, 2*a.shunned[peer.Name].wait), shunLast)
+		a.shunned[peer.Name] = shun{process: peer.Process, until: now.Add(wait), wait: wait}
+		log.FromContext(ctx).Info("A replica reaches none of its members, and others reach theirs: it gets none for a while", "replica", peer.Name, "for", wait.String())
 	}
 	for _, s := range a.shunned {
 		if left := s.until.Sub(now); left > 0 && (next == 0 || left < next) {

@@ -17,7 +17,7 @@ import (
 func fleetOf(assigned ...string) snapshot {
 	s := snapshot{
 		challenge: "now", links: map[string]*v1alpha1.MemberLink{}, ready: map[string]bool{}, avoid: map[string]string{}, shunned: map[string]bool{},
-		peers: []Peer{{"one", PeerAlive}, {"two", PeerAlive}},
+		peers: []Peer{{Name: "one", State: PeerAlive}, {Name: "two", State: PeerAlive}},
 	}
 	for i, replica := range assigned {
 		name := fmt.Sprintf("m%d", i)
@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 		},
 		"nobody lives": {
 			fleet:  fleetOf("one", "two"),
-			change: func(s *snapshot) { s.peers = []Peer{{"one", PeerDead}} },
+			change: func(s *snapshot) { s.peers = []Peer{{Name: "one", State: PeerDead}} },
 		},
 		"a member that is to be moved is exchanged for another": {
 			fleet:  fleetOf("one", "two", "one", "two"),
@@ -194,7 +194,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideCounts(t *testing.T) {
 	s := fleetOf("one", "two", "one")
-	s.peers = append(s.peers, Peer{"three", PeerAlive}, Peer{"four", PeerDead}, Peer{"five", PeerUnknown})
+	s.peers = append(s.peers, Peer{Name: "three", State: PeerAlive}, Peer{Name: "four", State: PeerDead}, Peer{Name: "five", State: PeerUnknown})
 	s.members[0].Spec.Connection.Pull = &v1alpha1.MemberPull{}
 	d := decide(s)
 	assert.Equal(t, map[string]int{Agent: 1, "one": 1, "two": 1, "three": 0}, d.members)
@@ -215,10 +215,34 @@ func TestDecideIsSettled(t *testing.T) {
 // back is not reproached with what was before.
 func TestShunnedForLonger(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
-	assert.Zero(t, a.shun(t.Context(), nil, now))
+	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
+	shun := func(replica string, at time.Time) time.Duration {
+		return a.shun(t.Context(), []string{replica}, peers, at)
+	}
+	assert.Zero(t, a.shun(t.Context(), nil, peers, now))
 	for _, want := range []time.Duration{shunFirst, 2 * shunFirst, 4 * shunFirst, 8 * shunFirst, shunLast, shunLast} {
-		assert.Equal(t, want, a.shun(t.Context(), []string{"two"}, now))
+		assert.Equal(t, want, shun("two", now))
 		now = now.Add(want)
 	}
-	assert.Equal(t, shunFirst, a.shun(t.Context(), []string{"one"}, now), "each by itself")
+	assert.Equal(t, shunFirst, shun("one", now), "each by itself")
+
+	shun("two", now)
+	now = now.Add(time.Second)
+	assert.Equal(t, map[string]bool{"one": true, "two": true}, a.shunnedOf(alive("1", "2"), now))
+	assert.Equal(t, map[string]bool{"one": true}, a.shunnedOf(alive("1", "another"), now), "another process is another replica")
+	assert.Empty(t, a.shunnedOf(alive("1", "another")[1:], now), "one that ends may come back in another place")
+	assert.Empty(t, a.shunned)
+
+	assert.Equal(t, shunFirst, shun("one", now))
+	now = now.Add(shunFirst)
+	assert.Empty(t, a.shunnedOf(alive("1", "2"), now), "it is tried again")
+	assert.Equal(t, 2*shunFirst, shun("one", now), "and was no better")
+	now = now.Add(4*shunFirst + 1)
+	assert.Empty(t, a.shunnedOf(alive("1", "2"), now))
+	assert.Equal(t, shunFirst, shun("one", now), "it was better for as long as it was left alone")
+}
+
+// alive replicas, by their processes.
+func alive(one, two string) []Peer {
+	return []Peer{{Name: "one", State: PeerAlive, Process: one}, {Name: "two", State: PeerAlive, Process: two}}
 }

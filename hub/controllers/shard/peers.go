@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -22,6 +23,8 @@ import (
 type Peer struct {
 	Name  string
 	State PeerState
+	// Process that holds its Lease: another one of the same name is another replica.
+	Process string
 }
 
 // PeerState tells whether a replica is alive.
@@ -106,7 +109,7 @@ func (p *Peers) look(ctx context.Context) error {
 	p.mu.Lock()
 	before, looked := p.known, p.seen != nil
 	p.seen = p.seen.next(leases.Items, now)
-	p.known = p.seen.judge(p.self.Name(), p.self.State(), p.self.LeaseDuration, now)
+	p.known = p.seen.judge(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
 	known, same := slices.Clone(p.known), looked && slices.Equal(before, p.known)
 	old := p.seen.old(p.self.LeaseDuration, now)
 	p.mu.Unlock()
@@ -178,8 +181,8 @@ type stamped struct {
 func stamp(l *coordinationv1.Lease) stamped { return stamped{l.UID, l.ResourceVersion} }
 
 // judge tells who is alive. self knows better what it is, and may have no Lease at all.
-func (s sightings) judge(self string, state PeerState, duration time.Duration, now time.Time) []Peer {
-	all := []Peer{{Name: self, State: state}}
+func (s sightings) judge(self, process string, state PeerState, duration time.Duration, now time.Time) []Peer {
+	all := []Peer{{Name: self, State: state, Process: process}}
 	for name, at := range s {
 		state := PeerAlive
 		switch {
@@ -190,7 +193,7 @@ func (s sightings) judge(self string, state PeerState, duration time.Duration, n
 		case !at.moved:
 			state = PeerUnknown
 		}
-		all = append(all, Peer{Name: name, State: state})
+		all = append(all, Peer{Name: name, State: state, Process: ptr.Deref(at.lease.Spec.HolderIdentity, "")})
 	}
 	slices.SortFunc(all, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	return all

@@ -17,6 +17,7 @@ type Hub struct {
 	connected prometheus.Gauge
 	expires   prometheus.Gauge
 	renewals  *prometheus.CounterVec
+	unstored  prometheus.Counter
 	carried   *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 }
@@ -31,6 +32,8 @@ func NewHub(r prometheus.Registerer) *Hub {
 			Help: "When the agent's credential on the hub expires, by the hub's clock; 0 for none."}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_renewals_total",
 			Help: "Renewals of the agent's credential on the hub."}, []string{"result"}),
+		unstored: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_store_failures_total",
+			Help: "Attempts to read or write the Secrets that the agent dials in with that have failed."}),
 		carried: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carried_objects_total",
 			Help: "Objects of the mailbox that this agent has carried."}, []string{"direction"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carrying_failures_total",
@@ -43,7 +46,7 @@ func NewHub(r prometheus.Registerer) *Hub {
 		m.carried.WithLabelValues(direction)
 		m.failures.WithLabelValues(direction)
 	}
-	r.MustRegister(m.connected, m.expires, m.renewals, m.carried, m.failures)
+	r.MustRegister(m.connected, m.expires, m.renewals, m.unstored, m.carried, m.failures)
 	return m
 }
 
@@ -64,6 +67,9 @@ func (m *Hub) Renewed() { m.renewals.WithLabelValues("success").Inc() }
 
 // NotRenewed counts an attempt that has failed.
 func (m *Hub) NotRenewed() { m.renewals.WithLabelValues("failure").Inc() }
+
+// NotStored counts an attempt to read or write the agent's Secrets that has failed.
+func (m *Hub) NotStored() { m.unstored.Inc() }
 
 // Carried counts objects.
 func (m *Hub) Carried(direction string, objects int) {

@@ -128,7 +128,7 @@ func New(end End, o Options) (*Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounded := &http.Client{Transport: wrapped, Timeout: o.RequestTimeout}
+	bounded := httpClient(wrapped, o.RequestTimeout)
 	c.Cluster, err = cluster.New(cfg, func(options *cluster.Options) {
 		options.Scheme = Scheme
 		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return Mapper, nil }
@@ -137,7 +137,7 @@ func New(end End, o Options) (*Connection, error) {
 			options.Cache = nil
 			return client.New(cfg, options)
 		}
-		options.NewCache = c.newCache(&http.Client{Transport: wrapped})
+		options.NewCache = c.newCache(httpClient(wrapped, 0))
 	})
 	return c, err
 }

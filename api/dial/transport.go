@@ -4,6 +4,7 @@
 package dial
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -58,9 +59,18 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 	if err != nil {
 		return nil, nil, err
 	}
-	options.HTTPClient = &http.Client{Transport: wrapped, Timeout: timeout}
+	options.HTTPClient = httpClient(wrapped, timeout)
 	c, err = client.New(cfg, options)
 	return c, t.CloseIdleConnections, err
+}
+
+// httpClient goes nowhere else than it is sent: API servers redirect nobody, and one
+// that does would have the token sent to whom it likes, or whoever asks it ask what
+// only they reach. No timeout is 0.
+func httpClient(through http.RoundTripper, timeout time.Duration) *http.Client {
+	return &http.Client{Transport: through, Timeout: timeout, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
+		return fmt.Errorf("it redirects to %s, which no API server does", to.URL.Host)
+	}}
 }
 
 // Token is a bearer token that may be replaced while connections use it: one that

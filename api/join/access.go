@@ -49,7 +49,8 @@ func (a Access) Kubeconfig() ([]byte, error) {
 func ParseAccess(kubeconfig []byte) (Access, error) {
 	var config clientcmdv1.Config
 	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
-		return Access{}, fmt.Errorf("reading a kubeconfig: %w", err)
+		// What the reader says may hold what it could not read: a token, perhaps.
+		return Access{}, errors.New("it is no kubeconfig: it cannot be read as YAML of that kind")
 	}
 	var a Access
 	var cluster, user string
@@ -111,8 +112,8 @@ func ParseToken(token string) (Token, error) {
 	if err := json.Unmarshal(payload, &claims); err != nil {
 		return Token{}, fmt.Errorf("reading a token: %w", err)
 	}
-	if claims.Kubernetes.Account.UID == "" || claims.Expires == 0 {
-		return Token{}, errors.New("it is no token of a ServiceAccount that expires")
+	if claims.Kubernetes.Account.UID == "" || claims.Issued <= 0 || claims.Expires <= claims.Issued {
+		return Token{}, errors.New("it is no token of a ServiceAccount that expires after it was issued")
 	}
 	return Token{Account: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
 }

@@ -106,6 +106,25 @@ func TestAccessThatIsNone(t *testing.T) {
 	require.Error(t, err)
 }
 
+// What is wrong with a Secret goes into conditions and logs.
+func TestWhatIsNoKubeconfigIsNotRepeated(t *testing.T) {
+	for name, text := range map[string]string{
+		"the token alone":    "secret0123456789",
+		"an unknown anchor":  "users: *secret0123456789",
+		"a tag":              "users: !secret0123456789 [1]",
+		"a number of a kind": "users: [{name: me, user: secret0123456789}]",
+		"a key twice":        "secret0123456789: 1\nsecret0123456789: 2",
+		"no base64":          "clusters: [{name: c, cluster: {certificate-authority-data: secret0123456789-}}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseAccess([]byte(text))
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "secret0123456789")
+			assert.NotContains(t, err.Error(), "secret")
+		})
+	}
+}
+
 func token(payload string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 }
@@ -116,12 +135,14 @@ func TestToken(t *testing.T) {
 	assert.Equal(t, Token{Account: "1-2", Issued: time.Unix(1000, 0), Expires: time.Unix(4600, 0)}, got)
 
 	for name, text := range map[string]string{
-		"nothing":          "",
-		"opaque":           "abc",
-		"no base64":        "a.!.c",
-		"no JSON":          token("{"),
-		"no account":       token(`{"exp":4600}`),
-		"it never expires": token(`{"kubernetes.io":{"serviceaccount":{"uid":"1"}}}`),
+		"nothing":              "",
+		"opaque":               "abc",
+		"no base64":            "a.!.c",
+		"no JSON":              token("{"),
+		"no account":           token(`{"exp":4600}`),
+		"it never expires":     token(`{"iat":1000,"kubernetes.io":{"serviceaccount":{"uid":"1"}}}`),
+		"no time of issue":     token(`{"exp":4600,"kubernetes.io":{"serviceaccount":{"uid":"1"}}}`),
+		"it lives for no time": token(`{"iat":4600,"exp":4600,"kubernetes.io":{"serviceaccount":{"uid":"1"}}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseToken(text)

@@ -22,7 +22,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a ClusterJoin does not change: whoever presents a join token first has used it up"
 type ClusterJoinSpec struct {
 	// clusterUID is the UID of the kube-system namespace of the agent's cluster.
-	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="clusterUID must be the UID of the cluster's kube-system namespace"
+	// It stands in what people are told to compare: whoever has a join token chooses it.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="clusterUID must be the UID of the cluster's kube-system namespace"
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`
 	// publicKey is the agent's X25519 key, 32 bytes in base64: what is issued is
@@ -32,7 +33,7 @@ type ClusterJoinSpec struct {
 	PublicKey string `json:"publicKey"`
 	// account is the UID of the ServiceAccount that the join token is of. What was
 	// presented with another token than the hub has made last is removed.
-	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="account must be the UID of the ServiceAccount that the join token is of"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="account must be the UID of the ServiceAccount that the join token is of"
 	// +required
 	Account types.UID `json:"account"`
 	// agentVersion that asks.

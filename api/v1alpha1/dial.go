@@ -16,6 +16,8 @@ const (
 	ReasonJoinTokenRefused = "JoinTokenRefused"
 	// ReasonJoinTokenUsed: somebody else has presented the join token.
 	ReasonJoinTokenUsed = "JoinTokenUsed"
+	// ReasonCredentialNotStored: the agent's Secrets cannot be read or written.
+	ReasonCredentialNotStored = "CredentialNotStored"
 	// ReasonAnswerRefused: what the hub has answered is not for this agent.
 	ReasonAnswerRefused = "AnswerRefused"
 	// ReasonNotServed: the hub, or this cluster, does not serve the mailbox's kinds.

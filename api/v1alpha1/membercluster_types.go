@@ -47,7 +47,9 @@ type MemberPull struct {
 	// +optional
 	AcceptedKey string `json:"acceptedKey,omitempty"`
 	// revoked makes all credentials of the agent worthless at once, and join tokens
-	// with them. Once it is taken back, the agent joins anew with a new join token.
+	// with them. It cannot be taken back before condition Joined says Revoked: a hub that
+	// had not seen it would have revoked nothing. Then the agent joins anew with a new
+	// join token.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 }
@@ -207,6 +209,7 @@ type MemberClusterStatus struct {
 	// It is written at most once a minute while nothing else changes.
 	// +optional
 	LastReport *metav1.Time `json:"lastReport,omitempty"`
+	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -220,6 +223,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked is taken back once condition Joined says Revoked: until then something that was issued may still be good"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -290,7 +291,7 @@ func TestRolesOfTheFleet(t *testing.T) {
 					rule := entry.(map[string]any)
 					for _, resource := range rule["resources"].([]any) {
 						assert.NotContains(t, resource, "/", "%s writes no status", role)
-						if resource == "memberclusters" || resource == "prunereportpages" {
+						if slices.Contains([]any{"memberclusters", "memberlinks", "clusterjoins", "prunereportpages"}, resource) {
 							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of clusters decide on their wave, pages are the hub's", role)
 						}
 						if approves[role] != resource {

@@ -3,18 +3,21 @@
 package dial_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -28,7 +31,7 @@ func TestAnAgentJoinsByHand(t *testing.T) {
 	waits := s.told(t, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance)
 	asked := &v1alpha1.ClusterJoin{}
 	require.True(t, scene.Await(t, func() bool {
-		err := s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}, asked)
+		err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, asked)
 		return err == nil && asked.Status.Fingerprint != ""
 	}))
 	require.Contains(t, waits, asked.Status.Fingerprint, "both tell of one key")
@@ -38,19 +41,19 @@ func TestAnAgentJoinsByHand(t *testing.T) {
 	s.joined(t)
 
 	img := s.image(t, "by-hand")
-	scene.EventuallyMember(t, s, name, "an image is there", func(m *v1alpha1.MemberCluster) bool {
+	scene.EventuallyMember(t, s, s.name, "an image is there", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
 	require.NoError(t, s.member.Client().Delete(t.Context(), img))
 	link := &v1alpha1.MemberLink{}
-	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}, link))
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
 	require.True(t, strings.HasPrefix(link.Status.Carrier, "agent/"), link.Status.Carrier)
-	require.Equal(t, "agent", scene.Member(t, s, name).Status.Shard)
+	require.Equal(t, "agent", scene.Member(t, s, s.name).Status.Shard)
 
 	// The hub takes its leave by way of the agent.
-	require.NoError(t, s.Delete(t.Context(), scene.Member(t, s, name)))
+	require.NoError(t, s.Delete(t.Context(), scene.Member(t, s, s.name)))
 	require.True(t, scene.Await(t, func() bool {
-		return plan(t, s.member.Client(), agent.Namespace) == nil && scene.Member(t, s, name).UID == ""
+		return plan(t, s.member.Client(), agent.Namespace) == nil && scene.Member(t, s, s.name).UID == ""
 	}), "plan in the member: %+v", plan(t, s.member.Client(), agent.Namespace))
 	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
 }
@@ -74,6 +77,20 @@ func TestACredentialIsRenewed(t *testing.T) {
 	<-a.Done()
 	s.agent(t, nil)
 	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+
+	// The hub's door moves: another address, and another authority behind it. What the
+	// agent has leads to the old one, until it is given the new one.
+	moved, err := proxy.StartTLS(s.plane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = moved.Close() })
+	s.way.Cut()
+	t.Cleanup(func() { require.NoError(t, s.way.Mend(context.Background())) })
+	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	s.another(t)
+	s.invite(t, moved)
+	url, _ := moved.Reach()
+	require.Contains(t, s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected), url)
+	s.joined(t)
 }
 
 // credential is the token that the agent has stored.
@@ -108,8 +125,18 @@ func TestAHubThatIsAwayIsComeBackTo(t *testing.T) {
 	}))
 	require.NoError(t, s.way.Mend(t.Context()))
 	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	scene.EventuallyMember(t, s, name, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
+	scene.EventuallyMember(t, s, s.name, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
+	})
+}
+
+// revoke shuts the agent out, and waits until nothing is left of what it was given.
+func (s *stage) revoke(t *testing.T) {
+	t.Helper()
+	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
+	scene.EventuallyMember(t, s, s.name, "revoked", func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
+		return c != nil && c.Reason == v1alpha1.ReasonRevoked
 	})
 }
 
@@ -123,7 +150,7 @@ func TestWhoWasRevokedJoinsAnew(t *testing.T) {
 	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	before := s.ready(t).Status.Plan
 	s.joined(t)
-	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
+	s.revoke(t)
 	require.Contains(t, s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized), join.JoinSecret)
 	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = false })
 	s.invite(t, nil)

@@ -4,11 +4,13 @@ package dial_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/join"
@@ -20,13 +22,15 @@ import (
 )
 
 // Images are synced on, and nothing is planned or made anew, while a member goes from
-// push to pull and back, as agent/README.md has it.
+// push to pull and back, as hub/README.md has it. What is being downloaded meanwhile is
+// downloaded on, within the budget.
 func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	s := shared
 	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-hub")
 	require.NoError(t, err)
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
+	const name = "by-kubeconfig"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	require.NoError(t, s.Create(t.Context(), secret))
 	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), secret)) })
@@ -36,22 +40,31 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	pull := func(m *v1alpha1.MemberCluster) {
 		m.Spec.Connection = v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{AutoAccept: true}}
 	}
-	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m := &v1alpha1.MemberCluster{}
 	push(m)
-	require.NoError(t, s.Create(t.Context(), m))
-	t.Cleanup(func() { s.remove(t) })
-	s.last = ""
+	s.createAs(t, m.Spec.Connection)
 	s.agent(t, nil)
 	first := s.ready(t)
 	require.NotEqual(t, "agent", first.Status.Shard)
 
+	slow := []string{"slow-0", "slow-1"}
+	release := s.member.Instant().Hold(func(dv *cdiv1.DataVolume) bool {
+		return slices.Contains(slow, dv.Annotations[v1alpha1.AnnotationImageName])
+	})
+	t.Cleanup(release)
+	for _, name := range slow {
+		s.image(t, name)
+	}
+	begun := s.slots(t, slow)
+
 	img := s.image(t, "first")
 	carriedBy := func(shard string, images int32) *v1alpha1.MemberCluster {
-		return scene.EventuallyMember(t, s, name, "carried by "+shard, func(m *v1alpha1.MemberCluster) bool {
+		return scene.EventuallyMember(t, s, s.name, "carried by "+shard, func(m *v1alpha1.MemberCluster) bool {
 			return (m.Status.Shard == "agent") == (shard == "agent") && m.Status.Images != nil && m.Status.Images.Ready == images
 		})
 	}
-	carriedBy("hub", 1)
+	require.EqualValues(t, 2, carriedBy("hub", 1).Status.Images.Syncing)
+	reported := s.reported(t)
 	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	plans := plan(t, s.member.Client(), agent.Namespace)
 	require.NotNil(t, plans)
@@ -63,6 +76,9 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	second := s.image(t, "second")
 	carriedBy("agent", 2)
 	s.ready(t)
+	require.Equal(t, begun, s.slots(t, slow), "the downloads are what they were")
+	between := s.reported(t)
+	require.Greater(t, between, reported, "the report goes on")
 
 	s.change(t, push)
 	for _, name := range []string{join.JoinSecret, join.CredentialSecret} {
@@ -70,6 +86,8 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	}
 	s.image(t, "third")
 	carriedBy("hub", 3)
+	require.Equal(t, begun, s.slots(t, slow), "the downloads are what they were")
+	require.Greater(t, s.reported(t), between, "the report goes on")
 	last := s.ready(t)
 	require.True(t, scene.Await(t, func() bool { return s.condition(t) == nil }), "the ledger tells of a hub that nothing is left of: %+v", s.condition(t))
 
@@ -84,4 +102,33 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 		require.Equal(t, before.UID, after.UID)
 		require.Equal(t, v1alpha1.PhaseSucceeded, after.Status.Phase)
 	}
+	release()
+	require.EqualValues(t, 0, carriedBy("hub", 5).Status.Images.Syncing)
+}
+
+// slots that images have, once all of them have one, within the budget.
+func (s *stage) slots(t *testing.T, images []string) (held []v1alpha1.Slot) {
+	t.Helper()
+	ledger := &v1alpha1.SyncLedger{}
+	require.True(t, scene.Await(t, func() bool {
+		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger))
+		held = nil
+		for _, slot := range ledger.Status.Slots {
+			if slices.Contains(images, slot.Image.Name) {
+				held = append(held, slot)
+			}
+		}
+		return len(held) == len(images)
+	}), "%+v", ledger.Status)
+	require.EqualValues(t, 3, ledger.Status.Budget)
+	require.LessOrEqual(t, len(ledger.Status.Slots), 3)
+	return held
+}
+
+// reported is the sequence of the report that the hub has.
+func (s *stage) reported(t *testing.T) int64 {
+	t.Helper()
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, root))
+	return root.Sequence
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,12 +31,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/link"
 	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// name of the one member.
-const name = "behind-nat"
 
 // stage is a hub, and a cluster whose agent it does not know yet.
 type stage struct {
@@ -46,9 +45,16 @@ type stage struct {
 	member *member.Member
 	// way is how the agent reaches the hub.
 	way *link.Link
+	// name that the member has in a test: the namespace of the one before is still being
+	// removed. tests are those that have begun.
+	name  string
+	tests int
 	// join token that was used last.
 	last string
 }
+
+// leaseDuration of the agents that lead. A shorter one is lost on a busy machine.
+const leaseDuration = 15 * time.Second
 
 var shared *stage
 
@@ -83,7 +89,7 @@ func startStage(ctx context.Context) (s *stage, err error) {
 	if s.way, err = link.Start(s.plane.Config()); err != nil {
 		return s, err
 	}
-	if s.member, err = member.Start(ctx, member.Options{Name: name, Instant: true, Scheme: scene.NewScheme()}); err != nil {
+	if s.member, err = member.Start(ctx, member.Options{Name: "behind-nat", Instant: true, Scheme: scene.NewScheme()}); err != nil {
 		return s, err
 	}
 	s.member.Instant().Allow(1 << 20)
@@ -117,7 +123,9 @@ func (s *stage) stop() error {
 // proxy, nil for none.
 func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent.Agent {
 	t.Helper()
-	o := agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
+	// Whoever has led is gone, or paused: nobody waits for its Lease.
+	require.NoError(t, mortal.BuryIn(t.Context(), s.member.Client()))
+	o := agent.Options{LeaseDuration: leaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
 	if through != nil {
 		o.Through = through.Through
 	}
@@ -135,15 +143,23 @@ func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent
 	return a
 }
 
-// create makes the MemberCluster anew, for as long as the test runs.
+// create makes a MemberCluster for as long as the test runs.
 func (s *stage) create(t *testing.T, pull *v1alpha1.MemberPull) {
 	t.Helper()
-	s.last = ""
-	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	m.Spec.Connection.Pull = pull
+	s.createAs(t, v1alpha1.MemberConnection{Pull: pull})
+}
+
+func (s *stage) createAs(t *testing.T, connection v1alpha1.MemberConnection) {
+	t.Helper()
+	s.tests++
+	s.name, s.last = fmt.Sprintf("behind-nat-%d", s.tests), ""
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: v1alpha1.MemberClusterSpec{Connection: connection}}
 	require.NoError(t, s.Create(t.Context(), m))
 	t.Cleanup(func() { s.remove(t) })
 }
+
+// namespace of the member on the hub.
+func (s *stage) namespace() string { return v1alpha1.MemberNamespacePrefix + s.name }
 
 // remove takes away whatever a test has left, on both ends. The agent is gone.
 func (s *stage) remove(t *testing.T) {
@@ -151,17 +167,13 @@ func (s *stage) remove(t *testing.T) {
 	s.forget(t)
 }
 
-// leave has the hub let go of the member.
+// leave has the hub let go of the member: two of them would be one cluster.
 func (s *stage) leave(t *testing.T) {
 	ctx := context.Background()
-	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	require.NoError(t, client.IgnoreNotFound(s.Delete(ctx, m)))
 	require.Eventually(t, func() bool {
-		var spaces corev1.NamespaceList
-		if s.List(ctx, &spaces, client.MatchingLabels{v1alpha1.LabelMember: name}) != nil || len(spaces.Items) > 0 {
-			return false
-		}
-		return client.IgnoreNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m)) == nil && m.UID == "" || s.Get(ctx, client.ObjectKeyFromObject(m), m) != nil
+		return apierrors.IsNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m))
 	}, scene.Patience, 50*time.Millisecond, "the member does not go")
 }
 
@@ -181,8 +193,8 @@ func (s *stage) forget(t *testing.T) {
 // in front of the hub.
 func (s *stage) invite(t *testing.T, through *proxy.Proxy) {
 	t.Helper()
-	access, err := hub.Invitation(t.Context(), s, name, s.last)
-	require.NoError(t, err, scene.Describe(scene.Member(t, s, name)))
+	access, err := hub.Invitation(t.Context(), s, s.name, s.last)
+	require.NoError(t, err, scene.Describe(scene.Member(t, s, s.name)))
 	s.last = access.Token
 	if through != nil {
 		access.Server, access.CA = through.Reach()
@@ -198,7 +210,7 @@ func (s *stage) invite(t *testing.T, through *proxy.Proxy) {
 func (s *stage) change(t *testing.T, how func(*v1alpha1.MemberCluster)) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		m := scene.Member(t, s, name)
+		m := scene.Member(t, s, s.name)
 		how(m)
 		return s.Update(t.Context(), m)
 	}))
@@ -237,7 +249,7 @@ func (s *stage) condition(t *testing.T) *metav1.Condition {
 // ready waits until the hub has the member's report, and its plan is acknowledged.
 func (s *stage) ready(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, s, name, "ready; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+	return scene.EventuallyMember(t, s, s.name, "ready; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == 3
 	})
 }
@@ -249,10 +261,10 @@ func (s *stage) joined(t *testing.T) {
 	require.True(t, scene.Await(t, func() bool {
 		token, err := join.ParseToken(s.credential(t))
 		lease := &coordinationv1.Lease{}
-		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: join.LeaseName}, lease) == nil &&
+		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: join.LeaseName}, lease) == nil &&
 			lease.Spec.HolderIdentity != nil && join.HolderAccount(*lease.Spec.HolderIdentity) == token.Account
 	}), "no agent dials in with what is stored")
-	scene.EventuallyMember(t, s, name, "joined", func(m *v1alpha1.MemberCluster) bool {
+	scene.EventuallyMember(t, s, s.name, "joined", func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == v1alpha1.ReasonJoined && c.Status == metav1.ConditionTrue
 	})

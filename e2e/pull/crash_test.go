@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -123,7 +124,17 @@ func TestHubIsKilledBetweenAnyTwoWrites(t *testing.T) {
 	require.NoError(t, agent.plans(t.Context()))
 	require.True(t, refused(token.ask(t.Context(), newKey(t))))
 	in := len(d.died)
+
+	// Who takes it back before a hub has seen it would believe it to be done.
+	shared.hub.Kill()
+	<-shared.hub.Done()
 	changePull(t, "mortal", `{"revoked":true}`)
+	for _, back := range []string{`{"pull":{"revoked":false}}`, `{"pull":{"revoked":null}}`, `{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}`} {
+		err := shared.Patch(t.Context(), memberOf(t, "mortal"), mergePatch(`{"spec":{"connection":%s}}`, back))
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
+		require.ErrorContains(t, err, "once condition Joined says Revoked")
+	}
+	require.NoError(t, agent.plans(t.Context()), "nothing is revoked yet, and nobody was told that it is")
 	until(v1alpha1.ReasonRevoked)
 	gone(t, "mortal")
 	require.True(t, refused(agent.plans(t.Context())))

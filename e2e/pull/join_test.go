@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/join"
@@ -30,6 +31,9 @@ func TestJoinTokenThatTwoPresent(t *testing.T) {
 	says(t, "presented", v1alpha1.ReasonAwaitingAgent)
 	agent, key, thiefKey := invited(t, "presented"), newKey(t), newKey(t)
 	thief := visit(t, agent.Access)
+	for _, said := range []types.UID{"", "x: accept SHA256:0", types.UID(strings.Repeat("1", 65))} {
+		require.True(t, apierrors.IsInvalid(thief.askAs(t.Context(), said, thiefKey)), "people are shown it, and go by it: %q", said)
+	}
 	require.NoError(t, agent.ask(t.Context(), key))
 	asked := says(t, "presented", v1alpha1.ReasonAwaitingAcceptance)
 	assert.Contains(t, asked.Message, fingerprint(t, key))

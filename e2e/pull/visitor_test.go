@@ -158,7 +158,10 @@ func invited(t *testing.T, member string, before ...*visitor) *visitor {
 }
 
 // ask presents a join token.
-func (v *visitor) ask(ctx context.Context, key join.Key) error {
+func (v *visitor) ask(ctx context.Context, key join.Key) error { return v.askAs(ctx, cluster, key) }
+
+// askAs presents it as the agent of some cluster.
+func (v *visitor) askAs(ctx context.Context, cluster types.UID, key join.Key) error {
 	return v.Create(ctx, &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v1alpha1.MailboxName},
 		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: key.Public(), Account: v.account, AgentVersion: "played"},

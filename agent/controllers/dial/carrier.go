@@ -66,6 +66,9 @@ func (c *Carrier) NeedLeaderElection() bool { return true }
 
 // Start carries until ctx ends.
 func (c *Carrier) Start(ctx context.Context) error {
+	if err := c.Leader.Leads(ctx); err != nil {
+		log.FromContext(ctx).Info("Whether this agent leads is asked again before it carries", "error", err.Error())
+	}
 	c.mu.Lock()
 	c.ctx = ctx
 	if c.current != nil {
@@ -259,14 +262,28 @@ func (c *Carrier) session(ctx context.Context, d *dialled) (connected bool, err 
 func (c *Carrier) carryOn(ctx context.Context, d *dialled, hub *dial.Connection, held <-chan error) error {
 	t := &transfer{carrier: c, hub: hub, namespace: d.what.access.Namespace}
 	poke(d.pokes)
+	return pace(ctx, held, d.pokes, t.carry)
+}
+
+// pace carries whenever it is poked, and goes on by itself where that says when.
+// What failed waits longer each time, whoever pokes meanwhile: there are as many
+// pokes as there are events, and each would be one more that fails.
+func pace(ctx context.Context, held <-chan error, pokes <-chan struct{}, carry func(context.Context) (time.Duration, error)) error {
 	backoff := leastBackoff
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	due := pokes
 	for {
 		select {
 		case err := <-held:
 			return err
-		case <-d.pokes:
+		case <-timer.C:
+		case <-due:
 		}
-		again, err := t.carry(ctx)
+		timer.Stop()
+		again, err := carry(ctx)
+		due = pokes
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -274,12 +291,12 @@ func (c *Carrier) carryOn(ctx context.Context, d *dialled, hub *dial.Connection,
 			return err
 		case err != nil:
 			log.FromContext(ctx).Info("Not everything could be carried; it is tried again", "error", err.Error())
-			again, backoff = backoff, min(2*backoff, mostBackoff)
+			again, backoff, due = backoff, min(2*backoff, mostBackoff), nil
 		default:
 			backoff = leastBackoff
 		}
 		if again > 0 {
-			time.AfterFunc(again, func() { poke(d.pokes) })
+			timer.Reset(again)
 		}
 	}
 }

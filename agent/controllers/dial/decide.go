@@ -84,8 +84,8 @@ type view struct {
 // renewal of the credential's token.
 type renewal struct {
 	asked bool
-	// token is empty where it failed.
-	token string
+	// token is empty where it failed; then fault says why.
+	token, fault string
 }
 
 // step is what is to be done next; then it is decided again.
@@ -117,6 +117,9 @@ type decision struct {
 	carry *credential
 	// joining tells how joining goes; nil where nothing is to be joined with.
 	joining *outcome
+	// trouble is what is wrong with the credential itself, whatever is being carried;
+	// empty for nothing.
+	trouble string
 	// waits: what was tried is to be tried again after a while, without anything else
 	// having happened.
 	waits wait
@@ -231,13 +234,13 @@ func (v view) keepAlive(d decision) decision {
 	case !v.renewal.asked:
 		d.step = renew
 	case v.renewal.token == "":
-		d.waits = forHub
+		d.trouble, d.waits = notRenewed(*c, v.renewal.fault), forHub
 	default:
 		next := *c
 		next.access.Token = v.renewal.token
 		token, err := join.ParseToken(next.access.Token)
 		if err != nil {
-			d.waits = forHub
+			d.trouble, d.waits = notRenewed(*c, err.Error()), forHub
 			return d
 		}
 		next.token, next.received = token, v.now
@@ -256,7 +259,12 @@ func (v view) due(c credential) time.Time {
 	if after <= 0 {
 		after = c.token.Expires.Sub(c.token.Issued) * 2 / 3
 	}
-	return c.received.Add(after)
+	return c.received.Add(max(after, hubSoon))
+}
+
+// notRenewed is the same for the same cause, until the credential has expired.
+func notRenewed(c credential, why string) string {
+	return fmt.Sprintf("the credential, which expires at %s by the hub's clock, could not be renewed, and that is tried again: %s", c.token.Expires.UTC().Format(time.RFC3339), why)
 }
 
 func unreached(fault dial.Fault) string {
@@ -279,6 +287,8 @@ type line struct {
 // is what is waited for.
 func tell(d decision, l line) (connected bool, o *outcome) {
 	switch {
+	case d.carry == nil && d.trouble != "":
+		return false, &outcome{v1alpha1.ReasonCredentialNotStored, d.trouble}
 	case d.carry == nil && d.joining == nil:
 		return false, nil
 	case d.carry == nil:
@@ -293,7 +303,11 @@ func tell(d decision, l line) (connected bool, o *outcome) {
 	case l.connected:
 		o.message += "; Secret " + join.JoinSecret + " is not taken: " + d.joining.message
 	default:
-		o = d.joining
+		joining := *d.joining
+		o = &joining
+	}
+	if d.trouble != "" {
+		o.message += "; " + d.trouble
 	}
 	return l.connected, o
 }
@@ -303,7 +317,7 @@ func faultOf(err error) outcome {
 	fault, why := dial.FaultOf(err)
 	switch fault {
 	case dial.FaultCertificate:
-		return outcome{v1alpha1.ReasonCertificate, "the hub: " + why + ": have the hub make a new join token with the right authority and address (its flags --hub-api-url and --hub-api-ca)"}
+		return outcome{v1alpha1.ReasonCertificate, "the hub: " + why + ". Look at this machine's clock first; else have the hub make a new join token with the right authority and address (its flags --hub-api-url and --hub-api-ca)"}
 	case dial.FaultUnauthorized, dial.FaultForbidden:
 		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why + ". Where it was revoked, or the member is gone there: have the hub make a join token (annotation " +
 			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + join.JoinSecret}

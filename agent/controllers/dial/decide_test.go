@@ -63,6 +63,13 @@ func TestDecide(t *testing.T) {
 	require.NoError(t, err)
 	held.received = begin
 	joined := kept{cluster: mine, key: key, used: invited.hash, credential: &held}
+	off := func(by time.Duration) kept { // this agent's clock, by the hub's
+		c := held
+		c.token.Issued, c.token.Expires = c.token.Issued.Add(-by), c.token.Expires.Add(-by)
+		k := joined
+		k.credential = &c
+		return k
+	}
 	asking := kept{cluster: mine, key: key}
 	issue := func(holder *join.Key, namespace string) answer {
 		return answer{kind: issued, sealed: sealed(t, holder, accessTo(t, namespace, tokenOf("agent-2", begin, time.Hour)))}
@@ -129,8 +136,18 @@ func TestDecide(t *testing.T) {
 			view: view{kept: joined}, after: 6*time.Hour - time.Second, wantStep: idle, wantCarry: "agent-1"},
 		"at two thirds": {
 			view: view{kept: joined}, after: 6 * time.Hour, wantStep: renew, wantCarry: "agent-1"},
+		"its clock is a day ahead": {
+			view: view{kept: off(24 * time.Hour)}, after: 6*time.Hour - time.Second, wantStep: idle, wantCarry: "agent-1"},
+		"its clock is a day ahead, and it is time": {
+			view: view{kept: off(24 * time.Hour)}, after: 6 * time.Hour, wantStep: renew, wantCarry: "agent-1"},
+		"its clock is a day behind": {
+			view: view{kept: off(-24 * time.Hour)}, after: 6*time.Hour - time.Second, wantStep: idle, wantCarry: "agent-1"},
+		"its clock is a day behind, and it is time": {
+			view: view{kept: off(-24 * time.Hour)}, after: 6 * time.Hour, wantStep: renew, wantCarry: "agent-1"},
 		"at the age that is asked for": {
 			view: view{kept: joined, renewAfter: time.Minute}, after: time.Minute, wantStep: renew, wantCarry: "agent-1"},
+		"at no age of less than a second": {
+			view: view{kept: joined, renewAfter: 1}, after: time.Millisecond, wantStep: idle, wantCarry: "agent-1"},
 		"the clock was put back": {
 			view: view{kept: joined}, after: -time.Hour, wantStep: renew, wantCarry: "agent-1"},
 		"renewing failed": {
@@ -157,6 +174,7 @@ func TestDecide(t *testing.T) {
 			require.Equal(t, tt.wantCarry, account)
 			require.Equal(t, tt.wantJoining, reason)
 			require.Equal(t, tt.wantWaits, d.waits)
+			require.Equal(t, tt.view.renewal.asked && tt.wantStep == idle, d.trouble != "")
 		})
 	}
 }
@@ -211,7 +229,7 @@ func TestInvitation(t *testing.T) {
 	}{
 		"nothing":     {nil, "Secret ot-hub-join has no key kubeconfig"},
 		"another key": {map[string][]byte{"config": []byte("x")}, "has no key kubeconfig"},
-		"no text":     {map[string][]byte{"kubeconfig": []byte("\x00")}, "key kubeconfig: reading a kubeconfig"},
+		"no text":     {map[string][]byte{"kubeconfig": []byte("\x00")}, "key kubeconfig: it is no kubeconfig"},
 		"no server":   {map[string][]byte{"kubeconfig": []byte("{}")}, "names no https server"},
 		"no token":    {map[string][]byte{"kubeconfig": accessTo(t, "ot-member-a", "hello")}, "no token of a ServiceAccount"},
 	} {
@@ -270,6 +288,8 @@ func TestTell(t *testing.T) {
 		"refused, and joining anew": {decision{carry: held, joining: waiting}, down, false, waiting},
 		"connected, and joining anew": {decision{carry: held, joining: waiting}, up, true,
 			&outcome{v1alpha1.ReasonConnected, "connected; Secret ot-hub-join is not taken: waiting"}},
+		"connected, and not renewed":     {decision{carry: held, trouble: "not renewed"}, up, true, &outcome{v1alpha1.ReasonConnected, "connected; not renewed"}},
+		"nothing to carry with or store": {decision{trouble: "not stored"}, line{}, false, &outcome{v1alpha1.ReasonCredentialNotStored, "not stored"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			connected, o := tell(tt.decision, tt.line)

@@ -27,7 +27,8 @@ type Leader struct {
 }
 
 // Leads returns errNotLeading once another agent leads than when it was first
-// called, which is to be after this one was elected.
+// called, which is to be right after this one was elected: until a credential is
+// there, hours may pass, and another agent lead by then.
 func (l *Leader) Leads(ctx context.Context) error {
 	if l.Live == nil {
 		return nil

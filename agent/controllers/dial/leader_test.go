@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,4 +34,19 @@ func TestWhoLeadsNoMoreCarriesNothing(t *testing.T) {
 	require.NoError(t, live.Delete(t.Context(), lease))
 	require.Error(t, leader.Leads(t.Context()), "what is not known is no leadership")
 	require.NoError(t, (&Leader{}).Leads(t.Context()), "where agents need not be elected")
+}
+
+// An agent may wait for days to be let in, and be paused meanwhile: whom it finds
+// leading when it wakes is not itself.
+func TestWhoLedWhenItWasElectedIsKnown(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: "ot-agent"}}
+	lease.Spec.HolderIdentity = ptr.To("first")
+	live := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(lease).Build()
+	c := &Carrier{Leader: &Leader{Live: live, Key: client.ObjectKeyFromObject(lease)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, c.Start(ctx), "it is elected")
+	lease.Spec.HolderIdentity = ptr.To("second")
+	require.NoError(t, live.Update(t.Context(), lease))
+	require.ErrorIs(t, c.Leader.Leads(t.Context()), errNotLeading)
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -64,6 +65,8 @@ type Reconciler struct {
 	// at a time.
 	tries tries
 	said  said
+	// used is what is being carried with. Only Reconcile touches it, too.
+	used *credential
 }
 
 // tries counts those in a row that have waited in the same way.
@@ -76,7 +79,7 @@ type tries struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, stored, err := r.gather(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return r.failed(ctx, decision{carry: r.used}, "what the agent dials in with could not be read, and that is tried again", err)
 	}
 	var d decision
 	for {
@@ -91,8 +94,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			d.kept.key = &key
 			fallthrough
 		case store:
-			if stored, err = r.keep(ctx, d.kept, stored); err != nil {
-				return r.outdated(err)
+			if stored, err = r.keep(ctx, d.kept, stored); outdated(err) {
+				return ctrl.Result{RequeueAfter: hubSoon}, nil // it is decided again from what is stored by now
+			} else if err != nil {
+				return r.failed(ctx, d, "what the hub is to know this agent by could not be stored, and that is tried again", err)
 			}
 			r.stored(ctx, v.kept, d.kept)
 			v.kept, v.answer, v.renewal = d.kept, answer{}, renewal{}
@@ -101,11 +106,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			v.answer = r.ask(ctx, v)
 			continue
 		case renew:
-			v.renewal = renewal{asked: true, token: r.renew(ctx, *d.kept.credential)}
+			v.renewal = r.renew(ctx, *d.kept.credential)
 			continue
 		}
 		break
 	}
+	r.used = d.carry
 	r.Carrier.Use(d.carry)
 	r.say(ctx, d)
 	return ctrl.Result{RequeueAfter: r.pause(v, d)}, nil
@@ -123,11 +129,17 @@ func (r *Reconciler) gather(ctx context.Context) (v view, stored *corev1.Secret,
 	return v, stored, err
 }
 
-// outdated has it decided again from what is stored by now.
-func (r *Reconciler) outdated(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{RequeueAfter: hubSoon}, nil
-	}
+// outdated tells of a write that somebody else was faster than.
+func outdated(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// failed tells people of Secrets that cannot be read or written, and has it tried
+// again. What is being carried goes on with what it has.
+func (r *Reconciler) failed(ctx context.Context, d decision, what string, err error) (ctrl.Result, error) {
+	r.Metrics.NotStored()
+	d.carry, d.joining, d.trouble = r.used, nil, what+": "+err.Error()
+	r.say(ctx, d)
 	return ctrl.Result{}, err
 }
 
@@ -217,14 +229,16 @@ func unanswered(err error) answer {
 	return answer{kind: noAnswer, fault: fault, message: faultOf(err).message}
 }
 
-// renew asks for the next token; the answer is empty where that failed.
-func (r *Reconciler) renew(ctx context.Context, c credential) string {
+// renew asks for the next token.
+func (r *Reconciler) renew(ctx context.Context, c credential) renewal {
 	token, err := requestToken(ctx, c)
 	if err != nil {
 		r.Metrics.NotRenewed()
 		log.FromContext(ctx).Info("The credential on the hub could not be renewed; it is tried again", "expires", c.token.Expires, "error", err.Error())
+		_, why := dial.FaultOf(err)
+		return renewal{asked: true, fault: why}
 	}
-	return token
+	return renewal{asked: true, token: token}
 }
 
 func requestToken(ctx context.Context, c credential) (string, error) {
@@ -233,13 +247,23 @@ func requestToken(ctx context.Context, c credential) (string, error) {
 		return "", err
 	}
 	defer done()
-	life := int64(c.token.Expires.Sub(c.token.Issued).Seconds())
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.access.Namespace, Name: join.AgentAccount}}
-	if err := hub.SubResource("token").Create(ctx, account, request); err != nil {
-		return "", fmt.Errorf("asking for the next token of ServiceAccount %s/%s on the hub: %w", account.Namespace, account.Name, err)
+	return nextToken(ctx, hub, c)
+}
+
+// nextToken asks for one that lives as long as the one before. Where the hub allows
+// less by now, which it says by forbidding it, half of that is asked for, and so on.
+func nextToken(ctx context.Context, hub client.Client, c credential) (string, error) {
+	for life := c.token.Expires.Sub(c.token.Issued); ; life = max(life/2, join.MinTokenLife) {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life.Seconds()))}}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.access.Namespace, Name: join.AgentAccount}}
+		err := hub.SubResource("token").Create(ctx, account, request)
+		switch {
+		case err == nil:
+			return request.Status.Token, nil
+		case !apierrors.IsForbidden(err) || life <= join.MinTokenLife:
+			return "", fmt.Errorf("asking for the next token of ServiceAccount %s/%s on the hub: %w", account.Namespace, account.Name, err)
+		}
 	}
-	return request.Status.Token, nil
 }
 
 // connect makes a client for a few requests to the hub.

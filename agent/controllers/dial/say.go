@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,9 @@ type said struct {
 // controller writes with what else it has to say, in metrics, and in the log.
 func (r *Reconciler) say(ctx context.Context, d decision) {
 	connected, o := tell(d, r.Carrier.state())
+	if o != nil {
+		o.message = cut(o.message)
+	}
 	r.Metrics.Connected(connected)
 	if d.carry != nil {
 		r.Metrics.Expires(d.carry.token.Expires)
@@ -37,6 +41,18 @@ func (r *Reconciler) say(ctx context.Context, d decision) {
 		log.FromContext(ctx).Info("The connection to the hub", "connected", connected, "reason", o.reason, "message", o.message)
 	}
 	r.Changed()
+}
+
+// mostMessage of a condition: what is in a Secret may be longer than a ledger takes, and
+// a ledger that cannot be written stops everything.
+const mostMessage = 2048
+
+func cut(text string) string {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > mostMessage {
+		text = strings.ToValidUTF8(text[:mostMessage], "") + "…"
+	}
+	return text
 }
 
 // Condition is HubConnected for the ledger; nil where nothing was ever given to this

@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -93,6 +95,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, invitations, credentials cache.Cach
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("dial").
+		WithOptions(controller.Options{
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](hubSoon, hubLate),
+		}).
 		WatchesRawSource(source.Kind(invitations, client.Object(&corev1.Secret{}), one)).
 		WatchesRawSource(source.Kind(credentials, client.Object(&corev1.Secret{}), one)).
 		WatchesRawSource(source.Channel(r.pokes, one)).

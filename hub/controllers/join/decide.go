@@ -107,6 +107,10 @@ func decide(s snapshot) decision {
 		return s.leave()
 	case pull.Revoked:
 		return s.revoked()
+	case s.saysRevoked():
+		// That comes first: it is what revoked may be taken back by, and would be the
+		// next time, too, before the hub has seen that it was set.
+		return s.says(stay, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being made")
 	case deleted:
 		// Its agent takes its leave, with the credential that it has.
 		return decision{condition: s.stored()}
@@ -126,7 +130,7 @@ func decide(s snapshot) decision {
 
 // leave revokes all that the agent has had, and then lets go of the member.
 func (s snapshot) leave() decision {
-	d := s.says(s.revoke(), metav1.ConditionFalse, v1alpha1.ReasonRevoked, "what the agent has had on the hub is being revoked, for it does not dial in any more")
+	d := s.says(s.revoke(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "what the agent has had on the hub is being revoked, for it does not dial in any more")
 	switch {
 	case d.step != stay:
 	case has(s.member, finalizer):
@@ -138,7 +142,10 @@ func (s snapshot) leave() decision {
 }
 
 func (s snapshot) revoked() decision {
-	d := s.says(s.revoke(), metav1.ConditionFalse, v1alpha1.ReasonRevoked,
+	if next := s.revoke(); next != stay {
+		return s.says(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent, and join tokens, are being revoked: what was issued may still be good")
+	}
+	d := s.says(stay, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
 		"all credentials of the agent, and join tokens, were revoked (spec.connection.pull.revoked). Take it back, and there is a new join token")
 	d.after = repairPoll
 	return d

@@ -160,7 +160,7 @@ func TestWhoIsNotLetIn(t *testing.T) {
 		}, answerJoin, v1alpha1.ReasonAwaitingAcceptance, "cannot be read"},
 		"it is revoked": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.Revoked = fingerprint, true
-		}, unbindJoiner, v1alpha1.ReasonRevoked, "spec.connection.pull.revoked"},
+		}, unbindJoiner, v1alpha1.ReasonRevoking, "may still be good"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, fingerprint := asking(t)
@@ -224,18 +224,18 @@ func TestAgentThatHasJoined(t *testing.T) {
 		"its RoleBinding was deleted": {func(s *snapshot) { s.agent.bound = false }, bindAgent, v1alpha1.ReasonJoined},
 		"its RoleBinding was changed": {func(s *snapshot) { s.agent.foreign = true }, unbindAgent, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leased, s.holder = false, "" }, makeLease, v1alpha1.ReasonAwaitingAgent},
-		"it is revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgent, v1alpha1.ReasonRevoked},
+		"it is revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgent, v1alpha1.ReasonRevoking},
 		"it does not dial in any more": {func(s *snapshot) {
 			s.member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "frankfurt"}}
-		}, unbindAgent, v1alpha1.ReasonRevoked},
+		}, unbindAgent, v1alpha1.ReasonRevoking},
 		"the member takes its leave": {func(s *snapshot) { s.member.DeletionTimestamp = &metav1.Time{Time: noon} }, stay, ""},
 		"the member has taken its leave": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Finalizers = &metav1.Time{Time: noon}, []string{finalizer}
-		}, unbindAgent, v1alpha1.ReasonRevoked},
+		}, unbindAgent, v1alpha1.ReasonRevoking},
 		"the member's namespace is leaving": {func(s *snapshot) { s.home = false }, stay, v1alpha1.ReasonAwaitingAgent},
 		"it is revoked while the member takes its leave": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Spec.Connection.Pull.Revoked = &metav1.Time{Time: noon}, true
-		}, unbindAgent, v1alpha1.ReasonRevoked},
+		}, unbindAgent, v1alpha1.ReasonRevoking},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := served()
@@ -250,6 +250,32 @@ func TestAgentThatHasJoined(t *testing.T) {
 			assert.Equal(t, tt.wantReason, d.condition.Reason)
 		})
 	}
+}
+
+// People take revoked back by what condition Joined says, and the API server lets them:
+// so it says Revoked when nothing is left, and not any more before something is made.
+func TestRevokedIsSaidWhereNothingIsLeft(t *testing.T) {
+	s := served()
+	s.member.Spec.Connection.Pull.Revoked = true
+	for range mostSteps {
+		d := decide(s)
+		if d.step == stay {
+			assert.Equal(t, v1alpha1.ReasonRevoked, d.condition.Reason)
+			assert.Equal(t, account{}, s.agent)
+			assert.Equal(t, account{}, s.joiner)
+			s.member.Status.Conditions = []metav1.Condition{*d.condition}
+			break
+		}
+		require.Equal(t, v1alpha1.ReasonRevoking, d.condition.Reason, "before %s", d.step)
+		remake(&s, d)
+	}
+	require.True(t, s.saysRevoked())
+	s.member.Spec.Connection.Pull.Revoked = false
+	d := decide(s)
+	assert.Equal(t, stay, d.step)
+	assert.Equal(t, v1alpha1.ReasonAwaitingAgent, d.condition.Reason)
+	s.member.Status.Conditions = []metav1.Condition{*d.condition}
+	assert.Equal(t, makeJoiner, decide(s).step)
 }
 
 // What an agent may goes before its account: the API server may remember for some

@@ -43,6 +43,17 @@ func (s snapshot) stored() *metav1.Condition {
 	return meta.FindStatusCondition(s.member.Status.Conditions, v1alpha1.ConditionJoined)
 }
 
+// saysRevoked tells whether people are told that nothing is left of what was issued.
+func (s snapshot) saysRevoked() bool { return reasonOf(s.member) == v1alpha1.ReasonRevoked }
+
+// reasonOf condition Joined as the member has it; empty for none.
+func reasonOf(member *v1alpha1.MemberCluster) string {
+	if c := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
 // roles by the account that they are for.
 var roles = map[string]string{join.AgentAccount: join.AgentRole, join.JoinAccount: join.JoinRole}
 

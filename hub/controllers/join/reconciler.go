@@ -234,7 +234,7 @@ func (r *Reconciler) tell(ctx context.Context, s snapshot, d decision) {
 			event(corev1.EventTypeNormal, "Joined", "Join", "The agent has dialled in with its credential; the join token is worth nothing any more")
 		}
 	case removeAgent:
-		if d.condition.Reason == v1alpha1.ReasonRevoked {
+		if d.condition.Reason == v1alpha1.ReasonRevoking {
 			r.Metrics.Revoked()
 			event(corev1.EventTypeWarning, "Revoked", "Revoke", "All credentials of the agent were revoked")
 		}

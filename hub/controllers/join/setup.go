@@ -56,7 +56,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 }
 
 // asked lets through what says something else of a member's joining: of its status
-// that is the cluster alone.
+// that is the cluster, and that it does not say any more that all is revoked.
 func asked() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
@@ -64,6 +64,7 @@ func asked() predicate.Predicate {
 		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.ClusterUID != after.Status.ClusterUID ||
+			(reasonOf(before) == v1alpha1.ReasonRevoked) != (reasonOf(after) == v1alpha1.ReasonRevoked) ||
 			!slices.Equal(before.Finalizers, after.Finalizers) || !maps.Equal(before.Annotations, after.Annotations))
 	}}
 }

@@ -73,7 +73,37 @@ type world struct {
 	accepted map[string]bool
 	// stolen are accounts of join tokens that somebody has kept.
 	stolen []types.UID
-	value  int
+	// revocable are accounts that there were when people revoked: none may be left once
+	// that was taken back.
+	revocable map[types.UID]bool
+	value     int
+	// told is what was decided last, and may be written into the status.
+	told *metav1.Condition
+}
+
+// write has the status say what was told last.
+func (w *world) write() {
+	w.s.member.Status.Conditions = nil
+	if w.told != nil {
+		w.s.member.Status.Conditions = []metav1.Condition{*w.told}
+	}
+}
+
+// setRevoked does what the MemberCluster's own rule lets people do.
+func (w *world) setRevoked(t *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
+	switch {
+	case revoked:
+		for _, a := range []account{w.s.agent, w.s.joiner} {
+			if a.there() {
+				w.revocable[a.uid] = true
+			}
+		}
+	case p.Revoked && reasonOf(w.s.member) != v1alpha1.ReasonRevoked:
+		return // the API server refuses it
+	case p.Revoked:
+		require.False(t, w.revocable[w.s.agent.uid] || w.revocable[w.s.joiner.uid], "it was taken back, and is good")
+	}
+	p.Revoked = revoked
 }
 
 func (w *world) present(t *rapid.T, account types.UID) {
@@ -90,6 +120,9 @@ func (w *world) present(t *rapid.T, account types.UID) {
 func (w *world) hub(t *rapid.T) decision {
 	before := w.s
 	d := decide(w.s)
+	if d.step == stay {
+		w.told = d.condition
+	}
 	switch d.step {
 	case issueCredential, makeAgent:
 		require.NotNil(t, before.join)
@@ -117,7 +150,10 @@ func (w *world) settle(t *rapid.T) {
 	var steps []step
 	for range mostSteps {
 		d := w.hub(t)
-		if d.step == stay {
+		if d.step == stay && w.s.saysRevoked() && (d.condition == nil || d.condition.Reason != v1alpha1.ReasonRevoked) {
+			w.write() // which brings it back
+			continue
+		} else if d.step == stay {
 			w.settled(t)
 			return
 		}
@@ -146,7 +182,7 @@ func (w *world) settled(t *rapid.T) {
 
 func TestWhateverHappensBetweenTwoWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{s: waiting(), accepted: map[string]bool{}}
+		w := &world{s: waiting(), accepted: map[string]bool{}, revocable: map[types.UID]bool{}}
 		w.s.joiner, w.s.secret = account{}, nil
 		w.s.member.Finalizers = []string{v1alpha1.FinalizerMember}
 		pull := func(do func(p *v1alpha1.MemberPull)) {
@@ -178,7 +214,10 @@ func TestWhateverHappensBetweenTwoWrites(t *testing.T) {
 			"people accept whoever comes": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
 			},
-			"people revoke":             func(t *rapid.T) { pull(func(p *v1alpha1.MemberPull) { p.Revoked = rapid.Bool().Draw(t, "revoked") }) },
+			"the status is written": func(*rapid.T) { w.write() },
+			"people revoke, or take it back": func(t *rapid.T) {
+				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(t, p, rapid.Bool().Draw(t, "revoked")) })
+			},
 			"people ask for a token":    func(*rapid.T) { w.value++; w.ask() },
 			"people delete the Secret":  func(*rapid.T) { w.s.secret = nil },
 			"people delete the join":    func(*rapid.T) { w.s.join = nil },
@@ -187,7 +226,9 @@ func TestWhateverHappensBetweenTwoWrites(t *testing.T) {
 			"an hour passes":            func(*rapid.T) { w.s.now = w.s.now.Add(time.Hour) },
 			"the mode changes": func(*rapid.T) {
 				c := &w.s.member.Spec.Connection
-				if c.Pull != nil {
+				if c.Pull != nil && c.Pull.Revoked && reasonOf(w.s.member) != v1alpha1.ReasonRevoked {
+					return // the API server refuses that, too
+				} else if c.Pull != nil {
 					c.Pull = nil
 				} else {
 					c.Pull = &v1alpha1.MemberPull{}

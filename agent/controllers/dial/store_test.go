@@ -1,0 +1,174 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// member is an agent whose API server does with its Secrets what the test says.
+func member(t *testing.T, funcs interceptor.Funcs, secrets ...client.Object) (*Reconciler, *prometheus.Registry) {
+	t.Helper()
+	kubeSystem := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: mine}}
+	c := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(append(secrets, kubeSystem)...).WithInterceptorFuncs(funcs).Build()
+	registry := prometheus.NewRegistry()
+	counted := metrics.NewHub(registry)
+	return &Reconciler{
+		Client: c, Live: c, Cluster: identity.New(c), Metrics: counted, Namespace: "ot-agent",
+		Carrier: &Carrier{Leader: &Leader{}, Metrics: counted}, Changed: func() {},
+	}, registry
+}
+
+func secret(name string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: name}, Data: data}
+}
+
+func count(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// Who looks at the ledger sees that Secrets are in the way, and that goes when it does.
+func TestSecretsThatCannotBeStoredAreTold(t *testing.T) {
+	refuse := true
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, join.CredentialSecret, errors.New("a quota"))
+	invited := secret(join.JoinSecret, map[string][]byte{join.KubeconfigKey: accessTo(t, "ot-member-a", tokenOf("join-1", begin, time.Hour))})
+	r, registry := member(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if refuse {
+				return refusal
+			}
+			return c.Create(ctx, o, options...)
+		},
+	}, invited)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := r.Reconcile(ctx, ctrl.Request{})
+	require.Error(t, err, "so that it is tried again")
+	c := r.Condition()
+	require.NotNil(t, c)
+	require.Equal(t, v1alpha1.ReasonCredentialNotStored, c.Reason)
+	require.Equal(t, metav1.ConditionFalse, c.Status)
+	require.Contains(t, c.Message, "a quota")
+	require.EqualValues(t, 1, count(t, registry, "ot_agent_hub_credential_store_failures_total"))
+
+	refuse = false
+	cancel() // it asks nobody
+	_, err = r.Reconcile(ctx, ctrl.Request{})
+	require.NoError(t, err)
+	require.NotEqual(t, v1alpha1.ReasonCredentialNotStored, r.Condition().Reason)
+	kept, _, err := r.readKept(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, kept.key)
+}
+
+// What cannot be read is no reason to carry nothing.
+func TestSecretsThatCannotBeReadAreTold(t *testing.T) {
+	held, err := readCredential(accessTo(t, "ot-member-a", tokenOf("agent-1", begin, time.Hour)))
+	require.NoError(t, err)
+	held.received = time.Now()
+	data, err := kept{cluster: mine, key: newKey(t), credential: &held}.data()
+	require.NoError(t, err)
+	refuse := false
+	r, _ := member(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, is := o.(*corev1.Secret); is && refuse {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, errors.New("no role"))
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	}, secret(join.CredentialSecret, data))
+	_, err = r.Reconcile(t.Context(), ctrl.Request{})
+	require.NoError(t, err)
+	carrying := r.Carrier.current
+	require.NotNil(t, carrying)
+
+	refuse = true
+	_, err = r.Reconcile(t.Context(), ctrl.Request{})
+	require.Error(t, err)
+	require.Same(t, carrying, r.Carrier.current)
+	require.Equal(t, v1alpha1.ReasonConnecting, r.Condition().Reason)
+	require.Contains(t, r.Condition().Message, "no role")
+}
+
+// A ledger that cannot be written stops everything: what is in a Secret must not have
+// its API server refuse it.
+func TestWhatIsToldFitsIntoALedger(t *testing.T) {
+	long := strings.Repeat("ä.", 40_000)
+	invited := secret(join.JoinSecret, nil)
+	access := join.Access{Server: "https://" + long, Namespace: long, Token: tokenOf("join-1", begin, time.Hour)}
+	kubeconfig, err := access.Kubeconfig()
+	require.NoError(t, err)
+	invited.Data = map[string][]byte{join.KubeconfigKey: kubeconfig}
+	r, _ := member(t, interceptor.Funcs{}, invited)
+	_, err = r.Reconcile(t.Context(), ctrl.Request{})
+	require.NoError(t, err)
+	require.NotNil(t, r.Condition())
+	require.Less(t, len(r.Condition().Message), 4096)
+
+	r.say(t.Context(), decision{trouble: long})
+	require.Less(t, len(r.Condition().Message), 4096)
+	require.Equal(t, r.Condition().Message, strings.ToValidUTF8(r.Condition().Message, "?"))
+}
+
+// Where the hub allows a token less time than the one before had, it gets that.
+func TestTheNextTokenLivesAsLongAsItMay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		had, may time.Duration
+		want     time.Duration // 0: none
+	}{
+		"as long as before":        {168 * time.Hour, 168 * time.Hour, 168 * time.Hour},
+		"longer than before":       {24 * time.Hour, 168 * time.Hour, 24 * time.Hour},
+		"shorter than before":      {168 * time.Hour, 24 * time.Hour, 21 * time.Hour},
+		"no more than there is":    {168 * time.Hour, join.MinTokenLife, join.MinTokenLife},
+		"nothing, by another role": {168 * time.Hour, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got time.Duration
+			asked := 0
+			hub := fake.NewClientBuilder().WithScheme(dial.Scheme).WithInterceptorFuncs(interceptor.Funcs{
+				SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, sub client.Object, _ ...client.SubResourceCreateOption) error {
+					asked++
+					request := sub.(*authenticationv1.TokenRequest)
+					if life := time.Duration(*request.Spec.ExpirationSeconds) * time.Second; life <= tt.may {
+						got, request.Status.Token = life, "next"
+						return nil
+					}
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, join.AgentAccount, errors.New("too long"))
+				},
+			}).Build()
+			token, err := nextToken(t.Context(), hub, credential{token: join.Token{Issued: begin, Expires: begin.Add(tt.had)}})
+			require.Equal(t, tt.want, got)
+			require.Equal(t, tt.want > 0, err == nil)
+			require.Equal(t, tt.want > 0, token != "")
+			require.LessOrEqual(t, asked, 12)
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/binaries"
@@ -113,18 +114,14 @@ func TestHelm(t *testing.T) {
 	assert.Contains(t, string(said), "CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program")
 	assert.Contains(t, string(said), "they do not know VMDiskImage.status.prune. Apply those of its release")
 
-	run("upgrade", "agent", folder(t, agentChart), "--set", "replicas=1")
+	run("upgrade", "agent", folder(t, agentChart), "--set", "replicas=1",
+		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.Namespace)
 	kept := &v1alpha1.VMDiskImage{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(mine), kept))
 	assert.Equal(t, mine.GetUID(), kept.UID)
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	assert.Equal(t, "7m", policy.Data["stallTimeout"], "a key that people have added")
-	current, err := agent.Start(t.Context(), s.plane, agent.Options{})
-	require.NoError(t, err)
-	t.Cleanup(current.Kill)
-	_, err = current.Metrics(t.Context())
-	require.NoError(t, err)
-	current.Kill()
+	s.readMetrics(t)
 
 	run("uninstall", "agent")
 	assert.False(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"))
@@ -136,6 +133,27 @@ func TestHelm(t *testing.T) {
 	assert.True(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"), "an installation takes over what was kept")
 
 	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
+}
+
+// readMetrics has an agent tell its metrics to whom the chart binds to them, and to
+// nobody else.
+func (s *site) readMetrics(t *testing.T) {
+	t.Helper()
+	current, err := agent.Start(t.Context(), s.plane, agent.Options{Args: []string{"--metrics-secure=true"}})
+	require.NoError(t, err)
+	t.Cleanup(current.Kill)
+	url := strings.Replace(current.MetricsURL, "http://", "https://", 1)
+	token := filepath.Join(t.TempDir(), "token")
+	as := func(account string) error {
+		cfg, err := s.plane.ServiceAccountConfig(t.Context(), agent.Namespace, account)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(token, []byte(cfg.BearerToken), 0o600))
+		return check.URL(t.Context(), url, token)
+	}
+	require.Eventually(t, func() bool { return as("ot-hub") == nil }, time.Minute, 100*time.Millisecond)
+	require.ErrorContains(t, as("ot-agent"), "403 Forbidden")
+	require.ErrorContains(t, check.URL(t.Context(), url, token+"none"), "401 Unauthorized")
+	current.Kill()
 }
 
 // hubByHelm takes the same way with a hub, beside the agent.

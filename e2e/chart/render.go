@@ -28,6 +28,15 @@ const KubeVersion = "1.36.0"
 // relative to the working directory or any directory above it, so that tests
 // and commands name it alike. What `helm test` makes is not among them.
 func Render(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	return render(ctx, path, releaseName, namespace, values, "--skip-tests")
+}
+
+// RenderTests returns what `helm test` makes.
+func RenderTests(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	return render(ctx, path, releaseName, namespace, values, "--show-only", "templates/tests/*.yaml")
+}
+
+func render(ctx context.Context, path, releaseName, namespace string, values map[string]any, args ...string) ([]*unstructured.Unstructured, error) {
 	directory, err := find(path)
 	if err != nil {
 		return nil, err
@@ -36,8 +45,8 @@ func Render(ctx context.Context, path, releaseName, namespace string, values map
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: encoding its values: %w", path, err)
 	}
-	manifest, err := helm(ctx, given, "template", releaseName, directory,
-		"--namespace", namespace, "--kube-version", KubeVersion, "--skip-tests", "--values", "-")
+	manifest, err := helm(ctx, given, append([]string{"template", releaseName, directory,
+		"--namespace", namespace, "--kube-version", KubeVersion, "--values", "-"}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,7 +78,13 @@ const (
 var (
 	errNobody = errors.New("no replica of the hub is elected at the moment")
 	errSilent = errors.New("the elected replica of the hub does not tell where it serves (--advertise-address)")
+	// Callers' credentials go to where the Lease says. Whoever may make Leases beside the
+	// hub's, and not change those, is not to have them come to him.
+	errSeveral = errors.New("several Leases tell where the elected replica of the hub serves: delete those that no replica has made")
 )
+
+// replicaLeases is how the names of the replicas' Leases begin.
+const replicaLeases = "ot-hub-replica-"
 
 // Electorate finds out which replica is elected and where it serves.
 type Electorate struct {
@@ -130,10 +137,18 @@ func (e *Electorate) look(ctx context.Context) (Served, error) {
 	if holder == "" {
 		return Served{}, errNobody
 	}
+	var found []Served
 	for i := range leases.Items {
-		if s := served(&leases.Items[i]); s.Process == holder && s.URL != "" {
-			return s, nil
+		lease := &leases.Items[i]
+		if s := served(lease); strings.HasPrefix(lease.Name, replicaLeases) && s.Process == holder {
+			found = append(found, s)
 		}
 	}
-	return Served{}, errSilent
+	switch {
+	case len(found) > 1:
+		return Served{}, errSeveral
+	case len(found) == 0 || found[0].URL == "":
+		return Served{}, errSilent
+	}
+	return found[0], nil
 }

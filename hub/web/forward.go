@@ -122,7 +122,7 @@ var errOtherKey = errors.New("it shows another certificate than its Lease tells"
 
 func (f *Forwarder) newRoute(to Served) (*route, error) {
 	target, err := url.Parse(to.URL)
-	if err != nil || target.Host == "" {
+	if err != nil || target.Host == "" || target.User != nil || target.Path+target.RawQuery+target.Fragment != "" {
 		return nil, fmt.Errorf("the Lease of the elected replica of the hub tells no address that one can ask, but %q", to.URL)
 	}
 	pinned := target.Scheme == "https" && to.Key != ""

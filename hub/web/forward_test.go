@@ -296,6 +296,30 @@ func TestForwardedToTheNextOne(t *testing.T) {
 	assert.Equal(t, "next", body)
 }
 
+// Whoever may only add Leases gets nobody's credential, nor has one path answered by
+// another.
+func TestForgedLeases(t *testing.T) {
+	real := Served{Process: "one", URL: "https://127.0.0.1:1", Key: "key"}
+	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: Served{Process: "one", URL: "https://127.0.0.1:2", Key: "other"}.Annotations()}}
+	live := leases(t, "one", real)
+	require.NoError(t, live.Create(t.Context(), forged))
+	electorate := &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub"}
+	to, err := electorate.Elected(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, real, to, "it is no replica's")
+
+	forged.ObjectMeta.Name, forged.ResourceVersion = "ot-hub-replica-", ""
+	require.NoError(t, live.Create(t.Context(), forged))
+	electorate.Forget()
+	_, err = electorate.Elected(t.Context())
+	require.ErrorIs(t, err, errSeveral)
+
+	for _, url := range []string{"https://user:password@127.0.0.1:1", "https://127.0.0.1:1/another", "https://127.0.0.1:1?to=another", "https://127.0.0.1:1#x", "ftp://127.0.0.1", "https:"} {
+		_, err := (&Forwarder{}).newRoute(Served{URL: url, Key: "key"})
+		assert.Error(t, err, url)
+	}
+}
+
 func TestServedAt(t *testing.T) {
 	assert.Equal(t, "https://10.0.0.7:8080", ServedAt("p", "10.0.0.7", ":8080", "key").URL)
 	assert.Equal(t, "https://[fd00::7]:8080", ServedAt("p", "fd00::7", ":8080", "key").URL)

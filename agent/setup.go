@@ -105,6 +105,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	cluster := identity.New(mgr.GetAPIReader())
 	results := &plan.Results{}
 	elapsed, grants := clock.New().Elapsed, grant.New(string(uuid.NewUUID()))
+	ages := clock.NewAges(elapsed)
 
 	index := queue.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry, index)
@@ -113,13 +114,13 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: room.New(mgr.GetAPIReader()),
-		Policy: inForce.Current, PolicyKnown: inForce.Known, Holders: holders, Namespace: o.namespace,
+		Policy: inForce.Current, PolicyKnown: inForce.Known, Holders: holders, Ages: ages, Namespace: o.namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
 		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
-		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Refresh: images.RefreshAll,
+		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, Refresh: images.RefreshAll,
 	}
 	dialling, err := setupDial(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {

@@ -349,7 +349,7 @@ func (s *step) watchProgress(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, o *
 	} else if moved {
 		s.within(interval - since)
 	}
-	timeLeft := s.policy.AttemptTimeout - s.Now.Sub(slot.StartedAt.Time)
+	timeLeft := s.policy.AttemptTimeout - max(s.Ages[slot.DataVolume], s.Now.Sub(slot.StartedAt.Time))
 	quietLeft := s.policy.StallTimeout - since
 	switch {
 	case timeLeft <= 0:

@@ -39,6 +39,9 @@ type View struct {
 	Policy *policy.Policy // nil where there has never been a valid one
 	// Slots of the image in the SyncLedger.
 	Slots []v1alpha1.Slot
+	// Ages of them by their DataVolumes, which a wall clock that is put back does not make
+	// less. Of one that is not there its own time counts.
+	Ages map[string]time.Duration
 	// Attempts is what exists of the image.
 	Attempts map[int32]*Objects
 	// Holders need the image.

@@ -180,6 +180,13 @@ func TestDecideEndsWhatTakesTooLong(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonTimeout, w.current().Failure.Reason)
 		assert.Contains(t, w.status().Message, "attemptTimeout, 1h0m0s")
 	})
+	t.Run("timeout by a clock that nobody puts back", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), p)
+		w.begun()
+		w.ages = map[string]time.Duration{w.slots[0].DataVolume: time.Hour}
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonTimeout, w.current().Failure.Reason)
+	})
 	t.Run("stalled", func(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), p)
 		w.begun()

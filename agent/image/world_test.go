@@ -95,8 +95,10 @@ func named(names ...string) []image.Holder {
 // functions that are tested, CDI, the snapshot controller, and people. Nothing
 // moves unless a test moves it.
 type world struct {
-	t   require.TestingT
-	now time.Time
+	// ages of slots that are more than the times tell.
+	ages map[string]time.Duration
+	t    require.TestingT
+	now  time.Time
 	state
 	// cache is what the agent sees unless it reads live.
 	cache state
@@ -194,7 +196,7 @@ func (w *world) view(live bool) image.View {
 	arrival := key
 	arrival.Time = img.CreationTimestamp
 	return image.View{
-		Now: w.now, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
+		Now: w.now, Ages: w.ages, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
 		Attempts: image.ByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
 		Preflight: w.answers[question(img)], Position: w.position, Withheld: w.withheld,
 		NamespaceGoing: w.going, Plan: plan,

@@ -39,6 +39,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	if v.Slots, err = r.slots(ctx, r.Client, img); err != nil {
 		return v, err
 	}
+	v.Ages = r.ages(v.Slots)
 	if v.Attempts, err = r.objects(ctx, r.Client, img, client.MatchingFields{image.UIDIndex: string(img.UID)}); err != nil {
 		return v, err
 	}
@@ -47,6 +48,14 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	}
 	v.Blocker, err = r.blocker(ctx, img)
 	return v, err
+}
+
+func (r *Reconciler) ages(slots []v1alpha1.Slot) map[string]time.Duration {
+	ages := make(map[string]time.Duration, len(slots))
+	for _, slot := range slots {
+		ages[slot.DataVolume] = r.Ages.Of(queue.DataVolumeKey(slot), slot.StartedAt.Time)
+	}
+	return ages
 }
 
 // gatherLive reads again, past the cache, what an irreversible decision rests
@@ -71,6 +80,7 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	if v.Slots, err = r.slots(ctx, r.Live, v.Image); err != nil {
 		return v, err
 	}
+	v.Ages = r.ages(v.Slots)
 	return v, nil
 }
 

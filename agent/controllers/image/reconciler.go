@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
@@ -68,6 +69,8 @@ type Reconciler struct {
 	Room *room.Reader
 	// Wish of the plan; nil where there are no plans.
 	Wish Wish
+	// Ages of the slots.
+	Ages *clock.Ages
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -124,6 +125,7 @@ func newLimited(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *limi
 // start is another process.
 func (m *limitedMember) start(boot string) {
 	m.Grants, m.Elapsed, m.elapsed = grant.New(boot), func() time.Duration { return m.elapsed }, 0
+	m.Ages = clock.NewAges(m.Elapsed)
 	m.last.Store(nil)
 }
 
@@ -309,4 +311,19 @@ func TestLateSlot(t *testing.T) {
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "img-0"}, img))
 	require.NotNil(t, img.Status.Revisions[0].Failure)
 	assert.Equal(t, v1alpha1.ReasonTimeout, img.Status.Revisions[0].Failure.Reason)
+}
+
+// TestAClockThatIsPutBackMakesNoSlotYounger: the ledger's time says that the slot was
+// just given, and this process knows better.
+func TestAClockThatIsPutBackMakesNoSlotYounger(t *testing.T) {
+	m := newLimited(t, 1, several(1)...)
+	m.reconcile()
+	dv := &cdiv1.DataVolume{}
+	key := types.NamespacedName{Namespace: "ns", Name: m.status().Slots[0].DataVolume}
+	require.NoError(t, m.Client.Get(t.Context(), key, dv))
+	require.NoError(t, m.Client.Delete(t.Context(), dv))
+	m.created = map[string]time.Time{}
+	m.elapsed = 24 * time.Hour
+	m.reconcile()
+	require.Error(t, m.Client.Get(t.Context(), key, dv))
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -61,6 +62,8 @@ type Reconciler struct {
 	Grants *grant.Book
 	// Elapsed is how long this process has been running.
 	Elapsed func() time.Duration
+	// Ages of the slots.
+	Ages *clock.Ages
 	// PokeReport has the report looked at: something else is wanted of the hub.
 	PokeReport func()
 	// Refresh has images looked at again.
@@ -243,6 +246,11 @@ func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 			r.Metrics.Admitted(slot.StartedAt.Sub(item.Key.Time.Time))
 		}
 	}
+	began := make(map[string]time.Time, len(step.Slots))
+	for _, slot := range step.Slots {
+		began[queue.DataVolumeKey(slot)] = slot.StartedAt.Time
+	}
+	r.Ages.Keep(began)
 	r.Index.SetMaxPriority(p.maxPriority())
 	r.ask(ctx, p.limited, step.Slots)
 	if r.Policy.set(p.policy) {
@@ -307,7 +315,7 @@ func (r *Reconciler) act(ctx context.Context, step queue.Step, found findings) (
 // this member was granted to another.
 func (r *Reconciler) tooLate(slot v1alpha1.Slot) *v1alpha1.Failure {
 	p := r.Policy.Current()
-	if p == nil || time.Since(slot.StartedAt.Time) < p.AttemptTimeout {
+	if p == nil || r.Ages.Of(queue.DataVolumeKey(slot), slot.StartedAt.Time) < p.AttemptTimeout {
 		return nil
 	}
 	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume was not made within attemptTimeout, %s", p.AttemptTimeout)}

@@ -396,6 +396,7 @@ func (r *Reconciler) fence(ctx context.Context, all []seen) {
 			if t := s.root.Report.Transfers; t != nil {
 				ahead = max(ahead, t.Grant)
 			}
+			delete(g.Annotations, annotationPossible) // what the other cluster may have had
 			g.Spec = v1alpha1.TransferGrantSpec{
 				ClusterUID: s.uid(), Sequence: max(g.Spec.Sequence, ahead) + 1,
 				Limits: &v1alpha1.TransferLimits{Nonce: budget.NoRequest, DurationSeconds: 1},

@@ -105,10 +105,10 @@ func TestADeposedProcessIsRefused(t *testing.T) {
 	assert.Contains(t, deposed.lost, "a", "it is read anew")
 }
 
-// refusing has writes of one member's grant fail.
-func (s *stage) refusing(member string) {
+// refusing has writes fail in one namespace.
+func (s *stage) refusing(namespace string) {
 	refuse := func(o client.Object) error {
-		if o.GetNamespace() == v1alpha1.MemberNamespacePrefix+member {
+		if o.GetNamespace() == namespace {
 			return errQuota
 		}
 		return nil
@@ -135,7 +135,7 @@ var errQuota = errors.New("exceeded quota")
 // more than it could be given.
 func TestAGrantThatCannotBeWrittenHoldsUpNobodyForEver(t *testing.T) {
 	s := newStage(t, "a", "b")
-	s.refusing("b")
+	s.refusing("ot-member-b")
 	s.in(map[string]string{"concurrency": "3", "fleetConcurrency": "5"})
 	s.asks("a", 0, 3)
 	s.look()
@@ -164,7 +164,7 @@ func TestAWriteThatFailsLeavesTheBookAsItIs(t *testing.T) {
 	s.look()
 	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
 	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-a", Name: v1alpha1.MailboxName}}))
-	s.refusing("b")
+	s.refusing("ot-member-b")
 	s.asks("b", 0, 4)
 	s.look()
 	s.Live = s.live
@@ -227,5 +227,34 @@ func BenchmarkOneChangeOfAThousand(b *testing.B) {
 		s.asks(one.member.Name, int32(i%3), int32(3+i%4))
 		one.root = s.reports[one.member.Name]
 		s.share(b.Context(), state.Policy, all)
+	}
+}
+
+// Where there are fewer slots than members with work, each has its turn, which ends
+// with what it has begun.
+func TestMembersTakeTurns(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	s := newStage(t, names...)
+	s.in(map[string]string{"concurrency": "9", "fleetConcurrency": "1"})
+	s.look()
+	running, turns := map[string]int32{}, map[string]int{}
+	for range 60 {
+		for _, name := range names {
+			limits := s.grant(name).Limits
+			switch {
+			case running[name] > 0 && limits.Slots == 0:
+				running[name] = 0 // what was begun ends when it does
+			case running[name] == 0 && limits.Slots > 0:
+				running[name]++
+				turns[name]++
+			}
+			s.acknowledges(name, running[name])
+			s.asks(name, running[name], 5)
+			s.look()
+		}
+		require.LessOrEqual(t, running["a"]+running["b"]+running["c"], int32(1))
+	}
+	for _, name := range names {
+		assert.GreaterOrEqual(t, turns[name], 5, "%v", turns)
 	}
 }

@@ -1,0 +1,38 @@
+package clock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAges(t *testing.T) {
+	wall, ran := time.Unix(10_000, 0), time.Duration(0)
+	a := NewAges(func() time.Duration { return ran })
+	a.wall = func() time.Time { return wall }
+	began := wall.Add(-time.Minute)
+	assert.Equal(t, time.Minute, a.Of("a", began))
+	a.Keep(map[string]time.Time{"a": began, "later": wall.Add(time.Hour)})
+	for _, tt := range []struct {
+		what       string
+		step, runs time.Duration
+		want       time.Duration
+	}{
+		{"it runs", time.Second, time.Second, time.Minute + time.Second},
+		{"the wall clock is put back", -time.Hour, 0, time.Minute + time.Second},
+		{"it goes on from there", time.Second, time.Second, time.Minute + 2*time.Second},
+		{"the wall clock is put forward", 2 * time.Hour, 0, time.Hour + time.Minute + 2*time.Second},
+	} {
+		wall, ran = wall.Add(tt.step), ran+tt.runs
+		assert.Equal(t, tt.want, a.Of("a", began), tt.what)
+		a.Keep(map[string]time.Time{"a": began, "later": time.Unix(10_000, 0).Add(time.Hour)})
+	}
+	assert.Equal(t, 2*time.Second, a.Of("later", wall), "what seems to begin later is as old as it is known")
+	a.Keep(nil)
+	assert.Equal(t, time.Second, a.Of("a", wall.Add(-time.Second)), "what is gone is forgotten")
+
+	var none *Ages
+	none.Keep(map[string]time.Time{"a": began})
+	assert.Positive(t, none.Of("a", time.Now().Add(-time.Second)))
+}

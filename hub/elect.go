@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -25,21 +28,80 @@ func newProcess() (string, error) {
 
 // newLock makes the lock of the election. The manager's own would give the process
 // an identity that nobody else gets to know: the Leases of the replicas tell it.
-func newLock(cfg *rest.Config, o options, events resourcelock.EventRecorder) (resourcelock.Interface, error) {
+func newLock(cfg *rest.Config, o options, events *elections) (resourcelock.Interface, error) {
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: o.process, EventRecorder: events},
 		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), o.renewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("making the lock of the election: %w", err)
 	}
-	return lock, nil
+	return &lockOnce{Interface: lock, lost: events.lost}, nil
 }
 
-// elections are the events of the lock, which is there before the manager that
-// records them.
-type elections struct{ mgr ctrl.Manager }
+// elections are what the lock tells, which is there before the manager.
+type elections struct {
+	mgr  ctrl.Manager
+	lost chan struct{}
+}
+
+func newElections() *elections { return &elections{lost: make(chan struct{}, 1)} }
 
 // Eventf implements resourcelock.EventRecorder.
 func (e *elections) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
 	e.mgr.GetEventRecorder("ot-hub").Eventf(about, nil, kind, reason, "Elect", message, args...)
+}
+
+// errSucceeded ends a process in whose place another one is elected.
+var errSucceeded = errors.New("another replica was elected while this one was, as it may be after a pause")
+
+// Start implements manager.Runnable: it runs while this process is elected, and ends it
+// with all that it does as soon as another one is.
+func (e *elections) Start(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-e.lost:
+		return errSucceeded
+	}
+}
+
+// lockOnce is a lock that tells when another process has come to hold it. The election
+// of client-go tries for its whole renew deadline to get back what it has lost, and
+// lets this process plan as long beside the other, where it was paused for longer than
+// its Lease: two that share out one budget, and take the MemberLinks from each other.
+type lockOnce struct {
+	resourcelock.Interface
+	held atomic.Bool
+	lost chan<- struct{}
+}
+
+// Get implements resourcelock.Interface.
+func (l *lockOnce) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && l.held.Load() && record.HolderIdentity != l.Identity() {
+		select {
+		case l.lost <- struct{}{}:
+		default:
+		}
+	}
+	return record, raw, err
+}
+
+// Create implements resourcelock.Interface.
+func (l *lockOnce) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.wrote(record, l.Interface.Create(ctx, record))
+}
+
+// Update implements resourcelock.Interface.
+func (l *lockOnce) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.wrote(record, l.Interface.Update(ctx, record))
+}
+
+// wrote notes whether this process holds the lock by what it has written itself: at its
+// end it lets go of it.
+func (l *lockOnce) wrote(record resourcelock.LeaderElectionRecord, err error) error {
+	if err == nil {
+		l.held.Store(record.HolderIdentity == l.Identity())
+	}
+	return err
 }

@@ -56,7 +56,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
 	managed := managerOptions(cfg, o)
-	electing := &elections{}
+	electing := newElections()
 	var err error
 	if managed.LeaderElectionResourceLockInterface, err = newLock(cfg, o, electing); err != nil {
 		return nil, err
@@ -147,6 +147,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return divided.add(local) },
+		func() error { return local.Add(electing) },
 		func() error { return serve(mgr, o, live, index, store, reports, board, prunes) },
 		func() error {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Elected: mgr.Elected(), Members: local.GetCache(), Reports: store, Index: index})

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// lease is the lock of an election in memory; handle is that of one process, which
+// writes against what it read last.
+type lease struct {
+	mu      sync.Mutex
+	record  resourcelock.LeaderElectionRecord
+	version int
+}
+
+type handle struct {
+	*lease
+	resourcelock.Interface
+	process string
+	read    int
+}
+
+func (h *handle) Identity() string   { return h.process }
+func (h *handle) Describe() string   { return "a lease in memory" }
+func (h *handle) RecordEvent(string) {}
+
+func (h *handle) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.read = h.version
+	record := h.record
+	return &record, []byte(fmt.Sprint(record)), nil
+}
+
+func (h *handle) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return h.Update(ctx, record)
+}
+
+func (h *handle) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.read != h.version {
+		return errors.New("somebody else was faster")
+	}
+	h.version++
+	h.record, h.read = record, h.version
+	return nil
+}
+
+// candidate for an election, with the lock of one process of it.
+func candidate(l *lease, process string) (*lockOnce, *elections) {
+	e := newElections()
+	return &lockOnce{Interface: &handle{lease: l, process: process}, lost: e.lost}, e
+}
+
+// A process that finds another one elected ends at once, if it was itself; one that
+// waits for its turn does not.
+func TestOneThatWasSucceededEnds(t *testing.T) {
+	l := &lease{}
+	one, first := candidate(l, "one")
+	two, second := candidate(l, "two")
+	now := func(process string) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: process}
+	}
+	get := func(l *lockOnce) {
+		_, _, err := l.Get(t.Context())
+		require.NoError(t, err)
+	}
+	ends := func(e *elections) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if len(e.lost) == 0 {
+			cancel()
+		}
+		return e.Start(ctx)
+	}
+
+	require.NoError(t, one.Create(t.Context(), now("one")))
+	get(one)
+	get(two)
+	require.NoError(t, ends(first), "it is elected")
+	require.NoError(t, ends(second), "it waits")
+
+	require.NoError(t, two.Update(t.Context(), now("two")))
+	get(two)
+	require.NoError(t, ends(second), "it has succeeded")
+	require.Error(t, one.Update(t.Context(), now("one")), "it was paused meanwhile")
+	get(one)
+	require.ErrorIs(t, ends(first), errSucceeded)
+
+	require.NoError(t, two.Update(t.Context(), now("")), "it has let go")
+	get(two)
+	require.NoError(t, ends(second), "and ends by itself")
+}
+
+// The election of client-go goes on for its renew deadline after it was lost: this is
+// what lockOnce is for, and is not needed any more where it is not so.
+func TestElectionIsLostLate(t *testing.T) {
+	l := &lease{}
+	one, e := candidate(l, "one")
+	two, _ := candidate(l, "two")
+	stopped := make(chan struct{})
+	started := make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: one, LeaseDuration: time.Hour, RenewDeadline: 30 * time.Minute, RetryPeriod: 10 * time.Millisecond,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(started) },
+			OnStoppedLeading: func() { close(stopped) },
+		},
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	go elector.Run(ctx)
+	<-started
+	require.Eventually(t, func() bool { // it is renewed all the time
+		_, _, err := two.Get(t.Context())
+		return err == nil && two.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "two", LeaseDurationSeconds: 3600}) == nil
+	}, time.Minute, time.Millisecond)
+	require.ErrorIs(t, e.Start(t.Context()), errSucceeded)
+	select {
+	case <-stopped:
+		assert.Fail(t, "client-go tells by itself")
+	default:
+	}
+	cancel()
+	<-stopped
+}

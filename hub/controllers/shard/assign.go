@@ -50,11 +50,12 @@ type Assigner struct {
 	mu    sync.Mutex
 	// avoid is, by member, the replica that is to lose it.
 	avoid map[string]string
-	// shunned are the replicas that were blind.
+	// blind is since when replicas have been so, shunned are those that were for long.
+	blind   map[string]time.Time
 	shunned map[string]shun
 }
 
-// A replica that was blind gets no member for shunFirst, and for twice as long each
+// A replica that was blind for long gets no member for shunFirst, and for twice as long each
 // time that it turns out to be blind still, until that is shunLast.
 const (
 	shunFirst = 5 * time.Minute
@@ -107,7 +108,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.shun(ctx, d.blind, peers, time.Now())
+	wait := a.shun(ctx, d.blind, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.Assigned(d.members, d.replicas)
 	switch {
@@ -189,28 +190,47 @@ func (a *Assigner) shunnedOf(peers []Peer, now time.Time) map[string]bool {
 	return shunned
 }
 
-// shun has replicas that were found to be blind get no member for a while, and tells
-// when the next of those that were is to get some again.
-func (a *Assigner) shun(ctx context.Context, blind []string, peers []Peer, now time.Time) (next time.Duration) {
+// shun has replicas that have been blind for as long as a silent one is waited for get
+// no member for a while: one that was paused, or had no time, comes back sooner. It
+// tells when to look again.
+func (a *Assigner) shun(ctx context.Context, blind []string, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.shunned == nil {
 		a.shunned = map[string]shun{}
 	}
+	since := map[string]time.Time{}
 	for _, peer := range peers {
 		if !slices.Contains(blind, peer.Name) {
 			continue
 		}
+		began, known := a.blind[peer.Name]
+		if !known {
+			began = now
+		}
+		if left := began.Add(patience).Sub(now); left > 0 {
+			since[peer.Name] = began
+			next = sooner(next, left)
+			continue
+		}
 		wait := min(max(shunFirst, 2*a.shunned[peer.Name].wait), shunLast)
 		a.shunned[peer.Name] = shun{process: peer.Process, until: now.Add(wait), wait: wait}
+		next = sooner(next, soon)
 		log.FromContext(ctx).Info("A replica reaches none of its members, and others reach theirs: it gets none for a while", "replica", peer.Name, "for", wait.String())
 	}
+	a.blind = since
 	for _, s := range a.shunned {
-		if left := s.until.Sub(now); left > 0 && (next == 0 || left < next) {
-			next = left
-		}
+		next = sooner(next, s.until.Sub(now))
 	}
 	return next
+}
+
+// sooner of two waits, of which those that are not greater than 0 are none.
+func sooner(a, b time.Duration) time.Duration {
+	if b <= 0 || a > 0 && a < b {
+		return a
+	}
+	return b
 }
 
 // decision is what is to be written, and what is to be counted.
@@ -219,7 +239,7 @@ type decision struct {
 	links []change
 	// members by replica, replicas by state.
 	members, replicas map[string]int
-	// blind are replicas that were found to be so now.
+	// blind are replicas that seem to be so now.
 	blind []string
 }
 
@@ -294,7 +314,7 @@ func decide(s snapshot) decision {
 }
 
 // sighted are the replicas that members are assigned to, of those that are alive, and
-// blind those of them that turn out to reach none of their members, of which they have
+// blind those of them that seem to reach none of their members, of which they have
 // more than one, while others reach theirs: to move members from them one by one would
 // bring them others in exchange. They may also have members that nobody reaches, and
 // have them moved for nothing. Where nobody reaches any, it is not the replicas.
@@ -323,6 +343,7 @@ func sighted(alive []string, s snapshot) (to, blind []string) {
 		case s.shunned[replica]:
 		case missed[replica] > 1 && reached[replica]+pending[replica] == 0:
 			blind = append(blind, replica)
+			fallthrough
 		default:
 			to = append(to, replica)
 		}

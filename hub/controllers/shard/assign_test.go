@@ -123,16 +123,18 @@ func TestDecide(t *testing.T) {
 				s.link(1).DeletionTimestamp = &deleted
 			},
 		},
-		"a replica that reaches none of its members gets no others for them": {
+		"a replica that reaches none of its members seems to be blind": {
 			fleet:     fleetOf("one", "two", "one", "two"),
 			change:    func(s *snapshot) { s.missed(1, 3) },
-			want:      map[string]string{"m1": "one", "m3": "one"},
 			wantBlind: []string{"two"},
 		},
-		"nor for a while": {
-			fleet:  fleetOf("one", "one", "", "one"),
-			change: func(s *snapshot) { s.shunned["two"] = true },
-			want:   map[string]string{"m2": "+one"},
+		"one that was so for long loses them, and gets no others": {
+			fleet: fleetOf("one", "two", "", "two"),
+			change: func(s *snapshot) {
+				s.missed(1, 3)
+				s.shunned["two"] = true
+			},
+			want: map[string]string{"m1": "one", "m2": "+one", "m3": "one"},
 		},
 		"one member proves nothing": {
 			fleet:  fleetOf("one", "two", "one"),
@@ -216,10 +218,24 @@ func TestDecideIsSettled(t *testing.T) {
 func TestShunnedForLonger(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
 	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
-	shun := func(replica string, at time.Time) time.Duration {
-		return a.shun(t.Context(), []string{replica}, peers, at)
+	look := func(at time.Time, blind ...string) time.Duration {
+		return a.shun(t.Context(), blind, peers, duration, at)
 	}
-	assert.Zero(t, a.shun(t.Context(), nil, peers, now))
+	shun := func(replica string, at time.Time) time.Duration {
+		look(at.Add(-duration), replica)
+		look(at, replica)
+		return a.shunned[replica].until.Sub(at)
+	}
+	assert.Zero(t, look(now))
+	assert.Equal(t, duration, look(now, "two"), "it may have been paused")
+	assert.Equal(t, time.Second, look(now.Add(duration-time.Second), "two"))
+	assert.Zero(t, look(now.Add(duration-time.Millisecond)), "and is back")
+	assert.Equal(t, duration, look(now.Add(duration), "two"))
+	assert.Empty(t, a.shunned)
+	assert.Equal(t, soon, look(now.Add(2*duration), "two"), "then its members are moved")
+	assert.Equal(t, shunFirst, look(now.Add(2*duration)), "and it is tried again")
+	a, now = &Assigner{}, now.Add(time.Hour)
+
 	for _, want := range []time.Duration{shunFirst, 2 * shunFirst, 4 * shunFirst, 8 * shunFirst, shunLast, shunLast} {
 		assert.Equal(t, want, shun("two", now))
 		now = now.Add(want)

@@ -137,7 +137,7 @@ func TestReplicasAreSpreadAndDrainedOneByOne(t *testing.T) {
 		}
 		budget := rendered["PodDisruptionBudget ot-system/"+name]
 		assert.Equal(t, selector, at(t, budget, "spec", "selector", "matchLabels"), name)
-		assert.Equal(t, float64(1), at(t, budget, "spec", "maxUnavailable"), name)
+		assert.Equal(t, parsed(t, `1`), at(t, budget, "spec", "maxUnavailable"), name)
 		rendered, _ = workload(t, name, `{podDisruptionBudget: {maxUnavailable: "50%"}}`)
 		assert.Equal(t, "50%", at(t, rendered["PodDisruptionBudget ot-system/"+name], "spec", "maxUnavailable"), name)
 		rendered, _ = workload(t, name, `{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}`)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/e2e/light"
 )
 
 // bench is one of the things that are measured. It returns its figures, and what
@@ -30,8 +32,8 @@ type bench struct {
 func main() {
 	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload or scale.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
-	members := flag.Int("members", 1000, "How many members there are, for scale.")
-	plainMembers := flag.Int("plain-members", 200, "How many of them the plain hub has, for scale.")
+	members := flag.Int("members", 200, "How many members there are, for scale.")
+	heartbeat := flag.Duration("heartbeat", light.Heartbeat, "How often each of them says that nothing has changed, for scale.")
 	flag.Parse()
 	benches := []bench{
 		{"makespan", "40 images of 2 s, 4 at a time, CDI played", makespan},
@@ -43,8 +45,8 @@ func main() {
 		{"report", "the way of an image from a real agent to the hub", agentFigures},
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", paperImages, paperClusters), plannerFigures},
 		{"preload", fmt.Sprintf("one image over %d light members", wholeFleet.members), preloadFigures},
-		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and a plain hub with %d of them", *members, *plainMembers), func(ctx context.Context) ([]figure, []string, error) {
-			return scaleFigures(ctx, *members, *plainMembers)
+		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", *members), func(ctx context.Context) ([]figure, []string, error) {
+			return scaleFigures(ctx, *members, *heartbeat)
 		}},
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -56,7 +56,7 @@ func (p preloaded) statusWrites() int {
 // does the same with as many members of its own, on the same API server. Of the
 // next one the writes are of interest, so that its imports take a tenth.
 func (p preload) measure(ctx context.Context) (bare time.Duration, versions []preloaded, err error) {
-	s, err := newHubStage(ctx)
+	s, err := newOneHub(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -110,26 +110,32 @@ func (s *hubStage) rollOut(ctx context.Context, write func() error, img *v1alpha
 	if err := s.settle(ctx); err != nil {
 		return p, err
 	}
-	offset := s.audit.size()
-	before, err := cpuTime(s.hub.Pid())
-	if err != nil {
-		return p, err
-	}
+	w, err := s.during(func() error {
+		if err := s.rolledOut(ctx, write, img, &p); err != nil {
+			return err
+		}
+		return s.settle(ctx)
+	})
+	p.cpu, p.asked = w.cpu, w.asked
+	return p, err
+}
+
+func (s *hubStage) rolledOut(ctx context.Context, write func() error, img *v1alpha1.FleetDiskImage, p *preloaded) error {
 	watching, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	w, err := s.client.Watch(watching, &v1alpha1.FleetDiskImageList{})
 	if err != nil {
-		return p, err
+		return err
 	}
 	defer w.Stop()
 	start := time.Now()
 	if err := write(); err != nil {
-		return p, err
+		return err
 	}
 	for done := false; !done; {
 		e, open := <-w.ResultChan()
 		if !open {
-			return p, fmt.Errorf("waiting until version %s is rolled out: %w; it was %s, %s: %s", img.Spec.Version, context.DeadlineExceeded,
+			return fmt.Errorf("waiting until version %s is rolled out: %w; it was %s, %s: %s", img.Spec.Version, context.DeadlineExceeded,
 				img.Status.Phase, img.Status.Reason, img.Status.Message)
 		}
 		if now, is := e.Object.(*v1alpha1.FleetDiskImage); is && now.Status.ObservedGeneration >= img.Generation {
@@ -138,16 +144,7 @@ func (s *hubStage) rollOut(ctx context.Context, write func() error, img *v1alpha
 		}
 	}
 	p.version, p.took = img.Spec.Version, time.Since(start)
-	if err := s.settle(ctx); err != nil {
-		return p, err
-	}
-	after, err := cpuTime(s.hub.Pid())
-	if err != nil {
-		return p, err
-	}
-	p.cpu = after - before
-	p.asked, err = s.audit.since(offset)
-	return p, err
+	return nil
 }
 
 func preloadFigures(ctx context.Context) ([]figure, []string, error) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/light"
 )
 
 const (
@@ -28,13 +29,12 @@ const (
 )
 
 // changes has images change, so many a second, each by do.
-func changes(ctx context.Context, do func(ctx context.Context, n int) error) (perSecond float64, err error) {
+func changes(ctx context.Context, do func(ctx context.Context, n int) error) (total int, err error) {
 	group, changing := errgroup.WithContext(ctx)
 	group.SetLimit(64)
 	ticker := time.NewTicker(time.Second / changesPerSecond)
 	defer ticker.Stop()
-	start := time.Now()
-	total := int(changesFor.Seconds()) * changesPerSecond
+	total = int(changesFor.Seconds()) * changesPerSecond
 	for n := range total {
 		select {
 		case <-ticker.C:
@@ -43,8 +43,7 @@ func changes(ctx context.Context, do func(ctx context.Context, n int) error) (pe
 		}
 		group.Go(func() error { return do(changing, n) })
 	}
-	err = group.Wait()
-	return float64(total) / time.Since(start).Seconds(), err
+	return total, group.Wait()
 }
 
 // sentNow is the message of an image that is being changed.
@@ -61,7 +60,7 @@ func sentAt(message string) (time.Time, bool) {
 }
 
 // changesCarried has images change and watches the hub's copies for them.
-func (s *scaleStage) changesCarried(ctx context.Context) (perSecond float64, took latencies, err error) {
+func (s *hubStage) changesCarried(ctx context.Context, members []*light.Member) (made int, took latencies, err error) {
 	at := &metav1.PartialObjectMetadataList{}
 	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
 	if err := s.client.List(ctx, at, client.Limit(1)); err != nil {
@@ -96,14 +95,14 @@ func (s *scaleStage) changesCarried(ctx context.Context) (perSecond float64, too
 		sync.Mutex
 		message string
 	}
-	last := make([]change, len(s.members))
-	perSecond, err = changes(ctx, func(ctx context.Context, n int) error {
-		n %= len(s.members)
+	last := make([]change, len(members))
+	made, err = changes(ctx, func(ctx context.Context, n int) error {
+		n %= len(members)
 		c := &last[n]
 		c.Lock()
 		defer c.Unlock()
 		c.message = sentNow()
-		return s.members[n].SetImages(ctx, pageName(0), pageOf(0, c.message))
+		return members[n].SetImages(ctx, pageName(0), pageOf(0, imagesPage, c.message))
 	})
 	if err != nil {
 		return 0, nil, err
@@ -120,5 +119,5 @@ func (s *scaleStage) changesCarried(ctx context.Context) (perSecond float64, too
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	return perSecond, slices.Clone(took), err
+	return made, slices.Clone(took), err
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,25 +14,20 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/light"
 	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
 // plainName is the account, the namespace and the binary of the plain hub.
 const plainName = "plain"
-
-// plainImages each member of the plain hub has. They are objects of their own, each
-// of which is written twice: hundreds of thousands take longer than all else.
-const plainImages = 40
 
 // plainReplica is a running plain hub.
 type plainReplica struct {
@@ -75,18 +69,18 @@ func (p *plainReplica) state(ctx context.Context) (s plainState, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// plainStage runs the plain hub beside the members of a scaleStage.
+// plainStage runs the plain hub with the members of a hubStage.
 type plainStage struct {
-	*scaleStage
+	*hubStage
 	binary, kubeconfig string
-	home               client.Client
+	inMember           client.Client
 	// of are its members, by name.
 	of []string
 }
 
-func newPlainStage(ctx context.Context, s *scaleStage, members int) (*plainStage, error) {
-	p := &plainStage{scaleStage: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
-	for _, m := range s.members[:min(members, len(s.members))] {
+func newPlainStage(ctx context.Context, s *hubStage, members []*light.Member) (*plainStage, error) {
+	p := &plainStage{hubStage: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
+	for _, m := range members {
 		p.of = append(p.of, m.Name)
 	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "github.com/pelotech/ot-fleet/e2e/bench/plain").CombinedOutput(); err != nil {
@@ -102,7 +96,7 @@ func newPlainStage(ctx context.Context, s *scaleStage, members int) (*plainStage
 	if err != nil {
 		return nil, err
 	}
-	if p.home, err = client.New(s.home.Config(), client.Options{Scheme: scheme}); err != nil {
+	if p.inMember, err = client.New(s.members.Config(), client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}
 	for _, object := range []client.Object{
@@ -141,7 +135,7 @@ func (p *plainStage) start(ctx context.Context, count int, of []string) (time.Du
 		started, err := process.Start(process.Options{
 			Path: p.binary, LogFile: p.logOf(r.name),
 			Args: []string{
-				"--kubeconfig=" + p.kubeconfig, "--members-kubeconfig=" + p.scaleStage.home.Kubeconfig(), "--members=" + strings.Join(of, ","),
+				"--kubeconfig=" + p.kubeconfig, "--members-kubeconfig=" + p.members.Kubeconfig(), "--members=" + strings.Join(of, ","),
 				"--name=" + r.name, "--metrics-bind-address=" + address, "--pprof-bind-address=" + r.pprof,
 			},
 		})
@@ -173,6 +167,7 @@ func (p *plainStage) settled(ctx context.Context, since time.Time, of []string) 
 	return time.Since(since), err
 }
 
+// counts of members of each replica, the fewest first.
 func (p *plainStage) counts(ctx context.Context) ([]int, error) {
 	var counts []int
 	for _, r := range p.replicas {
@@ -186,70 +181,18 @@ func (p *plainStage) counts(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
-	name := fmt.Sprintf("image-%05d", n)
-	return &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.VMDiskImageSpec{
-			Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/" + name + ".qcow2", DiskSize: resource.MustParse("24Gi"),
-		},
-	}
-}
-
-// makeImages makes some of the images of its members, with a status, and waits until
-// all that are there were looked at.
-func (p *plainStage) makeImages(ctx context.Context, from, to int) error {
-	group, making := errgroup.WithContext(ctx)
-	group.SetLimit(joining)
-	for _, member := range p.of {
-		group.Go(func() error {
-			for n := from; n < to; n++ {
-				img := plainImage(member, n)
-				if err := p.home.Create(making, img); err != nil {
-					return err
-				}
-				img.Status = v1alpha1.VMDiskImageStatus{
-					ObservedGeneration: img.Generation, Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready", Revision: img.Spec.Revision(),
-					Conditions: []metav1.Condition{{
-						Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: string(v1alpha1.ReasonReady), Message: "ready", LastTransitionTime: metav1.Now(),
-					}},
-				}
-				if err := p.home.Status().Update(making, img); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("making the images of the plain hub's members: %w", err)
-	}
-	return p.await(ctx, 500*time.Millisecond, "the plain hub has seen all images", func(ctx context.Context) (bool, error) {
-		seen := 0
-		for _, r := range p.replicas {
-			state, err := r.running.(*plainReplica).state(ctx)
-			if err != nil {
-				return false, err
-			}
-			seen += state.Seen
-		}
-		return seen >= len(p.of)*to, nil
-	})
-}
-
 // changesSeen has images change and asks the replicas how long it took them to see
 // that.
-func (p *plainStage) changesSeen(ctx context.Context) (perSecond float64, took latencies, err error) {
-	perSecond, err = changes(ctx, func(ctx context.Context, n int) error {
-		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%plainImages)
+func (p *plainStage) changesSeen(ctx context.Context) (made int, took latencies, err error) {
+	made, err = changes(ctx, func(ctx context.Context, n int) error {
+		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%imagesEach)
 		before := client.MergeFrom(img.DeepCopy())
 		img.Status.Message = sentNow()
-		return p.home.Status().Patch(ctx, img, before)
+		return p.inMember.Status().Patch(ctx, img, before)
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	want := int(changesFor.Seconds()) * changesPerSecond
 	deadline := time.Now().Add(10 * time.Second)
 	err = p.await(ctx, 500*time.Millisecond, "the plain hub has seen the changes", func(ctx context.Context) (bool, error) {
 		took = nil
@@ -261,31 +204,19 @@ func (p *plainStage) changesSeen(ctx context.Context) (perSecond float64, took l
 			took = append(took, state.Took...)
 		}
 		// Of two changes of one image the second alone may be seen.
-		return len(took) >= want || len(took) > 0 && time.Now().After(deadline), nil
+		return len(took) >= made || len(took) > 0 && time.Now().After(deadline), nil
 	})
-	return perSecond, took, err
+	return made, took, err
 }
 
-// plainRun is what was measured of the plain hub.
-type plainRun struct {
-	members        int
-	idle, image    memory
-	heaps          map[int][]float64
-	residents      map[int][]float64
-	settled        map[int]time.Duration
-	counts         []int
-	rest, changing window
-	perSecond      float64
-	took           latencies
-	takeover       time.Duration
-}
-
-func (s *scaleStage) measurePlain(ctx context.Context, members int) (run plainRun, err error) {
+// measurePlain does with the plain hub what measureHub does with the hub.
+func (s *hubStage) measurePlain(ctx context.Context, members []*light.Member) (run side, err error) {
+	start := time.Now()
 	p, err := newPlainStage(ctx, s, members)
 	if err != nil {
 		return run, err
 	}
-	run = plainRun{members: len(p.of), heaps: map[int][]float64{}, residents: map[int][]float64{}, settled: map[int]time.Duration{}}
+	run = newSide()
 	if _, err := p.start(ctx, 1, nil); err != nil {
 		return run, err
 	}
@@ -296,47 +227,40 @@ func (s *scaleStage) measurePlain(ctx context.Context, members int) (run plainRu
 	if err := p.stopReplicas(); err != nil {
 		return run, err
 	}
-	if run.settled[1], err = p.start(ctx, 1, p.of); err != nil {
+	if _, err := p.start(ctx, 1, p.of); err != nil {
 		return run, err
 	}
+	progress(start, "the plain hub has all members")
 	idle, err := p.memories(ctx)
 	if err != nil {
 		return run, err
 	}
-	// Of the first images the connections get their buffers.
-	if err := p.makeImages(ctx, 0, plainImages/2); err != nil {
+	if err := p.fill(ctx); err != nil {
 		return run, err
 	}
-	half, err := p.memories(ctx)
-	if err != nil {
-		return run, err
-	}
-	if err := p.makeImages(ctx, plainImages/2, plainImages); err != nil {
-		return run, err
-	}
+	progress(start, "it has seen all images")
 	for _, count := range replicaCounts {
-		if count > 1 {
-			if run.settled[count], err = p.start(ctx, count, p.of); err != nil {
-				return run, err
-			}
+		if run.settled[count], err = p.start(ctx, count, p.of); err != nil {
+			return run, err
+		}
+		if run.rest[count], err = p.rest(ctx); err != nil {
+			return run, err
 		}
 		all, err := p.memories(ctx)
 		if err != nil {
 			return run, err
 		}
 		if count == 1 {
-			run.idle, run.image = idle[0].since(empty[0], len(p.of)), all[0].since(half[0], len(p.of)*plainImages/2)
+			run.idle, run.image = idle[0].since(empty[0], len(p.of)), all[0].since(idle[0], len(p.of)*imagesEach)
 		}
-		run.heaps[count], run.residents[count] = split(all)
+		run.at(count, all)
+		progress(start, fmt.Sprintf("measured at rest, replicas: %d", count))
 	}
 	if run.counts, err = p.counts(ctx); err != nil {
 		return run, err
 	}
-	if run.rest, err = p.rest(ctx); err != nil {
-		return run, err
-	}
 	run.changing, err = p.during(func() (err error) {
-		run.perSecond, run.took, err = p.changesSeen(ctx)
+		run.changes, run.took, err = p.changesSeen(ctx)
 		return err
 	})
 	if err != nil {
@@ -346,5 +270,6 @@ func (s *scaleStage) measurePlain(ctx context.Context, members int) (run plainRu
 	if run.takeover, err = p.settled(ctx, time.Now(), p.of); err != nil {
 		return run, err
 	}
-	return run, errors.Join(err, p.stopReplicas())
+	progress(start, "measured what is lost\n")
+	return run, p.stopReplicas()
 }

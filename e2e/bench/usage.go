@@ -9,9 +9,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pelotech/ot-fleet/e2e/binaries"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
 // clockTick is the unit of CPU time in /proc: Linux gives 100 to user space on
@@ -41,6 +45,35 @@ func cpuTime(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("reading its CPU time: %w", err)
 	}
 	return time.Duration(u+s) * clockTick, nil
+}
+
+// cpuOfPlane is what the API server and etcd of a control plane have used so far. They
+// are found by its directory, which both are told.
+func cpuOfPlane(plane *controlplane.ControlPlane) (all time.Duration, err error) {
+	told, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range told {
+		line, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(line), plane.Dir()) {
+			continue // it has ended, or is another
+		}
+		name, _, _ := strings.Cut(string(line), "\x00")
+		if base := filepath.Base(name); base != string(binaries.APIServer) && base != string(binaries.Etcd) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			return 0, err
+		}
+		one, err := cpuTime(pid)
+		if err != nil {
+			return 0, err
+		}
+		all += one
+	}
+	return all, nil
 }
 
 // program is a process that serves metrics.

@@ -41,6 +41,10 @@ type Options struct {
 	// GOMEMLIMIT. The default fits many control planes onto one machine and is
 	// too little for tens of thousands of objects.
 	APIServerMemory string
+	// APIServerGC is GOGC of the API server: more spends memory for CPU time.
+	APIServerGC string
+	// EtcdBytes is what etcd holds at the most, its history included; by default 256 MiB.
+	EtcdBytes int64
 	// Prepare runs when the API server serves and before any controller starts.
 	// It is the place for CRDs: the garbage collector looks for kinds when it
 	// starts and then every 30 s only, and deletes nothing of owners it does not know.
@@ -133,6 +137,9 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 
 // Kubeconfig is the path of a kubeconfig with all rights; it goes with Stop.
 func (c *ControlPlane) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
+
+// EtcdURL is where etcd serves, without credentials.
+func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
 // Dir is its temporary directory; the logs are in it unless LogDir says otherwise.
 func (c *ControlPlane) Dir() string { return c.dir }

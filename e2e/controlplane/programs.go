@@ -50,7 +50,7 @@ func (c *ControlPlane) startEtcd() error {
 			"--listen-peer-urls=http://127.0.0.1:0",
 			"--unsafe-no-fsync",
 			"--log-level=error",
-			"--quota-backend-bytes=268435456",
+			"--quota-backend-bytes=" + strconv.FormatInt(cmp.Or(c.options.EtcdBytes, 256<<20), 10),
 		},
 	})
 	return err
@@ -129,7 +129,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (err error) {
 	c.apiserver, err = process.Start(process.Options{
 		Path:    c.paths[binaries.APIServer],
 		Args:    append(args, c.options.APIServerArgs...),
-		Env:     []string{"GOMEMLIMIT=" + cmp.Or(c.options.APIServerMemory, apiServerMemory)},
+		Env:     []string{"GOMEMLIMIT=" + cmp.Or(c.options.APIServerMemory, apiServerMemory), "GOGC=" + cmp.Or(c.options.APIServerGC, "100")},
 		LogFile: c.LogFile(binaries.APIServer),
 	})
 	if err != nil {

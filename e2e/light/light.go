@@ -36,7 +36,7 @@ import (
 
 const account = "ot-hub"
 
-// Heartbeat of the stand-ins.
+// Heartbeat of the stand-ins, as of agents.
 const Heartbeat = 20 * time.Second
 
 // creators of members at a time.
@@ -46,10 +46,11 @@ const creators = 8
 type Members struct {
 	List []*Member
 
-	plane  *controlplane.ControlPlane
-	client client.WithWatch
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	plane     *controlplane.ControlPlane
+	client    client.WithWatch
+	heartbeat time.Duration
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
 }
 
 // Member is one of them.
@@ -75,7 +76,12 @@ type Member struct {
 
 // Start makes members, called prefix-0 and so on, on an API server that has the
 // kinds of the mailbox.
-func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (_ *Members, err error) {
+func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (*Members, error) {
+	return StartBeating(ctx, plane, prefix, n, Heartbeat)
+}
+
+// StartBeating makes members with a heartbeat of their own.
+func StartBeating(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int, heartbeat time.Duration) (_ *Members, err error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -87,7 +93,7 @@ func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string,
 		return nil, fmt.Errorf("making a client of %s: %w", plane.Name(), err)
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	all := &Members{plane: plane, client: c, cancel: cancel}
+	all := &Members{plane: plane, client: c, cancel: cancel, heartbeat: heartbeat}
 	defer func() {
 		if err != nil {
 			all.Stop()
@@ -260,13 +266,13 @@ func (m *Member) Await(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bo
 	}
 }
 
-// beat has one member after another beat, each of them once in a Heartbeat, and waits
+// beat has one member after another beat, each of them once in a heartbeat, and waits
 // for none: members that are apart do not beat together, nor one after the other.
 func (all *Members) beat(ctx context.Context) {
 	if len(all.List) == 0 {
 		return
 	}
-	ticker := time.NewTicker(Heartbeat / time.Duration(len(all.List)))
+	ticker := time.NewTicker(all.heartbeat / time.Duration(len(all.List)))
 	defer ticker.Stop()
 	for next := 0; ; next = (next + 1) % len(all.List) {
 		select {
@@ -323,7 +329,7 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
-			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(Heartbeat.Seconds()), BootID: m.grants.Boot(), AgentVersion: "light"},
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.Boot(), AgentVersion: "light"},
 		}
 	}
 	root := m.root.Root

@@ -1,0 +1,411 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/process"
+)
+
+const (
+	// idleFor is how long replicas are watched while nothing happens.
+	idleFor = 20 * time.Second
+	// writers write at a time what is needed of many.
+	writers = 8
+	// slowTick is for what is asked of many members.
+	slowTick = 2 * time.Second
+	// atATime is how many members come, and report, before the next do. All of a
+	// thousand at once are not met with, and hold up the API servers of this machine
+	// until replicas lose their Leases.
+	atATime = 50
+)
+
+// hubStage is an API server for replicas of a hub, whose requests are written down,
+// and one for light members.
+type hubStage struct {
+	plane     *controlplane.ControlPlane
+	members   *controlplane.ControlPlane
+	replicas  []*replica
+	client    client.WithWatch
+	audit     *audit
+	light     []*light.Members
+	heartbeat time.Duration
+}
+
+// hubOptions say how large a hubStage is. The zero value is for a hundred members.
+type hubOptions struct {
+	// audit is the policy of what is written down; by default what one hub asks for.
+	audit string
+	// memory of an API server, and what etcd holds.
+	memory    string
+	etcdBytes int64
+	// heartbeat of the members; by default the agents'.
+	heartbeat time.Duration
+}
+
+// replica of a hub.
+type replica struct {
+	name, pprof string
+	running
+}
+
+type running interface {
+	program
+	Pid() int
+	Kill()
+	Done() <-chan struct{}
+	Stop(time.Duration) error
+}
+
+// newHubStage starts the API servers, and no hub.
+func newHubStage(ctx context.Context, o hubOptions) (_ *hubStage, err error) {
+	s := &hubStage{heartbeat: cmp.Or(o.heartbeat, light.Heartbeat)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.audit, err = newAuditOf(cmp.Or(o.audit, fmt.Sprintf(auditPolicy, hub.Namespace+":ot-hub"))); err != nil {
+		return nil, err
+	}
+	compact := []string{"--etcd-compaction-interval=20s"}
+	of := controlplane.Options{Name: "members", APIServerMemory: cmp.Or(o.memory, "1GiB"), APIServerGC: "400", EtcdBytes: o.etcdBytes, APIServerArgs: compact}
+	ofHub := of
+	ofHub.Name, ofHub.ControllerManager, ofHub.APIServerArgs = "hub", true, append(compact, s.audit.apiServerArgs()...)
+	planes, err := controlplane.StartAll(ctx, ofHub, of)
+	if err != nil {
+		return nil, err
+	}
+	s.plane, s.members = planes[0], planes[1]
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	if s.client, err = client.NewWithWatch(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	if err := hub.Install(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
+		return nil, err
+	}
+	return s, agent.Install(ctx, s.members, nil) // for the kinds
+}
+
+// newOneHub starts a hub of one replica too.
+func newOneHub(ctx context.Context) (*hubStage, error) {
+	s, err := newHubStage(ctx, hubOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.startHub(ctx, 1); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+func (s *hubStage) stop() error {
+	for _, l := range s.light {
+		l.Stop()
+	}
+	errs := []error{s.stopReplicas()}
+	for _, p := range []*controlplane.ControlPlane{s.members, s.plane} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	if s.audit != nil {
+		errs = append(errs, s.audit.remove())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *hubStage) stopReplicas() error {
+	var ending errgroup.Group
+	for _, r := range s.replicas {
+		ending.Go(func() error { return r.Stop(30 * time.Second) })
+	}
+	s.replicas = nil
+	return ending.Wait()
+}
+
+// startHub starts replicas of the hub until there are so many.
+func (s *hubStage) startHub(ctx context.Context, count int) error {
+	for n := len(s.replicas); n < count; n++ {
+		port, err := process.FreePort()
+		if err != nil {
+			return err
+		}
+		r := &replica{name: fmt.Sprintf("ot-hub-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", port)}
+		started, err := hub.Start(ctx, s.plane, hub.Options{
+			Log:  s.logOf(r.name),
+			Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
+		})
+		if err != nil {
+			return err
+		}
+		r.running = started
+		s.replicas = append(s.replicas, r)
+		if _, err := started.Metrics(ctx); err != nil { // from when on they are served
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *hubStage) logOf(name string) string {
+	dir := os.Getenv("OT_FLEET_BENCH_LOGS")
+	if dir == "" {
+		dir = s.plane.Dir()
+	}
+	return filepath.Join(dir, name+".log")
+}
+
+// kill ends a replica, which has no time to say so.
+func (s *hubStage) kill(r *replica) {
+	r.Kill()
+	<-r.Done()
+	s.replicas = slices.DeleteFunc(s.replicas, func(x *replica) bool { return x == r })
+}
+
+// join adds members and waits until the hub has each one's acknowledgement.
+func (s *hubStage) join(ctx context.Context, prefix string, n int) ([]*light.Member, error) {
+	all, err := light.StartBeating(ctx, s.members, prefix, n, s.heartbeat)
+	if err != nil {
+		return nil, err
+	}
+	s.light = append(s.light, all)
+	return all.List, s.inBatches(ctx, all.List, prefix+" are healthy", func(ctx context.Context, m *light.Member) error {
+		cfg, err := m.Config(ctx)
+		if err != nil {
+			return err
+		}
+		return s.connect(ctx, m.Name, cfg, m.Name)
+	}, func(m *v1alpha1.MemberCluster) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
+	})
+}
+
+// inBatches does something with members, a batch at a time, and waits until the hub
+// tells what it is to tell of those with which it was done.
+func (s *hubStage) inBatches(ctx context.Context, members []*light.Member, what string, do func(context.Context, *light.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
+	done := map[string]bool{}
+	for some := range slices.Chunk(members, atATime) {
+		group, doing := errgroup.WithContext(ctx)
+		group.SetLimit(writers)
+		for _, m := range some {
+			done[m.Name] = true
+			group.Go(func() error { return do(doing, m) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && told(m) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect makes a member known to the hub.
+func (s *hubStage) connect(ctx context.Context, name string, cfg *rest.Config, namespace string) error {
+	kubeconfig, err := controlplane.Kubeconfig(cfg)
+	if err != nil {
+		return err
+	}
+	for _, object := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}},
+		&v1alpha1.MemberCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1alpha1.MemberClusterSpec{
+				Connection:     v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name}},
+				AgentNamespace: namespace,
+			},
+		},
+	} {
+		if err := s.client.Create(ctx, object); err != nil {
+			return fmt.Errorf("making member %s known to the hub: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// report has members report images, in so many pages, and waits until the hub has
+// counted them.
+func (s *hubStage) report(ctx context.Context, members []*light.Member, pages, imagesEach int) error {
+	return s.inBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *light.Member) error {
+		for p := range pages {
+			if err := m.SetImages(ctx, pageName(p), pageOf(p, imagesEach, "")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && int(m.Status.Images.Total) >= pages*imagesEach
+	})
+}
+
+func pageName(p int) string { return fmt.Sprintf("page-%03b", p) }
+
+// pageOf is a page of so many images, of the first of which there is something to say.
+func pageOf(p, imagesEach int, message string) []v1alpha1.ReportedImage {
+	images := make([]v1alpha1.ReportedImage, imagesEach)
+	for i := range images {
+		images[i] = image(p*imagesEach+i, v1alpha1.PhaseSucceeded)
+	}
+	if message != "" {
+		images[0].Message = message
+	}
+	return images
+}
+
+func image(n int, phase v1alpha1.Phase) v1alpha1.ReportedImage {
+	name := fmt.Sprintf("image-%05d", n)
+	return v1alpha1.ReportedImage{
+		Namespace: namespace, Name: name, Source: "http https://images.example.com/" + name + ".qcow2", Revision: "1cu4lz8bfceqj",
+		Phase: phase, Reason: v1alpha1.ReasonImporting, Message: "importing, attempt 1 of 4", Bytes: 24 << 30,
+	}
+}
+
+// await waits for what is asked every so often.
+func (s *hubStage) await(ctx context.Context, every time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, every, patience, true, func(ctx context.Context) (bool, error) {
+		for _, r := range s.replicas {
+			select {
+			case <-r.Done():
+				return false, fmt.Errorf("replica %s ended", r.name)
+			default:
+			}
+		}
+		return holds(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s: %w", what, err)
+	}
+	return nil
+}
+
+// awaitMembers waits until something holds of so many members.
+func (s *hubStage) awaitMembers(ctx context.Context, what string, count int, holds func(*v1alpha1.MemberCluster) bool) error {
+	every := scrape
+	if count > manyMembers {
+		every = slowTick
+	}
+	return s.await(ctx, every, what, func(ctx context.Context) (bool, error) {
+		var list v1alpha1.MemberClusterList
+		if err := s.client.List(ctx, &list); err != nil {
+			return false, err
+		}
+		held := 0
+		for i := range list.Items {
+			if holds(&list.Items[i]) {
+				held++
+			}
+		}
+		return held >= count, nil
+	})
+}
+
+// settle waits until the hub asks its API server for nothing any more.
+func (s *hubStage) settle(ctx context.Context) error {
+	size, since := s.audit.size(), time.Now()
+	return s.await(ctx, tick, "the hub has settled", func(context.Context) (bool, error) {
+		if now := s.audit.size(); now != size {
+			size, since = now, time.Now()
+		}
+		return time.Since(since) >= quiet, nil
+	})
+}
+
+// memories of all replicas, in their order.
+func (s *hubStage) memories(ctx context.Context) ([]memory, error) {
+	all := make([]memory, len(s.replicas))
+	for i, r := range s.replicas {
+		var err error
+		if all[i], err = memoryOf(ctx, r, r.pprof); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// window is what was done for a while: CPU time of all replicas, and of the API
+// servers with their etcd; what the audit has written down.
+type window struct {
+	took                 time.Duration
+	cpu, onHub, inMember time.Duration
+	asked                requests
+}
+
+// during watches while something is done.
+func (s *hubStage) during(do func() error) (w window, err error) {
+	before, err := s.spent()
+	if err != nil {
+		return w, err
+	}
+	offset, start := s.audit.size(), time.Now()
+	if err := do(); err != nil {
+		return w, err
+	}
+	w, err = s.spent()
+	if err != nil {
+		return w, err
+	}
+	w.took = time.Since(start)
+	w.cpu, w.onHub, w.inMember = w.cpu-before.cpu, w.onHub-before.onHub, w.inMember-before.inMember
+	w.asked, err = s.audit.since(offset)
+	return w, err
+}
+
+// spent is the CPU time that was used up to now.
+func (s *hubStage) spent() (w window, err error) {
+	for _, r := range s.replicas {
+		one, err := cpuTime(r.Pid())
+		if err != nil {
+			return w, err
+		}
+		w.cpu += one
+	}
+	if w.onHub, err = cpuOfPlane(s.plane); err != nil {
+		return w, err
+	}
+	w.inMember, err = cpuOfPlane(s.members)
+	return w, err
+}
+
+// rest watches while nothing changes: members beat.
+func (s *hubStage) rest(ctx context.Context) (window, error) {
+	return s.during(func() error {
+		select {
+		case <-time.After(idleFor):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// cores that a CPU time kept busy meanwhile.
+func (w window) cores(of time.Duration) float64 { return of.Seconds() / w.took.Seconds() }

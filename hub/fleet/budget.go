@@ -91,6 +91,13 @@ func forFleet(key string) bool {
 	return false
 }
 
+// Keys are those of the fleet's policy ConfigMap, sorted.
+func Keys() []string {
+	keys := append(overridable(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, policy.KeySources)
+	slices.Sort(keys)
+	return keys
+}
+
 // overridable are the keys that an override may set, sorted.
 func overridable() []string {
 	keys := append(policy.Keys(), policy.KeySafe, KeyWeight)

@@ -235,7 +235,7 @@ func (r *Reconciler) message(next reading) string {
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, fleet.ErrorText(next.errs))
 	case len(next.unknown) > 0:
-		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s, overrides)", strings.Join(next.unknown, ", "), strings.Join(apipolicy.Keys(), ", "))
+		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(fleet.Keys(), ", "))
 	default:
 		return "in force"
 	}

@@ -23,6 +23,9 @@ const (
 	// changesPerSecond are made for changesFor.
 	changesPerSecond = 100
 	changesFor       = 10 * time.Second
+	// changesAtOnce are under way: where the API servers are slower than that, there
+	// are fewer changes a second, and replicas keep their Leases.
+	changesAtOnce = 16
 	// sent begins the message of an image that was changed to be timed; the time
 	// follows, in nanoseconds.
 	sent = "sent "
@@ -31,7 +34,7 @@ const (
 // changes has images change, so many a second, each by do.
 func changes(ctx context.Context, do func(ctx context.Context, n int) error) (total int, err error) {
 	group, changing := errgroup.WithContext(ctx)
-	group.SetLimit(64)
+	group.SetLimit(changesAtOnce)
 	ticker := time.NewTicker(time.Second / changesPerSecond)
 	defer ticker.Stop()
 	total = int(changesFor.Seconds()) * changesPerSecond

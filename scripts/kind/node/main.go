@@ -67,9 +67,10 @@ func run(ctx context.Context, node, podSubnet string) error {
 	}
 }
 
-// onNode runs a program of the node itself.
+// onNode runs a program of the node itself. It is env of the node that looks for
+// it: here it would be looked for in this container.
 func onNode(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, "/usr/bin/env", append([]string{name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: host}
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}

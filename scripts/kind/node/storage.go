@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// provisioner is local-path-provisioner's name, whose place this takes: CDI
-	// knows by it what such volumes can do.
+	// provisioner is local-path-provisioner's name, whose place this takes.
 	provisioner = "rancher.io/local-path"
 	// volumes is where they are, as seen by the node.
 	volumes = "/var/local-path-provisioner"

@@ -109,12 +109,42 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 	return f, nil
 }
 
-func (f *fleet) start(ctx context.Context, r *replica) (err error) {
+func (f *fleet) start(ctx context.Context, r *replica, args ...string) (err error) {
 	r.hub, err = hub.Start(ctx, f.plane, hub.Options{
 		Through: r.toHub.Through, LeaseDuration: leaseDuration, Log: filepath.Join(f.plane.Dir(), r.name+".log"),
-		Args: []string{"--replica-name=" + r.name, "--probe-interval=1s", "--member-timeout=5s"}, Env: r.road.env(),
+		Args: append([]string{"--replica-name=" + r.name, "--probe-interval=1s", "--member-timeout=5s"}, args...), Env: r.road.env(),
 	})
 	return err
+}
+
+// restart has another process take the place of a replica's.
+func (f *fleet) restart(t *testing.T, r *replica, args ...string) {
+	t.Helper()
+	r.hub.Kill()
+	require.NoError(t, f.start(t.Context(), r, args...))
+}
+
+// block cuts replicas off from a member for as long as the test runs, at the most.
+func (f *fleet) block(t *testing.T, member string, among ...string) {
+	t.Helper()
+	for _, name := range among {
+		r := f.replicas[name]
+		r.road.block(member, true)
+		t.Cleanup(func() { r.road.block(member, false) })
+	}
+}
+
+// move has a member assigned to a replica.
+func (f *fleet) move(t *testing.T, member, to string) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		link := &v1alpha1.MemberLink{}
+		if err := f.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link); err != nil {
+			return err
+		}
+		link.Spec.Replica = to
+		return f.Update(t.Context(), link)
+	}))
 }
 
 func (f *fleet) join(ctx context.Context, m *light.Member) error {

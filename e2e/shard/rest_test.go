@@ -1,0 +1,145 @@
+//go:build linux
+
+package shard_test
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// writes counts what is seen to change of some objects.
+type writes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (w *writes) most() (name string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for of, count := range w.of {
+		if count > n {
+			name, n = of, count
+		}
+	}
+	return name, n
+}
+
+// counted from now on until the test ends.
+func (f *fleet) counted(t *testing.T, list client.ObjectList) *writes {
+	t.Helper()
+	require.NoError(t, f.List(t.Context(), list))
+	began := map[string]string{}
+	w, err := f.Watch(t.Context(), list)
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	all := &writes{of: map[string]int{}}
+	go func() {
+		for e := range w.ResultChan() {
+			o, is := e.Object.(client.Object)
+			if !is || e.Type == watch.Bookmark {
+				continue
+			}
+			key := o.GetNamespace() + "/" + o.GetName()
+			all.mu.Lock()
+			// What was there before comes once.
+			if before, known := began[key]; known && before != o.GetResourceVersion() {
+				all.of[key]++
+			}
+			began[key] = o.GetResourceVersion()
+			all.mu.Unlock()
+		}
+	}()
+	return all
+}
+
+// A heartbeat is carried, and changes nothing that anybody reads: no status is written
+// for it, but for the time of the last report once in a while.
+func TestHeartbeatsChangeNoStatus(t *testing.T) {
+	shared.settled(t, names...)
+	shared.carried(t)
+	ofMembers, ofLinks := shared.counted(t, &v1alpha1.MemberClusterList{}), shared.counted(t, &v1alpha1.MemberLinkList{})
+	beats := 0
+	// A status is written once a second at the most.
+	for end := time.Now().Add(3500 * time.Millisecond); time.Now().Before(end); beats++ {
+		wanted := map[string]int64{}
+		for _, m := range shared.light.List {
+			require.NoError(t, m.Beat(t.Context()))
+			root := &v1alpha1.ClusterReport{}
+			require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
+			wanted[m.Name] = root.Sequence
+		}
+		for member, sequence := range wanted {
+			shared.hasReport(t, member, sequence)
+		}
+	}
+	name, n := ofLinks.most()
+	assert.Zero(t, n, "MemberLink %s is written at %d heartbeats", name, beats)
+	name, n = ofMembers.most()
+	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
+	require.GreaterOrEqual(t, beats, 3)
+}
+
+// Members that nobody reaches stay where they are, and hold up none of the others.
+func TestAThirdOfTheMembersIsDark(t *testing.T) {
+	before := shared.settled(t, names...)
+	dark := map[string]bool{}
+	for _, r := range names[:2] {
+		dark[of(before, r)[0]] = true
+	}
+	for member := range dark {
+		shared.block(t, member, names...)
+	}
+	require.True(t, scene.Await(t, func() bool {
+		links := shared.links(t)
+		for member := range dark {
+			if links[member].Status.Reachable {
+				return false
+			}
+		}
+		return true
+	}), "nobody says that they are dark")
+	for _, m := range shared.light.List {
+		if dark[m.Name] {
+			continue
+		}
+		require.NoError(t, m.SetImages(t.Context(), "page-0", nil))
+		root := &v1alpha1.ClusterReport{}
+		require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
+		shared.hasReport(t, m.Name, root.Sequence)
+	}
+	for _, r := range shared.replicas {
+		for member := range dark {
+			r.road.block(member, false)
+		}
+	}
+	assert.Equal(t, before, shared.settled(t, names...), "nobody moves")
+	shared.judge.clean(t)
+}
+
+// goroutines of all replicas.
+func (f *fleet) goroutines(t *testing.T) (n int) {
+	t.Helper()
+	for _, r := range f.replicas {
+		text, err := r.hub.Metrics(t.Context())
+		require.NoError(t, err)
+		for line := range strings.Lines(text) {
+			if count, is := strings.CutPrefix(line, "go_goroutines "); is {
+				one, err := strconv.Atoi(strings.TrimSpace(count))
+				require.NoError(t, err)
+				n += one
+			}
+		}
+	}
+	return n
+}

@@ -150,3 +150,16 @@ func TestEachHasItsTurn(t *testing.T) {
 		}
 	})
 }
+
+// A safe share that is taken back counts as long as the plan in force gives it.
+func TestASafeShareThatIsTakenBack(t *testing.T) {
+	b, now := NewBook(), time.Now()
+	f := resting(1)
+	planned := *f.Planned
+	planned.Safe = 2
+	f.Planned = &planned
+	for range 3 {
+		b.See("a", f, now)
+		assert.Equal(t, int32(2), account1(b.Plan(rules, now), "a").Held)
+	}
+}

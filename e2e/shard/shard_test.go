@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -255,7 +256,12 @@ func TestFirstReportIsNotCarried(t *testing.T) {
 	assert.NotEqual(t, missed, shared.links(t)[late.Name].Spec.Replica)
 
 	require.NoError(t, shared.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: late.Name}}))
-	require.True(t, scene.Await(t, func() bool { _, is := shared.links(t)[late.Name]; return !is }))
+	require.True(t, scene.Await(t, func() bool {
+		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Name: late.Name}, &v1alpha1.MemberCluster{}))
+	}), "it is not let go of")
+	// No controller of namespaces runs here.
+	link := shared.links(t)[late.Name]
+	require.NoError(t, client.IgnoreNotFound(shared.Delete(t.Context(), &link)))
 	shared.settled(t, names...)
 	shared.judge.clean(t)
 }

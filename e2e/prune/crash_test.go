@@ -296,8 +296,13 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 	program := func() *process.Process { return shared.hub.Process }
 	d := &deaths{program: program, start: shared.startHub, left: append(onHub, inMember...)}
 	total := len(d.left)
+	// What is copied is written by hub or agent: whoever carries.
+	writes := []*proxy.Proxy{shared.proxy, shared.sites[edge].proxy}
+	if in := shared.sites[edge]; in.pulls() {
+		writes = append(writes, in.mouth)
+	}
 	t.Cleanup(func() {
-		for _, p := range []*proxy.Proxy{shared.proxy, shared.sites[edge].proxy} {
+		for _, p := range writes {
 			p.Before(nil)
 			p.After(nil)
 		}
@@ -313,8 +318,9 @@ func TestHubIsKilledAtItsWrites(t *testing.T) {
 		}
 		goes := []*v1alpha1.VMDiskImage{ins[0].image(t, name+"-goes"), ins[1].image(t, name+"-goes")}
 		before := shared.everything(t)
-		d.hook(shared.proxy)
-		d.hook(shared.sites[edge].proxy)
+		for _, p := range writes {
+			d.hook(p)
+		}
 		r := pruneReport(name, name+"-", bergen, edge)
 		shared.ask(t, r)
 		d.await(t, "the report", func() bool {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
@@ -58,7 +59,8 @@ type site struct {
 	agent *agent.Agent
 	// mouth is the proxy through which the agent reaches the member.
 	mouth *proxy.Proxy
-	// The hub reaches the member through proxy, and that goes over link.
+	// The hub reaches the member through proxy, and that goes over link. Where the member
+	// dials in, its agent reaches the hub so.
 	link  *link.Link
 	proxy *proxy.Proxy
 }
@@ -141,14 +143,14 @@ func (f *fleet) startClusters(ctx context.Context) error {
 		return err
 	}
 	for _, s := range f.sites {
-		group.Go(func() error { return s.prepare(ctx) })
+		group.Go(func() error { return s.prepare(ctx, f.plane) })
 	}
 	return group.Wait()
 }
 
 // prepare installs the agent's chart, starts the agent, and makes the hub's way to
 // the member.
-func (s *site) prepare(ctx context.Context) (err error) {
+func (s *site) prepare(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
 	s.Instant().Allow(1 << 20)
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
@@ -163,15 +165,26 @@ func (s *site) prepare(ctx context.Context) (err error) {
 	if s.mouth, err = proxy.Start(s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if s.link, err = link.Start(s.ControlPlane.Config()); err != nil {
-		return err
-	}
-	way := s.ControlPlane.Config()
-	s.link.Through(way)
-	if s.proxy, err = proxy.Start(way); err != nil {
+	if err := s.lead(plane); err != nil {
 		return err
 	}
 	return s.startAgent(ctx)
+}
+
+func (s *site) pulls() bool { return hub.Pulls(s.name, bergen) }
+
+// lead makes the way between hub and member, whoever goes it.
+func (s *site) lead(plane *controlplane.ControlPlane) (err error) {
+	start, to := proxy.Start, s.ControlPlane.Config()
+	if s.pulls() {
+		start, to = proxy.StartTLS, plane.Config()
+	}
+	if s.link, err = link.Start(to); err != nil {
+		return err
+	}
+	s.link.Through(to)
+	s.proxy, err = start(to)
+	return err
 }
 
 // startAgent starts one at once also where the one before was killed: its Lease is
@@ -190,8 +203,12 @@ func (f *fleet) startHub(ctx context.Context) (err error) {
 	if err := bury(ctx, f, hub.Namespace, "ot-hub"); err != nil {
 		return err
 	}
+	door, err := hub.Door(f.plane)
+	if err != nil {
+		return err
+	}
 	f.hub, err = hub.Start(ctx, f.plane, hub.Options{
-		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: []string{"--probe-interval=1s", "--member-timeout=" + timeout.String()},
+		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: append([]string{"--probe-interval=1s", "--member-timeout=" + timeout.String()}, door...),
 	})
 	return err
 }
@@ -200,8 +217,12 @@ func bury(ctx context.Context, c client.Client, namespace, name string) error {
 	return client.IgnoreNotFound(c.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
 }
 
-// join makes a MemberCluster and its Secret, as people do.
+// join makes a MemberCluster and its Secret, as people do; or the member's agent
+// dials in.
 func (f *fleet) join(ctx context.Context, s *site) error {
+	if s.pulls() {
+		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, nil, func(a *join.Access) { a.Server, a.CA = s.proxy.Reach() })
+	}
 	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
 	if err != nil {
 		return err

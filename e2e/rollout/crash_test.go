@@ -26,7 +26,8 @@ type death struct {
 	what string
 	// cluster that the write is about; empty for any.
 	cluster string
-	// in is where the write goes: the hub's own API server, or a member.
+	// in is where the write goes: the hub's own API server, or a member. What an agent
+	// that dials in writes is lost with the hub, too.
 	in func(f *fleet, cluster string) *proxy.Proxy
 	at func(cluster, path string) bool
 	// stored: killed when the write is stored and not answered, else before it gets
@@ -49,7 +50,8 @@ func (d death) String() string {
 // after, and each about another cluster, so that they are spread over the waves.
 func deaths(image string) (all []death) {
 	onHub := func(f *fleet, _ string) *proxy.Proxy { return f.proxy }
-	inMember := func(f *fleet, cluster string) *proxy.Proxy { return f.sites[cluster].proxy }
+	carriedUp := func(f *fleet, cluster string) *proxy.Proxy { up, _ := f.carried(cluster); return up }
+	inMember := func(f *fleet, cluster string) *proxy.Proxy { _, down := f.carried(cluster); return down }
 	for i, d := range []death{
 		{what: "the plan", in: onHub, at: func(cluster, path string) bool {
 			return strings.Contains(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterplans")
@@ -58,10 +60,10 @@ func deaths(image string) (all []death) {
 		{what: "the status of the FleetDiskImage", in: onHub, at: func(_, path string) bool {
 			return strings.HasSuffix(path, "/fleetdiskimages/"+image+"/status")
 		}},
-		{what: "the copy of a page of the report", in: onHub, at: func(cluster, path string) bool {
+		{what: "the copy of a page of the report", in: carriedUp, at: func(cluster, path string) bool {
 			return strings.Contains(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterreports/") && !strings.HasSuffix(path, "/"+v1alpha1.MailboxName)
 		}},
-		{what: "the copy of the root of the report", in: onHub, at: func(cluster, path string) bool {
+		{what: "the copy of the root of the report", in: carriedUp, at: func(cluster, path string) bool {
 			return strings.HasSuffix(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterreports/"+v1alpha1.MailboxName)
 		}},
 		{what: "the status", in: onHub, at: func(cluster, path string) bool { return strings.HasSuffix(path, "/memberclusters/"+cluster+"/status") }},
@@ -94,8 +96,12 @@ func (f *fleet) arm(h *hub.Hub, d death) {
 
 func (f *fleet) disarm() {
 	for _, s := range f.sites {
-		s.proxy.Before(nil)
-		s.proxy.After(nil)
+		for _, p := range []*proxy.Proxy{s.proxy, s.mouth} {
+			if p != nil {
+				p.Before(nil)
+				p.After(nil)
+			}
+		}
 	}
 	f.proxy.Before(nil)
 	f.proxy.After(nil)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
@@ -72,9 +73,11 @@ type site struct {
 	name     string
 	agent    *agent.Agent
 	observer *observer.Observer
-	// The hub reaches the member through proxy, and that goes over link.
+	// The hub reaches the member through proxy, and that goes over link. Where the member
+	// dials in, its agent reaches the hub so, and the member through mouth.
 	link  *link.Link
 	proxy *proxy.Proxy
+	mouth *proxy.Proxy
 }
 
 // fleet is a hub and its members.
@@ -171,14 +174,14 @@ func (f *fleet) startClusters(ctx context.Context) error {
 		return err
 	}
 	for _, s := range f.sites {
-		group.Go(func() error { return s.prepare(ctx) })
+		group.Go(func() error { return s.prepare(ctx, f.plane) })
 	}
 	return group.Wait()
 }
 
 // prepare installs the agent's chart, without a policy of the member's own,
 // starts the agent, and makes the hub's way to the member.
-func (s *site) prepare(ctx context.Context) (err error) {
+func (s *site) prepare(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
 	s.Instant().Allow(1 << 20)
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
@@ -193,18 +196,43 @@ func (s *site) prepare(ctx context.Context) (err error) {
 	if s.observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if s.link, err = link.Start(s.ControlPlane.Config()); err != nil {
+	if err := s.lead(plane); err != nil {
 		return err
 	}
-	way := s.ControlPlane.Config()
-	s.link.Through(way)
-	if s.proxy, err = proxy.Start(way); err != nil {
-		return err
+	o := agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"}}
+	if s.pulls() {
+		o.Through = s.mouth.Through
 	}
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{
-		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"},
-	})
+	s.agent, err = agent.Start(ctx, s.ControlPlane, o)
 	return err
+}
+
+func (s *site) pulls() bool { return hub.Pulls(s.name, lab) }
+
+// lead makes the way between hub and member, whoever goes it.
+func (s *site) lead(plane *controlplane.ControlPlane) (err error) {
+	start, to := proxy.Start, s.ControlPlane.Config()
+	if s.pulls() {
+		start, to = proxy.StartTLS, plane.Config()
+		if s.mouth, err = proxy.Start(s.ControlPlane.Config()); err != nil {
+			return err
+		}
+	}
+	if s.link, err = link.Start(to); err != nil {
+		return err
+	}
+	s.link.Through(to)
+	s.proxy, err = start(to)
+	return err
+}
+
+// carried are the proxies through which the mailbox of a member is written, on the hub
+// and in the member.
+func (f *fleet) carried(cluster string) (up, down *proxy.Proxy) {
+	if s := f.sites[cluster]; s.pulls() {
+		return s.proxy, s.mouth
+	}
+	return f.proxy, f.sites[cluster].proxy
 }
 
 // startHub starts one at once also where the one before was killed: its Lease is
@@ -227,8 +255,9 @@ func (f *fleet) startHub(ctx context.Context) (err error) {
 // join makes a MemberCluster and its Secret, as people do; or the member's agent
 // dials in, by way of the same link.
 func (f *fleet) join(ctx context.Context, s *site) error {
-	if s.name != island && hub.Pulls(s.name, lab) {
-		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, map[string]string{labelSite: s.name, labelRing: rings[s.name]}, nil)
+	if s.pulls() {
+		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, map[string]string{labelSite: s.name, labelRing: rings[s.name]},
+			func(a *join.Access) { a.Server, a.CA = s.proxy.Reach() })
 	}
 	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
 	if err != nil {
@@ -295,8 +324,10 @@ func (s *site) stop() error {
 	if s.agent != nil {
 		s.agent.Kill()
 	}
-	if s.proxy != nil {
-		_ = s.proxy.Close()
+	for _, p := range []*proxy.Proxy{s.mouth, s.proxy} {
+		if p != nil {
+			_ = p.Close()
+		}
 	}
 	if s.link != nil {
 		s.link.Close()

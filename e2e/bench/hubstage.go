@@ -93,7 +93,7 @@ func newHubStage(ctx context.Context, o hubOptions) (_ *hubStage, err error) {
 	compact := []string{"--etcd-compaction-interval=20s"}
 	of := controlplane.Options{Name: "members", APIServerMemory: cmp.Or(o.memory, "1GiB"), APIServerGC: "400", EtcdBytes: o.etcdBytes, APIServerArgs: compact}
 	ofHub := of
-	ofHub.Name, ofHub.ControllerManager, ofHub.APIServerArgs = "hub", true, append(compact, s.audit.apiServerArgs()...)
+	ofHub.Name, ofHub.ControllerManager, ofHub.APIServerArgs = "hub", true, slices.Concat(compact, s.audit.apiServerArgs())
 	planes, err := controlplane.StartAll(ctx, ofHub, of)
 	if err != nil {
 		return nil, err

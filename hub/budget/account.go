@@ -220,7 +220,7 @@ func (a *account) whole() int32 {
 // came after it.
 func (a *account) unknown(restored bool) (slots int32, until time.Time) {
 	f := &a.facts
-	if f.Planned == nil || f.Report > 0 && !(f.Unread && (restored || a.missing)) {
+	if read := !f.Unread || !restored && !a.missing; f.Planned == nil || f.Report > 0 && read {
 		return 0, until
 	}
 	until = a.horizon

@@ -29,7 +29,7 @@ func TestWhatFailsIsTriedAtItsOwnPace(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < time.Hour {
 			poke(pokes)
-			time.Sleep(100 * time.Millisecond) // of the bubble's clock
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the bubble's clock
 		}
 		synctest.Wait()
 		most := int(time.Hour/mostBackoff) + 10
@@ -38,14 +38,14 @@ func TestWhatFailsIsTriedAtItsOwnPace(t *testing.T) {
 
 		// It is tried again without anybody's poking, and then each poke counts.
 		failing, tries = false, 0
-		time.Sleep(mostBackoff)
+		time.Sleep(mostBackoff) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Positive(t, tries)
 		before := tries
 		poke(pokes)
 		synctest.Wait()
 		require.Equal(t, before+1, tries)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Equal(t, before+1, tries, "nothing is to be tried again")
 		cancel()
@@ -69,7 +69,7 @@ func TestWhatIsToGoOnGoesOn(t *testing.T) {
 			})
 		}()
 		poke(pokes)
-		time.Sleep(2*soon + time.Millisecond)
+		time.Sleep(2*soon + time.Millisecond) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Equal(t, 3, tries)
 		away := errors.New("away")

@@ -77,7 +77,7 @@ func TestSecretsThatCannotBeStoredAreTold(t *testing.T) {
 	require.Equal(t, v1alpha1.ReasonCredentialNotStored, c.Reason)
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Contains(t, c.Message, "a quota")
-	require.EqualValues(t, 1, count(t, registry, "ot_agent_hub_credential_store_failures_total"))
+	require.Equal(t, 1, int(count(t, registry, "ot_agent_hub_credential_store_failures_total")))
 
 	refuse = false
 	cancel() // it asks nobody

@@ -377,7 +377,8 @@ func (r *Reconciler) fence(ctx context.Context, all []seen) {
 	for i := range all {
 		s := &all[i]
 		// What another cluster holds by its grant is stored before that is written over.
-		if s.fenced || r.another(s) && !(r.kept && r.book.Parted(s.member.Name, string(s.uid()))) {
+		parted := r.kept && r.book.Parted(s.member.Name, string(s.uid()))
+		if s.fenced || r.another(s) && !parted {
 			continue
 		}
 		g := r.object(s.member.Name)

@@ -226,12 +226,13 @@ func TestWhateverHappensBetweenTwoWrites(t *testing.T) {
 			"an hour passes":            func(*rapid.T) { w.s.now = w.s.now.Add(time.Hour) },
 			"the mode changes": func(*rapid.T) {
 				c := &w.s.member.Spec.Connection
-				if c.Pull != nil && c.Pull.Revoked && reasonOf(w.s.member) != v1alpha1.ReasonRevoked {
-					return // the API server refuses that, too
-				} else if c.Pull != nil {
-					c.Pull = nil
-				} else {
+				switch {
+				case c.Pull == nil:
 					c.Pull = &v1alpha1.MemberPull{}
+				case c.Pull.Revoked && reasonOf(w.s.member) != v1alpha1.ReasonRevoked:
+					// The API server refuses that, too.
+				default:
+					c.Pull = nil
 				}
 			},
 			"the agent renews its Lease": func(*rapid.T) {

@@ -41,7 +41,8 @@ test: ## Run all tests (needs Go, make and git only)
 test-long: TEST_TIMEOUT = 120m
 test-long: export OT_FLEET_LONG = 1
 test-long: TEST_FLAGS += -count=1
-test-long: test ## Run all tests, the long sweeps included
+test-long: test ## Run all tests, the long sweeps included, and those of the fleet with agents that dial in too
+	OT_FLEET_PULL=all go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/fleet ./e2e/rollout ./e2e/prune
 
 .PHONY: bench
 bench: ## Measure the figures of the README

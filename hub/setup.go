@@ -37,6 +37,7 @@ import (
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -197,7 +198,7 @@ func serve(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.In
 	}
 	forwarder := &web.Forwarder{
 		Elected: mgr.Elected(), Plain: !o.metricsSecure,
-		Others: &web.Electorate{Live: live, Namespace: o.namespace, Lease: leaseName},
+		Others: &web.Electorate{Live: live, Namespace: o.namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
 	}
 	for path, handler := range api.Handlers() {
 		if err := mgr.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {

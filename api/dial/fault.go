@@ -111,8 +111,12 @@ func innermost(err error) string {
 		}
 		err = next
 	}
-	const most = 256
-	text := strings.ToValidUTF8(err.Error(), "")
+	return Cut(err.Error(), 256)
+}
+
+// Cut has no more of a text than its first bytes, and three dots for the rest.
+func Cut(text string, most int) string {
+	text = strings.ToValidUTF8(text, "")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}

@@ -83,9 +83,6 @@ var (
 	errSeveral = errors.New("several Leases tell where the elected replica of the hub serves: delete those that no replica has made")
 )
 
-// replicaLeases is how the names of the replicas' Leases begin.
-const replicaLeases = "ot-hub-replica-"
-
 // Electorate finds out which replica is elected and where it serves.
 type Electorate struct {
 	// Live reads the Leases.
@@ -93,6 +90,8 @@ type Electorate struct {
 	// Namespace of the Leases; Lease is the name of the one that the elected replica
 	// holds.
 	Namespace, Lease string
+	// Prefix of the names of the replicas' Leases.
+	Prefix string
 
 	mu   sync.Mutex
 	last Served
@@ -140,7 +139,7 @@ func (e *Electorate) look(ctx context.Context) (Served, error) {
 	var found []Served
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		if s := served(lease); strings.HasPrefix(lease.Name, replicaLeases) && s.Process == holder {
+		if s := served(lease); strings.HasPrefix(lease.Name, e.Prefix) && s.Process == holder {
 			found = append(found, s)
 		}
 	}

@@ -47,7 +47,7 @@ func leases(t *testing.T, holder string, replicas ...Served) client.Client {
 
 // notElected answers as a replica does that is not.
 func notElected(live client.Reader) *Forwarder {
-	return &Forwarder{Elected: make(chan struct{}), Others: &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub"}}
+	return &Forwarder{Elected: make(chan struct{}), Others: &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}}
 }
 
 // other is a replica that serves with a certificate of its own; asked is told each
@@ -303,7 +303,7 @@ func TestForgedLeases(t *testing.T) {
 	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: Served{Process: "one", URL: "https://127.0.0.1:2", Key: "other"}.Annotations()}}
 	live := leases(t, "one", real)
 	require.NoError(t, live.Create(t.Context(), forged))
-	electorate := &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub"}
+	electorate := &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}
 	to, err := electorate.Elected(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, real, to, "it is no replica's")

@@ -2,12 +2,12 @@ package dial
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -23,7 +23,7 @@ type said struct {
 func (r *Reconciler) say(ctx context.Context, d decision) {
 	connected, o := tell(d, r.Carrier.state())
 	if o != nil {
-		o.message = cut(o.message)
+		o.message = dial.Cut(o.message, mostMessage)
 	}
 	r.Metrics.Connected(connected)
 	if d.carry != nil {
@@ -46,14 +46,6 @@ func (r *Reconciler) say(ctx context.Context, d decision) {
 // mostMessage of a condition: what is in a Secret may be longer than a ledger takes, and
 // a ledger that cannot be written stops everything.
 const mostMessage = 2048
-
-func cut(text string) string {
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > mostMessage {
-		text = strings.ToValidUTF8(text[:mostMessage], "") + "…"
-	}
-	return text
-}
 
 // Condition is HubConnected for the ledger; nil where nothing was ever given to this
 // agent to dial in with.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
 // intent is a plan that this process was let write. It counts as if it were there
@@ -35,7 +36,7 @@ type intent struct {
 // another had decided before is refused.
 func (s *Shares) Plan(next, before *v1alpha1.ClusterPlan) bool {
 	bounds, _ := budget.BoundsOf(next.Spec.Policy)
-	member := next.Namespace[len(v1alpha1.MemberNamespacePrefix):]
+	member, _ := report.MemberOf(next.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.looking || !s.counts(member, bounds, before) {

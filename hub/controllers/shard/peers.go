@@ -158,7 +158,7 @@ func (s sightings) next(leases []coordinationv1.Lease, now time.Time) sightings 
 	next := sightings{}
 	for i := range leases {
 		lease := &leases[i]
-		name, is := strings.CutPrefix(lease.Name, leasePrefix)
+		name, is := strings.CutPrefix(lease.Name, LeasePrefix)
 		if !is {
 			continue
 		}

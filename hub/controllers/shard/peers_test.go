@@ -16,7 +16,7 @@ const duration = 15 * time.Second
 func lease(name, resourceVersion string) coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
 	return coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: leasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Name: LeasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 }
@@ -53,6 +53,6 @@ func TestPeersAreJudgedByWhatChanges(t *testing.T) {
 	assert.Empty(t, seen.old(duration, at(59*time.Second)))
 	old := seen.old(duration, at(61*time.Second))
 	if assert.Len(t, old, 1) {
-		assert.Equal(t, leasePrefix+"b", old[0].Name)
+		assert.Equal(t, LeasePrefix+"b", old[0].Name)
 	}
 }

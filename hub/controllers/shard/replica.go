@@ -25,8 +25,8 @@ const (
 	// LabelReplica stands on the Leases of the replicas. Its value is empty: a name
 	// may be longer than a label's value.
 	LabelReplica = "pelotech.ot/replica"
-	// leasePrefix and the name of a replica are the name of its Lease.
-	leasePrefix = "ot-hub-replica-"
+	// LeasePrefix and the name of a replica are the name of its Lease.
+	LeasePrefix = "ot-hub-replica-"
 	// farewell is how long the deletion of the Lease may take at an orderly end.
 	farewell = 5 * time.Second
 )
@@ -154,12 +154,12 @@ func (r *Replica) Start(ctx context.Context) error {
 		next, err := r.write(ctx, lease)
 		switch {
 		case errors.Is(err, errReplaced):
-			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, leasePrefix+r.Name(), err)
+			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, LeasePrefix+r.Name(), err)
 		case err == nil:
 			lease = next
 			r.holds(sent.Add(r.RenewDeadline))
 		case ctx.Err() == nil:
-			log.FromContext(ctx).Info("The Lease of this replica could not be renewed", "lease", leasePrefix+r.Name(), "error", err.Error())
+			log.FromContext(ctx).Info("The Lease of this replica could not be renewed", "lease", LeasePrefix+r.Name(), "error", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -221,9 +221,9 @@ func (r *Replica) put(ctx context.Context, lease *coordinationv1.Lease) error {
 // stored is the Lease as it is there, or an empty one.
 func (r *Replica) stored(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: leasePrefix + r.Name()}, lease)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}, lease)
 	if apierrors.IsNotFound(err) {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: leasePrefix + r.Name()}}, nil
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}}, nil
 	}
 	return lease, err
 }

@@ -55,7 +55,7 @@ func newStore() *store {
 func (s *store) lease(t *testing.T) (*coordinationv1.Lease, error) {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: leasePrefix + "one"}, lease)
+	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: LeasePrefix + "one"}, lease)
 }
 
 func TestReplicaStopsByItsOwnDeadline(t *testing.T) {

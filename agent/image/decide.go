@@ -83,6 +83,8 @@ type Target struct {
 	Kind Kind
 	Name string
 	UID  types.UID
+	// Foreground has what it owns deleted before it.
+	Foreground bool
 }
 
 // Ended tells of an attempt whose outcome this decision is the first to store.

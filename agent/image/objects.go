@@ -57,9 +57,14 @@ func (o *Objects) Complete() bool {
 		return false
 	}
 	if o.DataVolume == nil {
-		return o.Claim.Annotations[annPodPhase] == string(corev1.PodSucceeded)
+		return filled(o.Claim)
 	}
 	return o.DataVolume.DeletionTimestamp == nil && o.DataVolume.Status.Phase == cdiv1.Succeeded
+}
+
+// filled tells that CDI has done with a claim.
+func filled(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[annPodPhase] == string(corev1.PodSucceeded)
 }
 
 // SnapshotReady tells whether disks can be cloned from a snapshot.

@@ -3,6 +3,9 @@ package image
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -27,6 +30,7 @@ func (s *step) sweep() {
 	slices.Sort(numbers)
 	for _, n := range numbers {
 		s.sweepAttempt(n, s.Attempts[n])
+		s.release(s.Attempts[n])
 	}
 	s.st.Revisions = slices.DeleteFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool {
 		_, left := s.Attempts[e.AttemptEnded]
@@ -93,7 +97,7 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 				s.d.NeedsLive = true // somebody may have pinned it
 				return
 			}
-			s.d.Delete = append(s.d.Delete, Target{VolumeSnapshot, snap.Name, snap.UID})
+			s.d.Delete = append(s.d.Delete, Target{Kind: VolumeSnapshot, Name: snap.Name, UID: snap.UID})
 		}
 	}
 	// A snapshot that never became ready is gone before its claim goes, or
@@ -104,9 +108,9 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 	var target Target
 	switch {
 	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
-		target = Target{DataVolume, o.DataVolume.Name, o.DataVolume.UID}
+		target = Target{Kind: DataVolume, Name: o.DataVolume.Name, UID: o.DataVolume.UID}
 	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
-		target = Target{PersistentVolumeClaim, o.Claim.Name, o.Claim.UID}
+		target = Target{Kind: PersistentVolumeClaim, Name: o.Claim.Name, UID: o.Claim.UID}
 	default:
 		return
 	}
@@ -115,6 +119,28 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 		return
 	}
 	s.d.Delete = append(s.d.Delete, target)
+}
+
+// release has claims go that Pods keep. Where CDI's cache shows an importer as gone
+// and its claim still as it was before it was done, CDI makes that importer once more,
+// and then looks at neither again: it has done with finished claims. A claim does not
+// go while a Pod uses it, nor does a Pod for its owner's sake before that has gone.
+// A foreground deletion takes the Pod first. The claim is going already, which no
+// write takes back: a cache may say so.
+func (s *step) release(o *Objects) {
+	claims := o.OtherClaims
+	if o.Claim != nil {
+		claims = append(slices.Clone(claims), *o.Claim)
+	}
+	for i := range claims {
+		claim := &claims[i]
+		if claim.DeletionTimestamp == nil || !filled(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
+			continue
+		}
+		if slices.ContainsFunc(o.Pods, func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil && metav1.IsControlledBy(&pod, claim) }) {
+			s.d.Delete = append(s.d.Delete, Target{Kind: PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true})
+		}
+	}
 }
 
 // hasFailed tells that the status has an attempt as failed: it has never served,

@@ -32,6 +32,7 @@ func TestFailures(t *testing.T) {
 		{"servererror", v1alpha1.ReasonImportFailed, 2, "500"},
 		{"cut", v1alpha1.ReasonImportFailed, 2, "unexpected EOF"},
 		{"crashloop", v1alpha1.ReasonImportFailed, 2, "exit code 2"},
+		{"oom", v1alpha1.ReasonImportFailed, 2, "OOMKilled"},
 		{"hang", v1alpha1.ReasonStalled, 2, "nothing moved for stallTimeout"},
 	}
 	images := map[string]*v1alpha1.VMDiskImage{}

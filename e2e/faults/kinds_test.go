@@ -10,6 +10,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -18,9 +19,11 @@ import (
 )
 
 // TestClusterWithoutCDI has CDI, and then the snapshots' kinds, installed under
-// an agent that runs already.
+// an agent that runs already. The API server goes by no admission policies, and the
+// agent says so once there is something to import with.
 func TestClusterWithoutCDI(t *testing.T) {
-	s, err := scene.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true, WithoutSnapshots: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	s, err := scene.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true, WithoutSnapshots: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR"),
+		APIServerArgs: []string{"--disable-admission-plugins=ValidatingAdmissionPolicy"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 	require.NoError(t, s.StartAgent())
@@ -33,6 +36,7 @@ func TestClusterWithoutCDI(t *testing.T) {
 	got := s.Eventually(t, img, scene.Because(v1alpha1.ReasonCDIMissing))
 	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 	assert.Contains(t, got.Status.Message, "install CDI")
+	s.LedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionUnknown, "NotTried")
 	dropped := s.Image(ns, "dropped", "/ok/200ms/c")
 	s.Create(t, dropped)
 	s.Eventually(t, dropped, scene.Because(v1alpha1.ReasonCDIMissing))
@@ -43,6 +47,7 @@ func TestClusterWithoutCDI(t *testing.T) {
 	o := s.Observe(t)
 	got = s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	assert.Empty(t, got.Status.Serving.VolumeSnapshot)
+	s.LedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionFalse, "PolicyNotInForce")
 	got = s.Eventually(t, snapshotted, scene.Because(v1alpha1.ReasonSnapshotClassMissing))
 	assert.Contains(t, got.Status.Message, "does not serve VolumeSnapshots")
 	h := scene.History(t, o)

@@ -5,25 +5,35 @@ package member
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/e2e/binaries"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/process"
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
+// CDIVersion is the one of the controllers that run.
+const CDIVersion = "v1.65.0"
+
 const (
 	cdiNamespace = "cdi"
 	cdiName      = "cdi"
-	cdiTimeout   = 60 * time.Second
+	// cdiAccount is the ServiceAccount of CDI's controllers: admission policies tell
+	// them by it.
+	cdiAccount = "cdi-sa"
+	cdiTimeout = 60 * time.Second
 )
 
 // prepareCDI makes what CDI's operator would have made, and says on each
@@ -31,7 +41,15 @@ const (
 func (m *Member) prepareCDI(ctx context.Context) error {
 	installed := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: cdiName, Annotations: map[string]string{"cdi.kubevirt.io/configAuthority": ""}}}
 	installed.Status.Phase = "Deployed" // the CDI kind has no status subresource
-	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cdiNamespace}}, installed}
+	installed.Status.OperatorVersion, installed.Status.TargetVersion, installed.Status.ObservedVersion = CDIVersion, CDIVersion, CDIVersion
+	objects := []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cdiNamespace}}, installed,
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: cdiAccount},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: cdiNamespace, Name: cdiAccount}},
+		},
+	}
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal, simulator.ClassWaitForFirstConsumer} {
 		objects = append(objects, &cdiv1.StorageProfile{
 			ObjectMeta: metav1.ObjectMeta{Name: class},
@@ -92,7 +110,15 @@ func (m *Member) installKinds(ctx context.Context, o Options, needed ...binaries
 
 // StartCDI starts CDI's controller where it does not run.
 func (m *Member) StartCDI() error {
-	return m.startCDI(&m.cdi, binaries.CDI, "GOMEMLIMIT=128MiB")
+	as := m.ControlPlane.Config()
+	as.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + cdiNamespace + ":" + cdiAccount, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + cdiNamespace},
+	}
+	kubeconfig := filepath.Join(m.ControlPlane.Dir(), "cdi.kubeconfig")
+	if err := controlplane.WriteKubeconfig(as, kubeconfig); err != nil {
+		return err
+	}
+	return m.startCDI(&m.cdi, binaries.CDI, "GOMEMLIMIT=128MiB", "-kubeconfig="+kubeconfig)
 }
 
 // StopCDI takes CDI's controller away; importer pods run on.
@@ -103,7 +129,7 @@ const cdiWebhooks binaries.Name = "cdi-apiserver"
 
 // StartCDIWebhooks starts CDI's admission webhooks where they do not run.
 func (m *Member) StartCDIWebhooks() error {
-	return m.startCDI(&m.cdiWebhooks, cdiWebhooks, "GOMEMLIMIT=48MiB", "-webhooks")
+	return m.startCDI(&m.cdiWebhooks, cdiWebhooks, "GOMEMLIMIT=48MiB", "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
 }
 
 // StopCDIWebhooks takes CDI's admission webhooks away: no DataVolume can be
@@ -126,7 +152,7 @@ func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string
 	}
 	*p, err = process.Start(process.Options{
 		Path: paths[binaries.CDI], LogFile: m.LogFile(name), Env: []string{memory},
-		Args: append([]string{"-kubeconfig=" + m.ControlPlane.Kubeconfig()}, args...),
+		Args: args,
 	})
 	return err
 }

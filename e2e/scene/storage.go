@@ -26,7 +26,14 @@ func (s *Scene) CreateClasses(t *testing.T, storage, snapshots string) {
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: storage}, Provisioner: driver},
 		&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: snapshots}, Driver: driver, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete},
 	)
-	require.True(t, Await(t, func() bool { // as CDI does by itself for drivers that it knows
+	s.SetClaimProperties(t, storage)
+}
+
+// SetClaimProperties has CDI know what claims of a StorageClass are like, as it does by
+// itself for drivers that it knows.
+func (s *Scene) SetClaimProperties(t *testing.T, storage string) {
+	t.Helper()
+	require.True(t, Await(t, func() bool {
 		profile := &cdiv1.StorageProfile{}
 		if s.Client().Get(t.Context(), client.ObjectKey{Name: storage}, profile) != nil {
 			return false

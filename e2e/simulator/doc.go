@@ -16,6 +16,7 @@
 //	/checksum/<d>/…    a checksum mismatch: the container ends with exit code 0
 //	/toosmall/<d>/…    the image does not fit into the volume
 //	/crashloop/<d>/…   exit code 2 and no message
+//	/oom/<d>/…         killed, out of memory
 //	/hang/…            runs for ever
 //	/flaky/<n>/<d>/…   500 while the pod's label pelotech.ot/attempt is at most
 //	                   n (1 without the label), then ok after d

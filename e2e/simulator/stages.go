@@ -27,6 +27,7 @@ var failures = []failure{
 	{"cut", 1, "Error", "Unable to process data: Unable to transfer source data to scratch space: failed to pull image: unexpected EOF"},
 	{"toosmall", 1, "Error", "Unable to process data: virtual image size 42949672960 is larger than the reported available storage 1073741824. A larger PVC is required"},
 	{"crashloop", 2, "Error", ""},
+	{"oom", 137, "OOMKilled", ""},
 	{"checksum", 0, "Completed", `{"message":"Unable to process data: checksum mismatch: expected sha256:` + strings.Repeat("0", 64) + `, calculated sha256:` + strings.Repeat("1", 64) + `"}`},
 }
 

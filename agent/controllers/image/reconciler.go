@@ -224,7 +224,11 @@ func (r *Reconciler) deleteTarget(ctx context.Context, img *v1alpha1.VMDiskImage
 	case image.VolumeSnapshot:
 		obj = &snapshotv1.VolumeSnapshot{ObjectMeta: meta}
 	}
-	err := r.Delete(ctx, obj, client.Preconditions{UID: &t.UID})
+	options := []client.DeleteOption{client.Preconditions{UID: &t.UID}}
+	if t.Foreground {
+		options = append(options, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	}
+	err := r.Delete(ctx, obj, options...)
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting %s %s of VMDiskImage %s/%s: %w", t.Kind, t.Name, img.Namespace, img.Name, err)
 	}

@@ -25,10 +25,12 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/guard"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/once"
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -108,6 +110,9 @@ func newLimited(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *limi
 		Refresh:       func(context.Context, ...v1alpha1.ImageKey) {},
 		PokeReport:    func() { m.pokes++ },
 		Hub:           func() *metav1.Condition { return nil },
+		Lacking:       func() string { return "" },
+		Guarded:       (&guard.Guard{}).Condition,
+		OneDownload:   (&once.Watch{}).Condition,
 		created:       map[string]time.Time{},
 	}
 	m.planServed.Store(true)

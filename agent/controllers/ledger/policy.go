@@ -204,6 +204,26 @@ func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 }
 
+// describeRights says what the agent was found not to be allowed.
+func (r *Reconciler) describeRights(st *v1alpha1.SyncLedgerStatus, generation int64) {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionRightsComplete, Status: metav1.ConditionTrue, Reason: "RightsComplete",
+		Message: "nothing is refused to the agent that it has to do", ObservedGeneration: generation,
+	}
+	if text := r.Lacking(); text != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "RightsMissing", text
+	}
+	meta.SetStatusCondition(&st.Conditions, c)
+}
+
+// describeLooks says what was found of the API server and of CDI.
+func describeLooks(st *v1alpha1.SyncLedgerStatus, generation int64, looks ...metav1.Condition) {
+	for _, c := range looks {
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition(&st.Conditions, c)
+	}
+}
+
 func (r *Reconciler) describeHub(st *v1alpha1.SyncLedgerStatus, generation int64) {
 	if c := r.Hub(); c != nil {
 		c.ObservedGeneration = generation

@@ -79,6 +79,12 @@ type Reconciler struct {
 
 	// Hub tells how the agent that dials in is connected; nil for nothing to tell.
 	Hub func() *metav1.Condition
+	// Lacking tells which rights the agent lacks; nothing where none is known to.
+	Lacking func() string
+	// Guarded tells whether the API server refuses imports that are in no slot.
+	Guarded func() metav1.Condition
+	// OneDownload tells whether an attempt costs one download.
+	OneDownload func() metav1.Condition
 
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
@@ -218,6 +224,8 @@ func (r *Reconciler) write(ctx context.Context, ledger *v1alpha1.SyncLedger, p *
 	p.wanted = grant.Demands(p.terms, step.Slots, p.groupOf, r.front(p.terms, step.Slots)).Wanted
 	p.describe(&next, ledger.Generation)
 	r.describeHub(&next, ledger.Generation)
+	r.describeRights(&next, ledger.Generation)
+	describeLooks(&next, ledger.Generation, r.Guarded(), r.OneDownload())
 	if ledger.Status != nil && !step.Changed && equality.Semantic.DeepEqual(*ledger.Status, next) {
 		r.last.Store(ledger.DeepCopy())
 		return nil

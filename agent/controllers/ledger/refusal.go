@@ -6,18 +6,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/agent/guard"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// admissionPolicy is how the API server names the agent's admission policy when
-// it refuses a DataVolume that it finds in no slot (charts/ot-agent), or knows
-// of no ledger yet to look in.
-const admissionPolicy = "ValidatingAdmissionPolicy 'ot-agent-datavolumes'"
-
-// refusedAsUnlisted tells that the admission policy does not know of a slot
-// yet. That is never a failed attempt: its parameter comes from a cache.
+// refusedAsUnlisted tells that the admission policy finds a DataVolume in no slot,
+// or knows of no ledger yet to look in. That is never a failed attempt: its parameter comes from a cache.
 func refusedAsUnlisted(err error) bool {
-	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), admissionPolicy)
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), guard.Policy)
 }
 
 // refusedForGood tells a definite answer from one that trying again can change.

@@ -1,0 +1,70 @@
+package image_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// A claim that CDI has done with, and that a Pod keeps which CDI made too late, goes
+// by a foreground deletion, and nothing else is deleted so.
+func TestDecideReleasesWhatALatePodKeeps(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(prime *corev1.PersistentVolumeClaim, late *corev1.Pod)
+		want   []string
+	}{
+		"a finished claim that is going": {func(*corev1.PersistentVolumeClaim, *corev1.Pod) {}, []string{"PersistentVolumeClaim prime"}},
+		"one that stays":                 {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.DeletionTimestamp = nil }, nil},
+		"one that CDI has not done with": {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.Annotations = nil }, nil},
+		"a Pod that is going": {func(_ *corev1.PersistentVolumeClaim, late *corev1.Pod) {
+			late.DeletionTimestamp = &metav1.Time{Time: apitest.Epoch}
+		}, nil},
+		"a Pod of another claim": {func(_ *corev1.PersistentVolumeClaim, late *corev1.Pod) { late.OwnerReferences[0].UID = "another" }, nil},
+		"one whose Pods are going already": {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) {
+			prime.Finalizers = []string{metav1.FinalizerDeleteDependents}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := queued(t, apitest.Image("ns/a"), unasked())
+			w.imported()
+			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+			prime := apitest.Claim("ns/prime").Of(w.uid(), w.current().Revision, 1).OwnedBy("PersistentVolumeClaim", w.dataVolume().Name).
+				ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch).Obj()
+			late := apitest.Pod("ns/importer-prime").Of(w.uid(), w.current().Revision, 1).Obj()
+			late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: prime.Name, UID: prime.UID, Controller: ptr.To(true)}}
+			test.change(prime, late)
+			w.lists.Claims = append(w.lists.Claims, *prime)
+			w.lists.Pods = append(w.lists.Pods, *late)
+
+			d := w.reconcile()
+			assert.Equal(t, test.want, deletes(d))
+			for _, target := range d.Delete {
+				assert.Equal(t, image.Target{Kind: image.PersistentVolumeClaim, Name: "prime", UID: prime.UID, Foreground: true}, target)
+			}
+			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "and serves on")
+		})
+	}
+	t.Run("the claim that the DataVolume filled", func(t *testing.T) {
+		w := queued(t, apitest.Image("ns/a"), unasked())
+		w.imported()
+		w.deleteImage()
+		w.reconcile()
+		w.reconcile()
+		claim := w.claim(w.dataVolume().Name)
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "cdi.kubevirt.io/storage.pod.phase", string(corev1.PodSucceeded))
+		claim.DeletionTimestamp = &metav1.Time{Time: w.now.Add(time.Second)}
+		late := apitest.Pod("ns/importer").Of(w.uid(), w.status().Revision, 1).Obj()
+		late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: claim.Name, UID: claim.UID, Controller: ptr.To(true)}}
+		w.lists.Pods = append(w.lists.Pods, *late)
+		assert.Equal(t, []image.Target{{Kind: image.PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true}}, w.reconcile().Delete)
+	})
+}

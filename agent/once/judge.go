@@ -1,0 +1,82 @@
+// Package once tells whether a failing attempt costs one download. CDI starts a failed
+// download over by itself; two admission policies of the chart have it stop instead
+// (charts/ot-agent/templates/onedownload.yaml). Where they are not in force, the agent
+// ends an attempt at its first failure, which CDI may have answered by then.
+package once
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Names of the policies, and of their bindings.
+var Names = []string{"ot-agent-importers", "ot-agent-failed-imports"}
+
+// Annotations of the policies say what they go by.
+const (
+	annVersions = "pelotech.ot/cdi-versions"
+	annAccount  = "pelotech.ot/cdi-service-account"
+)
+
+// Seen is what a cluster has of it.
+type Seen struct {
+	// Served: the API server serves such policies.
+	Served bool
+	// Missing are policies and bindings that are not there.
+	Missing []string
+	// Known are the versions of CDI that the policies are for, and Account is CDI's.
+	Known   []string
+	Account string
+	// CDI is there, and tells these versions: the one that it has, and the one that it
+	// is being brought to.
+	CDI              bool
+	Observed, Target string
+	// Restartable is an importer that starts over when it fails.
+	Restartable string
+}
+
+// Judge says whether an attempt costs one download.
+func Judge(s Seen) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionOneDownload, Status: metav1.ConditionFalse}
+	const meanwhile = ". The agent ends an attempt at its first failure, when CDI may have begun a second download"
+	versions := "CDI " + strings.Join(s.Known, ", ")
+	switch {
+	case !s.Served:
+		c.Reason = "PoliciesNotServed"
+		c.Message = "this API server does not serve MutatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.36 on)" + meanwhile
+	case len(s.Missing) > 0:
+		c.Reason = "PoliciesMissing"
+		c.Message = strings.Join(s.Missing, ", ") + " not found: `helm upgrade` of the agent makes them, unless its value oneDownload.policies is Never" + meanwhile
+	case !s.CDI:
+		c.Reason = "CDIVersionUnknown"
+		c.Message = "there is no CDI to tell its version"
+	case s.Observed == "":
+		c.Reason = "CDIVersionUnknown"
+		c.Message = "CDI does not tell its version (status.observedVersion of kind CDI), so the policies, which are for " + versions + ", do nothing" + meanwhile
+	case !known(s.Observed, s.Known):
+		c.Reason = "CDIVersionUnknown"
+		c.Message = fmt.Sprintf("the policies are for %s and do nothing with %s", versions, s.Observed) + meanwhile
+	case s.Target != "" && !known(s.Target, s.Known):
+		c.Reason = "CDIVersionUnknown"
+		c.Message = fmt.Sprintf("CDI is being brought from %s to %s; the policies are for %s and do nothing", s.Observed, s.Target, versions) + meanwhile
+	case s.Restartable != "":
+		c.Reason = "NotApplied"
+		c.Message = fmt.Sprintf("importer Pod %s starts over when it fails: it was made before the policies were in force, or by another account than %s (value cdi.serviceAccount of the chart)", s.Restartable, s.Account) + meanwhile
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, "InForce"
+		c.Message = fmt.Sprintf("CDI %s does not start a failed download over", s.Observed)
+	}
+	return c
+}
+
+// known is what the policies ask of a version.
+func known(version string, all []string) bool {
+	return slices.ContainsFunc(all, func(minor string) bool {
+		return strings.HasPrefix(strings.TrimPrefix(version, "v"), minor+".")
+	})
+}

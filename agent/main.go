@@ -18,8 +18,10 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/rights"
 	"github.com/pelotech/ot-fleet/api/schema"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/charts"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=agent-namespace,resources=leases,verbs=get;create;update
@@ -35,18 +37,25 @@ type options struct {
 	policy        types.NamespacedName
 	metricsAddr   string
 	metricsSecure bool
-	healthAddr    string
-	pprofAddr     string
-	leaderElect   bool
-	leaseDuration time.Duration
-	renewDeadline time.Duration
-	retryPeriod   time.Duration
-	qps           float64
+	// metricsCertDir has the certificate to serve them with, where it is not made here.
+	metricsCertDir string
+	healthAddr     string
+	pprofAddr      string
+	leaderElect    bool
+	leaseDuration  time.Duration
+	renewDeadline  time.Duration
+	retryPeriod    time.Duration
+	qps            float64
 
 	renewAfter time.Duration
 
 	reportInterval  time.Duration
 	reportHeartbeat time.Duration
+}
+
+// rights are those that it works with.
+func (o options) rights() ([]rights.Right, error) {
+	return rights.Of(charts.AgentRoles, map[string]string{"agent-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
 }
 
 func main() {
@@ -56,6 +65,7 @@ func main() {
 	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the policy ConfigMap.")
 	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics are served; 0 for nowhere.")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve them by HTTPS, to whom the API server authorizes for their path. Otherwise in plain text, to everybody.")
+	flag.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key to serve them with; what is replaced in there is taken up. Default: a certificate that this process makes for itself.")
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one agent of several lead.")
@@ -98,6 +108,13 @@ func run(o options) error {
 	ctx := ctrl.SetupSignalHandler()
 	// Those that it shares with a hub may be of another release than this.
 	if err := schema.Wait(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
+		return err
+	}
+	needed, err := o.rights()
+	if err != nil {
+		return err
+	}
+	if err := rights.Wait(ctx, cfg, needed, "ot-agent"); err != nil {
 		return err
 	}
 	mgr, err := setup(ctx, cfg, o, nil)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -32,14 +34,18 @@ import (
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/guard"
 	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/once"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/ready"
+	"github.com/pelotech/ot-fleet/api/rights"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -53,6 +59,18 @@ const leaseName = "ot-agent"
 // setup makes the manager with everything the agent consists of. holders tells
 // who needs an image; nil stands for the VirtualMachines.
 func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.Holders) (ctrl.Manager, error) {
+	needed, err := o.rights()
+	if err != nil {
+		return nil, err
+	}
+	metricsServed, err := metricsOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	contact, lacks := ready.NewContact(), rights.NewWatch(rest.CopyConfig(cfg), needed, "ot-agent")
+	cfg.Wrap(contact.Wrap)
+	cfg.Wrap(lacks.Wrap)
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
 	mgr, err := ctrl.NewManager(bounded, ctrl.Options{
@@ -65,7 +83,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 			return cache.New(cfg, options)
 		},
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
-		Metrics:                       metricsOptions(o),
+		Metrics:                       metricsServed,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
@@ -82,10 +100,6 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return nil, err
-	}
-
 	mailbox, err := newCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.namespace: {}}})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of the mailbox: %w", err)
@@ -93,6 +107,11 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	made, err := newCache(cfg, mgr, cache.Options{DefaultLabelSelector: has(v1alpha1.LabelMachineUID)})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of what is made for machines: %w", err)
+	}
+	if err := ready.Add(mgr, contact, lacks, map[string]func(context.Context) bool{
+		"images and machines": mgr.GetCache().WaitForCacheSync, "the mailbox": mailbox.WaitForCacheSync, "what is made for machines": made.WaitForCacheSync,
+	}); err != nil {
+		return nil, err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.ImageIndex, func(o client.Object) []string {
 		return vm.Images(o.(*v1alpha1.VirtualMachine))
@@ -128,6 +147,11 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	}
 	dialling.Changed = ledger.Poke
 	ledger.Hub = dialling.Condition
+	ledger.Lacking, lacks.Changed = lacks.Lacks, ledger.Poke
+	guarding := &guard.Guard{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Poke}
+	ledger.Guarded = guarding.Condition
+	counting := &once.Watch{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Poke}
+	ledger.OneDownload = counting.Condition
 	images.PokeLedger = ledger.Poke
 	ledger.Lacks = images.LacksNow
 	if err := ledger.Setup(mgr); err != nil {
@@ -162,17 +186,34 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := vms.Setup(ctx, mgr, made); err != nil {
 		return nil, fmt.Errorf("the machines' controller: %w", err)
 	}
+	if err := mgr.Add(lacks); err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(guarding); err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(counting); err != nil {
+		return nil, err
+	}
 	return mgr, mgr.Add(served)
 }
 
-// metricsOptions sets how metrics are served: by HTTPS, with a certificate that this
-// process makes for itself.
-func metricsOptions(o options) server.Options {
+// metricsOptions sets how metrics are served: by HTTPS, with a certificate that is given
+// or that this process makes for itself.
+func metricsOptions(o options) (server.Options, error) {
 	served := server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	if o.metricsSecure {
-		served.FilterProvider = filters.WithAuthenticationAndAuthorization
+	if !o.metricsSecure {
+		return served, nil
 	}
-	return served
+	served.FilterProvider = filters.WithAuthenticationAndAuthorization
+	if o.metricsCertDir != "" {
+		// In place of one that cannot be read the server would make one, and tell nobody.
+		if _, err := tls.LoadX509KeyPair(filepath.Join(o.metricsCertDir, corev1.TLSCertKey), filepath.Join(o.metricsCertDir, corev1.TLSPrivateKeyKey)); err != nil {
+			return served, fmt.Errorf("reading the certificate in --metrics-cert-dir: %w", err)
+		}
+		served.CertDir = o.metricsCertDir
+	}
+	return served, nil
 }
 
 // reported returns the plan's results by the names of the images; nil until the
@@ -245,7 +286,7 @@ func cacheOptions(o options) cache.Options {
 			&v1alpha1.VirtualMachine{}: {Label: labels.Everything()},
 			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
 			&storagev1.StorageClass{}:  {Label: labels.Everything()},
-			&corev1.Pod{}:              {Transform: dropPodSpec},
+			&corev1.Pod{}:              {Transform: stripPod},
 			&corev1.ConfigMap{}: {
 				Label:      labels.Everything(),
 				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
@@ -264,10 +305,11 @@ func has(label string) labels.Selector {
 	return labels.NewSelector().Add(*r)
 }
 
-func dropPodSpec(obj any) (any, error) {
+// stripPod leaves of a Pod's spec whether it starts over.
+func stripPod(obj any) (any, error) {
 	if pod, is := obj.(*corev1.Pod); is {
 		pod.ManagedFields = nil
-		pod.Spec = corev1.PodSpec{}
+		pod.Spec = corev1.PodSpec{RestartPolicy: pod.Spec.RestartPolicy}
 	}
 	return obj, nil
 }

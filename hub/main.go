@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // schedules name time zones, and the image has none
@@ -17,14 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/pelotech/ot-fleet/api/check"
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/rights"
 	"github.com/pelotech/ot-fleet/api/schema"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -43,6 +47,8 @@ type options struct {
 	policy        types.NamespacedName
 	metricsAddr   string
 	metricsSecure bool
+	// metricsCertDir has the certificate to serve them with, where it is not made here.
+	metricsCertDir string
 	// advertise is where other replicas reach metricsAddr.
 	advertise string
 	// served says where the read API of this process is, for its Lease.
@@ -66,6 +72,15 @@ type options struct {
 	clusters labels.Selector
 }
 
+// rights are those that it works with. Without Cluster API the chart gives it none to
+// that, nor to Secrets of all namespaces.
+func (o options) rights() ([]rights.Right, error) {
+	all, err := rights.Of(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
+	return slices.DeleteFunc(all, func(r rights.Right) bool {
+		return o.clusters == nil && r.Namespace == "" && (r.Group == clusterv1.GroupVersion.Group || r.Group == "" && r.Resource == "secrets")
+	}), err
+}
+
 func main() {
 	var o options
 	flag.StringVar(&o.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "Namespace of the hub, its Lease and the Secrets of its members. Default: $POD_NAMESPACE.")
@@ -73,6 +88,7 @@ func main() {
 	flag.StringVar(&o.policy.Name, "policy-name", policy.DefaultName, "Name of the fleet's policy ConfigMap.")
 	flag.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Where metrics and the read API are served; 0 for nowhere.")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve them by HTTPS, to whom the API server authorizes for their paths. Otherwise in plain text, to everybody.")
+	flag.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key to serve them with; what is replaced in there is taken up. Default: a certificate that this process makes for itself.")
 	flag.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one, when it is elected and they are asked; empty for not at all. Default: $POD_IP.")
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
@@ -136,7 +152,14 @@ func run(o options) error {
 		&v1alpha1.FleetDiskImage{}, &v1alpha1.PruneReport{}, &v1alpha1.PruneReportPage{}, &v1alpha1.ImagePrune{}); err != nil {
 		return err
 	}
-	mgr, err := setup(cfg, o)
+	needed, err := o.rights()
+	if err != nil {
+		return err
+	}
+	if err := rights.Wait(ctx, cfg, needed, "ot-hub"); err != nil {
+		return err
+	}
+	mgr, err := setup(cfg, o, needed)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}

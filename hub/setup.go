@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -25,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
+	"github.com/pelotech/ot-fleet/api/ready"
+	"github.com/pelotech/ot-fleet/api/rights"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
@@ -50,7 +54,11 @@ import (
 const requestTimeout = 30 * time.Second
 
 // setup makes the manager with everything the hub consists of.
-func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
+func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manager, error) {
+	cfg = rest.CopyConfig(cfg)
+	contact, lacks := ready.NewContact(), rights.NewWatch(rest.CopyConfig(cfg), needed, "ot-hub")
+	cfg.Wrap(contact.Wrap)
+	cfg.Wrap(lacks.Wrap)
 	provider := members.New(members.Options{
 		RequestTimeout: o.memberTimeout, ProbeInterval: o.probeInterval, UserAgent: "ot-hub/" + version,
 	})
@@ -62,7 +70,11 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	if managed.LeaderElectionResourceLockInterface, err = newLock(cfg, o, electing); err != nil {
 		return nil, err
 	}
-	o.served, err = serveOptions(o, &managed)
+	given, err := givenCertificate(o)
+	if err != nil {
+		return nil, err
+	}
+	o.served, err = serveOptions(o, given, &managed)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +126,7 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 		Reports: store, Policy: inForce, Namespace: o.namespace, Challenge: divided.replica.Challenge(), Shares: shares,
 	}
 	planner := &membercontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
+		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Version: version,
 		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register, Shares: shares,
 	}
 	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
@@ -154,7 +166,17 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 			return ctrlmetrics.Registry.Register(&metrics.Fleet{Elected: mgr.Elected(), Members: local.GetCache(), Reports: store, Index: index})
 		},
 		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
-		func() error { return mgr.AddReadyzCheck("reports", ready(mgr.Elected(), store)) },
+		func() error { return mgr.AddReadyzCheck("reports", reportsRead(mgr.Elected(), store)) },
+		func() error {
+			return ready.Add(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
+		},
+		func() error { return local.Add(lacks) },
+		func() error {
+			if given == nil {
+				return nil
+			}
+			return local.Add(given)
+		},
 	} {
 		if err := add(); err != nil {
 			return nil, err
@@ -163,9 +185,9 @@ func setup(cfg *rest.Config, o options) (mcmanager.Manager, error) {
 	return mgr, nil
 }
 
-// ready where the read API has something to tell: a replica that is not elected has
-// the elected one answer.
-func ready(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
+// reportsRead where the read API has something to tell: a replica that is not elected
+// has the elected one answer.
+func reportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
 	return func(*http.Request) error {
 		select {
 		case <-elected:
@@ -237,9 +259,21 @@ func managerOptions(cfg *rest.Config, o options) ctrl.Options {
 	}
 }
 
+// givenCertificate is the one to serve with, and follows its files; nil where none is given.
+func givenCertificate(o options) (*certwatcher.CertWatcher, error) {
+	if o.metricsCertDir == "" || !o.metricsSecure {
+		return nil, nil
+	}
+	given, err := certwatcher.New(filepath.Join(o.metricsCertDir, corev1.TLSCertKey), filepath.Join(o.metricsCertDir, corev1.TLSPrivateKeyKey))
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate in --metrics-cert-dir: %w", err)
+	}
+	return given, nil
+}
+
 // serveOptions sets how metrics and the read API are served, and tells where they
-// are: by HTTPS with a certificate of this process.
-func serveOptions(o options, managed *ctrl.Options) (web.Served, error) {
+// are: by HTTPS with a certificate of this process, or with one that is given.
+func serveOptions(o options, given *certwatcher.CertWatcher, managed *ctrl.Options) (web.Served, error) {
 	managed.Metrics = server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
 	key := ""
 	if o.metricsSecure {
@@ -250,7 +284,7 @@ func serveOptions(o options, managed *ctrl.Options) (web.Served, error) {
 		key = web.Fingerprint(certificate.Leaf)
 		managed.Metrics.FilterProvider = web.KeepCredential(filters.WithAuthenticationAndAuthorization)
 		managed.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
-			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
+			c.GetCertificate = web.Shown(certificate, given)
 		}}
 	}
 	return web.ServedAt(o.process, o.advertise, o.metricsAddr, key), nil

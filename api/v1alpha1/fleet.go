@@ -49,6 +49,8 @@ const (
 	// ConditionJoined: the agent, which dials in, has a credential of its own on the
 	// hub. It is there in mode Pull only.
 	ConditionJoined = "Joined"
+	// ConditionVersionSupported: hub and agent are of versions that work together.
+	ConditionVersionSupported = "VersionSupported"
 	// ConditionReportComplete: all pages of the report are there, and of one state.
 	ConditionReportComplete = "ReportComplete"
 )
@@ -69,6 +71,11 @@ const (
 	ReasonUnreachable    = "Unreachable"
 	// ReasonNotCarried: the member answers, and nobody carries its report.
 	ReasonNotCarried = "ReportNotCarried"
+	// Reasons of ConditionVersionSupported.
+	ReasonSupported      = "Supported"
+	ReasonVersionTooOld  = "VersionTooOld"
+	ReasonVersionTooNew  = "VersionTooNew"
+	ReasonVersionUnknown = "VersionUnknown"
 	// ReasonNotDialledIn: the agent, which dials in, has not been heard of for a while.
 	ReasonNotDialledIn = "NotDialledIn"
 	// Reasons of condition Joined.

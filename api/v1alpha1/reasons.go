@@ -121,6 +121,14 @@ const (
 	// ConditionGranted of a SyncLedger: the fleet-wide budget does not keep the cluster
 	// to its safe share while it wants more.
 	ConditionGranted = "Granted"
+	// ConditionRightsComplete of a SyncLedger: the agent may do what it has to.
+	ConditionRightsComplete = "RightsComplete"
+	// ConditionBudgetGuarded of a SyncLedger: the API server refuses imports that are in
+	// no slot.
+	ConditionBudgetGuarded = "BudgetGuarded"
+	// ConditionOneDownload of a SyncLedger: CDI does not start the failed download of an
+	// attempt over.
+	ConditionOneDownload = "OneDownloadPerAttempt"
 )
 
 // Reasons of condition Granted.

@@ -63,6 +63,7 @@ networkPolicy:
   egress: {enabled: true, extra: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}
 metrics:
   readers: [{kind: Group, name: monitoring, apiGroup: rbac.authorization.k8s.io}]
+  certificate: {secretName: ot-metrics}
   dashboards: {enabled: true}
 extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: extra, namespace: default}}]
 `

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
 // site is a control plane that helm installs into, as users do.
@@ -100,19 +103,17 @@ func TestHelm(t *testing.T) {
 	policy.Data["stallTimeout"] = "7m"
 	require.NoError(t, s.Update(t.Context(), policy))
 
-	// An agent that is ahead of its kinds would lose what it writes. It says so.
+	s.helm(t, append([]string{"install", "hub", earlier(t, hubChart, "pelotech.ot_memberclusters.yaml", "transfers"), "--create-namespace", "--namespace", hubNamespace}, hubBeside...)...)
+
+	// Programs that are ahead of their kinds would lose what they write. They say so.
 	ahead, err := agent.Start(t.Context(), s.plane, agent.Options{})
 	require.NoError(t, err)
-	t.Cleanup(ahead.Kill)
-	select {
-	case <-ahead.Done():
-	case <-time.After(time.Minute):
-		require.Fail(t, "the agent runs on kinds that are older than it")
-	}
-	said, err := os.ReadFile(ahead.LogFile())
+	hubAhead, err := hub.Start(t.Context(), s.plane, hub.Options{})
 	require.NoError(t, err)
-	assert.Contains(t, string(said), "CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program")
-	assert.Contains(t, string(said), "they do not know VMDiskImage.status.prune. Apply those of its release")
+	wantEnded(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
+		"they do not know VMDiskImage.status.prune. Apply those of its release")
+	wantEnded(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
+		"they do not know MemberCluster.status.transfers. Apply those of its release")
 
 	run("upgrade", "agent", folder(t, agentChart), "--set", "replicas=1",
 		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.Namespace)
@@ -122,8 +123,14 @@ func TestHelm(t *testing.T) {
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	assert.Equal(t, "7m", policy.Data["stallTimeout"], "a key that people have added")
 	s.readMetrics(t)
+	s.wantsRights(t, func() { run("upgrade", "agent", folder(t, agentChart), "--force-conflicts") })
 
+	survive := s.machineWithDisk(t)
 	run("uninstall", "agent")
+	for _, object := range survive {
+		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object), "%T must outlive the chart", object)
+		assert.Nil(t, object.GetDeletionTimestamp(), "%T", object)
+	}
 	assert.False(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"))
 	assert.False(t, s.exists(t, "rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
 	assert.True(t, s.exists(t, "v1", "Namespace", "", "sync-operator"))
@@ -135,11 +142,42 @@ func TestHelm(t *testing.T) {
 	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
 }
 
+// machineWithDisk is a machine with what the agent makes for it, and an image's storage,
+// labelled as the agent labels them.
+func (s *site) machineWithDisk(t *testing.T) []client.Object {
+	t.Helper()
+	require.NoError(t, s.Create(t.Context(), standIn("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")))
+	ours := machine(t, nil)
+	ours.SetNamespace(agent.Namespace)
+	require.NoError(t, s.Create(t.Context(), ours))
+	theirs := &unstructured.Unstructured{}
+	theirs.SetAPIVersion("kubevirt.io/v1")
+	theirs.SetKind("VirtualMachine")
+	objects := []client.Object{theirs}
+	for _, name := range []string{"machine-root", "image"} {
+		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}
+		claim.SetName(name)
+		objects = append(objects, claim)
+	}
+	theirs.SetName("machine")
+	for _, object := range objects {
+		object.SetNamespace(agent.Namespace)
+		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
+		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, 30*time.Second, 100*time.Millisecond)
+	}
+	return append(objects, ours)
+}
+
 // readMetrics has an agent tell its metrics to whom the chart binds to them, and to
 // nobody else.
 func (s *site) readMetrics(t *testing.T) {
 	t.Helper()
-	current, err := agent.Start(t.Context(), s.plane, agent.Options{Args: []string{"--metrics-secure=true"}})
+	given := t.TempDir()
+	first := giveCertificate(t, given)
+	current, err := agent.Start(t.Context(), s.plane, agent.Options{Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	url := strings.Replace(current.MetricsURL, "http://", "https://", 1)
@@ -153,23 +191,49 @@ func (s *site) readMetrics(t *testing.T) {
 	require.Eventually(t, func() bool { return as("ot-hub") == nil }, time.Minute, 100*time.Millisecond)
 	require.ErrorContains(t, as("ot-agent"), "403 Forbidden")
 	require.ErrorContains(t, check.URL(t.Context(), url, token+"none"), "401 Unauthorized")
+	assert.Equal(t, first, shownBy(t, url))
+	next := giveCertificate(t, given)
+	require.Eventually(t, func() bool { return shownBy(t, url) == next }, time.Minute, 100*time.Millisecond, "it goes on with a certificate that was replaced")
 	current.Kill()
+}
+
+// hubBeside are the settings of a hub that shares a cluster with an agent.
+var hubBeside = []string{"--set", "crds.mailbox=false,policy.create=false,policy.createNamespace=false"}
+
+// wantEnded has a program have ended, with words that are the last in its log: what a
+// Pod that has ended shows.
+func wantEnded(t *testing.T, p *process.Process, words ...string) {
+	t.Helper()
+	t.Cleanup(p.Kill)
+	select {
+	case <-p.Done():
+	case <-time.After(time.Minute):
+		require.Fail(t, "it runs on", "%v", words)
+	}
+	said, err := os.ReadFile(p.LogFile())
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	for _, says := range words {
+		assert.Contains(t, lines[len(lines)-1], says)
+	}
 }
 
 // hubByHelm takes the same way with a hub, beside the agent.
 func hubByHelm(t *testing.T, s *site) {
 	run := func(args ...string) { t.Helper(); s.helm(t, append(args, "--namespace", hubNamespace)...) }
-	beside := []string{"--set", "crds.mailbox=false,policy.create=false,policy.createNamespace=false"}
-	run(append([]string{"install", "hub", earlier(t, hubChart, "pelotech.ot_memberclusters.yaml", "transfers"), "--create-namespace"}, beside...)...)
 	member := &v1alpha1.MemberCluster{}
 	member.Name = "frankfurt"
 	member.Spec.Connection.KubeconfigSecretRef = &v1alpha1.SecretKeyRef{Name: "frankfurt"}
 	require.NoError(t, s.Create(t.Context(), member))
-	run(append([]string{"upgrade", "hub", folder(t, hubChart)}, beside...)...)
+	run(append([]string{"upgrade", "hub", folder(t, hubChart)}, hubBeside...)...)
+	s.loseRights(t, "ot-hub", "memberlinks/status")
+	denied, err := hub.Start(t.Context(), s.plane, hub.Options{})
+	require.NoError(t, err)
+	wantEnded(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
 	run("uninstall", "hub")
 	assert.False(t, s.exists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
 	kept := &v1alpha1.MemberCluster{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(member), kept))
 	assert.Equal(t, member.UID, kept.UID, "members outlive the chart")
-	run(append([]string{"install", "hub", folder(t, hubChart)}, beside...)...)
+	run(append([]string{"install", "hub", folder(t, hubChart)}, hubBeside...)...)
 }

@@ -53,6 +53,8 @@ func registered() described {
 		"controller_runtime_reconcile_errors_total": {"controller"},
 		"rest_client_requests_total":                {"method", "code", "host"},
 		"process_resident_memory_bytes":             nil,
+		// Of Prometheus itself.
+		"up": nil,
 	}
 	agentmetrics.New(d, queue.NewIndex())
 	agentmetrics.NewReport(d)
@@ -67,7 +69,7 @@ func registered() described {
 }
 
 var (
-	metricName  = regexp.MustCompile(`\b(ot_(?:agent|hub)_[a-z0-9_]+|leader_election_[a-z_]+|controller_runtime_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+)(\{[^}]*\})?`)
+	metricName  = regexp.MustCompile(`\b(ot_(?:agent|hub)_[a-z0-9_]+|leader_election_[a-z_]+|controller_runtime_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|up)(\{[^}]*\})?`)
 	selected    = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
 	grouped     = regexp.MustCompile(`\bby \(([^)]*)\)`)
 	inLegends   = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)

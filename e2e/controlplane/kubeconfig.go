@@ -30,6 +30,8 @@ func Kubeconfig(cfg *rest.Config) ([]byte, error) {
 		ClientCertificateData: cfg.CertData,
 		ClientKey:             cfg.KeyFile,
 		ClientKeyData:         cfg.KeyData,
+		Impersonate:           cfg.Impersonate.UserName,
+		ImpersonateGroups:     cfg.Impersonate.Groups,
 	}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
@@ -50,6 +51,13 @@ func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 	}
 	require.True(t, scene.Await(t, func() bool { return runningImporters(t, ns) == n }))
 	return images
+}
+
+func TestAPIServerGuardsTheBudget(t *testing.T) {
+	place.LedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionTrue, "Guarded")
+	var kept cdiv1.DataVolumeList
+	require.NoError(t, place.Client().List(t.Context(), &kept, client.InNamespace(agent.Namespace)))
+	assert.Empty(t, kept.Items, "it was tried for nothing")
 }
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {

@@ -25,7 +25,8 @@ import (
 )
 
 // Write is one request that changes something. Leases and Events are none: they
-// are renewed and repeated at will, and hold nothing that a promise rests on.
+// are renewed and repeated at will, and hold nothing that a promise rests on. Nor are
+// dry runs, and the question what one may do.
 type Write struct {
 	// N counts the writes through this proxy, from 1.
 	N      int
@@ -192,7 +193,7 @@ func changes(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false
 	}
-	return !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events")
+	return !r.URL.Query().Has("dryRun") && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/selfsubject")
 }
 
 var errLost = errors.New("lost")

@@ -28,6 +28,7 @@ func (s *memberStep) judge() {
 	s.set(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
 	s.set(v1alpha1.ConditionWithinBudget, s.withinBudget())
 	s.set(v1alpha1.ConditionReportComplete, s.reportComplete())
+	s.set(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.set(v1alpha1.ConditionReady, s.ready())
 }
 
@@ -279,8 +280,11 @@ func (s *memberStep) ready() verdict {
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
-			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete,
+			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
+			if bad == metav1.ConditionUnknown && t == v1alpha1.ConditionVersionSupported {
+				continue // a build that is of no release may well work
+			}
 			if c := meta.FindStatusCondition(s.st.Conditions, t); c != nil && c.Status == bad {
 				return verdict{bad, c.Reason, c.Message}
 			}

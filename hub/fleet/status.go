@@ -45,6 +45,8 @@ type MemberView struct {
 	// Joined says how far an agent that dials in is with that; nil for one that does
 	// not.
 	Joined *metav1.Condition
+	// HubVersion is the hub's own.
+	HubVersion string
 	// Shard is who carries for it, Transfers its part in the fleet-wide budget.
 	Shard     string
 	Transfers *v1alpha1.MemberTransfers

@@ -30,6 +30,7 @@ func well() fleet.MemberView {
 	received := now.Add(-5 * time.Second)
 	return fleet.MemberView{
 		Now:        now,
+		HubVersion: "v1.2.3",
 		Member:     &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 7}},
 		Connection: fleet.Connection{Known: true, Reachable: true},
 		Report:     report, ReportClusterUID: uid, ReceivedAt: &received,
@@ -54,7 +55,7 @@ func stored(v fleet.MemberView) fleet.MemberView {
 
 var conditionTypes = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
-	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete,
+	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 }
 
 func TestMemberStatusWell(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"math/big"
 	"net"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
 // validity of a certificate that is made for one process, and ends with it.
@@ -50,6 +52,21 @@ func NewCertificate(address string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("reading the certificate to serve with: %w", err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// replicaName is what a replica that forwards calls the one that it asks: by it the
+// certificate is chosen whose fingerprint the Lease tells.
+const replicaName = "replica.ot-hub.internal"
+
+// Shown has other replicas be shown the certificate of this process, and everybody else
+// one that was given, where one was: that may change while a Lease tells of the other.
+func Shown(own *tls.Certificate, given *certwatcher.CertWatcher) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if given == nil || hello.ServerName == replicaName {
+			return own, nil
+		}
+		return given.GetCertificate(hello)
+	}
 }
 
 // Fingerprint is the SHA-256 of a certificate's public key, in hexadecimal digits.

@@ -138,6 +138,7 @@ func (f *Forwarder) newRoute(to Served) (*route, error) {
 		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		TLSClientConfig: &tls.Config{
 			MinVersion:         tls.VersionTLS13,
+			ServerName:         replicaName,
 			InsecureSkipVerify: true, //nolint:gosec // it is signed by itself, and told by its fingerprint
 			VerifyConnection: func(state tls.ConnectionState) error {
 				if len(state.PeerCertificates) == 0 || Fingerprint(state.PeerCertificates[0]) != to.Key {

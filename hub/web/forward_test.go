@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +21,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -56,8 +60,14 @@ func other(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served
 	t.Helper()
 	certificate, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
+	return otherShows(t, certificate, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, asked)
+}
+
+// otherShows is another replica, which shows certificates as it likes and tells of its own.
+func otherShows(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served Served) {
+	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(asked))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12}
+	server.TLS = &tls.Config{GetCertificate: shown, MinVersion: tls.VersionTLS12}
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -245,6 +255,31 @@ func TestForwardedInACircle(t *testing.T) {
 	response, body := through(t, f, nil)
 	wantUnavailable(t, response, body, "another took it for the one that is")
 	assert.Equal(t, 1, asked)
+}
+
+// A certificate that is given, and may change, is shown to readers; the replica that
+// forwards is shown the one that the Lease tells of.
+func TestForwardedPastAGivenCertificate(t *testing.T) {
+	own, err := NewCertificate("127.0.0.1")
+	require.NoError(t, err)
+	certFile, keyFile := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	certificate, key, err := cert.GenerateSelfSignedCertKey("hub.example", nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(certFile, certificate, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	given, err := certwatcher.New(certFile, keyFile)
+	require.NoError(t, err)
+	shown := Shown(own, given)
+	to := otherShows(t, own, shown, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") })
+	response, body := through(t, notElected(leases(t, "other", to)), nil)
+	assert.Equal(t, http.StatusOK, response.status)
+	assert.Equal(t, "there", body)
+
+	for _, name := range []string{"", "hub.example"} {
+		seen, err := shown(&tls.ClientHelloInfo{ServerName: name})
+		require.NoError(t, err)
+		assert.Contains(t, seen.Leaf.DNSNames, "hub.example", "asked for %q", name)
+	}
 }
 
 func TestNobodyToForwardTo(t *testing.T) {

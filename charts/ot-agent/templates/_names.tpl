@@ -78,3 +78,40 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{- /*
+Not empty where the policies of one download are to be made. A cluster that is asked
+tells its kinds beside its versions; where none is, its version has to do.
+*/}}
+{{- define "ot-agent.oneDownload" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
+{{- if not (.Capabilities.APIVersions.Has "v1/Pod") }}
+{{- $served = or $served (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- if eq .Values.oneDownload.policies "Required" }}
+{{- if not $served }}
+{{- fail "oneDownload.policies is Required, and this cluster does not serve MutatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.36 on): set it to IfServed" }}
+{{- end }}
+{{- print "true" }}
+{{- else if and (eq .Values.oneDownload.policies "IfServed") $served }}
+{{- print "true" }}
+{{- end }}
+{{- end }}
+
+{{- /*
+CDI tells its versions itself, and the API server looks at them at each request: what
+CDI is upgraded to later is not touched, whether or not an agent runs. While an
+upgrade goes on, old and new controllers may be at work: both have to be known.
+*/}}
+{{- define "ot-agent.cdiIsKnown" -}}
+{{- $patterns := list }}
+{{- range .Values.oneDownload.cdiVersions }}
+{{- $patterns = append $patterns (. | replace "." "[.]") }}
+{{- end }}
+{{- $known := printf "^v?(%s)[.]" (join "|" $patterns) }}
+{{- printf "has(params.status) && has(params.status.observedVersion) && params.status.observedVersion.matches('%s') && (!has(params.status.targetVersion) || params.status.targetVersion.matches('%s'))" $known $known }}
+{{- end }}
+
+{{- define "ot-agent.byCDI" -}}
+{{- printf "request.userInfo.username == '%s'" .Values.cdi.serviceAccount }}
+{{- end }}

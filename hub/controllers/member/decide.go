@@ -27,6 +27,7 @@ const reasonNamespaceTaken = "NamespaceTaken"
 // snapshot is all that is decided upon for one member.
 type snapshot struct {
 	now        time.Time
+	hubVersion string
 	member     *v1alpha1.MemberCluster
 	namespace  *corev1.Namespace // nil: not there
 	plan       *v1alpha1.ClusterPlan
@@ -103,7 +104,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined,
+		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}

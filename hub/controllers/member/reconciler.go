@@ -63,6 +63,8 @@ type Reconciler struct {
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
+	// Version of the hub, which the agents' is judged by.
+	Version string
 	Reports *report.Store
 	// Links tell how members are carried for; Replica is this one, to which a report
 	// has to be confirmed.
@@ -157,7 +159,7 @@ func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCl
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	read := r.Reports.Filled() // before the root is: one that comes between is not missed
 	s := snapshot{
-		now: time.Now(), member: member, read: read, watched: r.Reports.Since(),
+		now: time.Now(), hubVersion: r.Version, member: member, read: read, watched: r.Reports.Since(),
 		root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
 	}
 	s.wants, s.wantsKnown = r.Wants.Of(member.Name)

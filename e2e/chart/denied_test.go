@@ -1,0 +1,102 @@
+//go:build linux
+
+package chart_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/process"
+)
+
+// probe asks a program as its kubelet does.
+func probe(url string) (int, string) {
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
+}
+
+// loseRights takes rights away from a role, as somebody does who edits it, or who runs
+// another version than that of the chart.
+func (s *site) loseRights(t *testing.T, role string, resources ...string) {
+	t.Helper()
+	bound := &rbacv1.ClusterRole{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: role}, bound))
+	bound.Rules = slices.DeleteFunc(bound.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.ContainsFunc(r.Resources, func(of string) bool { return slices.Contains(resources, of) })
+	})
+	require.NoError(t, s.Update(t.Context(), bound))
+}
+
+// wantsRights has an agent lose rights while it runs, and another one begin without
+// them: each says which they are, and what brings them back does.
+func (s *site) wantsRights(t *testing.T, upgrade func()) {
+	t.Helper()
+	port, err := process.FreePort()
+	require.NoError(t, err)
+	probes := fmt.Sprintf("127.0.0.1:%d", port)
+	current, err := agent.Start(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
+	require.NoError(t, err)
+	t.Cleanup(current.Kill)
+	t.Cleanup(func() {
+		if t.Failed() {
+			code, text := probe("http://" + probes + "/readyz")
+			t.Logf("its probe: %d %s", code, text)
+		}
+	})
+	eventually := func(holds func() bool, says string) {
+		t.Helper()
+		require.Eventually(t, holds, time.Minute, 50*time.Millisecond, says)
+	}
+	condition := func(reason string) func() bool {
+		return func() bool {
+			ledger := &v1alpha1.SyncLedger{}
+			if s.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+				return false
+			}
+			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionRightsComplete)
+			return c != nil && c.Reason == reason && (reason != "RightsMissing" || strings.Contains(c.Message, "update vmdiskimages.pelotech.ot/status"))
+		}
+	}
+	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code == http.StatusOK }, "it is not ready")
+	eventually(condition("RightsComplete"), "the ledger says nothing of rights")
+
+	s.loseRights(t, "ot-agent", "vmdiskimages/status", "storageclasses")
+	late := image(t, nil)
+	late.SetName("late")
+	late.SetNamespace(agent.Namespace)
+	require.NoError(t, s.Create(t.Context(), late))
+	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code != http.StatusOK }, "it goes on being ready")
+	_, text := probe("http://" + probes + "/readyz/rights")
+	assert.Contains(t, text, "its account lacks rights: update virtualmachines.pelotech.ot/status; update vmdiskimages.pelotech.ot/status; get, list, watch storageclasses.storage.k8s.io. ")
+	assert.Contains(t, text, "`helm upgrade` ot-agent with the chart of this version brings them")
+	code, _ := probe("http://" + probes + "/healthz")
+	assert.Equal(t, http.StatusOK, code, "to end it would give it no right")
+	eventually(condition("RightsMissing"), "the ledger does not say which rights are lacking")
+
+	next, err := agent.Start(t.Context(), s.plane, agent.Options{})
+	require.NoError(t, err)
+	wantEnded(t, next.Process, "ot-agent: its account lacks rights: update virtualmachines.pelotech.ot/status;")
+
+	upgrade()
+	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code == http.StatusOK }, "it does not become ready again")
+	eventually(condition("RightsComplete"), "the ledger goes on saying that rights are lacking")
+	current.Kill()
+}

@@ -23,6 +23,9 @@ TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = $$2 > 12 * 1024 * 1024 ? 3 : 
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
 
+# Where scripts/kind-up says what it has made.
+KIND_FLEET := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
+
 .NOTPARALLEL:
 
 .PHONY: help
@@ -43,6 +46,19 @@ test-long: export OT_FLEET_LONG = 1
 test-long: TEST_FLAGS += -count=1
 test-long: test ## Run all tests, the long sweeps included, and those of the fleet with agents that dial in too
 	OT_FLEET_PULL=all go test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/fleet ./e2e/rollout ./e2e/prune
+
+.PHONY: kind-up
+kind-up: ## Make a hub and three members as clusters of kind (kind-configs/README.md)
+	scripts/kind-up
+
+.PHONY: kind-demo
+kind-demo: kind-up ## Watch them: budgets, a machine, a rollout, an outage, a prune
+	scripts/kind-demo
+
+.PHONY: e2e-kind
+e2e-kind: kind-up ## Take them through the journeys; kind-configs/results.md says what came of it
+	OT_FLEET_KIND=$(KIND_FLEET) OT_FLEET_RESULTS=$(CURDIR)/kind-configs/results.md \
+		go test ./e2e/kind -count=1 -vet=off -timeout 3h -v
 
 .PHONY: bench
 bench: ## Measure the figures of the README
@@ -85,7 +101,7 @@ lint: ## Check the Go code and its import rules
 
 .PHONY: lint-charts
 lint-charts: ## Check the Helm charts
-	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*
+	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*/
 
 .PHONY: lint-alerts
 lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask

@@ -201,6 +201,28 @@ func (h History) Attempts(image types.UID) int {
 	return n
 }
 
+// Restarts counts how often containers of an image's importer Pods were seen to have
+// been started again.
+func (h History) Restarts(image types.UID) (n int32) {
+	most := map[types.UID]int64{}
+	for _, e := range h.events {
+		if e.resource != importers || e.object.GetLabels()["pelotech.ot/image-uid"] != string(image) {
+			continue
+		}
+		statuses, _, _ := unstructured.NestedSlice(e.object.Object, "status", "containerStatuses")
+		for _, s := range statuses {
+			if s, is := s.(map[string]any); is {
+				restarts, _, _ := unstructured.NestedInt64(s, "restartCount")
+				most[e.object.GetUID()] = max(most[e.object.GetUID()], restarts)
+			}
+		}
+	}
+	for _, restarts := range most {
+		n += int32(restarts)
+	}
+	return n
+}
+
 // StartOrder lists the images whose first DataVolume was created, in the order
 // of that.
 func (h History) StartOrder() []types.UID {

@@ -1,11 +1,14 @@
 // Command source serves disk images to the clusters of kind-up, and counts what
 // is asked of it:
 //
-//	GET /<file>              the file
-//	GET /cut/<file>          half of it, then the connection breaks
-//	GET /status/<code>/…     that status
-//	GET /counts              requests and bytes per path, as JSON
-//	DELETE /counts           forgets them
+//	GET /…/<file>                  the file
+//	GET /slow/<seconds>/…/<file>   so slowly that all of it takes that long
+//	GET /cut/…/<file>              half of it, then the connection breaks
+//	GET /status/<code>/…           that status
+//	GET /counts                    requests and bytes per path, as JSON
+//	DELETE /counts                 forgets them
+//
+// What stands for … means nothing: it gives what asks a path, and counts, of its own.
 package main
 
 import (
@@ -47,8 +50,9 @@ func newSource(files string) http.Handler {
 	mux.HandleFunc("GET /counts", s.tell)
 	mux.HandleFunc("DELETE /counts", s.forget)
 	mux.HandleFunc("GET /status/{code}/", s.counted(refuse))
-	mux.HandleFunc("GET /cut/{file}", s.counted(s.cut))
-	mux.HandleFunc("GET /{file...}", s.counted(http.FileServer(http.Dir(files)).ServeHTTP))
+	mux.HandleFunc("GET /cut/{path...}", s.counted(s.cut))
+	mux.HandleFunc("GET /slow/{seconds}/{path...}", s.counted(s.slow))
+	mux.HandleFunc("GET /{path...}", s.counted(s.serve))
 	return mux
 }
 
@@ -95,9 +99,28 @@ func (s *source) add(name string, change func(*count)) {
 	change(s.counts[name])
 }
 
+// file is the one that a request is for.
+func (s *source) file(r *http.Request) string {
+	return path.Join(s.files, path.Base(r.PathValue("path")))
+}
+
+func (s *source) serve(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, s.file(r)) }
+
+// slow serves a file at the pace at which all of it takes so many seconds.
+func (s *source) slow(w http.ResponseWriter, r *http.Request) {
+	seconds, err := strconv.Atoi(r.PathValue("seconds"))
+	info, missing := os.Stat(s.file(r))
+	if err != nil || seconds < 1 || missing != nil {
+		http.NotFound(w, r)
+		return
+	}
+	pace := time.Duration(seconds) * time.Second / time.Duration(max(info.Size()/chunk, 1))
+	http.ServeFile(&slowly{ResponseWriter: w, done: r.Context().Done(), pace: pace}, r, s.file(r))
+}
+
 // cut promises all of a file and breaks off in the middle.
 func (s *source) cut(w http.ResponseWriter, r *http.Request) {
-	text, err := os.ReadFile(path.Join(s.files, path.Base(r.PathValue("file"))))
+	text, err := os.ReadFile(s.file(r))
 	if err != nil {
 		http.NotFound(w, r)
 		return
@@ -122,6 +145,33 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 		code = http.StatusNotFound
 	}
 	http.Error(w, strings.ToLower(http.StatusText(code)), code)
+}
+
+// chunk is what is written at a time where it is to go slowly.
+const chunk = 64 << 10
+
+// slowly writes a chunk, and waits.
+type slowly struct {
+	http.ResponseWriter
+	done <-chan struct{}
+	pace time.Duration
+}
+
+func (s *slowly) Write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		n, err := s.ResponseWriter.Write(p[:min(len(p), chunk)])
+		written += n
+		if err != nil {
+			return written, err
+		}
+		p = p[n:]
+		select {
+		case <-s.done:
+			return written, http.ErrAbortHandler
+		case <-time.After(s.pace):
+		}
+	}
+	return written, nil
 }
 
 // counter counts the bytes that were written.

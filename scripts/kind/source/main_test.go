@@ -40,7 +40,10 @@ func TestSourceCounts(t *testing.T) {
 		{http.MethodHead, "/disk", "", http.StatusOK, "", false},
 		{http.MethodGet, "/disk", "", http.StatusOK, "0123456789", false},
 		{http.MethodGet, "/disk", "bytes=2-4", http.StatusPartialContent, "234", false},
+		{http.MethodGet, "/of/a/test/disk", "", http.StatusOK, "0123456789", false},
 		{http.MethodGet, "/cut/disk", "", http.StatusOK, "01234", true},
+		{http.MethodGet, "/slow/1/disk", "bytes=2-4", http.StatusPartialContent, "234", false},
+		{http.MethodGet, "/slow/never/disk", "", http.StatusNotFound, "404 page not found\n", false},
 		{http.MethodGet, "/status/503/disk", "", http.StatusServiceUnavailable, "service unavailable\n", false},
 		{http.MethodGet, "/status/200/disk", "", http.StatusNotFound, "not found\n", false},
 	} {
@@ -59,6 +62,8 @@ func TestSourceCounts(t *testing.T) {
 	}
 	all := counts()
 	assert.Equal(t, count{Heads: 1, Gets: 1, Ranges: 1, Bytes: 13}, all["/disk"])
+	assert.Equal(t, count{Gets: 1, Bytes: 10}, all["/of/a/test/disk"])
+	assert.Equal(t, count{Ranges: 1, Bytes: 3}, all["/slow/1/disk"])
 	assert.Equal(t, count{Gets: 1, Bytes: 5}, all["/cut/disk"])
 	assert.EqualValues(t, 1, all["/status/503/disk"].Gets)
 	_, _, err := ask(http.MethodDelete, "/counts", "")

@@ -1,0 +1,189 @@
+//go:build linux
+
+// Package backend tells journeys of a fleet once, for all that a fleet can run on:
+// control planes beside each other, with nodes that are played (package local), or
+// clusters of kind, with nodes that download (package kind).
+package backend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// Patience is how long a journey waits for what is bound to come: nodes take their
+// time where four clusters share two cores.
+const Patience = 10 * time.Minute
+
+// Fleet is a hub and members that run their agents.
+type Fleet interface {
+	// Hub reaches the hub's API server with all rights.
+	Hub() client.Client
+	Members() []Member
+	// Image is one of the source's, of a name that is the journey's own.
+	Image(way Way, name string) v1alpha1.VMDiskImageSpec
+	// WantBytes holds what an image's claim has against the source, byte by byte.
+	// Where no bytes move it has nothing to do.
+	WantBytes(t *testing.T, m Member, img *v1alpha1.VMDiskImage)
+	// Asked is what the source was asked for an image, where somebody counts.
+	Asked(t *testing.T, img v1alpha1.VMDiskImageSpec) (Asked, bool)
+	// KillAgent ends what leads in a member without a word, and KillHub the elected
+	// replica of the hub. Somebody starts them again, or takes their place.
+	KillAgent(t *testing.T, m Member)
+	KillHub(t *testing.T)
+	// Cut takes a member from the network until mend is called.
+	Cut(t *testing.T, m Member) (mend func())
+}
+
+// Member is one cluster of a fleet.
+type Member struct {
+	Name string
+	// Client and Config reach its API server with all rights.
+	client.Client
+	Config *rest.Config
+	// DialsIn: its agent connects to the hub.
+	DialsIn bool
+}
+
+// Way is how the download of an image goes.
+type Way int
+
+const (
+	// Downloads takes long enough to be interrupted.
+	Downloads Way = iota
+	// Fails is answered with status 500.
+	Fails
+)
+
+// Asked is what a source was asked for one image.
+type Asked struct{ Heads, Gets, Ranges, Bytes int64 }
+
+// Await reads until something holds.
+func Await(t *testing.T, wanted string, holds func() bool, last func() string) {
+	t.Helper()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(Patience); time.Now().Before(end); {
+		if holds() {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-t.Context().Done():
+			return
+		}
+	}
+	require.Failf(t, "did not come about: "+wanted, "%s", last())
+}
+
+// CleanUp ends objects with the test, and waits until they are gone.
+func CleanUp(t *testing.T, c client.Client, objects ...client.Object) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		for _, o := range objects {
+			require.NoError(t, client.IgnoreNotFound(c.Delete(ctx, o)))
+		}
+		for _, o := range objects {
+			gone(ctx, t, c, o)
+		}
+	})
+}
+
+// gone waits until an object is not there any more. A network that is cut says nothing.
+func gone(ctx context.Context, t *testing.T, c client.Reader, o client.Object) {
+	t.Helper()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for !apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(o), o)) {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			require.Failf(t, "is still there", "%T %s, finalizers %v", o, client.ObjectKeyFromObject(o), o.GetFinalizers())
+		}
+	}
+}
+
+// SetPolicy changes keys of the fleet's policy for as long as the test runs, and
+// waits until the members have acknowledged it.
+func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
+	t.Helper()
+	before := map[string]string{}
+	store := func(ctx context.Context, how func(map[string]string)) error {
+		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			cm := &corev1.ConfigMap{}
+			if err := f.Hub().Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+				return err
+			}
+			if cm.Data == nil {
+				cm.Data = map[string]string{}
+			}
+			how(cm.Data)
+			return f.Hub().Update(ctx, cm)
+		})
+	}
+	require.NoError(t, store(t.Context(), func(data map[string]string) {
+		clear(before)
+		for key, value := range change {
+			if old, is := data[key]; is {
+				before[key] = old
+			}
+			data[key] = value
+		}
+	}))
+	t.Cleanup(func() {
+		require.NoError(t, store(context.Background(), func(data map[string]string) {
+			for key := range change {
+				delete(data, key)
+			}
+			for key, value := range before {
+				data[key] = value
+			}
+		}))
+	})
+	for _, m := range f.Members() {
+		wantMember(t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
+			return acknowledged(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && budget(mc) == change["concurrency"])
+		})
+	}
+}
+
+func budget(mc *v1alpha1.MemberCluster) string { return itoa(*mc.Status.Budget) }
+
+// acknowledged wants a member that works under its newest plan.
+func acknowledged(mc *v1alpha1.MemberCluster) bool {
+	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) && mc.Status.Plan != nil &&
+		mc.Status.AcknowledgedPlan != nil && mc.Status.Plan.Compare(*mc.Status.AcknowledgedPlan) == 0
+}
+
+func wantMember(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
+	t.Helper()
+	mc := &v1alpha1.MemberCluster{}
+	Await(t, "member "+name+" with "+wanted, func() bool {
+		mc = &v1alpha1.MemberCluster{}
+		return f.Hub().Get(t.Context(), client.ObjectKey{Name: name}, mc) == nil && holds(mc)
+	}, func() string { return scene.Describe(mc) })
+}
+
+// Observe judges a member from here on.
+func Observe(t *testing.T, m Member) *observer.Observer {
+	t.Helper()
+	o, err := observer.Start(context.Background(), m.Config)
+	require.NoError(t, err)
+	t.Cleanup(o.Stop)
+	return o
+}

@@ -1,0 +1,95 @@
+//go:build linux
+
+package backend
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// namespace of the images in the members.
+const namespace = metav1.NamespaceDefault
+
+func itoa(n int32) string { return strconv.Itoa(int(n)) }
+
+// Create makes an image in a member, which goes with the test.
+func Create(t *testing.T, m Member, name string, spec v1alpha1.VMDiskImageSpec) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
+	require.NoError(t, m.Create(t.Context(), img))
+	CleanUp(t, m.Client, img.DeepCopy())
+	return img
+}
+
+// WantImage reads an image of a member until it is as wanted.
+func WantImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := &v1alpha1.VMDiskImage{}
+	Await(t, fmt.Sprintf("image %s in %s %s", name, m.Name, wanted), func() bool {
+		img = &v1alpha1.VMDiskImage{}
+		return m.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, img) == nil && holds(img)
+	}, func() string {
+		return fmt.Sprintf("%s %s: %s\n%+v", img.Status.Phase, img.Status.Reason, img.Status.Message, img.Status.Revisions)
+	})
+	return img
+}
+
+func InPhase(phases ...v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
+	return func(img *v1alpha1.VMDiskImage) bool { return slices.Contains(phases, img.Status.Phase) }
+}
+
+// Ready waits until a member has an image, of the source's bytes.
+func Ready(t *testing.T, f Fleet, m Member, name string) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := WantImage(t, m, name, "ready", InPhase(v1alpha1.PhaseSucceeded))
+	require.NotNil(t, img.Status.Serving)
+	f.WantBytes(t, m, img)
+	return img
+}
+
+// FleetImage is version 1 of an image for all members, not created yet.
+func FleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
+	img := &v1alpha1.FleetDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.FleetDiskImageSpec{
+			Version: "1", TargetNamespace: namespace, Template: f.Image(Downloads, name),
+		},
+	}
+	for _, m := range f.Members() {
+		img.Spec.Placement.ClusterNames = append(img.Spec.Placement.ClusterNames, m.Name)
+	}
+	return img
+}
+
+// Apply creates a FleetDiskImage, which goes with the test and takes its images along.
+func Apply(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage) {
+	t.Helper()
+	img.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+	require.NoError(t, f.Hub().Create(t.Context(), img))
+	CleanUp(t, f.Hub(), img.DeepCopy())
+}
+
+// WantFleetImage reads a FleetDiskImage until it is as wanted.
+func WantFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
+	t.Helper()
+	img := &v1alpha1.FleetDiskImage{}
+	Await(t, "FleetDiskImage "+name+" "+wanted, func() bool {
+		img = &v1alpha1.FleetDiskImage{}
+		return f.Hub().Get(t.Context(), client.ObjectKey{Name: name}, img) == nil && img.Status.ObservedGeneration == img.Generation && holds(img)
+	}, func() string {
+		return fmt.Sprintf("%s %s: %s\n%+v", img.Status.Phase, img.Status.Reason, img.Status.Message, img.Status.Clusters)
+	})
+	return img
+}
+
+func Succeeded(img *v1alpha1.FleetDiskImage) bool {
+	return img.Status.Phase == v1alpha1.RolloutSucceeded
+}

@@ -1,0 +1,244 @@
+//go:build linux
+
+package backend
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// Journey is one story of a fleet.
+type Journey struct {
+	// Name and what it shows, in a line.
+	Name, Shows string
+	Run         func(t *testing.T, f Fleet)
+}
+
+// Journeys are all that any fleet can go through, one after another.
+var Journeys = []Journey{
+	{"Preload", "a version goes to all clusters in waves, one at a time, with the source's bytes; what nobody needs is reported and pruned", preload},
+	{"Budget", "images that are created at once are downloaded in their order, never more at a time than the budget, each once", budgetHolds},
+	{"FailingSource", "a source that fails is tried retryLimit + 1 times, then no more", failingSource},
+	{"AgentKilled", "the agent is killed in the middle of a download: nothing is lost, nothing is downloaded twice", agentKilled},
+	{"HubKilled", "the elected replica of the hub is killed in the middle of a rollout, which goes on where it was", hubKilled},
+	{"CutOff", "a cluster is taken from the network: the others go on, it keeps its budget, and catches up when it is back", cutOff},
+}
+
+// ring is the label of the members that get a version first.
+const ring = "journey-ring"
+
+func preload(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"concurrency": "2"})
+	members := f.Members()
+	first, rest := members[0], members[1:]
+	label(t, f, first, ring, "canary")
+	observers := map[string]*observer.Observer{}
+	for _, m := range members {
+		observers[m.Name] = Observe(t, m)
+	}
+
+	img := FleetImage(f, "journey-preload")
+	img.Spec.Rollout = v1alpha1.Rollout{
+		Waves:          []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{ring: "canary"}}}},
+		MaxConcurrency: ptr.To(intstr.FromInt32(1)),
+	}
+	Apply(t, f, img)
+	got := WantFleetImage(t, f, img.Name, "in all clusters", Succeeded)
+	assert.EqualValues(t, len(members), got.Status.Clusters.Succeeded)
+
+	name := img.VMDiskImage("1")
+	since := Ready(t, f, first, name)
+	readySince := meta.FindStatusCondition(since.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime
+	for _, m := range rest {
+		began := Ready(t, f, m, name).CreationTimestamp
+		assert.False(t, began.Before(&readySince), "%s began at %s, the canary was ready at %s", m.Name, began, readySince)
+	}
+	images := map[string]*v1alpha1.VMDiskImage{}
+	for _, m := range members {
+		there := Ready(t, f, m, name)
+		images[m.Name] = there
+		h := scene.History(t, observers[m.Name])
+		assert.Equal(t, 1, h.Attempts(there.UID), m.Name)
+		assert.Empty(t, h.OverBudget(), m.Name)
+	}
+	prune(t, f, img, images)
+}
+
+// prune has an image that nothing declares any more be reported and pruned.
+func prune(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage, images map[string]*v1alpha1.VMDiskImage) {
+	base := img.DeepCopy()
+	img.Spec.DeletionPolicy = v1alpha1.DeletionRetain
+	require.NoError(t, f.Hub().Patch(t.Context(), img, client.MergeFrom(base)))
+	require.NoError(t, f.Hub().Delete(t.Context(), img.DeepCopy()))
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	gone(ctx, t, f.Hub(), img.DeepCopy())
+
+	r := &v1alpha1.PruneReport{
+		ObjectMeta: metav1.ObjectMeta{Name: "journey"},
+		Spec:       v1alpha1.PruneReportSpec{ImageSelector: &v1alpha1.ImageSelector{Names: []string{img.VMDiskImage("1")}}},
+	}
+	require.NoError(t, f.Hub().Create(t.Context(), r))
+	CleanUp(t, f.Hub(), r.DeepCopy())
+	Await(t, "the report of what can go", func() bool {
+		return f.Hub().Get(t.Context(), client.ObjectKeyFromObject(r), r) == nil && r.Status.Phase == v1alpha1.PruneReportComplete
+	}, func() string { return fmt.Sprintf("%+v", r.Status) })
+	require.EqualValues(t, len(images), r.Status.Candidates.Count, "%+v", r.Status)
+
+	me := &authenticationv1.SelfSubjectReview{}
+	require.NoError(t, f.Hub().Create(t.Context(), me))
+	p := &v1alpha1.ImagePrune{
+		ObjectMeta: metav1.ObjectMeta{Name: "journey"},
+		Spec: v1alpha1.ImagePruneSpec{
+			ReportRef:  v1alpha1.PruneReportRef{Name: r.Name, Digest: r.Status.Digest},
+			UndoWindow: &metav1.Duration{Duration: time.Second}, ApprovedBy: me.Status.UserInfo.Username,
+		},
+	}
+	require.NoError(t, f.Hub().Create(t.Context(), p))
+	CleanUp(t, f.Hub(), p.DeepCopy())
+	Await(t, "the prune", func() bool {
+		return f.Hub().Get(t.Context(), client.ObjectKeyFromObject(p), p) == nil && p.Status.Phase == v1alpha1.ImagePruneComplete
+	}, func() string { return fmt.Sprintf("%+v", p.Status) })
+	assert.EqualValues(t, len(images), p.Status.Targets.Pruned, "%+v", p.Status)
+	for _, m := range f.Members() {
+		gone(ctx, t, m, images[m.Name].DeepCopy())
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: images[m.Name].Status.Serving.PersistentVolumeClaim}}
+		gone(ctx, t, m, claim)
+	}
+}
+
+func budgetHolds(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"concurrency": "2"})
+	m := f.Members()[0]
+	o := Observe(t, m)
+	var images []*v1alpha1.VMDiskImage
+	for i := range 5 {
+		name := fmt.Sprintf("journey-budget-%d", i)
+		images = append(images, Create(t, m, name, f.Image(Downloads, name)))
+	}
+	for _, img := range images {
+		Ready(t, f, m, img.Name)
+	}
+	h := scene.History(t, o)
+	assert.Empty(t, h.OverBudget())
+	assert.Equal(t, 2, h.MostRunning(), "the budget is used")
+	assert.Equal(t, h.ArrivalOrder(), h.StartOrder())
+	for _, img := range images {
+		assert.Equal(t, 1, h.Attempts(img.UID), img.Name)
+	}
+}
+
+func failingSource(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"retryLimit": "2", "retryBackoffDuration": "1s"})
+	for _, m := range f.Members() {
+		o := Observe(t, m)
+		img := Create(t, m, "journey-failing-"+m.Name, f.Image(Fails, "journey-failing-"+m.Name))
+		failed := WantImage(t, m, img.Name, "given up", InPhase(v1alpha1.PhaseFailed))
+		assert.True(t, meta.IsStatusConditionTrue(failed.Status.Conditions, v1alpha1.ConditionStalled), "a pipeline that waits learns of it")
+		before, counted := f.Asked(t, img.Spec)
+		h := scene.History(t, o)
+		assert.Equal(t, 3, h.Attempts(img.UID), "retryLimit + 1 in %s", m.Name)
+
+		// Whatever still came would come with the next image's download, at the latest.
+		after := "journey-after-" + m.Name
+		Ready(t, f, m, Create(t, m, after, f.Image(Downloads, after)).Name)
+		h = scene.History(t, o)
+		assert.Equal(t, 3, h.Attempts(img.UID), "and then no more in %s", m.Name)
+		if after, _ := f.Asked(t, img.Spec); counted {
+			assert.Equal(t, before, after, "the source is left alone by %s", m.Name)
+			assert.LessOrEqual(t, after.Gets, int64(2*3), "one GET an attempt, or two where nothing makes it exact")
+			assert.Positive(t, after.Gets)
+		}
+	}
+}
+
+func agentKilled(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"concurrency": "1"})
+	for _, m := range f.Members() {
+		o := Observe(t, m)
+		var images []*v1alpha1.VMDiskImage
+		for i := range 2 {
+			name := fmt.Sprintf("journey-killed-%s-%d", m.Name, i)
+			images = append(images, Create(t, m, name, f.Image(Downloads, name)))
+		}
+		WantImage(t, m, images[0].Name, "on its way", InPhase(v1alpha1.PhaseSyncing))
+		f.KillAgent(t, m)
+		for _, img := range images {
+			Ready(t, f, m, img.Name)
+		}
+		h := scene.History(t, o)
+		assert.Empty(t, h.OverBudget(), m.Name)
+		for _, img := range images {
+			assert.Equal(t, 1, h.Attempts(img.UID), "attempts at %s in %s", img.Name, m.Name)
+		}
+	}
+}
+
+func hubKilled(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"concurrency": "2"})
+	observers := map[string]*observer.Observer{}
+	for _, m := range f.Members() {
+		observers[m.Name] = Observe(t, m)
+	}
+	img := FleetImage(f, "journey-hub")
+	img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+	Apply(t, f, img)
+	WantFleetImage(t, f, img.Name, "in the first cluster", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters.Succeeded > 0 })
+	f.KillHub(t)
+	WantFleetImage(t, f, img.Name, "in all clusters", Succeeded)
+	for _, m := range f.Members() {
+		there := Ready(t, f, m, img.VMDiskImage("1"))
+		assert.Equal(t, 1, scene.History(t, observers[m.Name]).Attempts(there.UID), m.Name)
+	}
+}
+
+func cutOff(t *testing.T, f Fleet) {
+	SetPolicy(t, f, map[string]string{"concurrency": "2"})
+	members := f.Members()
+	far := members[len(members)-1]
+	mend := f.Cut(t, far)
+	wantMember(t, f, far.Name, "no answer", func(mc *v1alpha1.MemberCluster) bool {
+		return meta.IsStatusConditionFalse(mc.Status.Conditions, v1alpha1.ConditionReady)
+	})
+	img := FleetImage(f, "journey-cut")
+	Apply(t, f, img)
+	for _, m := range members[:len(members)-1] {
+		Ready(t, f, m, img.VMDiskImage("1"))
+	}
+	WantFleetImage(t, f, img.Name, "in all clusters but one", func(img *v1alpha1.FleetDiskImage) bool {
+		return img.Status.Clusters.Succeeded == int32(len(members)-1) && img.Status.Clusters.Deferred == 1
+	})
+	mend()
+	wantMember(t, f, far.Name, "an answer again", acknowledged)
+	Ready(t, f, far, img.VMDiskImage("1"))
+	WantFleetImage(t, f, img.Name, "in all clusters", func(img *v1alpha1.FleetDiskImage) bool {
+		return img.Status.Clusters.Succeeded == int32(len(members))
+	})
+}
+
+// label sets a label of a MemberCluster for as long as the test runs.
+func label(t *testing.T, f Fleet, m Member, key, value string) {
+	t.Helper()
+	set := func(ctx context.Context, value string) error {
+		mc := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}
+		return f.Hub().Patch(ctx, mc, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, key, value)))
+	}
+	require.NoError(t, set(t.Context(), fmt.Sprintf("%q", value)))
+	t.Cleanup(func() { require.NoError(t, set(context.Background(), "null")) })
+}

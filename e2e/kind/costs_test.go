@@ -1,0 +1,169 @@
+//go:build linux
+
+package kind_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/backend"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+// cost is what one attempt at an image cost, counted at the source.
+type cost struct {
+	what     string
+	phase    v1alpha1.Phase
+	attempts int
+	restarts int32
+	asked    backend.Asked
+	file     int64
+}
+
+const costsHead = `
+## What an attempt costs
+
+Counted at the source. Full GETs are those without a range; bytes are what was sent of all of them, beside the size of the file. The SyncLedger says of OneDownloadPerAttempt: %s.
+
+| Attempt | Ended | DataVolumes | Restarts seen | HEAD | Full GETs | Ranged GETs | MiB sent | MiB of the file |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+`
+
+func (c cost) line() string {
+	return fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %d | %.1f | %.1f |\n", c.what, c.phase, c.attempts, c.restarts,
+		c.asked.Heads, c.asked.Gets, c.asked.Ranges, float64(c.asked.Bytes)/(1<<20), float64(c.file)/(1<<20))
+}
+
+// usage of a case: how its image is served, and what is done while it downloads.
+type usage struct {
+	what, path, file string
+	wantPhase        v1alpha1.Phase
+	// wantGets bounds the full GETs of the attempt.
+	wantGets int64
+	meddle   func(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage)
+}
+
+// Each attempt asks the source as often as it has to, and not once more.
+func TestCosts(t *testing.T) {
+	f := need(t)
+	journey(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {
+		backend.SetPolicy(t, f, map[string]string{"retryLimit": "0", "preflight": "false"})
+		m := f.Members()[0]
+		ledger := &v1alpha1.SyncLedger{}
+		backend.Await(t, "the agent has looked whether an attempt costs one download", func() bool {
+			if m.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+				return false
+			}
+			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionOneDownload)
+			if c != nil {
+				results.once = fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, c.Message)
+			}
+			return c != nil && c.Status != metav1.ConditionUnknown
+		}, func() string { return fmt.Sprintf("%+v", ledger.Status) })
+		require.True(t, meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ConditionOneDownload), results.once)
+		for _, u := range []usage{
+			{"raw", "costs", "disk.raw", v1alpha1.PhaseSucceeded, 1, nil},
+			{"raw, gzip", "costs", "disk.raw.gz", v1alpha1.PhaseSucceeded, 1, nil},
+			// The first container finds that it needs scratch space, and leaves off.
+			{"qcow2, by way of scratch space", "costs", "disk.qcow2", v1alpha1.PhaseSucceeded, 2, nil},
+			{"404", "status/404/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, nil},
+			{"500", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, nil},
+			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 1, nil},
+			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, nil},
+			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseSucceeded, 2, deletePod},
+		} {
+			t.Run(u.what, func(t *testing.T) { f.measureCost(t, m, u) })
+		}
+		t.Run("memory", func(t *testing.T) {
+			limitMemory(t, m, "32Mi")
+			f.measureCost(t, m, usage{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 1, nil})
+		})
+		t.Run("populator", func(t *testing.T) {
+			// CDI fills claims by its populators where the class's provisioner is a CSI driver.
+			driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rancher.io/local-path"}}
+			require.NoError(t, m.Create(t.Context(), driver))
+			backend.CleanUp(t, m.Client, driver.DeepCopy())
+			f.measureCost(t, m, usage{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 1, nil})
+			f.measureCost(t, m, usage{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, nil})
+		})
+	})
+}
+
+// measureCost makes one attempt, and waits until its slot is free again.
+func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
+	name := fmt.Sprintf("cost-%d", len(results.costs))
+	spec := f.image(u.path, name, u.file)
+	o := backend.Observe(t, m)
+	img := backend.Create(t, m, name, spec)
+	if u.meddle != nil {
+		u.meddle(t, m, img)
+	}
+	got := backend.WantImage(t, m, name, "at its end", backend.InPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
+	assert.Equal(t, u.wantPhase, got.Status.Phase, "%s: %s", got.Status.Reason, got.Status.Message)
+	if got.Status.Phase == v1alpha1.PhaseSucceeded {
+		f.WantBytes(t, m, got)
+	}
+	backend.Await(t, "the end of the attempt's Pods", func() bool {
+		var pods corev1.PodList
+		return m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) == nil && len(pods.Items) == 0
+	}, func() string { return "" })
+	asked, _ := f.Asked(t, spec)
+	h := scene.History(t, o)
+	info, err := os.Stat(filepath.Join(f.Images, u.file))
+	require.NoError(t, err)
+	c := cost{u.what, got.Status.Phase, h.Attempts(img.UID), h.Restarts(img.UID), asked, info.Size()}
+	results.costs = append(results.costs, c)
+	t.Log(c.line())
+	assert.Equal(t, 1, c.attempts)
+	assert.LessOrEqual(t, c.asked.Gets, u.wantGets, "full GETs")
+}
+
+// limitMemory has CDI give importers no more than that, for as long as the test runs.
+func limitMemory(t *testing.T, m backend.Member, limit string) {
+	t.Helper()
+	set := func(ctx context.Context, requirements string) error {
+		cdi := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi"}}
+		return m.Patch(ctx, cdi, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"config": {"podResourceRequirements": %s}}}`, requirements)))
+	}
+	require.NoError(t, set(t.Context(), fmt.Sprintf(`{"limits": {"cpu": "750m", "memory": %q}, "requests": {"cpu": "10m", "memory": %q}}`, limit, limit)))
+	t.Cleanup(func() { require.NoError(t, set(context.Background(), "null")) })
+	config := &cdiv1.CDIConfig{}
+	backend.Await(t, "importers with "+limit, func() bool {
+		if m.Get(t.Context(), client.ObjectKey{Name: "config"}, config) != nil || config.Status.DefaultPodResourceRequirements == nil {
+			return false
+		}
+		memory := config.Status.DefaultPodResourceRequirements.Limits[corev1.ResourceMemory]
+		return memory.String() == limit
+	}, func() string { return fmt.Sprintf("%+v", config.Status) })
+}
+
+// deletePod deletes the importer Pod while it downloads.
+func deletePod(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) {
+	backend.Await(t, "an importer Pod that runs", func() bool {
+		var pods corev1.PodList
+		if m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) != nil {
+			return false
+		}
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.Status.Phase == corev1.PodRunning {
+				return m.Delete(t.Context(), p) == nil
+			}
+		}
+		return false
+	}, func() string { return "" })
+}

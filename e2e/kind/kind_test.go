@@ -1,0 +1,64 @@
+//go:build linux
+
+// Package kind_test takes a fleet of kind clusters (scripts/kind-up) through the
+// journeys of package backend, and through those that need nodes. It leaves the
+// fleet as it found it. make e2e-kind runs it; without a fleet it skips.
+package kind_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/e2e/backend"
+)
+
+// fleetVariable of the environment names the file in which scripts/kind-up says what
+// it has made.
+const fleetVariable = "OT_FLEET_KIND"
+
+// shared is the fleet; nil where there is none.
+var shared *fleet
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(func() int {
+		path := os.Getenv(fleetVariable)
+		if path == "" {
+			return m.Run()
+		}
+		var err error
+		if shared, err = open(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		code := m.Run()
+		if err := results.write(context.Background(), shared); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// need skips where there is no fleet.
+func need(t *testing.T) *fleet {
+	t.Helper()
+	if shared == nil {
+		t.Skip("needs clusters of kind: make e2e-kind")
+	}
+	return shared
+}
+
+func TestJourneys(t *testing.T) {
+	f := need(t)
+	for _, j := range backend.Journeys {
+		t.Run(j.Name, func(t *testing.T) {
+			journey(t, j.Shows, func(t *testing.T) { j.Run(t, f) })
+		})
+	}
+}

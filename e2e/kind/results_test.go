@@ -1,0 +1,111 @@
+//go:build linux
+
+package kind_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// results are what this run writes down, in the order in which it came.
+var results = &page{}
+
+// page says what was run, where and when.
+type page struct {
+	rows     []row
+	costs    []cost
+	compared int
+	// once is what the agent says of whether an attempt costs one download.
+	once string
+}
+
+// row is one journey.
+type row struct {
+	name, shows, result string
+	took                time.Duration
+}
+
+// journey runs a test and writes down what became of it.
+func journey(t *testing.T, shows string, run func(*testing.T)) {
+	t.Helper()
+	start := time.Now()
+	defer func() {
+		result := "passed"
+		switch {
+		case t.Skipped():
+			result = "skipped"
+		case t.Failed():
+			result = "**failed**"
+		}
+		results.rows = append(results.rows, row{t.Name(), shows, result, time.Since(start).Round(time.Second)})
+	}()
+	run(t)
+}
+
+// write writes the page where the environment says.
+func (p *page) write(ctx context.Context, f *fleet) error {
+	path := os.Getenv("OT_FLEET_RESULTS")
+	if path == "" {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("# Results on kind\n\nWritten by `make e2e-kind`, by the run itself: what it ran, where and when.\n\n")
+	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), memory())
+	source := "the published node image"
+	if f.Offline {
+		source = "a node image and CDI images built on the machine (`OT_KIND_OFFLINE=1`)"
+	}
+	fmt.Fprintf(&b, "- with: %s, CDI %s, images of %d MiB by HTTP from one source\n\n", source, f.CDI, f.size>>20)
+	b.WriteString("| Cluster | Shape | Joined by | Nodes | Kubernetes |\n| --- | --- | --- | --- | --- |\n")
+	nodes, version := f.describeNodes(ctx, "hub")
+	fmt.Fprintf(&b, "| hub | %s | | %d | %s |\n", f.description.Hub, nodes, version)
+	for _, m := range f.description.Members {
+		nodes, version := f.describeNodes(ctx, m.Name)
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s |\n", m.Name, m.Shape, m.Mode, nodes, version)
+	}
+	b.WriteString("\n| Journey | What it shows | Result | Took |\n| --- | --- | --- | --- |\n")
+	for _, r := range p.rows {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(r.name, "Test"), r.shows, r.result, r.took)
+	}
+	fmt.Fprintf(&b, "\nVolumes whose bytes were held against the source's disk, by sha256: %d.\n", p.compared)
+	if len(p.costs) > 0 {
+		fmt.Fprintf(&b, costsHead, p.once)
+		for _, c := range p.costs {
+			b.WriteString(c.line())
+		}
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}
+
+// describeNodes counts a cluster's nodes and says their version.
+func (f *fleet) describeNodes(ctx context.Context, cluster string) (int, string) {
+	var nodes corev1.NodeList
+	c, err := f.connect(cluster, nil)
+	if err != nil || c.List(ctx, &nodes) != nil || len(nodes.Items) == 0 {
+		return 0, "does not answer"
+	}
+	return len(nodes.Items), nodes.Items[0].Status.NodeInfo.KubeletVersion
+}
+
+// memory of the machine, as it says itself.
+func memory() string {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return "memory unknown"
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kib); err != nil {
+		return "memory unknown"
+	}
+	return fmt.Sprintf("%d GiB", kib>>20)
+}

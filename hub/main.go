@@ -72,12 +72,13 @@ type options struct {
 	clusters labels.Selector
 }
 
-// rights are those that it works with. Without Cluster API the chart gives it none to
-// that, nor to Secrets of all namespaces.
+// rights are those that it works with. Those to Clusters, and to Secrets of all
+// namespaces, are not among them: a hub that cannot look for Clusters logs so, and
+// serves the members that it knows.
 func (o options) rights() ([]rights.Right, error) {
 	all, err := rights.Of(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
 	return slices.DeleteFunc(all, func(r rights.Right) bool {
-		return o.clusters == nil && r.Namespace == "" && (r.Group == clusterv1.GroupVersion.Group || r.Group == "" && r.Resource == "secrets")
+		return r.Namespace == "" && (r.Group == clusterv1.GroupVersion.Group || r.Group == "" && r.Resource == "secrets")
 	}), err
 }
 

@@ -89,6 +89,12 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-passwords",
 		"ValidatingAdmissionPolicy ot-agent-own",
 		"ValidatingAdmissionPolicyBinding ot-agent-own",
+		"MutatingAdmissionPolicy ot-agent-importers",
+		"MutatingAdmissionPolicyBinding ot-agent-importers",
+		"MutatingAdmissionPolicy ot-agent-failed-imports",
+		"MutatingAdmissionPolicyBinding ot-agent-failed-imports",
+		"MutatingAdmissionPolicy ot-agent-pending-imports",
+		"MutatingAdmissionPolicyBinding ot-agent-pending-imports",
 	}, render(t, "ot-system", nil).keys())
 }
 

@@ -76,6 +76,7 @@ type Proxy struct {
 	log           []Write
 	token         string
 	held          map[string]chan struct{} // closed when released, by resource
+	refused       []string                 // resources
 }
 
 // Start runs a proxy in front of an API server until Close.
@@ -199,6 +200,9 @@ func changes(r *http.Request) bool {
 var errLost = errors.New("lost")
 
 func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
+	if p.refuses(w, r) {
+		return
+	}
 	if resource := watched(r); resource != "" {
 		forward.ServeHTTP(gated{w, p, resource, r.Context().Done()}, r)
 		return

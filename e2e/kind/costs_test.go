@@ -53,9 +53,13 @@ func (c cost) line() string {
 type usage struct {
 	what, path, file string
 	wantPhase        v1alpha1.Phase
-	// wantGets bounds the full GETs of the attempt.
+	// wantGets bounds the full GETs of the attempt. CDI's importer gives one up as soon as
+	// it has seen the file's header, and another as soon as it finds that ranges serve it
+	// better: bytes say what was downloaded.
 	wantGets int64
-	meddle   func(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage)
+	// wantFiles bounds the bytes of the attempt, in sizes of the file.
+	wantFiles int64
+	meddle    func(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage)
 }
 
 // Each attempt asks the source as often as it has to, and not once more.
@@ -77,29 +81,29 @@ func TestCosts(t *testing.T) {
 		}, func() string { return fmt.Sprintf("%+v", ledger.Status) })
 		require.True(t, meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ConditionOneDownload), results.once)
 		for _, u := range []usage{
-			{"raw", "costs", "disk.raw", v1alpha1.PhaseSucceeded, 1, nil},
-			{"raw, gzip", "costs", "disk.raw.gz", v1alpha1.PhaseSucceeded, 1, nil},
+			{"raw", "costs", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, nil},
+			{"raw, gzip", "costs", "disk.raw.gz", v1alpha1.PhaseSucceeded, 2, 1, nil},
 			// The first container finds that it needs scratch space, and leaves off.
-			{"qcow2, by way of scratch space", "costs", "disk.qcow2", v1alpha1.PhaseSucceeded, 2, nil},
-			{"404", "status/404/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, nil},
-			{"500", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, nil},
-			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 1, nil},
-			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, nil},
-			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseSucceeded, 2, deletePod},
+			{"qcow2, by way of scratch space", "costs", "disk.qcow2", v1alpha1.PhaseSucceeded, 2, 1, nil},
+			{"404", "status/404/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 1, nil},
+			{"500", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 1, nil},
+			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, nil},
+			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, 1, nil},
+			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseSucceeded, 4, 2, deletePod},
 		} {
 			t.Run(u.what, func(t *testing.T) { f.measureCost(t, m, u) })
 		}
 		t.Run("memory", func(t *testing.T) {
 			limitMemory(t, m, "32Mi")
-			f.measureCost(t, m, usage{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 1, nil})
+			f.measureCost(t, m, usage{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, nil})
 		})
 		t.Run("populator", func(t *testing.T) {
 			// CDI fills claims by its populators where the class's provisioner is a CSI driver.
 			driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rancher.io/local-path"}}
 			require.NoError(t, m.Create(t.Context(), driver))
 			backend.CleanUp(t, m.Client, driver.DeepCopy())
-			f.measureCost(t, m, usage{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 1, nil})
-			f.measureCost(t, m, usage{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, nil})
+			f.measureCost(t, m, usage{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, nil})
+			f.measureCost(t, m, usage{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, 1, nil})
 		})
 	})
 }
@@ -131,6 +135,8 @@ func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
 	t.Log(c.line())
 	assert.Equal(t, 1, c.attempts)
 	assert.LessOrEqual(t, c.asked.Gets, u.wantGets, "full GETs")
+	// What an answer that is given up holds already in its buffers is sent as well.
+	assert.LessOrEqual(t, c.asked.Bytes, u.wantFiles*c.file+c.file/10+8<<20, "bytes")
 }
 
 // limitMemory has CDI give importers no more than that, for as long as the test runs.

@@ -3,7 +3,7 @@
 //
 //	GET /…/<file>                  the file
 //	GET /slow/<seconds>/…/<file>   so slowly that all of it takes that long
-//	GET /cut/…/<file>              half of it, then the connection breaks
+//	GET /cut/…/<file>              the first half; where the second begins, the connection breaks
 //	GET /status/<code>/…           that status
 //	GET /counts                    requests and bytes per path, as JSON
 //	DELETE /counts                 forgets them
@@ -13,7 +13,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -118,25 +120,41 @@ func (s *source) slow(w http.ResponseWriter, r *http.Request) {
 	http.ServeFile(&slowly{ResponseWriter: w, done: r.Context().Done(), pace: pace}, r, s.file(r))
 }
 
-// cut promises all of a file and breaks off in the middle.
+// cut promises what is asked for, and breaks off at the middle of the file.
 func (s *source) cut(w http.ResponseWriter, r *http.Request) {
-	text, err := os.ReadFile(s.file(r))
+	file, err := os.Open(s.file(r))
 	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Accept-Ranges", "bytes")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	if r.Method == http.MethodHead {
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if _, err := w.Write(text[:len(text)/2]); err != nil {
-		log.Print(err)
+	// Without a type given, it would be guessed from bytes that are counted as cut.
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", info.ModTime(), &torn{File: file, at: info.Size() / 2})
+}
+
+var errTorn = errors.New("the connection breaks here")
+
+// torn cannot be read from some byte on. Whoever has promised more cannot but break off.
+type torn struct {
+	*os.File
+	at int64
+}
+
+func (f *torn) Read(p []byte) (int, error) {
+	now, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
 	}
-	if err := http.NewResponseController(w).Flush(); err != nil {
-		log.Print(err)
+	if now >= f.at {
+		return 0, errTorn
 	}
-	panic(http.ErrAbortHandler)
+	return f.File.Read(p[:min(int64(len(p)), f.at-now)])
 }
 
 func refuse(w http.ResponseWriter, r *http.Request) {

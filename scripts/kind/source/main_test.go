@@ -42,6 +42,9 @@ func TestSourceCounts(t *testing.T) {
 		{http.MethodGet, "/disk", "bytes=2-4", http.StatusPartialContent, "234", false},
 		{http.MethodGet, "/of/a/test/disk", "", http.StatusOK, "0123456789", false},
 		{http.MethodGet, "/cut/disk", "", http.StatusOK, "01234", true},
+		{http.MethodGet, "/cut/ranged/disk", "bytes=1-3", http.StatusPartialContent, "123", false},
+		{http.MethodGet, "/cut/ranged/disk", "bytes=3-", http.StatusPartialContent, "34", true},
+		{http.MethodGet, "/cut/ranged/disk", "bytes=7-", http.StatusPartialContent, "", true},
 		{http.MethodGet, "/slow/1/disk", "bytes=2-4", http.StatusPartialContent, "234", false},
 		{http.MethodGet, "/slow/never/disk", "", http.StatusNotFound, "404 page not found\n", false},
 		{http.MethodGet, "/status/503/disk", "", http.StatusServiceUnavailable, "service unavailable\n", false},
@@ -65,6 +68,7 @@ func TestSourceCounts(t *testing.T) {
 	assert.Equal(t, count{Gets: 1, Bytes: 10}, all["/of/a/test/disk"])
 	assert.Equal(t, count{Ranges: 1, Bytes: 3}, all["/slow/1/disk"])
 	assert.Equal(t, count{Gets: 1, Bytes: 5}, all["/cut/disk"])
+	assert.Equal(t, count{Ranges: 3, Bytes: 5}, all["/cut/ranged/disk"])
 	assert.EqualValues(t, 1, all["/status/503/disk"].Gets)
 	_, _, err := ask(http.MethodDelete, "/counts", "")
 	require.NoError(t, err)

@@ -25,20 +25,21 @@ func TestVersionSkew(t *testing.T) {
 		wantMessage string // a part of it
 		wantReady   metav1.ConditionStatus
 	}{
-		"the same":                  {"v1.2.3", "v1.2.3", yes, v1alpha1.ReasonSupported, "", yes},
-		"another patch":             {"v1.2.3", "v1.2.9", yes, v1alpha1.ReasonSupported, "", yes},
-		"one minor older":           {"v1.2.3", "v1.1.9", yes, v1alpha1.ReasonSupported, "", yes},
-		"one minor newer":           {"v1.2.3", "v1.3.0", yes, v1alpha1.ReasonSupported, "", yes},
-		"two minors older":          {"v1.2.0", "v1.0.9", no, v1alpha1.ReasonVersionTooOld, "upgrade it with chart ot-agent", no},
-		"two minors newer":          {"v1.2.9", "v1.4.0", no, v1alpha1.ReasonVersionTooNew, "upgrade the hub", no},
-		"a major version older":     {"v2.0.0", "v1.9.0", no, v1alpha1.ReasonVersionTooOld, "agent v1.9.0", no},
-		"a major version newer":     {"v1.9.0", "v2.0.0", no, v1alpha1.ReasonVersionTooNew, "hub v1.9.0", no},
-		"before a release":          {"v1.2.0-rc.1", "v1.1.0", yes, v1alpha1.ReasonSupported, "", yes},
-		"after a release, as built": {"v1.2.3-4-gabcdef0-dirty", "v1.0.0", no, v1alpha1.ReasonVersionTooOld, "", no},
-		"without a v":               {"1.2.3", "1.4", no, v1alpha1.ReasonVersionTooNew, "", no},
-		"a hub of no release":       {"dev", "v1.2.3", open, v1alpha1.ReasonVersionUnknown, `the hub of "dev"`, yes},
-		"an agent of no release":    {"v1.2.3", "8da7d18", open, v1alpha1.ReasonVersionUnknown, `version "8da7d18"`, yes},
-		"an agent that says none":   {"v1.2.3", "", open, v1alpha1.ReasonVersionUnknown, "", yes},
+		"the same":                   {"v1.2.3", "v1.2.3", yes, v1alpha1.ReasonSupported, "", yes},
+		"another patch":              {"v1.2.3", "v1.2.9", yes, v1alpha1.ReasonSupported, "", yes},
+		"one minor older":            {"v1.2.3", "v1.1.9", yes, v1alpha1.ReasonSupported, "", yes},
+		"one minor newer":            {"v1.2.3", "v1.3.0", yes, v1alpha1.ReasonSupported, "", yes},
+		"two minors older":           {"v1.2.0", "v1.0.9", no, v1alpha1.ReasonVersionTooOld, "upgrade it with chart ot-agent", no},
+		"two minors newer":           {"v1.2.9", "v1.4.0", no, v1alpha1.ReasonVersionTooNew, "upgrade the hub", no},
+		"a major version older":      {"v2.0.0", "v1.9.0", no, v1alpha1.ReasonVersionTooOld, "agent v1.9.0", no},
+		"a major version newer":      {"v1.9.0", "v2.0.0", no, v1alpha1.ReasonVersionTooNew, "hub v1.9.0", no},
+		"the minor of another major": {"v2.3.0", "v1.3.0", no, v1alpha1.ReasonVersionTooOld, "hub v2.3.0", no},
+		"before a release":           {"v1.2.0-rc.1", "v1.1.0", yes, v1alpha1.ReasonSupported, "", yes},
+		"after a release, as built":  {"v1.2.3-4-gabcdef0-dirty", "v1.0.0", no, v1alpha1.ReasonVersionTooOld, "", no},
+		"without a v":                {"1.2.3", "1.4", no, v1alpha1.ReasonVersionTooNew, "", no},
+		"a hub of no release":        {"dev", "v1.2.3", open, v1alpha1.ReasonVersionUnknown, `the hub of "dev"`, yes},
+		"an agent of no release":     {"v1.2.3", "8da7d18", open, v1alpha1.ReasonVersionUnknown, `version "8da7d18"`, yes},
+		"an agent that says none":    {"v1.2.3", "", open, v1alpha1.ReasonVersionUnknown, "", yes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) { v.HubVersion, v.Report.AgentVersion = tt.hub, tt.agent }))

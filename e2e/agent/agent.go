@@ -39,7 +39,7 @@ var agent = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: 2
 type Options = program.Options
 
 // Binary builds the agent, once in this process, and returns its path.
-func Binary() (string, error) { return agent.Binary() }
+func Binary() (string, error) { return agent.Binary("") }
 
 // Install installs the agent's chart: kinds, rights, admission policies and the
 // policy ConfigMap.

@@ -14,8 +14,9 @@ import (
 // it at path. What was built last is kept in the cache: the Go toolchain links
 // nothing that has not changed since, and linking takes seconds of a core in
 // each of the many processes that need the same program. path gets a copy, for
-// the next build must not change under one that runs.
-func Checkout(ctx context.Context, top, pkg, path string) error {
+// the next build must not change under one that runs. version is stamped into it where
+// it is given.
+func Checkout(ctx context.Context, top, pkg, version, path string) error {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return err
@@ -26,13 +27,16 @@ func Checkout(ctx context.Context, top, pkg, path string) error {
 		return fmt.Errorf("making the cache directory for %s (set %s to a writable one): %w", pkg, CacheVariable, err)
 	}
 	name := filepath.Base(path)
-	built := filepath.Join(directory, name)
+	built, flags := filepath.Join(directory, name), "-s -w"
+	if version != "" {
+		built, flags = built+"-"+version, flags+" -X main.version="+version
+	}
 	unlock, err := lock(ctx, built+".lock", Name(name))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./"+pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags="+flags, "-o", built, "./"+pkg)
 	cmd.Dir = top
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", name, err, out)

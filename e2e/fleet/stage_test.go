@@ -120,16 +120,20 @@ func (s *site) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.startAgent(ctx)
+	return s.startAgent(ctx, "")
 }
 
-func (s *site) startAgent(ctx context.Context) (err error) {
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+func (s *site) startAgent(ctx context.Context, version string) (err error) {
+	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{Version: version, LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
 	return err
 }
 
-func (f *fleet) startHub(ctx context.Context, args ...string) (err error) {
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
+func (f *fleet) startHub(ctx context.Context, args ...string) error {
+	return f.startHubOf(ctx, "", args...)
+}
+
+func (f *fleet) startHubOf(ctx context.Context, version string, args ...string) (err error) {
+	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
 	return err
 }
 

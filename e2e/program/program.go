@@ -31,9 +31,8 @@ type Program struct {
 	// LeaseDuration of the leader, unless Options say otherwise.
 	LeaseDuration time.Duration
 
-	once   sync.Once
-	binary string
-	err    error
+	mu       sync.Mutex
+	binaries map[string]string // by version
 }
 
 // Options of one process.
@@ -45,6 +44,8 @@ type Options struct {
 	LeaseDuration time.Duration
 	// Log is its log file; by default it is in the control plane's Dir.
 	Log string
+	// Version is stamped into it; without one it is of no release.
+	Version string
 	// Args are added to its own, Env to this program's environment.
 	Args, Env []string
 }
@@ -58,14 +59,26 @@ func root() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Binary builds the program, once in this process, and returns its path: see
-// binaries.Checkout.
-func (p *Program) Binary() (string, error) {
-	p.once.Do(func() { p.binary, p.err = p.build() })
-	return p.binary, p.err
+// Binary builds the program, once in this process for each version that is stamped into
+// it, and returns its path: see binaries.Checkout.
+func (p *Program) Binary(version string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if built := p.binaries[version]; built != "" {
+		return built, nil
+	}
+	built, err := p.build(version)
+	if err != nil {
+		return "", err
+	}
+	if p.binaries == nil {
+		p.binaries = map[string]string{}
+	}
+	p.binaries[version] = built
+	return built, nil
 }
 
-func (p *Program) build() (string, error) {
+func (p *Program) build(version string) (string, error) {
 	top, err := root()
 	if err != nil {
 		return "", err
@@ -75,7 +88,7 @@ func (p *Program) build() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, p.Name)
-	return path, binaries.Checkout(context.Background(), top, p.Package, path)
+	return path, binaries.Checkout(context.Background(), top, p.Package, version, path)
 }
 
 // Install installs the chart. values are the chart's; the Deployment it also
@@ -91,7 +104,7 @@ func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, va
 // Start runs the program against a control plane that its chart is installed in,
 // and returns where it will serve its metrics, as host:port.
 func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (_ *process.Process, metrics string, err error) {
-	binary, err := p.Binary()
+	binary, err := p.Binary(o.Version)
 	if err != nil {
 		return nil, "", err
 	}

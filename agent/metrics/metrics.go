@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -28,6 +29,7 @@ type Metrics struct {
 	policy   *prometheus.GaugeVec
 	accepted prometheus.Gauge
 	plan     prometheus.Gauge
+	holds    *prometheus.GaugeVec
 }
 
 // New registers the metrics. What can be counted by reason is there, at 0,
@@ -58,6 +60,8 @@ func New(r prometheus.Registerer, index *queue.Index) *Metrics {
 			Help: "1 while the policy ConfigMap is in force as it is, 0 while an older policy or none is."}),
 		plan: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "plan_accepted",
 			Help: "1 while the hub's ClusterPlan is gone by, 0 while there is none or it is refused."}),
+		holds: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "condition",
+			Help: "1 for the status (True, False, Unknown) that a condition of the SyncLedger has."}, []string{"type", "status"}),
 	}
 	m.attempts.WithLabelValues("Succeeded", "")
 	for _, reason := range v1alpha1.FailureReasons() {
@@ -66,7 +70,7 @@ func New(r prometheus.Registerer, index *queue.Index) *Metrics {
 	for _, reason := range []string{v1alpha1.PruneReferenced, v1alpha1.PruneWanted, v1alpha1.PruneChanged, v1alpha1.PruneInTransition} {
 		m.skipped.WithLabelValues(reason)
 	}
-	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.pruned, m.skipped, m.policy, m.accepted, m.plan,
+	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.sync, m.waited, m.strays, m.resyncs, m.pruned, m.skipped, m.policy, m.accepted, m.plan, m.holds,
 		&queueCollector{index: index})
 	return m
 }
@@ -95,6 +99,14 @@ func (m *Metrics) Plan(accepted bool) {
 	m.plan.Set(0)
 	if accepted {
 		m.plan.Set(1)
+	}
+}
+
+// Conditions tells those of the SyncLedger. One that went is not told any more.
+func (m *Metrics) Conditions(all []metav1.Condition) {
+	m.holds.Reset()
+	for _, c := range all {
+		m.holds.WithLabelValues(c.Type, string(c.Status)).Set(1)
 	}
 }
 

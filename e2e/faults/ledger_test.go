@@ -58,6 +58,11 @@ func TestAPIServerGuardsTheBudget(t *testing.T) {
 	var kept cdiv1.DataVolumeList
 	require.NoError(t, place.Client().List(t.Context(), &kept, client.InNamespace(agent.Namespace)))
 	assert.Empty(t, kept.Items, "it was tried for nothing")
+	guarded := func(status metav1.ConditionStatus) float64 {
+		return metric(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
+	}
+	require.True(t, scene.Await(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
+	assert.EqualValues(t, -1, guarded(metav1.ConditionUnknown), "what held before is told as well")
 }
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {

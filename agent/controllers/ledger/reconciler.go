@@ -246,6 +246,7 @@ func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 	r.Metrics.Ledger(len(step.Slots), step.Budget)
 	r.Metrics.Policy(p.accepted, p.invalidKeys())
 	r.Metrics.Plan(p.plan.accepted != nil)
+	r.Metrics.Conditions(r.last.Load().Status.Conditions)
 	for _, slot := range step.Released {
 		delete(r.created, queue.DataVolumeKey(slot))
 	}

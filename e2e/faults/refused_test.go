@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -130,6 +132,34 @@ func TestRefusedByAnotherPolicy(t *testing.T) {
 	place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	succeeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestRightToImportLost wants no attempt used up by what is not the image's fault, and
+// the import begun as soon as the right is back.
+func TestRightToImportLost(t *testing.T) {
+	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "0"))
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ot-agent"}}
+	may := func(create bool) {
+		place.Change(t, role, func() {
+			i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "datavolumes") })
+			role.Rules[i].Verbs = []string{"delete", "get", "list", "watch"}
+			if create {
+				role.Rules[i].Verbs = append(role.Rules[i].Verbs, "create")
+			}
+		})
+	}
+	may(false)
+	t.Cleanup(func() { may(true) })
+	img := place.Image(home(t), "image", "/ok/200ms/a")
+	place.Create(t, img)
+	place.LedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
+	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
+
+	may(true)
+	got := succeeded(t, img)
+	assert.EqualValues(t, 1, got.Status.Attempts)
+	place.LedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
 }
 
 // TestPreflight wants a wrong URL to cost neither slot nor egress, and a source

@@ -16,8 +16,14 @@ func refusedAsUnlisted(err error) bool {
 	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), guard.Policy)
 }
 
-// refusedForGood tells a definite answer from one that trying again can change.
+// refusedForGood tells a definite answer from one that trying again can change. That the
+// agent has lost the right is no answer about an image: all would fail for it. What an
+// authorizer says begins with the user (apiserver's responsewriters.Forbidden);
+// admission, which forbids as well, does not.
 func refusedForGood(err error) bool {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "datavolumes"`) {
+		return false
+	}
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,10 +101,7 @@ func TestCosts(t *testing.T) {
 			f.measureCost(t, m, usage{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, nil})
 		})
 		t.Run("populator", func(t *testing.T) {
-			// CDI fills claims by its populators where the class's provisioner is a CSI driver.
-			driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rancher.io/local-path"}}
-			require.NoError(t, m.Create(t.Context(), driver))
-			backend.CleanUp(t, m.Client, driver.DeepCopy())
+			byPopulators(t, m)
 			f.measureCost(t, m, usage{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, nil})
 			f.measureCost(t, m, usage{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, 1, nil})
 		})
@@ -122,9 +122,13 @@ func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
 	if got.Status.Phase == v1alpha1.PhaseSucceeded {
 		f.WantBytes(t, m, got)
 	}
+	// One that CDI has made of an import that had succeeded already stays, Completed.
 	backend.Await(t, "the end of the attempt's Pods", func() bool {
 		var pods corev1.PodList
-		return m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) == nil && len(pods.Items) == 0
+		return m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) == nil &&
+			!slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+				return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+			})
 	}, func() string { return "" })
 	asked, _ := f.Asked(t, spec)
 	h := scene.History(t, o)
@@ -156,6 +160,43 @@ func limitMemory(t *testing.T, m backend.Member, limit string) {
 		memory := config.Status.DefaultPodResourceRequirements.Limits[corev1.ResourceMemory]
 		return memory.String() == limit
 	}, func() string { return fmt.Sprintf("%+v", config.Status) })
+}
+
+// byPopulators has CDI fill the claims of new imports by its populators, as it does where
+// the provisioner of a claim's class is a CSI driver: those of kind are none.
+func byPopulators(t *testing.T, m backend.Member) {
+	t.Helper()
+	named := metav1.ObjectMeta{Name: "kind-populators"}
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
+		FailurePolicy: ptr.To(admissionv1.Fail),
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{cdiv1.SchemeGroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"datavolumes"}},
+		}}}},
+		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		Mutations: []admissionv1.Mutation{{
+			PatchType: admissionv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionv1.ApplyConfiguration{
+				Expression: `Object{metadata: Object.metadata{annotations: {"cdi.kubevirt.io/storage.usePopulator": "true"}}}`,
+			},
+		}},
+	}}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: named.Name}}
+	for _, o := range []client.Object{policy, binding} {
+		require.NoError(t, m.Create(t.Context(), o))
+		backend.CleanUp(t, m.Client, o)
+	}
+	probe := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: named.Name},
+		Spec: cdiv1.DataVolumeSpec{
+			Source:  &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+			Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}}},
+		},
+	}
+	backend.Await(t, "DataVolumes that are filled by populators", func() bool {
+		tried := probe.DeepCopy()
+		return m.Create(t.Context(), tried, client.DryRunAll) == nil && tried.Annotations["cdi.kubevirt.io/storage.usePopulator"] == "true"
+	}, func() string { return "" })
 }
 
 // deletePod deletes the importer Pod while it downloads.

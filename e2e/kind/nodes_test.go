@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,18 +180,19 @@ func TestMachine(t *testing.T) {
 			})
 		}
 		eventually("a machine that waits for its image", scene.MachineBecause(v1alpha1.ReasonWaitingForImage))
-		eventually("its disk", func(vm *v1alpha1.VirtualMachine) bool {
-			there, _ := scene.Holds(vm, v1alpha1.ConditionRootDiskReady)
+		eventually("KubeVirt's machine", func(vm *v1alpha1.VirtualMachine) bool {
+			there, _ := scene.Holds(vm, v1alpha1.ConditionMachineCreated)
 			return there
 		})
 		var disks cdiv1.DataVolumeList
 		require.NoError(t, m.List(t.Context(), &disks, client.InNamespace(vm.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(got.UID)}))
 		require.Len(t, disks.Items, 1)
-		f.wantBytes(t, m, vm.Namespace, disks.Items[0].Name)
-		eventually("KubeVirt's machine", func(vm *v1alpha1.VirtualMachine) bool {
-			there, _ := scene.Holds(vm, v1alpha1.ConditionMachineCreated)
+		f.consume(t, m, vm.Namespace, disks.Items[0].Name)
+		eventually("its disk", func(vm *v1alpha1.VirtualMachine) bool {
+			there, _ := scene.Holds(vm, v1alpha1.ConditionRootDiskReady)
 			return there
 		})
+		f.wantBytes(t, m, vm.Namespace, disks.Items[0].Name)
 
 		require.NoError(t, m.Delete(t.Context(), img.DeepCopy()))
 		backend.WantImage(t, m, img.Name, "held by the machine", backend.InPhase(v1alpha1.PhaseTerminating))
@@ -199,4 +201,28 @@ func TestMachine(t *testing.T) {
 			return apierrors.IsNotFound(m.Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
 		}, func() string { return "it is still there" })
 	})
+}
+
+// consume is a claim's first consumer, which a class of kind waits for. virt-controller
+// makes such a Pod where it starts a machine.
+func (f *fleet) consume(t *testing.T, m backend.Member, namespace, claim string) {
+	t.Helper()
+	proxy := &appsv1.DaemonSet{}
+	require.NoError(t, m.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, proxy))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claim + "-first-consumer"},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{
+				// Each node has it.
+				Name: "consumer", Image: proxy.Spec.Template.Spec.Containers[0].Image, Command: []string{"kube-proxy", "--version"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/disk", ReadOnly: true}},
+			}},
+			Volumes: []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}},
+		},
+	}
+	require.NoError(t, m.Create(t.Context(), pod))
+	backend.CleanUp(t, m.Client, pod)
 }

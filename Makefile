@@ -5,6 +5,7 @@ tool = go tool -modfile=$(1)/go.mod $(notdir $(1))
 CONTROLLER_GEN := $(call tool,scripts/tools/controller-gen)
 GOLANGCI_LINT  := $(call tool,scripts/tools/golangci-lint)
 HELM_DOCS      := $(call tool,scripts/tools/helm-docs)
+HELM_UNITTEST  := $(call tool,scripts/tools/helm-unittest)
 HELM           := $$(go run ./e2e/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -100,8 +101,9 @@ lint: ## Check the Go code and its import rules
 	$(GOLANGCI_LINT) run
 
 .PHONY: lint-charts
-lint-charts: ## Check the Helm charts
+lint-charts: ## Check the Helm charts, and run their unit tests
 	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*/
+	$(HELM_UNITTEST) --strict charts/*/
 
 .PHONY: lint-alerts
 lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask

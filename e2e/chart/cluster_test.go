@@ -3,6 +3,7 @@
 package chart_test
 
 import (
+	_ "embed"
 	"os/exec"
 	"strings"
 	"testing"
@@ -44,35 +45,15 @@ func TestClustersThatLackSomething(t *testing.T) {
 }
 
 // everything that values can ask for.
-const everything = `
-imagePullSecrets: [{name: registry}]
-podAnnotations: {a: b}
-podLabels: {a: b}
-priorityClassName: vital
-nodeSelector: {zone: a}
-tolerations: [{key: a, operator: Exists, effect: NoSchedule}]
-affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}
-extraArgs: [--zap-log-level=1]
-extraEnv: [{name: A, value: b}, {name: C, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
-extraVolumes: [{name: tmp, emptyDir: {}}]
-extraVolumeMounts: [{name: tmp, mountPath: /tmp}]
-podDisruptionBudget: {maxUnavailable: 50%}
-networkPolicy:
-  metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]
-  extraIngress: [{ports: [{port: 6060}]}]
-  egress: {enabled: true, extra: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}
-metrics:
-  readers: [{kind: Group, name: monitoring, apiGroup: rbac.authorization.k8s.io}]
-  certificate: {secretName: ot-metrics}
-  dashboards: {enabled: true}
-extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: extra, namespace: default}}]
-`
+//
+//go:embed everything.yaml
+var everything []byte
 
 // The API server knows every field of all that the charts can make, with what `helm
 // test` makes: it is asked to apply them strictly, and to keep nothing.
 func TestAPIServerKnowsEveryField(t *testing.T) {
 	values := map[string]any{}
-	require.NoError(t, yaml.Unmarshal([]byte(everything), &values))
+	require.NoError(t, yaml.Unmarshal(everything, &values))
 	for name, path := range charts {
 		namespace := map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name]
 		release := strings.TrimPrefix(name, "ot-")

@@ -62,7 +62,7 @@ func TestAPIServerGuardsTheBudget(t *testing.T) {
 		return metric(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
 	}
 	require.True(t, scene.Await(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
-	assert.EqualValues(t, -1, guarded(metav1.ConditionUnknown), "what held before is told as well")
+	assert.Negative(t, guarded(metav1.ConditionUnknown), "what held before is told as well")
 }
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {

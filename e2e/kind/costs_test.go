@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,7 +112,8 @@ func TestCosts(t *testing.T) {
 // measureCost makes one attempt, and waits until its slot is free again.
 func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
 	name := fmt.Sprintf("cost-%d", len(results.costs))
-	spec := f.image(u.path, name, u.file)
+	// A path of its own: the source counts by path, over all runs since it was started.
+	spec := f.image(u.path, rand.String(8), u.file)
 	o := backend.Observe(t, m)
 	img := backend.Create(t, m, name, spec)
 	if u.meddle != nil {

@@ -94,6 +94,9 @@ type Seen struct {
 	// Foreign names what there is of an agent and of no release of ours; empty for
 	// nothing.
 	Foreign string
+	// Elsewhere is the namespace that an agent of the member runs in, where it is not the
+	// one that the MemberCluster names; empty: none.
+	Elsewhere string
 	// Versions that the member has of the agent beside the release's: what reports, what
 	// brought the kinds.
 	Versions []string
@@ -163,6 +166,9 @@ func (s Seen) refused() (Decision, bool) {
 	}
 	if r := s.Release; r != nil && r.Status == Deployed && r.Maker == s.Self && r.Revision == s.Desired.Revision {
 		return s.say(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheck, "release %s has agent %s, as the hub installs it", r.Name, r.Version), true
+	}
+	if s.Elsewhere != "" {
+		return s.no(v1alpha1.ReasonForeignAgent, blocked, "an agent is installed in namespace %s, and a cluster has one: set spec.agentNamespace to that namespace, or uninstall it", s.Elsewhere), true
 	}
 	if theirs := s.theirs(); theirs != "" && !s.Adopt {
 		return s.no(v1alpha1.ReasonForeignAgent, blocked, "%s, which this hub did not install for this member: it is left alone. "+

@@ -112,7 +112,7 @@ func (s *stage) start(ctx context.Context) error {
 		}
 		cluster := &clusterv1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name, Labels: map[string]string{"fleet": "ot"}},
-			Spec:       clusterv1.ClusterSpec{Paused: nil},
+			Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 		}
 		if err := capi.Create(ctx, s.home, cluster, kubeconfig); err != nil {
 			return err

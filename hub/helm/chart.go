@@ -23,7 +23,12 @@ type Chart struct {
 	files   []*archive.BufferedFile
 	version string
 	digest  string
+	// unstamped is the version that the chart itself names.
+	unstamped string
 }
+
+// Unstamped is the version of the agent that the chart's file names, whatever it brings.
+func (c *Chart) Unstamped() string { return c.unstamped }
 
 // Load reads the chart in a folder of files. version is the hub's own: what it installs
 // is the agent that was built with it, of the same version.
@@ -81,6 +86,9 @@ func (c *Chart) load() (*chart.Chart, error) {
 	}
 	if err := loaded.Validate(); err != nil {
 		return nil, fmt.Errorf("checking the agent's chart: %w", err)
+	}
+	if c.unstamped == "" {
+		c.unstamped = loaded.Metadata.AppVersion
 	}
 	// By it the image is chosen, unless the values say otherwise.
 	loaded.Metadata.AppVersion = c.version

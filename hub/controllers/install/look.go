@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -119,7 +120,7 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 	released := seen.Release != nil && seen.Release.Status != install.Uninstalled
 	if agent && !released {
 		seen.Foreign = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
-		seen.Versions = append(seen.Versions, deployment.Labels[versionOf])
+		seen.Versions = append(seen.Versions, imageVersion(deployment))
 	}
 	kind := &metav1.PartialObjectMetadata{}
 	kind.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
@@ -128,8 +129,11 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 		return err
 	}
 	if kinds && !released {
-		// They stay when a chart is uninstalled: an older one must not take their place.
-		seen.Versions = append(seen.Versions, kind.Labels[versionOf])
+		// They stay when a chart is uninstalled: an older one must not take their place. A
+		// chart that no hub has installed says nothing of its version.
+		if v := kind.Labels[versionOf]; v != r.Chart.Unstamped() {
+			seen.Versions = append(seen.Versions, v)
+		}
 		if !s.owns(kind) && seen.Foreign == "" {
 			seen.Foreign = "CustomResourceDefinition " + agentKind
 		}
@@ -145,6 +149,17 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 	seen.Lease, err = r.leaseOf(ctx, s, member.Name)
 	seen.Now = time.Now()
 	return err
+}
+
+// imageVersion of the agent that a Deployment runs; empty where its image has no tag.
+func imageVersion(d *appsv1.Deployment) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		image, _, _ := strings.Cut(c.Image, "@")
+		if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+			return image[colon+1:]
+		}
+	}
+	return ""
 }
 
 // leaseOf another process; nil for none.

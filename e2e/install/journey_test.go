@@ -26,11 +26,6 @@ import (
 
 func TestInstalledByLabel(t *testing.T) {
 	s := shared
-	require.Eventually(t, func() bool {
-		m := scene.Member(t, s.home, edge)
-		reachable := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReachable)
-		return reachable != nil && reachable.Reason == v1alpha1.ReasonCredentials
-	}, scene.Patience, tick, "before it opts in it has no namespace for the hub's account")
 	require.Nil(t, s.deployment(t))
 	s.optIn(t)
 	member := s.installed(t)

@@ -171,7 +171,9 @@ func TestPausedHubIsFenced(t *testing.T) {
 			return nil
 		}
 		once.Do(func() {
-			assert.NoError(t, old.Pause(ctx))
+			if err := old.Pause(ctx); err != nil {
+				t.Error(err)
+			}
 			close(reached)
 		})
 		return proxy.Lose()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func (s *stage) throughProxy() *rest.Config {
 
 func (s *stage) startHub(ctx context.Context) (*hub.Hub, error) {
 	return hub.Start(ctx, s.home.ControlPlane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
-		"--probe-interval=1s", "--member-timeout=3s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
+		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
 	}})
 }
 
@@ -216,14 +217,14 @@ func (s *stage) reset(t *testing.T) {
 	}
 	for _, name := range []string{valuesOfAll, valuesOfEdge} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}}
-		assert.NoError(t, client.IgnoreNotFound(s.home.Delete(ctx, cm)))
+		require.NoError(t, client.IgnoreNotFound(s.home.Delete(ctx, cm)))
 	}
 	s.edit(t, false, "uninstall", agents, "--ignore-not-found", "--no-hooks")
 	kinds := &apiextensionsv1.CustomResourceDefinitionList{}
-	assert.NoError(t, s.edge.List(ctx, kinds))
+	require.NoError(t, s.edge.List(ctx, kinds))
 	for i := range kinds.Items {
 		if strings.HasSuffix(kinds.Items[i].Name, ".pelotech.ot") {
-			assert.NoError(t, s.edge.Delete(ctx, &kinds.Items[i]))
+			require.NoError(t, s.edge.Delete(ctx, &kinds.Items[i]))
 		}
 	}
 	assert.Eventually(t, func() bool {
@@ -304,4 +305,17 @@ func releases(t *testing.T, p plane) map[string]string {
 		all[list.Items[i].Labels["version"]] = list.Items[i].Labels["status"]
 	}
 	return all
+}
+
+// newest release in edge, its number and state.
+func (s *stage) newest(t *testing.T) (number int, state string) {
+	t.Helper()
+	for key, value := range releases(t, s.edge) {
+		n, err := strconv.Atoi(key)
+		require.NoError(t, err)
+		if n > number {
+			number, state = n, value
+		}
+	}
+	return number, state
 }

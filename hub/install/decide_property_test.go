@@ -125,14 +125,15 @@ func TestRulesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{seen: bare(), made: map[string]int{}}
 		w.seen.Desired.Revision = "a"
+		w.broken = rapid.Bool().Draw(t, "broken from the beginning")
 		wait := func(d Decision) { w.seen.Now = w.seen.Now.Add(max(d.After, time.Second)) }
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			if rapid.Bool().Draw(t, "people") {
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 5).Draw(t, "people") == 0 {
 				w.happens(t)
 				continue
 			}
 			d := w.step(t)
-			if rapid.Bool().Draw(t, "wait") {
+			if rapid.IntRange(0, 3).Draw(t, "wait") > 0 {
 				wait(d)
 			}
 		}

@@ -186,6 +186,7 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 		defer cancel()
 		at.lease.release(ctx)
 	}()
+	held := false
 	for range mostSteps {
 		if err := r.look(ctx, at, member, &seen); err != nil {
 			if ctx.Err() != nil {
@@ -202,7 +203,12 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 			}
 			return r.tell(member, d), nil
 		}
-		if at.lease.Err() != nil {
+		if held {
+			// Who has lost it looks anew, as everybody else does.
+			if err := at.lease.Err(); err != nil {
+				return ctrl.Result{}, fmt.Errorf("installing the agent of MemberCluster %s: %w", member.Name, err)
+			}
+		} else {
 			// A few at a time: each one renders the chart, and holds it.
 			select {
 			case r.turns <- struct{}{}:
@@ -217,6 +223,7 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 			}
 			switch {
 			case err == nil:
+				held = true
 				continue // what was seen before may have changed
 			case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 				return ctrl.Result{RequeueAfter: soon}, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -199,4 +200,30 @@ func TestPausedHubIsFenced(t *testing.T) {
 	assert.Zero(t, late.Load(), "it has written: %v", s.way.Writes())
 	assert.Equal(t, before, releases(t, s.edge))
 	assert.Equal(t, int32(9), *s.deployment(t).Spec.Replicas)
+}
+
+// A member that people joined by a kubeconfig with the rights to carry plans has none to
+// install anything.
+func TestKubeconfigOfTooFewRights(t *testing.T) {
+	s := shared
+	const name = "small"
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name}}
+	require.NoError(t, s.quiet.Create(t.Context(), account))
+	cfg, err := s.quiet.ServiceAccountConfig(t.Context(), tenants, name)
+	require.NoError(t, err)
+	text, err := controlplane.Kubeconfig(cfg)
+	require.NoError(t, err)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
+		Data:       map[string][]byte{"kubeconfig": text},
+	}
+	require.NoError(t, s.home.Create(t.Context(), secret))
+	t.Cleanup(func() { require.NoError(t, s.home.Delete(context.Background(), secret)) })
+	m := scene.EventuallyMember(t, s.home, name, "it says that an administrator's is needed; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
+		return c != nil && c.Status == metav1.ConditionUnknown && c.Reason == v1alpha1.ReasonUnauthorized &&
+			strings.Contains(c.Message, "has to be an administrator's")
+	})
+	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
+	assert.Empty(t, releases(t, s.quiet))
 }

@@ -68,16 +68,24 @@ type options struct {
 	apiURL, apiCAFile string
 	joinTokenLife     time.Duration
 	agentTokenLife    time.Duration
+	// installAgents in members that opt in; installBackoff is the wait after the first
+	// attempt that fails.
+	installAgents  bool
+	installBackoff time.Duration
 	// clusters of Cluster API that are members; nil: that is not looked at.
 	clusters labels.Selector
 }
 
 // rights are those that it works with. Those to Clusters, and to Secrets of all
 // namespaces, are not among them: a hub that cannot look for Clusters logs so, and
-// serves the members that it knows.
+// serves the members that it knows. Nor is that to look for values of the agent's chart
+// in one that installs none.
 func (o options) rights() ([]rights.Right, error) {
 	all, err := rights.Of(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
 	return slices.DeleteFunc(all, func(r rights.Right) bool {
+		if !o.installAgents && r.Namespace == o.namespace && r.Resource == "configmaps" && r.Namespace != o.policy.Namespace && (r.Verb == "list" || r.Verb == "watch") {
+			return true
+		}
 		return r.Namespace == "" && (r.Group == clusterv1.GroupVersion.Group || r.Group == "" && r.Resource == "secrets")
 	}), err
 }
@@ -106,6 +114,8 @@ func main() {
 	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
 	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.JoinTokenLife, "How long a join token can be presented.")
 	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.AgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
+	flag.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, of the hub's own version, in members that have label "+v1alpha1.LabelInstallAgent+": \"true\".")
+	flag.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "How long an install of the agent that failed waits before it is tried again; doubled each time.")
 	flag.Func("cluster-api-selector", "Which Clusters of Cluster API are members, by their labels. Default: none, Cluster API is not looked at.", func(text string) (err error) {
 		if text == "" {
 			o.clusters = nil

@@ -34,6 +34,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
+	installcontroller "github.com/pelotech/ot-fleet/hub/controllers/install"
 	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/join"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
@@ -120,6 +121,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		InForce: inForce, Namespace: o.namespace, PolicyKey: o.policy,
 	}
 	joins := &joincontroller.Joins{}
+	installs := &installcontroller.Installs{}
 	shares := &grantcontroller.Shares{}
 	grants := &grantcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
@@ -127,7 +129,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Version: version,
-		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Policy: inForce, Index: index, Wants: board, Asks: register, Shares: shares,
+		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Wants: board, Asks: register, Shares: shares,
 	}
 	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {
@@ -155,6 +157,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		func() error { return planner.Setup(local) },
 		func() error { return grants.Setup(local) },
 		func() error { return admission.Setup(local) },
+		func() error { return installAgents(local, live, o, installs) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return relays.Setup(mgr) },
@@ -301,16 +304,20 @@ func newScheme() *runtime.Scheme {
 }
 
 // cacheOptions keep in memory what the hub needs and no more: of namespaces the
-// members', of ConfigMaps those beside the fleet's policy, of Secrets those in
-// the hub's namespace.
+// members', of ConfigMaps those beside the fleet's policy, and in the hub's namespace
+// where values for agents may be, of Secrets those in the hub's namespace.
 func cacheOptions(o options) cache.Options {
 	ofMembers := labels.NewSelector()
 	if has, err := labels.NewRequirement(v1alpha1.LabelMember, selection.Exists, nil); err == nil {
 		ofMembers = ofMembers.Add(*has)
 	}
+	configMaps := map[string]cache.Config{o.policy.Namespace: {}}
+	if o.installAgents {
+		configMaps[o.namespace] = cache.Config{}
+	}
 	kinds := map[client.Object]cache.ByObject{
 		&corev1.Namespace{}: {Label: ofMembers},
-		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.policy.Namespace: {}}},
+		&corev1.ConfigMap{}: {Namespaces: configMaps},
 	}
 	maps.Copy(kinds, connection.ByObject(o.namespace))
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: kinds}

@@ -104,3 +104,39 @@ func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper is for those who look for what is below.
 func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
+
+// Own returns a configuration for clients that make their own: what they send goes
+// through one transport, which wrap, unless it is nil, goes around, and each request
+// ends in time. Its connections go with done.
+func Own(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (own *rest.Config, done func(), err error) {
+	t, err := transport(cfg, timeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Without TLS options an address without a scheme would be taken for one of HTTP.
+	host, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the API server's address %q: %w", cfg.Host, err)
+	}
+	own = rest.CopyConfig(cfg)
+	own.Host, own.APIPath, own.Timeout = host.String(), "", timeout
+	own.TLSClientConfig, own.Proxy, own.Dial = rest.TLSClientConfig{}, nil, nil
+	own.Transport = stays{t}
+	if wrap != nil {
+		own.Transport = wrap(own.Transport)
+	}
+	return own, t.CloseIdleConnections, nil
+}
+
+// stays goes nowhere else than it is sent, as httpClient does.
+type stays struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s stays) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := s.next.RoundTrip(request)
+	if err == nil && response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("it redirects to %q, which no API server does", response.Header.Get("Location"))
+	}
+	return response, err
+}

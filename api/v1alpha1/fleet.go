@@ -11,6 +11,9 @@ const (
 	// LabelDiscovered stands on a MemberCluster that the hub made of a Secret or of
 	// a Cluster, and with which it goes. Its value says which: secret, cluster-api.
 	LabelDiscovered = "pelotech.ot/discovered"
+	// LabelInstallAgent with value "true" on a MemberCluster, or on the Cluster or Secret
+	// that it is made of, has the hub install and upgrade the agent there.
+	LabelInstallAgent = "pelotech.ot/install-agent"
 	// LabelPolicyPreview on a ConfigMap beside the fleet's policy: the hub answers
 	// in AnnotationPreview what it would change, and applies nothing.
 	LabelPolicyPreview = "pelotech.ot/policy-preview"
@@ -25,6 +28,15 @@ const (
 	// AnnotationJoinToken of a MemberCluster whose agent dials in: each new value has
 	// the hub make a new join token, and the one before is worth nothing any more.
 	AnnotationJoinToken = "pelotech.ot/join-token"
+	// AnnotationAdoptAgent with value "true" on a MemberCluster has the hub take over an
+	// agent that somebody else has installed there.
+	AnnotationAdoptAgent = "pelotech.ot/adopt-agent"
+	// AnnotationDowngradeAgent of a MemberCluster names the version of the agent that the
+	// hub may install although the one there may be newer.
+	AnnotationDowngradeAgent = "pelotech.ot/downgrade-agent"
+	// AnnotationInstallAttempts of a MemberCluster is where the hub counts its attempts to
+	// install. Removed, the count begins anew.
+	AnnotationInstallAttempts = "pelotech.ot/install-attempts"
 	// AnnotationPreview is the hub's answer to a preview of a policy.
 	AnnotationPreview = "pelotech.ot/preview"
 
@@ -49,6 +61,9 @@ const (
 	// ConditionJoined: the agent, which dials in, has a credential of its own on the
 	// hub. It is there in mode Pull only.
 	ConditionJoined = "Joined"
+	// ConditionAgentInstalled: the agent is installed as the hub would have it. It is
+	// there where the hub is asked to install it only.
+	ConditionAgentInstalled = "AgentInstalled"
 	// ConditionVersionSupported: hub and agent are of versions that work together.
 	ConditionVersionSupported = "VersionSupported"
 	// ConditionReportComplete: all pages of the report are there, and of one state.
@@ -76,6 +91,16 @@ const (
 	ReasonVersionTooOld  = "VersionTooOld"
 	ReasonVersionTooNew  = "VersionTooNew"
 	ReasonVersionUnknown = "VersionUnknown"
+	// Reasons of ConditionAgentInstalled, beside those of Reachable where the hub cannot
+	// look.
+	ReasonInstalled        = "Installed"
+	ReasonInstalling       = "Installing"
+	ReasonInstallFailed    = "InstallFailed"
+	ReasonForeignAgent     = "ForeignAgent"
+	ReasonReleasePending   = "ReleasePending"
+	ReasonDowngradeRefused = "DowngradeRefused"
+	ReasonValuesInvalid    = "ValuesInvalid"
+	ReasonAgentDialsIn     = "AgentDialsIn"
 	// ReasonNotDialledIn: the agent, which dials in, has not been heard of for a while.
 	ReasonNotDialledIn = "NotDialledIn"
 	// Reasons of condition Joined.

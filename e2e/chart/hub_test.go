@@ -145,6 +145,38 @@ func TestHubReadsSecretsOfOthersForClusterAPIOnly(t *testing.T) {
 	}
 }
 
+// Nothing of the chart has agents installed unless it is asked for.
+func TestHubInstallsAgentsOnRequest(t *testing.T) {
+	watches := func(all manifest) bool {
+		rules, _, err := unstructured.NestedSlice(all["Role ot-system/ot-hub"].Object, "rules")
+		require.NoError(t, err)
+		for _, entry := range rules {
+			rule := entry.(map[string]any)
+			if assert.ObjectsAreEqual([]any{"configmaps"}, rule["resources"]) {
+				assert.Contains(t, rule["verbs"], "get")
+				return assert.ObjectsAreEqual([]any{"create", "get", "list", "update", "watch"}, rule["verbs"])
+			}
+		}
+		return false
+	}
+	settings := map[string]any{"values": map[string]any{"replicas": 3}, "memberValues": map[string]any{"edge": map[string]any{"replicas": 1}}}
+	off := renderHub(t, "ot-system", map[string]any{"installAgents": settings})
+	assert.NotContains(t, agentArgs(t, off["Deployment ot-system/ot-hub"]), "--install-agents")
+	assert.NotContains(t, off.keys(), "ConfigMap ot-system/ot-agent-values")
+	assert.False(t, watches(off))
+
+	settings["enabled"] = true
+	on := renderHub(t, "ot-system", map[string]any{"installAgents": settings})
+	assert.Contains(t, agentArgs(t, on["Deployment ot-system/ot-hub"]), "--install-agents")
+	assert.True(t, watches(on))
+	for name, want := range map[string]string{"ot-agent-values": "replicas: 3", "ot-agent-values-edge": "replicas: 1"} {
+		require.Contains(t, on.keys(), "ConfigMap ot-system/"+name)
+		text, _, err := unstructured.NestedString(on["ConfigMap ot-system/"+name].Object, "data", "values.yaml")
+		require.NoError(t, err)
+		assert.YAMLEq(t, want, text)
+	}
+}
+
 func TestHubRulesAreLeast(t *testing.T) {
 	for key, object := range renderHub(t, "ot-system", map[string]any{"clusterAPI": map[string]any{"enabled": true}}) {
 		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {

@@ -18,11 +18,8 @@ import (
 // nothing that changes with time alone: each change is a write.
 func (s *memberStep) judge() {
 	s.set(v1alpha1.ConditionIdentityConfirmed, s.identity())
-	if s.Joined != nil {
-		meta.SetStatusCondition(&s.st.Conditions, *s.Joined)
-	} else {
-		meta.RemoveStatusCondition(&s.st.Conditions, v1alpha1.ConditionJoined)
-	}
+	s.take(v1alpha1.ConditionJoined, s.Joined)
+	s.take(v1alpha1.ConditionAgentInstalled, s.Installed)
 	s.set(v1alpha1.ConditionReachable, s.reachable())
 	s.set(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.set(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
@@ -56,6 +53,19 @@ func (s *memberStep) set(t string, v verdict) {
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})
+}
+
+// take over a condition that somebody else has worked out; nil: there is none.
+func (s *memberStep) take(t string, c *metav1.Condition) {
+	if c == nil {
+		meta.RemoveStatusCondition(&s.st.Conditions, t)
+		return
+	}
+	taken := *c
+	if taken.LastTransitionTime.IsZero() {
+		taken.LastTransitionTime = metav1.NewTime(s.Now.UTC().Truncate(time.Second))
+	}
+	meta.SetStatusCondition(&s.st.Conditions, taken)
 }
 
 func (s *memberStep) neverReported() verdict {
@@ -279,7 +289,7 @@ func (s *memberStep) reportComplete() verdict {
 func (s *memberStep) ready() verdict {
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
-			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
+			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
 			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
 			if bad == metav1.ConditionUnknown && t == v1alpha1.ConditionVersionSupported {

@@ -45,6 +45,9 @@ type MemberView struct {
 	// Joined says how far an agent that dials in is with that; nil for one that does
 	// not.
 	Joined *metav1.Condition
+	// Installed says whether the agent is installed as the hub would have it; nil where
+	// the hub is not asked to install it.
+	Installed *metav1.Condition
 	// HubVersion is the hub's own.
 	HubVersion string
 	// Shard is who carries for it, Transfers its part in the fleet-wide budget.

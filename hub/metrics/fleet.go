@@ -48,6 +48,7 @@ var (
 	memberAcked      = describe("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan, 0 while it was not.", "member")
 	memberAge        = describe("member_report_age_seconds", "How long ago the member's report was last seen to change.", "member")
 	memberVersion    = describe("member_version_supported", "1 while the versions of hub and agent are known to work together, 0 while they are too far apart.", "member")
+	memberInstalled  = describe("member_agent_installed", "1 while the agent is installed as the hub would have it, 0 while it is not; of members that opt in.", "member")
 	images           = describe("images", "Distinct images, by source, that members are known to have.")
 	indexPages       = describe("index_pages", "Pages of reports that the hub's index holds.")
 	indexEntries     = describe("index_entries", "Images of members that the hub's index holds.")
@@ -59,7 +60,7 @@ func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOver, memberImages,
-		memberReferences, memberBytes, memberAcked, memberAge, memberVersion, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+		memberReferences, memberBytes, memberAcked, memberAge, memberVersion, memberInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
 		ch <- d
 	}
 }
@@ -120,6 +121,7 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 		healthy += judged(memberHealthy, v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue)
 		judged(memberAcked, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
 		judged(memberVersion, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
+		judged(memberInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
 		judged(memberOver, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
 		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
 			gauge(memberBudget, float64(*budget), m.Name)

@@ -59,11 +59,11 @@ var mapper = func() meta.RESTMapper {
 }()
 
 // adminKubeconfig is the one that Cluster API keeps beside its Cluster.
-func (k *keeper) adminKubeconfig(ctx context.Context, member *v1alpha1.MemberCluster) ([]byte, error) {
+func adminKubeconfig(ctx context.Context, live client.Reader, member *v1alpha1.MemberCluster) ([]byte, error) {
 	ref := member.Spec.Connection.ClusterAPI
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name + "-kubeconfig"}
 	secret := &corev1.Secret{}
-	switch err := k.live.Get(ctx, key, secret); {
+	switch err := live.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
 		return nil, missingError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
 	case apierrors.IsForbidden(err):

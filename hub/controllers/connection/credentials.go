@@ -103,7 +103,7 @@ func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secre
 // is refused.
 func (k *keeper) bootstrap(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, refused bool) (reconcile.Result, error) {
 	var missing missingError
-	admin, err := k.adminKubeconfig(ctx, member)
+	admin, err := adminKubeconfig(ctx, k.live, member)
 	if err != nil && !errors.As(err, &missing) {
 		return reconcile.Result{}, err // the hub's API server does not tell
 	}
@@ -164,7 +164,7 @@ func (k *keeper) warn(member *v1alpha1.MemberCluster, reason, format string, arg
 // follow takes over the address and the authority of the member's API server
 // where Cluster API knows others by now. It tells whether it does.
 func (k *keeper) follow(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *token) (bool, error) {
-	admin, err := k.adminKubeconfig(ctx, member)
+	admin, err := adminKubeconfig(ctx, k.live, member)
 	if err != nil {
 		return false, nil // the state says already that the member is not reached
 	}

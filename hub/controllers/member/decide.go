@@ -37,6 +37,7 @@ type snapshot struct {
 	connection fleet.Connection
 	carried    relay.Result
 	joined     *metav1.Condition
+	installed  *metav1.Condition
 	// notCarried is what the watchdog says.
 	notCarried string
 	// shard is who carries for it; empty: nobody is assigned.
@@ -104,7 +105,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined,
+		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined, Installed: s.installed,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
 		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
 	}

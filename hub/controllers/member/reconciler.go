@@ -26,6 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/grant"
+	"github.com/pelotech/ot-fleet/hub/controllers/install"
 	"github.com/pelotech/ot-fleet/hub/controllers/join"
 	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
@@ -74,6 +75,8 @@ type Reconciler struct {
 	// Watchdog finds members whose reports nobody carries.
 	Watchdog *shard.Watchdog
 	Joins    *join.Joins
+	// Installs tell of the agents that the hub installs.
+	Installs *install.Installs
 	Policy   *policy.InForce
 	Index    *fleet.Index
 	Wants    Wants
@@ -178,7 +181,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	if link != nil {
 		s.shard, s.carried = shardOf(link), relay.Told(&link.Status, r.Replica.Challenge())
 	}
-	s.connection, s.joined = r.connection(member, link), r.Joins.Of(member)
+	s.connection, s.joined, s.installed = r.connection(member, link), r.Joins.Of(member), r.Installs.Of(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}

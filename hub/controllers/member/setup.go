@@ -45,6 +45,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Faults.OnChange(one)
 	r.Watchdog.OnChange(one)
 	r.Joins.OnChange(one)
+	r.Installs.OnChange(one)
 	r.Policy.OnChange(all)
 	r.Wants.OnWants(one)
 	r.Asks.OnAsks(one)

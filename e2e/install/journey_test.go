@@ -1,0 +1,173 @@
+//go:build linux
+
+package install_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+func TestInstalledByLabel(t *testing.T) {
+	s := shared
+	require.Nil(t, s.deployment(t))
+	s.optIn(t)
+	member := s.installed(t)
+	assert.NotContains(t, member.Annotations, v1alpha1.AnnotationInstallAttempts, "what has succeeded is not counted on")
+
+	deployment := s.deployment(t)
+	require.NotNil(t, deployment)
+	assert.Equal(t, "ghcr.io/pelotech/ot-agent:dev", deployment.Spec.Template.Spec.Containers[0].Image, "the hub's own version")
+	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Name: agents}, &rbacv1.ClusterRole{}))
+	for _, kind := range []string{"vmdiskimages", "clusterplans"} {
+		require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Name: kind + ".pelotech.ot"}, &apiextensionsv1.CustomResourceDefinition{}))
+	}
+	_, state := s.newest(t)
+	assert.Equal(t, "deployed", state)
+	lease := &coordinationv1.Lease{}
+	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease))
+	assert.Empty(t, ptr.Deref(lease.Spec.HolderIdentity, "nobody"), "it is let go of")
+
+	scene.EventuallyMember(t, s.home, edge, "what was installed lets the hub in", func(m *v1alpha1.MemberCluster) bool {
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
+	})
+
+	t.Run("who does not opt in is left alone", func(t *testing.T) {
+		assert.Nil(t, meta.FindStatusCondition(scene.Member(t, s.home, quiet).Status.Conditions, v1alpha1.ConditionAgentInstalled))
+		assert.True(t, apierrors.IsNotFound(s.quiet.Get(t.Context(), client.ObjectKey{Name: agents}, &corev1.Namespace{})))
+		assert.Empty(t, releases(t, s.quiet))
+		deployments := &appsv1.DeploymentList{}
+		require.NoError(t, s.quiet.List(t.Context(), deployments))
+		assert.Empty(t, deployments.Items)
+	})
+	t.Run("the label goes, and the agent stays", func(t *testing.T) {
+		s.label(t, "")
+		scene.EventuallyMember(t, s.home, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+			return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
+		})
+		require.Eventually(t, func() bool {
+			var events eventsv1.EventList
+			require.NoError(t, s.home.List(t.Context(), &events))
+			for _, e := range events.Items {
+				if e.Reason == "InstallsStopped" && e.Regarding.Name == edge {
+					return true
+				}
+			}
+			return false
+		}, scene.Patience, tick, "an event says so")
+		assert.Equal(t, deployment.UID, s.deployment(t).UID)
+		s.values(t, valuesOfAll, "replicas: 4")
+		s.label(t, "true")
+		s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
+		require.Eventually(t, func() bool { return *s.deployment(t).Spec.Replicas == 4 }, scene.Patience, tick, "opted in again, it is looked after again")
+	})
+}
+
+func TestValues(t *testing.T) {
+	s := shared
+	s.values(t, valuesOfAll, "replicas: 3\npodLabels: {site: north}")
+	s.optIn(t)
+	s.installed(t)
+	require.Equal(t, int32(3), *s.deployment(t).Spec.Replicas)
+	first, _ := s.newest(t)
+
+	s.values(t, valuesOfEdge, "replicas: 1")
+	require.Eventually(t, func() bool { return *s.deployment(t).Spec.Replicas == 1 }, scene.Patience, tick, "one member's values win")
+	assert.Equal(t, "north", s.deployment(t).Spec.Template.Labels["site"], "over those of all, which stay")
+	s.installed(t)
+	second, state := s.newest(t)
+	assert.Greater(t, second, first)
+	assert.Equal(t, "deployed", state)
+
+	s.values(t, valuesOfEdge, "replicaz: 1")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid, "ConfigMap ot-hub/ot-agent-values-edge", "replicaz")
+	s.values(t, valuesOfEdge, "replicas: [")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid, "ConfigMap ot-hub/ot-agent-values-edge is no YAML")
+	ready := meta.FindStatusCondition(scene.Member(t, s.home, edge).Status.Conditions, v1alpha1.ConditionReady)
+	require.NotNil(t, ready)
+	assert.Equal(t, v1alpha1.ReasonValuesInvalid, ready.Reason)
+	now, _ := s.newest(t)
+	assert.Equal(t, second, now, "nothing was tried")
+	s.values(t, valuesOfEdge, "replicas: 5")
+	require.Eventually(t, func() bool { return *s.deployment(t).Spec.Replicas == 5 }, scene.Patience, tick, "what is mended is installed")
+	s.installed(t)
+}
+
+// A person installs with Helm, and opts in later.
+func TestForeignReleaseIsAdoptedOnRequest(t *testing.T) {
+	s := shared
+	t.Cleanup(func() { s.reset(t) })
+	s.edit(t, true, "install", agents, chartFolder(t), "--create-namespace", "--set", "image.tag=dev", "--set", "replicas=7", "--set", "podLabels.by=hand")
+	before := s.deployment(t)
+	s.label(t, "true")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, number 1", "annotate membercluster edge pelotech.ot/adopt-agent=true")
+	assert.Equal(t, before.ResourceVersion, s.deployment(t).ResourceVersion, "it is left alone")
+	assert.Equal(t, map[string]string{"1": "deployed"}, releases(t, s.edge))
+
+	s.annotate(t, v1alpha1.AnnotationAdoptAgent, "true")
+	s.installed(t)
+	after := s.deployment(t)
+	assert.Equal(t, before.UID, after.UID, "it is taken over, not made anew")
+	assert.Equal(t, int32(2), *after.Spec.Replicas, "with the hub's values")
+	assert.NotContains(t, after.Spec.Template.Labels, "by", "and no others")
+	number, state := s.newest(t)
+	assert.Greater(t, number, 1)
+	assert.Equal(t, "deployed", state)
+
+	s.annotate(t, v1alpha1.AnnotationAdoptAgent, "")
+	s.installed(t)
+	s.edit(t, true, "upgrade", agents, chartFolder(t), "--reuse-values", "--force-conflicts", "--set", "image.tag=dev", "--set", "replicas=6")
+	s.annotate(t, "example.com/look", "again") // nothing in a member is watched
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, number "+strconv.Itoa(number+1))
+	assert.Equal(t, int32(6), *s.deployment(t).Spec.Replicas, "who upgrades it by hand makes it his own")
+}
+
+// An agent without a release, as from a GitOps tool that applies manifests.
+func TestForeignObjectsAreLeftAlone(t *testing.T) {
+	s := shared
+	t.Cleanup(func() { s.reset(t) })
+	s.edit(t, true, "install", agents, chartFolder(t), "--create-namespace", "--set", "image.tag=dev")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: "sh.helm.release.v1.ot-agent.v1"}}
+	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
+	require.NoError(t, s.edge.Delete(t.Context(), secret))
+	before := s.deployment(t)
+	s.label(t, "true")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is Deployment ot-agent/ot-agent, and no release of it")
+	assert.Equal(t, before.ResourceVersion, s.deployment(t).ResourceVersion)
+	s.annotate(t, v1alpha1.AnnotationAdoptAgent, "true")
+	s.installed(t)
+	assert.Equal(t, before.UID, s.deployment(t).UID)
+}
+
+func TestNewerAgentIsNotDowngraded(t *testing.T) {
+	s := shared
+	s.values(t, valuesOfEdge, "image: {tag: v0.4.0}")
+	s.optIn(t)
+	s.installed(t)
+	s.values(t, valuesOfEdge, "image: {tag: v0.3.9}")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused, "has agent v0.4.0", "is v0.3.9", "pelotech.ot/downgrade-agent=v0.3.9")
+	assert.Contains(t, s.deployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0")
+	s.annotate(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.8")
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused)
+	assert.Contains(t, s.deployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0", "another version was allowed")
+	s.annotate(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.9")
+	s.installed(t)
+	assert.Contains(t, s.deployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
+}

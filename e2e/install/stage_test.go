@@ -1,0 +1,321 @@
+//go:build linux
+
+// Package install_test has a hub install the agent in Clusters of Cluster API that opt
+// in by label. No kubelet runs what is installed: the objects are looked at.
+package install_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/binaries"
+	"github.com/pelotech/ot-fleet/e2e/capi"
+	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/proxy"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+)
+
+const (
+	// tenants is where Cluster API keeps Clusters on the hub.
+	tenants = "default"
+	// agents is the namespace and the release of the agent.
+	agents = "ot-agent"
+	// edge opts in and out, quiet never does.
+	edge, quiet = "edge", "quiet"
+	// backoff after an attempt.
+	backoff = 100 * time.Millisecond
+	// everyone's values, and those of edge.
+	valuesOfAll, valuesOfEdge = "ot-agent-values", "ot-agent-values-edge"
+)
+
+// plane is one API server, with a client of all rights.
+type plane struct {
+	*controlplane.ControlPlane
+	client.Client
+}
+
+type stage struct {
+	home, edge, quiet plane
+	// way is how the hub reaches edge.
+	way *proxy.Proxy
+	hub *hub.Hub
+	// helm is the program.
+	helm string
+}
+
+var shared *stage
+
+func TestMain(m *testing.M) {
+	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+		shared = &stage{}
+		return shared.stop, shared.start(ctx)
+	})
+}
+
+func (s *stage) start(ctx context.Context) error {
+	scheme := scene.NewScheme()
+	if err := errors.Join(clusterv1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	programs, err := binaries.Ensure(ctx, binaries.Helm)
+	if err != nil {
+		return err
+	}
+	s.helm = programs[binaries.Helm]
+	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"}, controlplane.Options{Name: edge}, controlplane.Options{Name: quiet})
+	if err != nil {
+		return err
+	}
+	for i, p := range []*plane{&s.home, &s.edge, &s.quiet} {
+		p.ControlPlane = planes[i]
+		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(
+		capi.InstallCRD(ctx, s.home.Config()),
+		hub.Install(ctx, s.home.ControlPlane, map[string]any{
+			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot"},
+			"installAgents": map[string]any{"enabled": true},
+		}),
+	); err != nil {
+		return err
+	}
+	if s.way, err = proxy.StartTLS(s.edge.Config()); err != nil {
+		return err
+	}
+	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quiet.Config()} {
+		kubeconfig, err := controlplane.Kubeconfig(cfg)
+		if err != nil {
+			return err
+		}
+		cluster := &clusterv1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name, Labels: map[string]string{"fleet": "ot"}},
+			Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
+		}
+		if err := capi.Create(ctx, s.home, cluster, kubeconfig); err != nil {
+			return err
+		}
+	}
+	s.hub, err = s.startHub(ctx)
+	return err
+}
+
+func (s *stage) throughProxy() *rest.Config {
+	cfg := s.edge.Config()
+	cfg.TLSClientConfig = rest.TLSClientConfig{}
+	cfg.Host, cfg.CAData = s.way.Reach()
+	return cfg
+}
+
+func (s *stage) startHub(ctx context.Context) (*hub.Hub, error) {
+	return hub.Start(ctx, s.home.ControlPlane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
+	}})
+}
+
+func (s *stage) stop() error {
+	var errs []error
+	if s.hub != nil {
+		errs = append(errs, s.hub.Stop(time.Minute))
+	}
+	if s.way != nil {
+		errs = append(errs, s.way.Close())
+	}
+	for _, p := range []plane{s.home, s.edge, s.quiet} {
+		if p.ControlPlane != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// optIn labels edge's Cluster until the test ends, and then leaves edge as it was found.
+func (s *stage) optIn(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { s.reset(t) })
+	s.label(t, "true")
+}
+
+// label of edge's Cluster; empty: it is removed.
+func (s *stage) label(t *testing.T, value string) {
+	t.Helper()
+	s.change(t, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: edge}}, func(o client.Object) {
+		labels := o.GetLabels()
+		labels[v1alpha1.LabelInstallAgent] = value
+		if value == "" {
+			delete(labels, v1alpha1.LabelInstallAgent)
+		}
+		o.SetLabels(labels)
+	})
+}
+
+// annotate edge's MemberCluster; an empty value removes.
+func (s *stage) annotate(t *testing.T, key, value string) {
+	t.Helper()
+	s.change(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: edge}}, func(o client.Object) {
+		annotations := o.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		if annotations[key] = value; value == "" {
+			delete(annotations, key)
+		}
+		o.SetAnnotations(annotations)
+	})
+}
+
+// change an object on the hub. It may be called by cleanups, when t.Context has ended.
+func (s *stage) change(t *testing.T, o client.Object, how func(client.Object)) {
+	t.Helper()
+	ctx := context.Background()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := s.home.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		how(o)
+		return s.home.Update(ctx, o)
+	}))
+}
+
+// reset has edge opted out, without values or annotations, and nothing of an agent in it.
+func (s *stage) reset(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	s.way.Before(nil)
+	s.way.After(nil)
+	s.label(t, "")
+	assert.Eventually(t, func() bool {
+		m := &v1alpha1.MemberCluster{}
+		return s.home.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
+			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
+	}, scene.Patience, 50*time.Millisecond, "edge is opted out")
+	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts} {
+		s.annotate(t, key, "")
+	}
+	for _, name := range []string{valuesOfAll, valuesOfEdge} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}}
+		require.NoError(t, client.IgnoreNotFound(s.home.Delete(ctx, cm)))
+	}
+	s.edit(t, false, "uninstall", agents, "--ignore-not-found", "--no-hooks")
+	kinds := &apiextensionsv1.CustomResourceDefinitionList{}
+	require.NoError(t, s.edge.List(ctx, kinds))
+	for i := range kinds.Items {
+		if strings.HasSuffix(kinds.Items[i].Name, ".pelotech.ot") {
+			require.NoError(t, s.edge.Delete(ctx, &kinds.Items[i]))
+		}
+	}
+	assert.Eventually(t, func() bool {
+		return s.edge.List(ctx, kinds) == nil && len(kinds.Items) == 0
+	}, scene.Patience, 50*time.Millisecond, "the kinds are gone")
+}
+
+// edit runs helm on edge, as a person does.
+func (s *stage) edit(t *testing.T, must bool, args ...string) {
+	t.Helper()
+	args = append(args, "--namespace", agents, "--kubeconfig", s.edge.Kubeconfig())
+	output, err := exec.CommandContext(context.Background(), s.helm, args...).CombinedOutput()
+	if must {
+		require.NoError(t, err, "%s", output)
+	}
+}
+
+// chartFolder is the agent's chart.
+func chartFolder(t *testing.T) string {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join("..", "..", "charts", "ot-agent"))
+	require.NoError(t, err)
+	return folder
+}
+
+// values puts them into a ConfigMap.
+func (s *stage) values(t *testing.T, name, text string) {
+	t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string]string{"values.yaml": text}}
+	err := s.home.Create(t.Context(), cm)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.home.Update(t.Context(), cm)
+	}
+	require.NoError(t, err)
+}
+
+// eventually waits for condition AgentInstalled of edge.
+func (s *stage) eventually(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+	t.Helper()
+	return scene.EventuallyMember(t, s.home, edge, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return false
+		}
+		for _, text := range says {
+			if !strings.Contains(c.Message, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (s *stage) installed(t *testing.T) *v1alpha1.MemberCluster {
+	t.Helper()
+	return s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
+}
+
+// deployment of the agent in edge; nil for none.
+func (s *stage) deployment(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	o := &appsv1.Deployment{}
+	err := s.edge.Get(context.Background(), client.ObjectKey{Namespace: agents, Name: agents}, o)
+	require.NoError(t, client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// releases in a member, by number, and the state of each.
+func releases(t *testing.T, p plane) map[string]string {
+	t.Helper()
+	list := &corev1.SecretList{}
+	require.NoError(t, p.List(context.Background(), list, client.MatchingLabels{"owner": "helm"}))
+	all := map[string]string{}
+	for i := range list.Items {
+		all[list.Items[i].Labels["version"]] = list.Items[i].Labels["status"]
+	}
+	return all
+}
+
+// newest release in edge, its number and state.
+func (s *stage) newest(t *testing.T) (number int, state string) {
+	t.Helper()
+	for key, value := range releases(t, s.edge) {
+		n, err := strconv.Atoi(key)
+		require.NoError(t, err)
+		if n > number {
+			number, state = n, value
+		}
+	}
+	return number, state
+}

@@ -1,0 +1,179 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+// lease is the one in a member under which one process installs. Others take it for
+// ended when they have not seen it change for its duration; who holds it stops sooner,
+// by its own clock: half of the duration after it sent the renewal that succeeded last.
+// A request that it sent just before has ended by then, for it may take a third.
+//
+// What is left: a process that is paused between asking Err and sending, and goes on
+// after somebody else has begun, sends that one request. What others do meanwhile it may
+// undo; of the releases that both make, one is refused, for they have one number.
+type lease struct {
+	client   client.Client
+	key      client.ObjectKey
+	holder   string
+	duration time.Duration
+
+	mu    sync.Mutex
+	held  *coordinationv1.Lease
+	until time.Time
+	lost  error
+	stop  func()
+}
+
+var errNotHeld = errors.New("the Lease is not held")
+
+// Err is why nothing may be changed in the member; nil while the Lease is held for sure.
+func (l *lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.lost != nil:
+		return fmt.Errorf("nothing more is changed in the member: %w", l.lost)
+	case l.held == nil:
+		return errNotHeld
+	case !time.Now().Before(l.until):
+		return fmt.Errorf("nothing more is changed in the member: Lease %s could not be renewed in time", l.key)
+	}
+	return nil
+}
+
+// acquire takes the Lease as it was seen, nil where there was none, and keeps it until
+// release, or until ctx ends. It fails where somebody else was faster.
+func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
+	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: l.key.Name}}
+	if seen != nil {
+		next = seen.DeepCopy()
+	}
+	sent := time.Now()
+	l.stamp(next, sent)
+	next.Spec.AcquireTime = next.Spec.RenewTime
+	next.Spec.LeaseTransitions = ptr.To(ptr.Deref(next.Spec.LeaseTransitions, 0) + 1)
+	do := func() error { return l.client.Create(ctx, next) }
+	if seen != nil {
+		do = func() error { return l.client.Update(ctx, next) }
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("taking Lease %s in the member: %w", l.key, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	l.mu.Lock()
+	l.held, l.until = next, sent.Add(l.duration/2)
+	l.stop = func() { cancel(); <-done }
+	l.mu.Unlock()
+	go func() {
+		defer close(done)
+		l.keep(ctx)
+	}()
+	return nil
+}
+
+func (l *lease) stamp(o *coordinationv1.Lease, now time.Time) {
+	o.Spec.HolderIdentity = ptr.To(l.holder)
+	o.Spec.LeaseDurationSeconds = ptr.To(int32((l.duration + time.Second - 1) / time.Second))
+	o.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
+}
+
+// keep renews until ctx ends or the Lease is lost.
+func (l *lease) keep(ctx context.Context) {
+	every := time.NewTicker(l.duration / 8)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		sent := time.Now()
+		next := l.held.DeepCopy()
+		l.stamp(next, sent)
+		err := l.client.Update(ctx, next)
+		l.mu.Lock()
+		switch {
+		case err == nil:
+			l.held, l.until = next, sent.Add(l.duration/2)
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			l.lost = fmt.Errorf("somebody else took Lease %s", l.key)
+		}
+		lost := l.lost
+		l.mu.Unlock()
+		if lost != nil {
+			return
+		}
+		if err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("The Lease in the member could not be renewed", "lease", l.key.String(), "error", err.Error())
+		}
+	}
+}
+
+// release lets others have the Lease at once. One that may have been lost is left to
+// expire.
+func (l *lease) release(ctx context.Context) {
+	l.mu.Lock()
+	stop := l.stop
+	l.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	if l.Err() != nil {
+		return
+	}
+	next := l.held.DeepCopy()
+	next.Spec.HolderIdentity = ptr.To("")
+	if err := l.client.Update(ctx, next); err != nil {
+		log.FromContext(ctx).Info("The Lease in the member is not released, and expires", "lease", l.key.String(), "error", err.Error())
+	}
+	l.mu.Lock()
+	l.held = nil
+	l.mu.Unlock()
+}
+
+// watched Leases of others: since when each has not changed, by our own clock.
+type watched struct {
+	mu sync.Mutex
+	of map[string]observation
+}
+
+type observation struct {
+	uid, version string
+	since        time.Time
+}
+
+// see a member's Lease, nil for none. The answer is nil where nobody holds it.
+func (w *watched) see(member string, o *coordinationv1.Lease, now time.Time) *install.Lease {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o == nil || ptr.Deref(o.Spec.HolderIdentity, "") == "" {
+		delete(w.of, member)
+		return nil
+	}
+	if w.of == nil {
+		w.of = map[string]observation{}
+	}
+	seen, known := w.of[member]
+	if !known || seen.uid != string(o.UID) || seen.version != o.ResourceVersion {
+		seen = observation{uid: string(o.UID), version: o.ResourceVersion, since: now}
+		w.of[member] = seen
+	}
+	lasts := time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
+	return &install.Lease{Holder: *o.Spec.HolderIdentity, Until: seen.since.Add(lasts)}
+}

@@ -1,0 +1,126 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+const lasts = 30 * time.Second
+
+// member is an API server that may be cut off from a hub.
+type member struct {
+	client.Client
+	cut atomic.Bool
+}
+
+func newMember() *member {
+	m := &member{}
+	m.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if m.cut.Load() {
+				return errors.New("cut off")
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	}).Build()
+	return m
+}
+
+func (m *member) lease(holder string) *lease {
+	return &lease{client: m, key: client.ObjectKey{Namespace: "ot-agent", Name: install.LeaseName}, holder: holder, duration: lasts}
+}
+
+func (m *member) stored(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	o := &coordinationv1.Lease{}
+	require.NoError(t, m.Get(context.Background(), client.ObjectKey{Namespace: "ot-agent", Name: install.LeaseName}, o))
+	return o
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
+	synctest.Wait()
+}
+
+func TestLeaseIsKeptAndReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMember()
+		l := m.lease("a")
+		require.ErrorIs(t, l.Err(), errNotHeld)
+		require.NoError(t, l.acquire(t.Context(), nil))
+		pass(10 * lasts)
+		require.NoError(t, l.Err(), "it is renewed")
+		assert.Equal(t, "a", *m.stored(t).Spec.HolderIdentity)
+		require.Error(t, m.lease("b").acquire(t.Context(), nil), "who takes it for free is refused")
+		l.release(t.Context())
+		require.Error(t, l.Err())
+		assert.Empty(t, *m.stored(t).Spec.HolderIdentity)
+	})
+}
+
+// Whoever waits for its end begins after lasts at the soonest, and a request takes a third
+// of that.
+func TestLeaseThatIsNotRenewedEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMember()
+		l := m.lease("a")
+		require.NoError(t, l.acquire(t.Context(), nil))
+		var seen watched
+		end := seen.see("edge", m.stored(t), time.Now())
+		require.NotNil(t, end)
+		m.cut.Store(true)
+		for time.Now().Add(lasts / 3).Before(end.Until) {
+			pass(time.Second)
+		}
+		require.Error(t, l.Err(), "what is sent now may arrive when others have begun")
+		m.cut.Store(false)
+		pass(lasts)
+		require.NoError(t, l.Err(), "nobody took it")
+		l.release(t.Context())
+	})
+}
+
+func TestLeaseThatWasTakenIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMember()
+		a, b := m.lease("a"), m.lease("b")
+		require.NoError(t, a.acquire(t.Context(), nil))
+		require.NoError(t, b.acquire(t.Context(), m.stored(t)))
+		pass(lasts / 4)
+		require.ErrorContains(t, a.Err(), "somebody else took Lease")
+		a.release(t.Context())
+		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
+		pass(lasts)
+		require.NoError(t, b.Err())
+		b.release(t.Context())
+	})
+}
+
+func TestLeaseOfOthersIsTimedByOurClock(t *testing.T) {
+	var w watched
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	o := &coordinationv1.Lease{}
+	o.UID, o.ResourceVersion = "x", "1"
+	o.Spec.HolderIdentity, o.Spec.LeaseDurationSeconds = ptr.To("a"), ptr.To(int32(30))
+	assert.Equal(t, &install.Lease{Holder: "a", Until: at.Add(lasts)}, w.see("edge", o, at), "whatever its own clock says")
+	assert.Equal(t, at.Add(lasts), w.see("edge", o, at.Add(20*time.Second)).Until)
+	o.ResourceVersion = "2"
+	assert.Equal(t, at.Add(25*time.Second).Add(lasts), w.see("edge", o, at.Add(25*time.Second)).Until, "it was renewed")
+	o.Spec.HolderIdentity = ptr.To("")
+	assert.Nil(t, w.see("edge", o, at))
+	assert.Nil(t, w.see("edge", nil, at))
+}

@@ -1,0 +1,339 @@
+// Package install has the agent installed in members that opt in: it looks what they
+// have, has hub/install decide, and hub/helm do it. It runs in the elected replica, and
+// in a member under a Lease there: hubs that are elected in turn, or beside each other
+// for a while, do not work on one member at once.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/helm"
+	"github.com/pelotech/ot-fleet/hub/install"
+	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// soon is when to go on that somebody else was faster than.
+	soon = 200 * time.Millisecond
+	// turn is when to ask again for a turn.
+	turn = 2 * time.Second
+	// mostTime that an attempt takes, looking included.
+	mostTime = 5 * time.Minute
+	// mostSteps: look and take the Lease, look and install, look at what came of it.
+	mostSteps = 3
+	// mostText of an error is kept.
+	mostText = 600
+)
+
+// Reconciler looks after one member's agent at a request.
+type Reconciler struct {
+	client.Client
+	Live     client.Reader
+	Events   events.EventRecorder
+	Metrics  *metrics.Installs
+	Installs *Installs
+	Admins   *connection.Admins
+	Chart    *helm.Chart
+	// Namespace of the hub.
+	Namespace string
+	// Process is the identity of this one, for Leases.
+	Process   string
+	UserAgent string
+	// RequestTimeout ends a request to a member.
+	RequestTimeout time.Duration
+	// LeaseDuration of the Lease in a member.
+	LeaseDuration time.Duration
+	// Backoff after the first attempt, doubled after each.
+	Backoff time.Duration
+
+	leases watched
+	turns  chan struct{}
+	mu     sync.Mutex
+	hub    string
+}
+
+// timeout of a request: see lease.
+func (r *Reconciler) timeout() time.Duration { return min(r.RequestTimeout, r.LeaseDuration/3) }
+
+// Reconcile looks, decides and does what was decided, until there is nothing to do.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	member := &v1alpha1.MemberCluster{}
+	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Installs.forget(request.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !optedIn(member) {
+		if r.Installs.set(member, nil) && member.DeletionTimestamp.IsZero() {
+			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
+				"Label %s has gone: the agent is left as it is, and not upgraded any more", v1alpha1.LabelInstallAgent)
+		}
+		return ctrl.Result{}, nil
+	}
+	// Live: what people allow decides what is done.
+	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !optedIn(member) {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache is to show that too
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("the agent was not installed within %v", mostTime))
+	defer cancel()
+	seen, values, err := r.gather(ctx, member)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var at *site
+	if !seen.Pull && seen.Holder == "" && seen.Faulty == nil {
+		if at, seen.Unseen, err = r.reach(ctx, member); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if at == nil {
+		return r.tell(member, install.Decide(seen)), nil
+	}
+	defer at.close()
+	return r.work(ctx, member, at, seen, values)
+}
+
+// gather all that is known without asking the member.
+func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (install.Seen, *helm.Values, error) {
+	s := install.Seen{
+		Now: time.Now(), OptedIn: true, Pull: member.Spec.Connection.Pull != nil, Backoff: r.Backoff,
+		Adopt:     member.Annotations[v1alpha1.AnnotationAdoptAgent] == "true",
+		Downgrade: member.Annotations[v1alpha1.AnnotationDowngradeAgent],
+		Attempts:  install.ParseAttempts(member.Annotations[v1alpha1.AnnotationInstallAttempts]),
+	}
+	hub, err := r.identity(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	s.Self = install.Maker{Hub: hub, Member: member.Name}
+	if s.Holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, "")); err != nil {
+		return s, nil, err
+	}
+	values, faulty, err := r.values(ctx, member.Name)
+	switch {
+	case err != nil:
+		return s, nil, err
+	case faulty != nil:
+		s.Faulty = &install.Trouble{Reason: v1alpha1.ReasonValuesInvalid, Message: dial.Cut(faulty.Error(), mostText)}
+		return s, nil, nil
+	}
+	s.Desired = install.Desired{Version: values.Version, Revision: values.Revision}
+	return s, values, nil
+}
+
+// identity of the hub, which lasts as long as its cluster.
+func (r *Reconciler) identity(ctx context.Context) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hub == "" {
+		ns := &corev1.Namespace{}
+		if err := r.Live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+			return "", fmt.Errorf("reading namespace %s, by which the hub's cluster is known: %w", metav1.NamespaceSystem, err)
+		}
+		r.hub = string(ns.UID)
+	}
+	return r.hub, nil
+}
+
+// reach a member; trouble says why not. Nothing is sent yet.
+func (r *Reconciler) reach(ctx context.Context, member *v1alpha1.MemberCluster) (*site, *install.Trouble, error) {
+	kubeconfig, err := r.Admins.Kubeconfig(ctx, member)
+	if missing, is := connection.MissingIn(err); is {
+		return nil, &install.Trouble{Reason: v1alpha1.ReasonCredentials, Message: missing}, nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
+	if err == nil {
+		var at *site
+		if at, err = r.dial(ctx, cfg, member); err == nil {
+			return at, nil, nil
+		}
+	}
+	return nil, &install.Trouble{Reason: v1alpha1.ReasonCredentials, Message: err.Error()}, nil
+}
+
+// work looks and does what was decided, under the Lease.
+func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, at *site, seen install.Seen, values *helm.Values) (ctrl.Result, error) {
+	// What ends with ctx may still let go of the Lease.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout())
+		defer cancel()
+		at.lease.release(ctx)
+	}()
+	held := false
+	for range mostSteps {
+		if err := r.look(ctx, at, member, &seen); err != nil {
+			if ctx.Err() != nil {
+				return ctrl.Result{}, context.Cause(ctx)
+			}
+			seen.Unseen = trouble(err)
+		}
+		d := install.Decide(seen)
+		if d.Action == install.Nothing {
+			if seen.Attempts.Of != "" && d.Condition.Status == metav1.ConditionTrue {
+				if err := r.note(ctx, member, &seen.Attempts, install.Attempts{}); err != nil {
+					return result(ctx, err)
+				}
+			}
+			return r.tell(member, d), nil
+		}
+		if held {
+			// Who has lost it looks anew, as everybody else does.
+			if err := at.lease.Err(); err != nil {
+				return ctrl.Result{}, fmt.Errorf("installing the agent of MemberCluster %s: %w", member.Name, err)
+			}
+		} else {
+			// A few at a time: each one renders the chart, and holds it.
+			select {
+			case r.turns <- struct{}{}:
+				defer func() { <-r.turns }()
+			default:
+				r.tell(member, d)
+				return ctrl.Result{RequeueAfter: turn}, nil
+			}
+			err := at.settle(ctx)
+			if err == nil {
+				err = at.lease.acquire(ctx, at.seen)
+			}
+			switch {
+			case err == nil:
+				held = true
+				continue // what was seen before may have changed
+			case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+				return ctrl.Result{RequeueAfter: soon}, nil
+			}
+			// A member that refuses even this is not tried for ever either.
+			if err := r.count(ctx, member, &seen, func() error { return err }); err != nil {
+				return result(ctx, err)
+			}
+			continue
+		}
+		r.tell(member, d)
+		if err := r.count(ctx, member, &seen, func() error { return r.do(at, seen, d, values) }); err != nil {
+			return result(ctx, err)
+		}
+	}
+	return ctrl.Result{RequeueAfter: soon}, nil
+}
+
+// do what was decided.
+func (r *Reconciler) do(at *site, seen install.Seen, d install.Decision, values *helm.Values) error {
+	want := helm.Want{Name: at.release, Maker: seen.Self, Chart: r.Chart, Values: values, TakeOwnership: d.TakeOwnership}
+	switch d.Action {
+	case install.Install:
+		return at.helm.Install(want)
+	case install.Recover:
+		if err := at.helm.Recover(at.release, seen.Self); err != nil {
+			return err
+		}
+	}
+	return at.helm.Upgrade(want)
+}
+
+// count an attempt, and only then make it. The error is of counting; that of the attempt
+// is noted.
+func (r *Reconciler) count(ctx context.Context, member *v1alpha1.MemberCluster, seen *install.Seen, attempt func() error) error {
+	seen.Now = time.Now()
+	if err := r.note(ctx, member, &seen.Attempts, seen.Next()); err != nil {
+		return err
+	}
+	log := log.FromContext(ctx).WithValues("version", seen.Desired.Version, "revision", seen.Desired.Revision, "attempt", seen.Attempts.Count)
+	err := attempt()
+	r.Metrics.Attempted(err == nil)
+	if err == nil {
+		log.Info("Installed the agent")
+		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "AgentInstalled", "Install", "Agent %s was installed", seen.Desired.Version)
+		return nil
+	}
+	log.Error(err, "Installing the agent")
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // who comes next finds the attempt counted
+	}
+	failed := seen.Attempts
+	failed.Error = dial.Cut(err.Error(), mostText)
+	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d at agent %s failed: %s", failed.Count, seen.Desired.Version, failed.Error)
+	return r.note(ctx, member, &seen.Attempts, failed)
+}
+
+// note stores attempts, unless somebody else has by now: two hubs do not count the same
+// one, and a person who removes them has them removed.
+func (r *Reconciler) note(ctx context.Context, member *v1alpha1.MemberCluster, known *install.Attempts, next install.Attempts) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now := &v1alpha1.MemberCluster{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(member), now); err != nil {
+			return err
+		}
+		if now.UID != member.UID || !optedIn(now) || install.ParseAttempts(now.Annotations[v1alpha1.AnnotationInstallAttempts]).String() != known.String() {
+			return errCounted
+		}
+		base := now.DeepCopy()
+		if next == (install.Attempts{}) {
+			delete(now.Annotations, v1alpha1.AnnotationInstallAttempts)
+		} else {
+			metav1.SetMetaDataAnnotation(&now.ObjectMeta, v1alpha1.AnnotationInstallAttempts, next.String())
+		}
+		return r.Patch(ctx, now, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
+		return fmt.Errorf("counting attempts at the agent of MemberCluster %s: %w", member.Name, err)
+	}
+	*known = next
+	return nil
+}
+
+// errCounted: what was decided upon is not so any more.
+var errCounted = errors.New("somebody else has written them meanwhile")
+
+// result tells that somebody else was faster from what went wrong.
+func result(ctx context.Context, err error) (ctrl.Result, error) {
+	if errors.Is(err, errCounted) || apierrors.IsConflict(err) {
+		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+// trouble that looking at a member met.
+func trouble(err error) *install.Trouble {
+	if fault, why := dial.FaultOf(err); fault == dial.FaultForbidden {
+		return &install.Trouble{Reason: v1alpha1.ReasonUnauthorized, Message: why +
+			": to install the agent its kubeconfig has to be an administrator's. Give it one, or install the agent yourself and remove label " + v1alpha1.LabelInstallAgent}
+	}
+	reason, message := members.Classify(err)
+	return &install.Trouble{Reason: reason, Message: message}
+}
+
+// tell what was decided, and when to look again.
+func (r *Reconciler) tell(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
+	c := d.Condition.DeepCopy()
+	c.Message = fleet.Cut(c.Message, 1024)
+	c.ObservedGeneration = member.Generation
+	r.Installs.set(member, c)
+	return ctrl.Result{RequeueAfter: d.After}
+}

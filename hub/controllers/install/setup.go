@@ -1,0 +1,76 @@
+package install
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// workers look at members at a time: one that hangs takes a worker until its requests
+	// time out.
+	workers = 16
+	// together are installed in at a time.
+	together = 4
+)
+
+// Setup adds the controller to a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.turns = make(chan struct{}, together)
+	r.Installs.mu.Lock()
+	r.Installs.working = true
+	r.Installs.mu.Unlock()
+	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
+		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
+		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			before.Status.AgentVersion != after.Status.AgentVersion || before.Status.ClusterUID != after.Status.ClusterUID ||
+			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations))
+	}}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("install").
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.ofValues)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
+		}).
+		Complete(r)
+}
+
+// ofValues are the members that a ConfigMap has values for.
+func (r *Reconciler) ofValues(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	if o.GetNamespace() != r.Namespace {
+		return nil
+	}
+	member, all, is := valuesMember(o.GetName())
+	switch {
+	case !is:
+		return nil
+	case !all:
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+	}
+	var list v1alpha1.MemberClusterList
+	if err := r.List(ctx, &list, client.MatchingLabels{v1alpha1.LabelInstallAgent: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing MemberClusters to look at those whose values have changed")
+	}
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+	}
+	return requests
+}

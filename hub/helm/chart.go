@@ -1,0 +1,163 @@
+package helm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/ignore"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Chart is the agent's, of one version of the hub.
+type Chart struct {
+	files   []*archive.BufferedFile
+	version string
+	digest  string
+	// unstamped is the version that the chart itself names.
+	unstamped string
+}
+
+// Unstamped is the version of the agent that the chart's file names, whatever it brings.
+func (c *Chart) Unstamped() string { return c.unstamped }
+
+// Load reads the chart in a folder of files. version is the hub's own: what it installs
+// is the agent that was built with it, of the same version.
+func Load(files fs.FS, folder, version string) (*Chart, error) {
+	rules := ignore.Empty()
+	text, err := fs.ReadFile(files, path.Join(folder, ignore.HelmIgnore))
+	if err == nil {
+		rules, err = ignore.Parse(bytes.NewReader(text))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what chart %s leaves out: %w", folder, err)
+	}
+	rules.AddDefaults()
+	c := &Chart{version: version}
+	sum := sha256.New()
+	err = fs.WalkDir(files, folder, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == folder {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		within := strings.TrimPrefix(name, folder+"/")
+		switch {
+		case rules.Ignore(within, info) && entry.IsDir():
+			return fs.SkipDir
+		case entry.IsDir() || rules.Ignore(within, info):
+			return nil
+		}
+		data, err := fs.ReadFile(files, name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%q %d\n", within, len(data))
+		sum.Write(data)
+		c.files = append(c.files, &archive.BufferedFile{Name: within, Data: data})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading chart %s: %w", folder, err)
+	}
+	c.digest = hex.EncodeToString(sum.Sum(nil))
+	if _, err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// load makes the chart anew: Helm changes what it is given.
+func (c *Chart) load() (*chart.Chart, error) {
+	loaded, err := loader.LoadFiles(c.files)
+	if err != nil {
+		return nil, fmt.Errorf("loading the agent's chart: %w", err)
+	}
+	if err := loaded.Validate(); err != nil {
+		return nil, fmt.Errorf("checking the agent's chart: %w", err)
+	}
+	if c.unstamped == "" {
+		c.unstamped = loaded.Metadata.AppVersion
+	}
+	// By it the image is chosen, unless the values say otherwise.
+	loaded.Metadata.AppVersion = c.version
+	if number := strings.TrimPrefix(c.version, "v"); semantic(number) {
+		loaded.Metadata.Version = number
+	}
+	return loaded, nil
+}
+
+func semantic(v string) bool {
+	_, err := version.ParseSemantic(v)
+	return err == nil
+}
+
+// Layer is a part of the values, as YAML, and where it stands.
+type Layer struct{ Name, Text string }
+
+// Values of a release.
+type Values struct {
+	merged map[string]any
+	// Version of the agent that they ask for.
+	Version string
+	// Revision says of what chart and values a release is made.
+	Revision string
+}
+
+// Values merges layers, of which the last wins, by Helm's rules, and holds them against
+// the chart's schema. The error is for whoever wrote them.
+func (c *Chart) Values(layers ...Layer) (*Values, error) {
+	merged := map[string]any{}
+	for _, layer := range layers {
+		read, err := loader.LoadValues(strings.NewReader(layer.Text))
+		if err != nil {
+			return nil, fmt.Errorf("%s is no YAML of values: %w", layer.Name, err)
+		}
+		merged = loader.MergeMaps(merged, read)
+	}
+	loaded, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	all, err := util.CoalesceValues(loaded, merged)
+	if err != nil {
+		return nil, fmt.Errorf("merging the values of %s with the chart's: %w", names(layers), err)
+	}
+	if err := util.ValidateAgainstSchema(loaded, all); err != nil {
+		return nil, fmt.Errorf("%s: %w", names(layers), err)
+	}
+	text, err := json.Marshal(merged)
+	if err != nil {
+		return nil, fmt.Errorf("writing down the values of %s: %w", names(layers), err)
+	}
+	sum := sha256.Sum256([]byte(c.digest + "\n" + c.version + "\n" + string(text)))
+	return &Values{merged: merged, Version: versionOf(merged, c.version), Revision: hex.EncodeToString(sum[:])[:32]}, nil
+}
+
+// versionOf the agent: the values may name another than the chart does.
+func versionOf(values map[string]any, chart string) string {
+	image, _ := values["image"].(map[string]any)
+	if tag, _ := image["tag"].(string); tag != "" {
+		return tag
+	}
+	return chart
+}
+
+func names(layers []Layer) string {
+	var all []string
+	for _, layer := range layers {
+		all = append(all, layer.Name)
+	}
+	return strings.Join(all, " with ")
+}

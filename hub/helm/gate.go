@@ -1,0 +1,58 @@
+package helm
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// gate lets nothing through once its context has ended, cuts what is under way then, and
+// lets through what changes something only while its fence stands.
+type gate struct {
+	ctx   context.Context
+	fence func() error
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *gate) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := context.Cause(g.ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(request.Context())
+	stop := context.AfterFunc(g.ctx, func() { cancel(context.Cause(g.ctx)) })
+	end := func() { stop(); cancel(nil) }
+	if changes(request.Method) {
+		// The last thing before it is sent: this process may have been paused until now.
+		if err := g.fence(); err != nil {
+			end()
+			return nil, err
+		}
+	}
+	response, err := g.next.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		end()
+		return nil, err
+	}
+	response.Body = &closing{ReadCloser: response.Body, end: end}
+	return response, nil
+}
+
+func changes(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
+// closing ends with the body.
+type closing struct {
+	io.ReadCloser
+	once sync.Once
+	end  func()
+}
+
+// Close implements io.Closer.
+func (c *closing) Close() error {
+	err := c.ReadCloser.Close()
+	c.once.Do(c.end)
+	return err
+}

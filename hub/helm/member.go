@@ -1,0 +1,107 @@
+package helm
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/api/dial"
+)
+
+// Fields that Helm's own command wrote are Helm's here too: whoever goes on with a
+// release by hand, or has the hub go on with his, finds no conflicts.
+func init() { kube.ManagedFieldsManager = "helm" }
+
+// requests to a member per second, and how many at once.
+const (
+	qps   = 50
+	burst = 100
+)
+
+// Member is a cluster that charts are installed in.
+type Member struct {
+	ctx       context.Context
+	cfg       *rest.Config
+	namespace string
+	discovery discovery.CachedDiscoveryInterface
+	mapper    meta.ResettableRESTMapper
+	done      func()
+}
+
+// Options of a Member.
+type Options struct {
+	// Namespace of the release.
+	Namespace string
+	// RequestTimeout ends a request.
+	RequestTimeout time.Duration
+	// Fence returns an error once nothing may be changed any more. It is asked before
+	// each request that changes something.
+	Fence func() error
+}
+
+// Dial prepares a connection, and sends nothing yet. All that is sent ends with ctx: Helm
+// knows no contexts. Close it.
+func Dial(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
+	own, done, err := dial.Own(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
+		return &gate{ctx: ctx, fence: o.Fence, next: next}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a connection of the kubeconfig: %w", err)
+	}
+	own.QPS, own.Burst = qps, burst
+	known, err := discovery.NewDiscoveryClientForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
+	}
+	cached := memory.NewMemCacheClient(known)
+	return &Member{
+		ctx: ctx, cfg: own, namespace: o.Namespace, discovery: cached,
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), done: done,
+	}, nil
+}
+
+// Close lets go of the connections.
+func (m *Member) Close() { m.done() }
+
+// ToRESTConfig implements genericclioptions.RESTClientGetter. Who asks changes what he gets.
+func (m *Member) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(m.cfg), nil }
+
+// ToDiscoveryClient implements genericclioptions.RESTClientGetter.
+func (m *Member) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
+	return m.discovery, nil
+}
+
+// ToRESTMapper implements genericclioptions.RESTClientGetter.
+func (m *Member) ToRESTMapper() (meta.RESTMapper, error) { return m.mapper, nil }
+
+// ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter. It is asked for the
+// namespace alone.
+func (m *Member) ToRawKubeConfigLoader() clientcmd.ClientConfig {
+	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
+		Context: clientcmdapi.Context{Namespace: m.namespace},
+	})
+}
+
+// actions of Helm, on releases in Secrets of the member's namespace.
+func (m *Member) actions() (*action.Configuration, error) {
+	cfg := action.NewConfiguration(action.ConfigurationSetLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(m.ctx))))
+	if err := cfg.Init(m, m.namespace, "secret"); err != nil {
+		return nil, fmt.Errorf("preparing Helm: %w", err)
+	}
+	if client, is := cfg.KubeClient.(*kube.Client); is {
+		client.Namespace = m.namespace
+	}
+	return cfg, nil
+}

@@ -1,0 +1,160 @@
+package helm
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage/driver"
+
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+// Labels of a release that a hub has made.
+const (
+	labelHub      = "pelotech.ot/installed-by-hub"
+	labelMember   = "pelotech.ot/installed-for"
+	labelRevision = "pelotech.ot/installed-revision"
+	labelNumber   = "pelotech.ot/installed-number"
+)
+
+// history is how many releases are kept.
+const history = 5
+
+func marks(by install.Maker, revision string, number int) map[string]string {
+	return map[string]string{labelHub: by.Hub, labelMember: by.Member, labelRevision: revision, labelNumber: strconv.Itoa(number)}
+}
+
+// Release returns the newest one of a name; nil for none.
+func (m *Member) Release(name string) (*install.Release, error) {
+	cfg, err := m.actions()
+	if err != nil {
+		return nil, err
+	}
+	last, err := newest(cfg, name)
+	if last == nil || err != nil {
+		return nil, err
+	}
+	seen := &install.Release{Name: last.Name, Number: last.Version, Status: install.Status(last.Info.Status)}
+	if last.Chart != nil && last.Chart.Metadata != nil {
+		seen.Version = versionOf(last.Config, last.Chart.Metadata.AppVersion)
+	}
+	if last.Labels[labelNumber] == strconv.Itoa(last.Version) {
+		seen.Maker = install.Maker{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
+		seen.Revision = last.Labels[labelRevision]
+	}
+	return seen, nil
+}
+
+func newest(cfg *action.Configuration, name string) (*release.Release, error) {
+	found, err := cfg.Releases.Last(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading release %s: %w", name, err)
+	}
+	last, is := found.(*release.Release)
+	if !is || last.Info == nil {
+		return nil, fmt.Errorf("reading release %s: it is of a kind (%T) that this hub does not know", name, found)
+	}
+	return last, nil
+}
+
+// Want is a release to be made.
+type Want struct {
+	Name   string
+	Maker  install.Maker
+	Chart  *Chart
+	Values *Values
+	// TakeOwnership of what others have made by the same names.
+	TakeOwnership bool
+}
+
+// Install makes the first release. It does not wait for what it makes to be at work.
+func (m *Member) Install(w Want) error {
+	cfg, err := m.actions()
+	if err != nil {
+		return err
+	}
+	last, err := newest(cfg, w.Name)
+	if err != nil {
+		return err
+	}
+	number := 1
+	if last != nil {
+		number = last.Version + 1 // one that was uninstalled, and whose history was kept
+	}
+	loaded, err := w.Chart.load()
+	if err != nil {
+		return err
+	}
+	do := action.NewInstall(cfg)
+	do.ReleaseName, do.Namespace, do.Replace = w.Name, m.namespace, true
+	do.Labels = marks(w.Maker, w.Values.Revision, number)
+	do.TakeOwnership, do.ForceConflicts = w.TakeOwnership, true
+	do.DisableHooks, do.WaitStrategy, do.DisableOpenAPIValidation = true, kube.HookOnlyStrategy, true
+	do.Description = "Installed by ot-hub"
+	if _, err := do.Run(loaded, w.Values.merged); err != nil {
+		return fmt.Errorf("installing release %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// Upgrade makes the next release. It does not wait for what it makes to be at work. What
+// others have changed of what the chart says is set back.
+func (m *Member) Upgrade(w Want) error {
+	cfg, err := m.actions()
+	if err != nil {
+		return err
+	}
+	last, err := newest(cfg, w.Name)
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		return fmt.Errorf("upgrading release %s: it has gone meanwhile", w.Name)
+	}
+	loaded, err := w.Chart.load()
+	if err != nil {
+		return err
+	}
+	do := action.NewUpgrade(cfg)
+	do.Namespace, do.MaxHistory, do.ResetValues = m.namespace, history, true
+	do.Labels = marks(w.Maker, w.Values.Revision, last.Version+1)
+	do.TakeOwnership, do.ForceConflicts, do.ServerSideApply = w.TakeOwnership, true, "true"
+	do.DisableHooks, do.WaitStrategy, do.DisableOpenAPIValidation = true, kube.HookOnlyStrategy, true
+	do.Description = "Upgraded by ot-hub"
+	if _, err := do.Run(w.Name, loaded, w.Values.merged); err != nil {
+		return fmt.Errorf("upgrading release %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// Recover ends a release that is pending and that nobody works on any more: Helm makes no
+// other one before.
+func (m *Member) Recover(name string, by install.Maker) error {
+	cfg, err := m.actions()
+	if err != nil {
+		return err
+	}
+	last, err := newest(cfg, name)
+	if err != nil {
+		return err
+	}
+	if last == nil || !last.Info.Status.IsPending() {
+		return nil
+	}
+	if (install.Maker{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}) != by || last.Labels[labelNumber] != strconv.Itoa(last.Version) {
+		return fmt.Errorf("ending release %s, which is %s: it is somebody else's by now", name, last.Info.Status)
+	}
+	last.SetStatus(common.StatusFailed, "The hub ended before this did")
+	if err := cfg.Releases.Update(last); err != nil {
+		return fmt.Errorf("ending release %s, which was left pending: %w", name, err)
+	}
+	return nil
+}

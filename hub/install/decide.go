@@ -1,0 +1,274 @@
+package install
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Status of a release, in Helm's words.
+type Status string
+
+// Those that are told apart. Each other one is somebody's, and in the way.
+const (
+	Deployed        Status = "deployed"
+	Failed          Status = "failed"
+	Superseded      Status = "superseded"
+	Uninstalled     Status = "uninstalled"
+	PendingInstall  Status = "pending-install"
+	PendingUpgrade  Status = "pending-upgrade"
+	PendingRollback Status = "pending-rollback"
+)
+
+// Pending tells that an operation of Helm goes on, or died.
+func (s Status) Pending() bool {
+	return s == PendingInstall || s == PendingUpgrade || s == PendingRollback
+}
+
+// Maker of a release: a hub, for one of its members. The zero value is somebody else.
+type Maker struct {
+	// Hub is the UID of its cluster, Member the name of the MemberCluster.
+	Hub, Member string
+}
+
+// Release is the newest one of the agent's in a member.
+type Release struct {
+	// Name of it, and its Number, which Helm calls revision.
+	Name   string
+	Number int
+	Status Status
+	// Version of the agent that it brings.
+	Version string
+	// Maker of this very number. Who upgrades it by hand makes it his own.
+	Maker Maker
+	// Revision says of what chart and values it was made, where a hub has.
+	Revision string
+}
+
+// Desired is what a member is to have.
+type Desired struct {
+	// Version of the agent, Revision of chart and values.
+	Version, Revision string
+}
+
+// Trouble is why something cannot be done, and what to do about it.
+type Trouble struct{ Reason, Message string }
+
+// Lease is that of who installs in a member at present.
+type Lease struct {
+	Holder string
+	// Until is when it has not been renewed for as long as it lasts, by our own clock.
+	Until time.Time
+}
+
+// Seen is all that is decided upon for one member.
+type Seen struct {
+	Now time.Time
+	// OptedIn by label.
+	OptedIn bool
+	// Pull: its agent dials in, and the hub does not reach it.
+	Pull bool
+	// Holder is the other MemberCluster that its cluster belongs to; empty: none.
+	Holder string
+	// Self is who would install.
+	Self    Maker
+	Desired Desired
+	// Faulty is what is wrong with the values; nil for nothing.
+	Faulty *Trouble
+	// Adopt and Downgrade are what the annotations say.
+	Adopt     bool
+	Downgrade string
+	Attempts  Attempts
+	// Backoff is the wait after the first attempt, doubled after each.
+	Backoff time.Duration
+
+	// Unseen is why it is not known what the member has; nil: what follows is live.
+	Unseen *Trouble
+	// Release is the newest one there; nil for none.
+	Release *Release
+	// Foreign names what there is of an agent and of no release of ours; empty for
+	// nothing.
+	Foreign string
+	// Elsewhere is the namespace that an agent of the member runs in, where it is not the
+	// one that the MemberCluster names; empty: none.
+	Elsewhere string
+	// Versions that the member has of the agent beside the release's: what reports, what
+	// brought the kinds.
+	Versions []string
+	// Lease of another process in the member; nil for none.
+	Lease *Lease
+}
+
+// Action is what is to be done in a member.
+type Action string
+
+// Actions.
+const (
+	Nothing Action = "nothing"
+	// Install makes the first release.
+	Install Action = "install"
+	// Upgrade makes the next one.
+	Upgrade Action = "upgrade"
+	// Recover ends a release that a hub died over, and then makes the next one.
+	Recover Action = "recover"
+)
+
+// Decision is what to do, and what to say of it.
+type Decision struct {
+	Action Action
+	// TakeOwnership: of what others have made by the same names.
+	TakeOwnership bool
+	// Condition AgentInstalled; nil: there is none. Of it Type, Status, Reason and
+	// Message are set.
+	Condition *metav1.Condition
+	// After is when to look again; 0: not before something changes.
+	After time.Duration
+}
+
+// How often is looked at what nobody tells of: nothing in a member is watched.
+const (
+	// recheck finds out that a release has gone, or was changed.
+	recheck = 10 * time.Minute
+	// blocked is for what a person will change.
+	blocked = time.Minute
+	// unseen is for a member that does not answer.
+	unseen = 30 * time.Second
+)
+
+// Decide says what is to be done in a member.
+func Decide(s Seen) Decision {
+	if !s.OptedIn {
+		return Decision{Action: Nothing}
+	}
+	if refused, is := s.refused(); is {
+		return refused
+	}
+	return s.attempt()
+}
+
+// refused is why nothing is to be done at all.
+func (s Seen) refused() (Decision, bool) {
+	switch {
+	case s.Pull:
+		return s.no(v1alpha1.ReasonAgentDialsIn, 0, "its agent dials in, for the hub does not reach it: install chart ot-agent there yourself, "+
+			"or give spec.connection a kubeconfig, or remove label %s", v1alpha1.LabelInstallAgent), true
+	case s.Holder != "":
+		return s.no(v1alpha1.ReasonDuplicateCluster, blocked, "its cluster belongs to MemberCluster %s, under whose name the agent is installed: see IdentityConfirmed", s.Holder), true
+	case s.Faulty != nil:
+		return s.no(s.Faulty.Reason, 0, "%s", s.Faulty.Message), true
+	case s.Unseen != nil:
+		return s.say(metav1.ConditionUnknown, s.Unseen.Reason, unseen, "the hub cannot look which agent it has: %s", s.Unseen.Message), true
+	}
+	if r := s.Release; r != nil && r.Status == Deployed && r.Maker == s.Self && r.Revision == s.Desired.Revision {
+		return s.say(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheck, "release %s has agent %s, as the hub installs it", r.Name, r.Version), true
+	}
+	if s.Elsewhere != "" {
+		return s.no(v1alpha1.ReasonForeignAgent, blocked, "an agent is installed in namespace %s, and a cluster has one: set spec.agentNamespace to that namespace, or uninstall it", s.Elsewhere), true
+	}
+	if theirs := s.theirs(); theirs != "" && !s.Adopt {
+		return s.no(v1alpha1.ReasonForeignAgent, blocked, "%s, which this hub did not install for this member: it is left alone. "+
+			"To have the hub take it over and upgrade it, with the values of the hub's namespace in place of its own: kubectl annotate membercluster %s %s=true",
+			theirs, s.Self.Member, v1alpha1.AnnotationAdoptAgent), true
+	}
+	if r := s.Release; r != nil && r.Maker != s.Self && (r.Status.Pending() || !ends(r.Status)) {
+		return s.no(v1alpha1.ReasonReleasePending, blocked, "release %s is %s, by somebody else's doing: let that come to an end, or end it with helm rollback or helm uninstall", r.Name, r.Status), true
+	}
+	if newer := s.newer(); newer != "" && s.Downgrade != s.Desired.Version {
+		return s.no(v1alpha1.ReasonDowngradeRefused, blocked, "the member has agent %s, and what the hub would install is %s, which is not known to be newer: upgrade the hub. "+
+			"To have %s all the same: kubectl annotate --overwrite membercluster %s %s=%s",
+			newer, s.Desired.Version, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationDowngradeAgent, s.Desired.Version), true
+	}
+	return Decision{}, false
+}
+
+// attempt is what there is to do, when it may be done.
+func (s Seen) attempt() Decision {
+	made := s.attempts()
+	// An attempt without an error may have died with its process.
+	last := cmp.Or(made.Error, "it did not come to an end: did the hub end meanwhile, or lose its connection?")
+	if s.Lease != nil && s.Now.Before(s.Lease.Until) {
+		return s.say(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, s.Lease.Until.Sub(s.Now),
+			"%s installs, or did when it ended: it is waited for until its Lease %s is free or expires", s.Lease.Holder, LeaseName)
+	}
+	if made.Count >= MostAttempts {
+		return s.no(v1alpha1.ReasonInstallFailed, 0, "%d attempts at agent %s have failed, and it is not tried again before version, values or annotations change. "+
+			"To try it anew: kubectl annotate membercluster %s %s-. The last one: %s", made.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
+	}
+	if wait := s.due().Sub(s.Now); wait > 0 {
+		return s.no(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d at agent %s failed, and it is tried again: %s", made.Count, MostAttempts, s.Desired.Version, last)
+	}
+	d := s.say(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, 0, "agent %s is being installed, attempt %d of %d", s.Desired.Version, made.Count+1, MostAttempts)
+	d.TakeOwnership = s.Adopt
+	switch {
+	case s.Release == nil || s.Release.Status == Uninstalled:
+		d.Action = Install
+	case s.Release.Status.Pending():
+		d.Action = Recover
+	default:
+		d.Action = Upgrade
+	}
+	return d
+}
+
+// ends tells whether Helm can go on from a release.
+func ends(s Status) bool {
+	return s == Deployed || s == Failed || s == Superseded || s == Uninstalled
+}
+
+// theirs is what somebody else has installed; empty for nothing.
+func (s Seen) theirs() string {
+	r := s.Release
+	switch {
+	case r != nil && r.Status != Uninstalled && r.Maker == (Maker{}):
+		return fmt.Sprintf("there is release %s, number %d", r.Name, r.Number)
+	case r != nil && r.Status != Uninstalled && r.Maker.Hub != s.Self.Hub:
+		return fmt.Sprintf("there is release %s of another hub (%s)", r.Name, r.Maker.Hub)
+	case r != nil && r.Status != Uninstalled && r.Maker != s.Self:
+		return fmt.Sprintf("there is release %s of MemberCluster %s", r.Name, r.Maker.Member)
+	case s.Foreign != "":
+		return "there is " + s.Foreign
+	}
+	return ""
+}
+
+// newer is a version that the member has and that the desired one would downgrade, as
+// far as is known; empty for none. Builds of no release have no order: one may take the
+// place of another, and not that of a release.
+func (s Seen) newer() string {
+	have := s.Versions
+	if s.Release != nil && s.Release.Status != Uninstalled {
+		have = append([]string{s.Release.Version}, have...)
+	}
+	for _, v := range have {
+		if v == "" || !Released(v) && !Released(s.Desired.Version) {
+			continue
+		}
+		if older, known := order(s.Desired.Version, v); !known || older < 0 {
+			return v
+		}
+	}
+	return ""
+}
+
+func (s Seen) no(reason string, after time.Duration, format string, args ...any) Decision {
+	return s.say(metav1.ConditionFalse, reason, after, format, args...)
+}
+
+func (s Seen) say(status metav1.ConditionStatus, reason string, after time.Duration, format string, args ...any) Decision {
+	return Decision{
+		Action: Nothing, After: after,
+		Condition: &metav1.Condition{
+			Type: v1alpha1.ConditionAgentInstalled, Status: status, Reason: reason,
+			Message: strings.TrimSpace(fmt.Sprintf(format, args...)),
+		},
+	}
+}
+
+// LeaseName is the Lease in the agent's namespace of a member that whoever installs
+// there holds.
+const LeaseName = "ot-hub-install"

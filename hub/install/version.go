@@ -1,0 +1,53 @@
+package install
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// described is what git puts behind the newest tag: how many commits came after it.
+var described = regexp.MustCompile(`(?:-([0-9]+)-g[0-9a-f]+)?(?:-dirty)?$`)
+
+// order of two versions: negative where a is the older. Where either is of no release,
+// as dev and a bare commit are, known is false, unless they are the same. Both forms of
+// Makefile's VERSION are known: v1.2.3 and v1.2.3-4-gabcdef0, which is newer.
+func order(a, b string) (older int, known bool) {
+	if a == b {
+		return 0, true
+	}
+	left, leftCommits, ok := parse(a)
+	right, rightCommits, too := parse(b)
+	if !ok || !too {
+		return 0, false
+	}
+	switch {
+	case left.LessThan(right):
+		return -1, true
+	case right.LessThan(left):
+		return 1, true
+	}
+	return cmp.Compare(leftCommits, rightCommits), true
+}
+
+// Released tells that a version is of a release, or of something built after one.
+func Released(v string) bool {
+	_, _, ok := parse(v)
+	return ok
+}
+
+func parse(v string) (base *version.Version, commits int, ok bool) {
+	found := described.FindStringSubmatchIndex(v)
+	tag := v
+	if found != nil {
+		tag = v[:found[0]]
+		if found[2] >= 0 {
+			commits, _ = strconv.Atoi(v[found[2]:found[3]]) // digits
+		}
+	}
+	base, err := version.ParseSemantic(strings.TrimPrefix(tag, "v"))
+	return base, commits, err == nil
+}

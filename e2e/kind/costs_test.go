@@ -63,7 +63,7 @@ type usage struct {
 	wantGets int64
 	// wantFiles bounds the bytes of the attempt, in sizes of the file.
 	wantFiles int64
-	meddle    func(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage)
+	meddle    func(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage)
 }
 
 // Each attempt asks the source as often as it has to, and not once more.
@@ -93,7 +93,8 @@ func TestCosts(t *testing.T) {
 			{"500", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 1, nil},
 			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, nil},
 			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, 1, nil},
-			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseSucceeded, 4, 2, deletePod},
+			// CDI sees it fail before it sees it gone.
+			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, deletePod},
 		} {
 			t.Run(u.what, func(t *testing.T) { f.measureCost(t, m, u) })
 		}
@@ -117,7 +118,7 @@ func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
 	o := backend.Observe(t, m)
 	img := backend.Create(t, m, name, spec)
 	if u.meddle != nil {
-		u.meddle(t, m, img)
+		u.meddle(t, f, m, img)
 	}
 	got := backend.WantImage(t, m, name, "at its end", backend.InPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
 	assert.Equal(t, u.wantPhase, got.Status.Phase, "%s: %s", got.Status.Reason, got.Status.Message)
@@ -201,9 +202,12 @@ func byPopulators(t *testing.T, m backend.Member) {
 	}, func() string { return "" })
 }
 
-// deletePod deletes the importer Pod while it downloads.
-func deletePod(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) {
-	backend.Await(t, "an importer Pod that runs", func() bool {
+// deletePod deletes the importer Pod in the midst of its download.
+func deletePod(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage) {
+	backend.Await(t, "an importer Pod that downloads", func() bool {
+		if asked, _ := f.Asked(t, img.Spec); asked.Bytes < 32<<20 {
+			return false
+		}
 		var pods corev1.PodList
 		if m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) != nil {
 			return false

@@ -46,9 +46,15 @@ func newSite(t *testing.T) *site {
 	return &site{c, plane, programs[binaries.Helm]}
 }
 
-func (s *site) helm(t *testing.T, args ...string) {
+func (s *site) tryHelm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), s.program, append(args, "--kubeconfig", s.plane.Kubeconfig())...).CombinedOutput()
+	return string(output), err
+}
+
+func (s *site) helm(t *testing.T, args ...string) {
+	t.Helper()
+	output, err := s.tryHelm(t, args...)
 	require.NoError(t, err, "%s", output)
 }
 
@@ -100,7 +106,8 @@ func TestHelm(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), mine))
 	policy := &corev1.ConfigMap{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: "sync-operator", Name: "sync-operator-policy"}, policy))
-	policy.Data["stallTimeout"] = "7m"
+	policy.Data["stallTimeout"], policy.Data["concurrency"] = "7m", "5"
+	delete(policy.Data, "retryLimit")
 	require.NoError(t, s.Update(t.Context(), policy))
 
 	s.helm(t, append([]string{"install", "hub", earlier(t, hubChart, "pelotech.ot_memberclusters.yaml", "transfers"), "--create-namespace", "--namespace", hubNamespace}, hubBeside...)...)
@@ -121,9 +128,15 @@ func TestHelm(t *testing.T) {
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(mine), kept))
 	assert.Equal(t, mine.GetUID(), kept.UID)
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
-	assert.Equal(t, "7m", policy.Data["stallTimeout"], "a key that people have added")
+	assert.Equal(t, map[string]string{"stallTimeout": "7m", "concurrency": "5", "retryBackoffDuration": "1m"}, policy.Data, "what people have added, changed, removed")
 	s.readMetrics(t)
-	s.wantsRights(t, func() { run("upgrade", "agent", folder(t, agentChart), "--force-conflicts") })
+	changed := append([]string{"upgrade", "agent", folder(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
+	said, err := s.tryHelm(t, changed...)
+	require.Error(t, err, "both have changed it")
+	assert.Regexp(t, `conflict with "chart.test" .*\.data\.concurrency`, said)
+	s.wantsRights(t, func() { s.helm(t, append(changed, "--force-conflicts")...) })
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	assert.Equal(t, "2", policy.Data["concurrency"], "who insists")
 
 	survive := s.machineWithDisk(t)
 	run("uninstall", "agent")

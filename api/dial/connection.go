@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -148,7 +149,11 @@ func New(end End, o Options) (*Connection, error) {
 func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 		options.HTTPClient = watching
-		options.DefaultNamespaces = map[string]cache.Config{c.end.Namespace: {}}
+		// Not DefaultNamespaces: of controller-runtime's informers for those (v0.24) each
+		// leaves a goroutine behind for ever when it ends before it has synced, as one does
+		// at each try to reach an end that does not answer. This asks for the namespace's
+		// path too.
+		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.end.Namespace)
 		options.DefaultTransform = cache.TransformStripManagedFields()
 		options.ReaderFailOnMissingInformer = true
 		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {

@@ -151,6 +151,8 @@ func TestHelm(t *testing.T) {
 
 	run("install", "agent", folder(t, agentChart))
 	assert.True(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"), "an installation takes over what was kept")
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	assert.Equal(t, map[string]string{"stallTimeout": "7m", "concurrency": "3", "retryBackoffDuration": "1m"}, policy.Data, "and the policy as it was edited")
 
 	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
 }

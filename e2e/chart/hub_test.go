@@ -89,12 +89,12 @@ func TestHubChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 func TestHubChartKeepsWhatHoldsData(t *testing.T) {
 	kept := 0
 	for key, object := range renderHub(t, "ot-system", nil) {
-		if object.GetKind() == "CustomResourceDefinition" || object.GetKind() == "Namespace" {
+		if holdsData(object) {
 			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
 			kept++
 		}
 	}
-	assert.Equal(t, 11, kept)
+	assert.Equal(t, 12, kept)
 }
 
 func TestHubChartNamespacesFollowTheRelease(t *testing.T) {

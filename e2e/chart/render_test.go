@@ -137,12 +137,17 @@ func TestAgentChartMakesTheHubsAccount(t *testing.T) {
 func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
 	kept := 0
 	for key, object := range render(t, "ot-system", nil) {
-		if object.GetKind() == "CustomResourceDefinition" || object.GetKind() == "Namespace" {
+		if holdsData(object) {
 			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
 			kept++
 		}
 	}
-	assert.Equal(t, 7, kept)
+	assert.Equal(t, 8, kept)
+}
+
+// holdsData tells of what a chart brings and people fill.
+func holdsData(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" || o.GetKind() == "ConfigMap" && o.GetName() == "sync-operator-policy"
 }
 
 func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {

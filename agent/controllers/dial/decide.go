@@ -317,7 +317,7 @@ func faultOf(err error) outcome {
 	fault, why := dial.FaultOf(err)
 	switch fault {
 	case dial.FaultCertificate:
-		return outcome{v1alpha1.ReasonCertificate, "the hub: " + why + ". Look at this machine's clock first; else have the hub make a new join token with the right authority and address (its flags --hub-api-url and --hub-api-ca)"}
+		return outcome{v1alpha1.ReasonCertificate, "the hub: " + why + ". Look at this machine's clock first; else have the hub make a new join token with the right authority and address (pull.apiURL and pull.apiCA of its chart)"}
 	case dial.FaultUnauthorized, dial.FaultForbidden:
 		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why + ". Where it was revoked, or the member is gone there: have the hub make a join token (annotation " +
 			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + join.JoinSecret}

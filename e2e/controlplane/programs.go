@@ -208,6 +208,9 @@ func (c *ControlPlane) startControllers() (err error) {
 				"--leader-elect=false",
 				"--secure-port=0",
 				"--authentication-tolerate-lookup-failure=true",
+				// By default a Pod whose turn was lost waits for five minutes, longer than
+				// any test does.
+				"--pod-max-in-unschedulable-pods-duration=10s",
 			},
 		})
 	}

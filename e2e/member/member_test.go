@@ -29,8 +29,9 @@ import (
 
 const (
 	namespace = "default"
-	patience  = 60 * time.Second
-	beat      = 50 * time.Millisecond
+	// patience is for a machine that is busy, and a scheduler that has lost a Pod.
+	patience = 3 * time.Minute
+	beat     = 50 * time.Millisecond
 )
 
 var (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -89,9 +90,11 @@ func TestPausedBeforeItCreatesADataVolumeWhoseAttemptHasEnded(t *testing.T) {
 	b := a.Next(t)
 
 	const keep = "crash.pelotech.ot/keep"
+	var kept *corev1.PersistentVolumeClaim
 	require.True(t, scene.Await(t, func() bool {
 		for _, c := range children(t, ns) {
 			if claim, is := claimOf(c); is && controllerutil.AddFinalizer(claim, keep) {
+				kept = claim
 				return place.Client().Update(t.Context(), claim) == nil
 			}
 		}
@@ -110,11 +113,7 @@ func TestPausedBeforeItCreatesADataVolumeWhoseAttemptHasEnded(t *testing.T) {
 
 	assert.Equal(t, http.StatusForbidden, a.LetGo(t), "the DataVolume of an attempt that has ended")
 	wantPromisesKept(t, o)
-	for _, c := range children(t, ns) {
-		if claim, is := claimOf(c); is {
-			place.Change(t, claim, func() { controllerutil.RemoveFinalizer(claim, keep) })
-		}
-	}
+	place.Change(t, kept, func() { controllerutil.RemoveFinalizer(kept, keep) })
 	place.Eventually(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
 	h := wantPromisesKept(t, o)
 	assert.Equal(t, 2, h.Attempts(fails.UID), "retryLimit + 1")

@@ -138,7 +138,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
 		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
-		RefreshQueued: images.RefreshQueued, Namespace: o.namespace, PolicyKey: o.policy,
+		RefreshUnready: images.RefreshUnready, Namespace: o.namespace, PolicyKey: o.policy,
 		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, Refresh: images.RefreshAll,
 	}
 	dialling, err := setupDial(cfg, mgr, mailbox, cluster, served, o)

@@ -81,6 +81,13 @@ func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 	}
 }
 
+// AwaitsSnapshot tells that an image is imported and that its snapshot is still
+// to come.
+func AwaitsSnapshot(img *v1alpha1.VMDiskImage) bool {
+	e := find(img.Status.Revisions, img.Status.Revision)
+	return e != nil && e.SnapshotSince != nil && (img.Status.Serving == nil || img.Status.Serving.VolumeSnapshot != e.VolumeSnapshot)
+}
+
 // awaitsTurn tells the waits that are over when the image gets a slot: it lacks
 // nothing of its own.
 func awaitsTurn(r v1alpha1.Reason) bool {

@@ -32,8 +32,11 @@ type Agent struct {
 	MetricsURL string
 }
 
-// A lease of 2 s, so that a test that kills a leader need not wait long.
-var agent = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: 2 * time.Second}
+// LeaseDuration of agents: a test that kills a leader need not wait long for the next
+// one, and a leader that nobody starts again does not lose its Lease to a busy machine.
+const LeaseDuration = 8 * time.Second
+
+var agent = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: LeaseDuration}
 
 // Options of one agent.
 type Options = program.Options

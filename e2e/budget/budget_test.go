@@ -5,6 +5,7 @@ package budget_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,10 +97,15 @@ func TestMemberThatIsCutOff(t *testing.T) {
 // Lowered while it is used up: nothing stops and nothing starts until it fits. Without
 // it nothing but each policy's concurrency limits.
 func TestBudgetIsLoweredAndRemoved(t *testing.T) {
+	// An attempt that is held here and timed out would begin again after the others.
+	shared.setPolicy(t, map[string]string{"attemptTimeout": "1h"})
 	shared.setBudget(t, fleetOf, "")
 	alpha, bravo := shared.sites["alpha"], shared.sites["bravo"]
 	release := alpha.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	t.Cleanup(func() {
+		shared.setPolicy(t, map[string]string{"attemptTimeout": attemptsTake.String()})
+		shared.setBudget(t, 0, "")
+	})
 	held := alpha.want(t, "lowered", everybodyElse, fleetOf)
 	alpha.all(t, held, "on its way", scene.InPhase(v1alpha1.PhaseSyncing))
 	shared.setBudget(t, 1, "")
@@ -159,14 +165,18 @@ func TestDarkMembers(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	judged := make(chan int)
-	go func() { // every time that two members are looked at in turn, one may have ended and another begun
+	look := func() (running []int) {
+		for _, m := range shared.lights.List {
+			running = append(running, m.Running())
+		}
+		return running
+	}
+	go func() { // while they are looked at in turn, one may end and another begin: what is seen twice counts
 		worst := 0
 		for ctx.Err() == nil {
-			running := 0
-			for _, m := range shared.lights.List {
-				running += m.Running()
+			if running := look(); slices.Equal(running, look()) {
+				worst = max(worst, sum(running))
 			}
-			worst = max(worst, running)
 			select {
 			case <-time.After(tick):
 			case <-ctx.Done():
@@ -178,16 +188,7 @@ func TestDarkMembers(t *testing.T) {
 	for i := range 4 {
 		images = append(images, shared.preload(t, fmt.Sprintf("dark-%d", i)))
 	}
-	running := func(n int) func() bool {
-		return func() bool {
-			got := 0
-			for _, m := range shared.lights.List {
-				got += m.Running()
-			}
-			return got >= n
-		}
-	}
-	require.True(t, scene.Await(t, running(budget-2)), "the budget is not used")
+	require.True(t, scene.Await(t, func() bool { return sum(look()) >= budget-2 }), "the budget is not used")
 	dark := shared.lights.List[:lights/3]
 	for _, m := range dark {
 		m.Dark()
@@ -205,6 +206,13 @@ func TestDarkMembers(t *testing.T) {
 	for _, m := range dark {
 		require.NoError(t, m.Return(t.Context()))
 	}
+}
+
+func sum(all []int) (sum int) {
+	for _, n := range all {
+		sum += n
+	}
+	return sum
 }
 
 // preload has an image in all light members.

@@ -17,7 +17,7 @@ import (
 // latency is how much later one observer may be told of an import's end than another
 // of the next one's beginning, when the latter had to wait for the former by way of
 // the hub. What overlaps for no longer is not held against anybody.
-const latency = 400 * time.Millisecond
+const latency = time.Second
 
 // span is an import of a member. Ended is far away for one that still can download.
 type span struct {

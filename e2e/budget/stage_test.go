@@ -38,7 +38,7 @@ const (
 	tick     = 50 * time.Millisecond
 	// importTakes is long enough for imports of several members to be seen beside each
 	// other where they should not.
-	importTakes = time.Second
+	importTakes = 2 * time.Second
 	namespace   = metav1.NamespaceDefault
 
 	// grantsLast, and attempts may last, as long as a test can wait for.

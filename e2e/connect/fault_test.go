@@ -4,6 +4,7 @@ package connect
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestAPIServerDeadAndBack(t *testing.T) {
 	back := func() { require.NoError(t, mortal.StartAPIServer(t.Context())) }
 	defer back() // also where the test gives up
 
-	require.Contains(t, state(t, "dead", v1alpha1.ReasonUnreachable).Message, "the connection is refused")
+	unreachable(t, "dead", "the connection is refused")
 	_, err := provider.Member("dead")
 	require.Error(t, err)
 	back()
@@ -40,21 +41,19 @@ func TestHungHoldsUpNobody(t *testing.T) {
 	for i := range hanging {
 		connected(t, fmt.Sprintf("hung-%d", i))
 	}
-	comeAndGo(t, "first") // RBAC takes a while to know a Role
 	before := comeAndGo(t, "before")
 
 	require.NoError(t, mortal.PauseAPIServer(t.Context()))
 	defer func() { require.NoError(t, mortal.ResumeAPIServer()) }()
 	during := comeAndGo(t, "during")
 	for i := range hanging {
-		require.Contains(t, state(t, fmt.Sprintf("hung-%d", i), v1alpha1.ReasonUnreachable).Message, "does not answer in time")
+		unreachable(t, fmt.Sprintf("hung-%d", i), "does not answer in time")
 	}
 	dark := comeAndGo(t, "dark")
 	t.Logf("another member came and went in %s; in %s while %d others began to hang, in %s while they were known to", before, during, hanging, dark)
 	for _, took := range []time.Duration{during, dark} {
-		// A busy machine takes its time; a hung member would take a timeout: 1 s at
-		// the least, for each.
-		require.Less(t, took, before+time.Second)
+		// A busy machine takes its time; a hung member would take a timeout.
+		require.Less(t, took, before+timeout)
 	}
 
 	require.NoError(t, mortal.ResumeAPIServer())
@@ -65,21 +64,35 @@ func TestHungHoldsUpNobody(t *testing.T) {
 }
 
 // comeAndGo is how long a member of the steady API server takes to be connected,
-// to show a report, and to be gone. It is told to the provider by hand: how fast
+// to show a report, and to be gone, at the best of three times. It is told to the provider by hand: how fast
 // MemberClusters are seen is not measured here.
-func comeAndGo(t *testing.T, name string) time.Duration {
+func comeAndGo(t *testing.T, when string) time.Duration {
 	t.Helper()
-	name = "passing-" + name
 	cfg, version, err := dial.ParseKubeconfig(account(t, steady, "passing"))
 	require.NoError(t, err)
-	started := time.Now()
-	provider.Set(name, members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
-	connected(t, name)
-	report(t, steady, name+"-page", name)
-	provider.Remove(name)
-	_, err = provider.Member(name)
-	require.Error(t, err)
-	return time.Since(started)
+	var best time.Duration
+	for i := range 3 {
+		name := fmt.Sprintf("passing-%s-%d", when, i)
+		started := time.Now()
+		provider.Set(name, members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
+		connected(t, name)
+		report(t, steady, name+"-page", name)
+		provider.Remove(name)
+		took := time.Since(started)
+		_, err = provider.Member(name)
+		require.Error(t, err)
+		if i == 0 || took < best {
+			best = took
+		}
+	}
+	return best
+}
+
+// unreachable waits until nobody reaches a member, for what a message says.
+func unreachable(t *testing.T, member, why string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(state(t, member, v1alpha1.ReasonUnreachable).Message, why) },
+		patience, tick, "%s is not unreachable because %s", member, why)
 }
 
 // TestNetworkGoesSilent has the connection carry nothing any more while the API
@@ -95,7 +108,7 @@ func TestNetworkGoesSilent(t *testing.T) {
 	connected(t, "silent")
 
 	require.NoError(t, way.Hang())
-	require.Contains(t, state(t, "silent", v1alpha1.ReasonUnreachable).Message, "does not answer in time")
+	unreachable(t, "silent", "does not answer in time")
 	require.NoError(t, way.Mend(t.Context()))
 	connected(t, "silent")
 	report(t, steady, "silent-page", "silent")
@@ -115,8 +128,8 @@ func TestWatchOutlivesRequestTimeout(t *testing.T) {
 	provider.Set("patient", members.Target{Config: cfg, Namespace: agentNamespace, Version: version})
 	defer provider.Remove("patient")
 	m := connected(t, "patient")
-	timeout := time.NewTimer(4 * time.Second)
-	<-timeout.C
+	longer := time.NewTimer(timeout + time.Second)
+	<-longer.C
 	now, err := provider.Member("patient")
 	require.NoError(t, err)
 	require.Same(t, m, now)

@@ -31,7 +31,7 @@ import (
 func TestReconnectionsLeaveNothing(t *testing.T) {
 	require.NoError(t, install(hubCRDs)(t.Context(), mortal.Config()))
 	idle := runtime.NumGoroutine()
-	connections := members.New(members.Options{RequestTimeout: 3 * time.Second})
+	connections := members.New(members.Options{RequestTimeout: timeout})
 	mgr, err := mcmanager.New(mortal.Config(), connections, mcmanager.Options{
 		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // it may be run twice in a process
@@ -88,7 +88,7 @@ func TestReconnectionsLeaveNothing(t *testing.T) {
 func waitFor(done func() bool) bool {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-ticker.C {
+	for end := time.Now().Add(patience); time.Now().Before(end); <-ticker.C {
 		if done() {
 			return true
 		}

@@ -43,6 +43,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
@@ -54,8 +55,10 @@ const (
 	hubNamespace   = "ot-hub"
 	agentNamespace = "ot-agent"
 
-	patience = time.Minute
+	patience = scene.Patience
 	tick     = 50 * time.Millisecond
+	// timeout of requests is more than what a busy machine takes to answer one.
+	timeout = 5 * time.Second
 	// renewAfter is the age of a token at which it is renewed here.
 	renewAfter = 2 * time.Second
 )
@@ -168,7 +171,7 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 		return nil, err
 	}
 	provider = members.New(members.Options{
-		RequestTimeout: 3 * time.Second, ProbeInterval: 500 * time.Millisecond, ProbeTimeout: time.Second, SyncTimeout: 10 * time.Second,
+		RequestTimeout: timeout, ProbeInterval: 500 * time.Millisecond, ProbeTimeout: timeout, SyncTimeout: 10 * time.Second,
 	})
 	mgr, err := mcmanager.New(cfg, provider, mcmanager.Options{
 		Scheme:  scheme,
@@ -208,7 +211,7 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 		assignAll(local, replica.Name()),
 		connection.Setup(local, connection.Options{
 			Namespace: hubNamespace, Members: provider, Replica: replica, Links: links, Faults: faults, RenewAfter: renewAfter,
-			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: 3 * time.Second,
+			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
 			Namespace: hubNamespace, Clusters: chosen, Grace: time.Second, Poll: 200 * time.Millisecond,
@@ -363,8 +366,12 @@ func state(t *testing.T, member, reason string) members.State {
 func connected(t *testing.T, member string) *members.Member {
 	t.Helper()
 	require.True(t, state(t, member, v1alpha1.ReasonConnected).Reachable)
-	m, err := provider.Member(member)
-	require.NoError(t, err)
+	var m *members.Member
+	require.Eventually(t, func() (is bool) {
+		var err error
+		m, err = provider.Member(member)
+		return err == nil
+	}, patience, tick, "member %s", member)
 	return m
 }
 

@@ -13,17 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // outage is how long an API server is away: a minute where there is time for it,
-// otherwise some leases' durations.
+// otherwise longer than a leader keeps its Lease.
 func outage() time.Duration {
 	if long() {
 		return time.Minute
 	}
-	return 6 * mortal.LeaseDuration
+	return 2 * agent.LeaseDuration
 }
 
 // throughOutage has images imported, some of them running and some queued when
@@ -55,6 +56,8 @@ func throughOutage(t *testing.T, happens func()) {
 	require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == 2 }), "no two imports run")
 
 	happens()
+	// Before anything else is started, for it takes what went meanwhile for gone now.
+	scene.History(t, o)
 
 	for _, img := range all {
 		place.Eventually(t, img, func(got *v1alpha1.VMDiskImage) bool {
@@ -106,7 +109,7 @@ func TestAPIServerHangs(t *testing.T) {
 func TestCDIRestarted(t *testing.T) {
 	throughOutage(t, func() {
 		require.NoError(t, place.StopCDI())
-		passes(t, 2*mortal.LeaseDuration)
+		passes(t, agent.LeaseDuration)
 		require.NoError(t, place.StartCDI())
 	})
 }

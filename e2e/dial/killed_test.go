@@ -47,10 +47,9 @@ func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
 			}
 	}
 	start := func() {
-		a := s.agent(t, here)
-		mu.Lock()
-		running = a
-		mu.Unlock()
+		mu.Lock() // of its writes none comes before it is known
+		defer mu.Unlock()
+		running = s.agent(t, here)
 	}
 	key := proxy.To("POST", "secrets", false)
 	credential := proxy.To("PUT", "secrets", false)

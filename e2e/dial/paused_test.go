@@ -27,7 +27,7 @@ func TestWhoWasPausedWritesNothingStale(t *testing.T) {
 	t.Cleanup(func() { _ = here.Close() })
 	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
 	// Its Lease is short: it holds on to it for a while when it wakes.
-	first := s.agent(t, here, "--hub-renew-after=2s", "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
+	first := s.agent(t, here, "--hub-renew-after=2s", "--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s")
 	s.invite(t, nil)
 	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	s.joined(t)

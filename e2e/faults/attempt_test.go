@@ -121,7 +121,7 @@ func TestStartedOver(t *testing.T) {
 
 // TestBackingOff wants a retry to be passed while it waits.
 func TestBackingOff(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryBackoffDuration", "3s"))
+	place.SetPolicy(t, policy("concurrency", "1", "retryBackoffDuration", "15s"))
 	history := observed(t)
 	ns := home(t)
 	fails, passes := place.Image(ns, "fails", "/flaky/1/100ms/a"), place.Image(ns, "passes", "/ok/100ms/a")

@@ -25,10 +25,11 @@ import (
 func TestImporterMadeTooLate(t *testing.T) {
 	place.SetPolicy(t, policy())
 	ns := home(t)
-	populated, direct := place.Image(ns, "populated", "/ok/3s/a"), place.Image(ns, "direct", "/ok/3s/a")
+	populated, direct := place.Image(ns, "populated", "/ok/10s/a"), place.Image(ns, "direct", "/ok/10s/a")
 	populated.Spec.StorageClass, direct.Spec.StorageClass = simulator.ClassCSI, simulator.ClassLocal
-	place.Create(t, populated, direct)
+	place.Create(t, populated)
 	prime := late(t, populated, func(claim *corev1.PersistentVolumeClaim) bool { return strings.HasPrefix(claim.Name, "prime-") })
+	place.Create(t, direct)
 	late(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
 
 	succeeded(t, populated)

@@ -40,7 +40,7 @@ func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 	ns := home(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
-		path := "/ok/6s/a"
+		path := "/ok/10s/a"
 		if i >= n {
 			path = "/ok/200ms/a"
 		}

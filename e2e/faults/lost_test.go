@@ -23,7 +23,7 @@ func TestDataVolumeDeletedWhileImporting(t *testing.T) {
 		t.Run(class, func(t *testing.T) {
 			place.SetPolicy(t, policy("concurrency", "1"))
 			history := observed(t)
-			img := place.Image(home(t), "image", "/ok/1s/a")
+			img := place.Image(home(t), "image", "/stuck/1/200ms/a")
 			img.Spec.StorageClass = class
 			place.Create(t, img)
 			dv := importing(t, img)
@@ -136,7 +136,7 @@ func TestSnapshotDeleted(t *testing.T) {
 // TestSnapshotNeverReady wants it given up in the end, the import kept, and
 // nobody held up by it: a slot covers the transfer only.
 func TestSnapshotNeverReady(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "stallTimeout", "8s")) // of the import, too, which takes its time on a busy machine
+	place.SetPolicy(t, policy("concurrency", "1"))
 	history := observed(t)
 	ns := home(t)
 	img := place.Snapshotted(ns, "image", "/ok/200ms/a")
@@ -148,8 +148,10 @@ func TestSnapshotNeverReady(t *testing.T) {
 		place.Create(t, next)
 		succeeded(t, next)
 	}
+	place.SetPolicy(t, policy("concurrency", "1", "stallTimeout", "2s")) // now only: it is that of imports as well, and reaches those that wait
 	got := failed(t, img, v1alpha1.ReasonSnapshotFailed)
-	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 8s")
+	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 2s")
+	place.SetPolicy(t, policy("concurrency", "1"))
 	dvs := dataVolumesOf(t, img)
 	require.Len(t, dvs, 1)
 	claim := &corev1.PersistentVolumeClaim{}

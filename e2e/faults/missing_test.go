@@ -56,7 +56,7 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	// The class of one goes while it is imported: it has left the queue then.
 	gone := snapshotClass("gone-" + ns)
 	require.NoError(t, place.Client().Create(t.Context(), gone.DeepCopy()))
-	imported := place.Image(ns, "imported", "/ok/1s/a")
+	imported := place.Image(ns, "imported", "/ok/15s/a")
 	imported.Spec.SnapshotClass = gone.Name
 	place.Create(t, imported)
 	importing(t, imported)
@@ -145,7 +145,7 @@ func TestNoDefaultStorageClass(t *testing.T) {
 // TestClassThatCDIDoesNotKnow wants what CDI waits for told while it waits, and
 // an end of it.
 func TestClassThatCDIDoesNotKnow(t *testing.T) {
-	place.SetPolicy(t, policy("retryLimit", "0", "stallTimeout", "4s"))
+	place.SetPolicy(t, policy("retryLimit", "0"))
 	history := observed(t)
 	img := place.Image(home(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = simulator.ClassUnknown
@@ -153,6 +153,7 @@ func TestClassThatCDIDoesNotKnow(t *testing.T) {
 	place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSyncing && strings.Contains(img.Status.Message, "accessModes")
 	})
+	place.SetPolicy(t, policy("retryLimit", "0", "stallTimeout", "2s"))
 	got := failed(t, img, v1alpha1.ReasonStalled)
 	assert.Contains(t, got.Status.Message, "StorageProfile")
 	assert.Equal(t, 1, history().Attempts(img.UID))

@@ -32,7 +32,7 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		for _, behaviour := range []string{"servererror", "oom"} {
 			name := behaviour + "-" + class
-			images[name] = place.Image(ns, name, "/"+behaviour+"/4s/a")
+			images[name] = place.Image(ns, name, "/"+behaviour+"/20s/a")
 			images[name].Spec.StorageClass = class
 			place.Create(t, images[name])
 		}
@@ -76,7 +76,7 @@ func TestOneDownloadWithAnotherCDI(t *testing.T) {
 	t.Cleanup(func() { tell(member.CDIVersion) })
 	c := place.LedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
 	assert.Contains(t, c.Message, "the policies are for CDI 1.65 and do nothing with v1.99.0")
-	img := place.Image(home(t), "image", "/servererror/2s/a")
+	img := place.Image(home(t), "image", "/servererror/15s/a")
 	place.Create(t, img)
 	importing(t, img)
 	var pods corev1.PodList

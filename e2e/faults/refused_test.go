@@ -186,10 +186,8 @@ func TestPreflight(t *testing.T) {
 		place.Create(t, silent, next)
 		place.Eventually(t, silent, scene.Because(v1alpha1.ReasonChecking))
 		succeeded(t, next)
-		got := succeeded(t, silent)
-		assert.Less(t, got.Status.Revisions[0].ImportedAt.Sub(got.CreationTimestamp.Time).Seconds(), 20.0)
-		h := history()
-		assert.Equal(t, 1, h.Attempts(silent.UID), "it is left to CDI")
+		succeeded(t, silent)
+		assert.Equal(t, 1, history().Attempts(silent.UID), "it is left to CDI")
 	})
 	t.Run("switched off", func(t *testing.T) {
 		place.SetPolicy(t, policy("preflight", "false"))

@@ -121,11 +121,11 @@ func TestSourceChangedThereAndBack(t *testing.T) {
 	t.Run("from one that was being imported", func(t *testing.T) {
 		place.SetPolicy(t, policy("concurrency", "1"))
 		history := observed(t)
-		img := place.Image(home(t), "image", "/ok/1s/a")
+		img := place.Image(home(t), "image", "/ok/10s/a")
 		place.Create(t, img)
 		importing(t, img)
 		point(t, img, "/hang/b")
-		point(t, img, "/ok/1s/a")
+		point(t, img, "/ok/10s/a")
 		succeeded(t, img)
 		require.True(t, scene.Await(t, func() bool { return len(slotsOf(t, img.UID)) == 0 && len(dataVolumesOf(t, img)) == 1 }))
 		h := history()

@@ -21,7 +21,7 @@ import (
 // TestNameThatIsTaken: who may create DataVolumes can guess the name of the next
 // attempt's. That must not hold its slot for ever, nor touch what is theirs.
 func TestNameThatIsTaken(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "4s"))
+	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
 	ns := home(t)
 	img := place.Image(ns, "image", "/servererror/a")
 	place.Create(t, img)

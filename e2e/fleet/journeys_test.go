@@ -14,6 +14,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -189,8 +190,13 @@ func TestPreviewSaysWhoGains(t *testing.T) {
 		}), "the answer is %q, want %q in it", &answer, says)
 	}
 	answered("frankfurt", "edge", "7")
-	preview.Data["concurrency"] = "lots"
-	require.NoError(t, shared.Update(t.Context(), preview))
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the hub writes its answer
+		if err := shared.Get(t.Context(), client.ObjectKeyFromObject(preview), preview); err != nil {
+			return err
+		}
+		preview.Data["concurrency"] = "lots"
+		return shared.Update(t.Context(), preview)
+	}))
 	answered("would be refused", `"lots"`)
 	assert.True(t, hasBudget(5)(shared.member(t, "frankfurt")), "a preview applies nothing")
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a hub may take to make a join token.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Invitation waits for the join token that a hub makes for a member whose agent is
 // to dial in, of another ServiceAccount than that of before, and returns it.

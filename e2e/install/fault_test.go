@@ -139,8 +139,6 @@ func TestKilledHubLeavesAReleaseThatTheNextOneRecovers(t *testing.T) {
 	after := releases(t, s.edge)
 	assert.Equal(t, "deployed", after["2"])
 	assert.NotEqual(t, "pending-install", after["1"])
-	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
-	assert.Empty(t, ptr.Deref(lease.Spec.HolderIdentity, ""))
 }
 
 // kubeconfig of edge that the hub is given from now on.
@@ -211,19 +209,62 @@ func TestKubeconfigOfTooFewRights(t *testing.T) {
 	require.NoError(t, s.quiet.Create(t.Context(), account))
 	cfg, err := s.quiet.ServiceAccountConfig(t.Context(), tenants, name)
 	require.NoError(t, err)
-	text, err := controlplane.Kubeconfig(cfg)
-	require.NoError(t, err)
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
-		Data:       map[string][]byte{"kubeconfig": text},
-	}
-	require.NoError(t, s.home.Create(t.Context(), secret))
-	t.Cleanup(func() { require.NoError(t, s.home.Delete(context.Background(), secret)) })
-	m := scene.EventuallyMember(t, s.home, name, "it says that an administrator's is needed; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
-		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
-		return c != nil && c.Status == metav1.ConditionUnknown && c.Reason == v1alpha1.ReasonUnauthorized &&
-			strings.Contains(c.Message, "has to be an administrator's")
-	})
+	s.join(t, name, cfg)
+	m := s.eventuallyOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "has to be an administrator's")
 	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
 	assert.Empty(t, releases(t, s.quiet))
+}
+
+// Who takes the label off while the hub is at work has it do no more.
+func TestOptedOutWhileInstalling(t *testing.T) {
+	s := shared
+	var made atomic.Int32
+	reached, end := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.way.Before(func(w proxy.Write) error {
+		switch {
+		case isRelease(w):
+			made.Add(1)
+		case isDeployment(w):
+			once.Do(func() { close(reached) })
+			<-end
+			return proxy.Lose()
+		}
+		return nil
+	})
+	s.optIn(t)
+	wait(t, reached, "the Deployment is not written")
+	s.label(t, "")
+	scene.EventuallyMember(t, s.home, edge, "its label has gone", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
+	close(end)
+	lease := &coordinationv1.Lease{}
+	require.Eventually(t, func() bool {
+		return s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease) == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == ""
+	}, scene.Patience, tick, "the Lease is held; the hub's log is %s", s.hub.LogFile())
+	m := scene.EventuallyMember(t, s.home, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+		return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
+	})
+	noted := install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts])
+	assert.Equal(t, 1, noted.Count)
+	assert.Empty(t, noted.Error, "nothing more is written of it")
+	assert.Equal(t, int32(1), made.Load())
+	assert.Nil(t, s.deployment(t))
+}
+
+// Helm is silent where it cannot store that a release is deployed.
+func TestReleaseThatIsNotRecorded(t *testing.T) {
+	s := shared
+	var lost atomic.Bool
+	s.way.Before(func(w proxy.Write) error {
+		if w.Method == http.MethodPut && strings.Contains(w.Path, "/secrets/sh.helm.release.") && lost.CompareAndSwap(false, true) {
+			return proxy.Lose()
+		}
+		return nil
+	})
+	s.optIn(t)
+	s.told(t, "AgentNotInstalled", "could not be stored that it is deployed")
+	s.installed(t)
+	require.True(t, lost.Load())
+	number, _ := s.newest(t)
+	assert.Equal(t, 2, number, "what is pending is ended, and made again")
 }

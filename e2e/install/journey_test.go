@@ -9,20 +9,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/scene"
-	"github.com/pelotech/ot-fleet/hub/install"
 )
 
 func TestInstalledByLabel(t *testing.T) {
@@ -39,11 +35,6 @@ func TestInstalledByLabel(t *testing.T) {
 	for _, kind := range []string{"vmdiskimages", "clusterplans"} {
 		require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Name: kind + ".pelotech.ot"}, &apiextensionsv1.CustomResourceDefinition{}))
 	}
-	_, state := s.newest(t)
-	assert.Equal(t, "deployed", state)
-	lease := &coordinationv1.Lease{}
-	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease))
-	assert.Empty(t, ptr.Deref(lease.Spec.HolderIdentity, "nobody"), "it is let go of")
 
 	scene.EventuallyMember(t, s.home, edge, "what was installed lets the hub in", func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
@@ -62,16 +53,7 @@ func TestInstalledByLabel(t *testing.T) {
 		scene.EventuallyMember(t, s.home, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
 			return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 		})
-		require.Eventually(t, func() bool {
-			var events eventsv1.EventList
-			require.NoError(t, s.home.List(t.Context(), &events))
-			for _, e := range events.Items {
-				if e.Reason == "InstallsStopped" && e.Regarding.Name == edge {
-					return true
-				}
-			}
-			return false
-		}, scene.Patience, tick, "an event says so")
+		s.told(t, "InstallsStopped", v1alpha1.LabelInstallAgent)
 		assert.Equal(t, deployment.UID, s.deployment(t).UID)
 		s.values(t, valuesOfAll, "replicas: 4")
 		s.label(t, "true")
@@ -92,9 +74,8 @@ func TestValues(t *testing.T) {
 	require.Eventually(t, func() bool { return *s.deployment(t).Spec.Replicas == 1 }, scene.Patience, tick, "one member's values win")
 	assert.Equal(t, "north", s.deployment(t).Spec.Template.Labels["site"], "over those of all, which stay")
 	s.installed(t)
-	second, state := s.newest(t)
+	second, _ := s.newest(t)
 	assert.Greater(t, second, first)
-	assert.Equal(t, "deployed", state)
 
 	s.values(t, valuesOfEdge, "replicaz: 1")
 	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid, "ConfigMap ot-hub/ot-agent-values-edge", "replicaz")
@@ -127,9 +108,8 @@ func TestForeignReleaseIsAdoptedOnRequest(t *testing.T) {
 	assert.Equal(t, before.UID, after.UID, "it is taken over, not made anew")
 	assert.Equal(t, int32(2), *after.Spec.Replicas, "with the hub's values")
 	assert.NotContains(t, after.Spec.Template.Labels, "by", "and no others")
-	number, state := s.newest(t)
+	number, _ := s.newest(t)
 	assert.Greater(t, number, 1)
-	assert.Equal(t, "deployed", state)
 
 	s.annotate(t, v1alpha1.AnnotationAdoptAgent, "")
 	s.installed(t)
@@ -170,4 +150,23 @@ func TestNewerAgentIsNotDowngraded(t *testing.T) {
 	s.annotate(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.9")
 	s.installed(t)
 	assert.Contains(t, s.deployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
+}
+
+// A cluster is one member's, and a member is one cluster.
+func TestClusterOfAnotherMember(t *testing.T) {
+	s := shared
+	system := &corev1.Namespace{}
+	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	scene.EventuallyMember(t, s.home, edge, "it is discovered", func(m *v1alpha1.MemberCluster) bool { return m.UID != "" })
+	s.annotate(t, v1alpha1.AnnotationAcceptCluster, "11111111-1111-1111-1111-111111111111")
+	s.optIn(t)
+	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster, v1alpha1.AnnotationAcceptCluster+"="+string(system.UID))
+	assert.Empty(t, releases(t, s.edge))
+	s.annotate(t, v1alpha1.AnnotationAcceptCluster, string(system.UID))
+	s.installed(t)
+	before := releases(t, s.edge)
+
+	s.join(t, "twin", s.edge.Config())
+	s.eventuallyOf(t, "twin", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster, "belongs to MemberCluster edge")
+	assert.Equal(t, before, releases(t, s.edge))
 }

@@ -18,13 +18,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +38,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/hub/install"
 )
 
 const (
@@ -212,7 +216,7 @@ func (s *stage) reset(t *testing.T) {
 		return s.home.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
 			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 	}, scene.Patience, 50*time.Millisecond, "edge is opted out")
-	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts} {
+	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts, v1alpha1.AnnotationAcceptCluster} {
 		s.annotate(t, key, "")
 	}
 	for _, name := range []string{valuesOfAll, valuesOfEdge} {
@@ -264,7 +268,12 @@ func (s *stage) values(t *testing.T, name, text string) {
 // eventually waits for condition AgentInstalled of edge.
 func (s *stage) eventually(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, s.home, edge, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+	return s.eventuallyOf(t, edge, status, reason, says...)
+}
+
+func (s *stage) eventuallyOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+	t.Helper()
+	return scene.EventuallyMember(t, s.home, member, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
 		if c == nil || c.Status != status || c.Reason != reason {
 			return false
@@ -278,8 +287,44 @@ func (s *stage) eventually(t *testing.T, status metav1.ConditionStatus, reason s
 	})
 }
 
+// told waits for an event of edge.
+func (s *stage) told(t *testing.T, reason, says string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var events eventsv1.EventList
+		require.NoError(t, s.home.List(t.Context(), &events))
+		for _, e := range events.Items {
+			if e.Reason == reason && e.Regarding.Name == edge && strings.Contains(e.Note, says) {
+				return true
+			}
+		}
+		return false
+	}, scene.Patience, tick, "no event %s says %q; the hub's log is %s", reason, says, s.hub.LogFile())
+}
+
+// join a member by a Secret, which opts in, until the test ends.
+func (s *stage) join(t *testing.T, name string, cfg *rest.Config) {
+	t.Helper()
+	text, err := controlplane.Kubeconfig(cfg)
+	require.NoError(t, err)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
+		Data:       map[string][]byte{"kubeconfig": text},
+	}
+	require.NoError(t, s.home.Create(t.Context(), secret))
+	t.Cleanup(func() { require.NoError(t, s.home.Delete(context.Background(), secret)) })
+}
+
+// installed waits until an install has ended: its release is deployed, the hub says so,
+// and has let go of the Lease, which it does after that.
 func (s *stage) installed(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
+	lease, state := &coordinationv1.Lease{}, ""
+	require.Eventually(t, func() bool {
+		_, state = s.newest(t)
+		return state == "deployed" && s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease) == nil &&
+			ptr.Deref(lease.Spec.HolderIdentity, "") == ""
+	}, scene.Patience, tick, "the newest release is not deployed, or the Lease held; the hub's log is %s", s.hub.LogFile())
 	return s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
 }
 

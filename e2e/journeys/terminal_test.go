@@ -39,7 +39,7 @@ func TestProposal(t *testing.T) {
 
 	out, err := kubectl(t, ns, apitest.ProposedImage, "apply", "-f", "-")
 	require.NoError(t, err, out)
-	out, err = kubectl(t, ns, "", "wait", "--for=condition=Ready", "--timeout=60s", "vmdi/sync-workspace-123")
+	out, err = kubectl(t, ns, "", "wait", "--for=condition=Ready", "--timeout=170s", "vmdi/sync-workspace-123")
 	state, stateErr := kubectl(t, ns, "", "get", "vmdi")
 	require.NoError(t, err, "%s\n%s", out, state)
 	require.NoError(t, stateErr, state)

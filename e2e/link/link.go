@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package link is the network between a hub and one member, with the faults
 // that networks have. It carries bytes, so that what speaks TLS through it still
 // speaks with the API server itself.
@@ -14,6 +16,8 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 	"k8s.io/client-go/rest"
+
+	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
 // Link leads to one API server.
@@ -30,11 +34,18 @@ func Start(to *rest.Config) (*Link, error) {
 		return nil, fmt.Errorf("reading the API server's address %q: %w", to.Host, err)
 	}
 	l := &Link{target: target.Host}
-	l.proxy = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), l.target, "127.0.0.1:0", l.target)
-	if err := l.proxy.Start(); err != nil {
-		return nil, fmt.Errorf("leading to %s: %w", l.target, err)
+	for range 20 { // somebody else may take the port first
+		var port int
+		if port, err = process.FreePort(); err != nil {
+			break
+		}
+		listen := fmt.Sprintf("127.0.0.1:%d", port)
+		l.proxy = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), l.target, listen, l.target)
+		if err = l.proxy.Start(); err == nil {
+			return l, nil
+		}
 	}
-	return l, nil
+	return nil, fmt.Errorf("leading to %s: %w", l.target, err)
 }
 
 // Through has a client take this way.

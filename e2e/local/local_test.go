@@ -153,7 +153,7 @@ func (f *fleet) Members() (members []backend.Member) {
 
 // Image implements backend.Fleet.
 func (f *fleet) Image(way backend.Way, name string) v1alpha1.VMDiskImageSpec {
-	path := map[backend.Way]string{backend.Downloads: "/ok/1s/", backend.Fails: "/servererror/"}[way]
+	path := map[backend.Way]string{backend.Downloads: "/ok/5s/", backend.Fails: "/servererror/"}[way]
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: f.source.URL + path + name + ".qcow2",
 		DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",

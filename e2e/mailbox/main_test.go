@@ -125,6 +125,13 @@ func withoutPlan(t *testing.T) {
 	place.LedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonNoPlan)
 }
 
+// withoutOwn has the plan's policy hold alone.
+func withoutOwn(t *testing.T) {
+	t.Helper()
+	require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
+	require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.PolicyVersion == "" }), "the cluster's own policy stays in force")
+}
+
 // succeeded waits until an image is in the cluster.
 func succeeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()

@@ -40,6 +40,7 @@ func TestPolicyByPlan(t *testing.T) {
 			place.SetPolicy(t, policy("concurrency", tt.own+"0", "retryLimit", "7"))
 			if tt.own == "" {
 				require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
+				place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 			} else {
 				place.SetPolicy(t, policy("concurrency", tt.own, "retryLimit", "7"))
 			}
@@ -162,7 +163,7 @@ func TestPlanDeleted(t *testing.T) {
 	})
 	t.Run("without one of its own, the last stays", func(t *testing.T) {
 		setPlan(t, planOf(t, policy("concurrency", "2")))
-		require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
+		withoutOwn(t)
 		withoutPlan(t)
 		c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 		assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
@@ -280,7 +281,7 @@ func TestLedgerLostUnderAPlan(t *testing.T) {
 	o := place.Observe(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
-		path := "/ok/6s/a"
+		path := "/ok/15s/a"
 		if i >= n {
 			path = "/ok/200ms/a"
 		}
@@ -322,8 +323,7 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 			func(t *testing.T) { setPlan(t, planOf(t, policy("concurrency", "1"))) }},
 		{"that sees no policy of the member's own", func(t *testing.T) {
 			setPlan(t, planOf(t, policy("concurrency", "2")))
-			require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
-			require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.PolicyVersion == "" }))
+			withoutOwn(t)
 		}, "configmaps", func(t *testing.T) { place.SetPolicy(t, policy("concurrency", "1")) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -118,19 +118,19 @@ func TestKeptImages(t *testing.T) {
 	ns := home(t)
 	img, goes := place.Image(ns, "image", "/ok/100ms/a"), place.Image(ns, "goes", "/ok/100ms/b")
 	for _, one := range []*v1alpha1.VMDiskImage{img, goes} {
-		one.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Minute}
+		one.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
 	}
 	setPlan(t, keeping(planOf(t, nil), img))
 	place.Create(t, img, goes)
 	succeeded(t, img)
 	succeeded(t, goes)
-	// The minute is over for both of them.
+	// The hour is over for both of them.
 	place.WithoutAgent(t, func() {
 		for _, one := range []*v1alpha1.VMDiskImage{img, goes} {
 			got := &v1alpha1.VMDiskImage{}
 			require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(one), got))
 			require.NotNil(t, got.Status.References.UnreferencedSince)
-			got.Status.References.UnreferencedSince = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
+			got.Status.References.UnreferencedSince = &metav1.Time{Time: time.Now().Add(-2 * time.Hour)}
 			require.NoError(t, place.Client().Status().Update(t.Context(), got))
 		}
 	})
@@ -140,7 +140,7 @@ func TestKeptImages(t *testing.T) {
 	place.Gone(t, goes.DeepCopy())
 	visit("kept")
 	got := place.Eventually(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "kept" })
-	assert.Greater(t, time.Since(got.Status.References.UnreferencedSince.Time), time.Minute)
+	assert.Greater(t, time.Since(got.Status.References.UnreferencedSince.Time), time.Hour)
 	stays(t, img)
 	setPlan(t, planOf(t, nil))
 	visit("kept no more") // it comes to its turn once a minute by itself

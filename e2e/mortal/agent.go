@@ -5,12 +5,10 @@
 package mortal
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,10 +19,6 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
-
-// LeaseDuration of agents is short, so that a test need not wait long for the
-// next leader.
-const LeaseDuration = 2 * time.Second
 
 // Agent is one behind a proxy of its own.
 type Agent struct {
@@ -52,7 +46,6 @@ func Run(ctx context.Context, s *scene.Scene, h Hooks, o agent.Options) (*Agent,
 	if h.After != nil {
 		p.After(func(w proxy.Write) error { <-a.started; return h.After(a, w) })
 	}
-	o.LeaseDuration = cmp.Or(o.LeaseDuration, LeaseDuration)
 	o.Through, o.Log = p.Through, os.Getenv("OT_FLEET_AGENT_LOG")
 	if a.Agent, err = agent.Start(ctx, s.ControlPlane, o); err != nil {
 		_ = p.Close()

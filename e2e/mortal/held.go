@@ -4,11 +4,9 @@ package mortal
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -55,19 +53,12 @@ func (h *Held) AwaitStopped(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// successorLease is that of the agent that takes over. How long it waits goes by
-// the Lease of the one before; its own is longer, for nobody starts it again when
-// a busy machine has it lose that.
-const successorLease = 8 * time.Second
-
 // Next starts another agent, which takes over when the Lease of the frozen one
 // has expired.
 func (h *Held) Next(t *testing.T) *Agent {
 	t.Helper()
 	was := Leader(t, h.scene)
-	a, err := Run(t.Context(), h.scene, Hooks{}, agent.Options{LeaseDuration: successorLease})
-	require.NoError(t, err)
-	t.Cleanup(a.End)
+	a := Start(t, h.scene, Hooks{})
 	require.True(t, scene.Await(t, func() bool { l := Leader(t, h.scene); return l != "" && l != was }), "nobody took over from a frozen leader")
 	return a
 }

@@ -19,7 +19,7 @@ import (
 
 const (
 	// changes of the policy that are measured at a time.
-	changes = 5
+	changes = 9
 	// mostDelay is how much longer the others may take because of one that is dead,
 	// in medians: that nobody waits for a timeout shows, what a busy machine adds
 	// does not.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,10 +17,6 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// leaveWithin is far above what the hub grants a member that does not answer, and
-// far below for ever.
-const leaveWithin = time.Minute
-
 // A member that is not reached can be let go of, the hub says what it could not
 // clean up, and what is left there does not stand in the way of its return.
 func TestUnreachableMemberCanLeave(t *testing.T) {
@@ -32,10 +27,8 @@ func TestUnreachableMemberCanLeave(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, away.Mend(context.Background())) })
 	shared.eventually(t, name, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
 
-	begun := time.Now()
 	require.NoError(t, shared.Delete(t.Context(), before))
 	shared.awaitGone(t, before.DeepCopy())
-	assert.Less(t, time.Since(begun), leaveWithin)
 	shared.awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
 	require.True(t, scene.Await(t, func() bool {
 		var list eventsv1.EventList

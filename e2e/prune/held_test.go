@@ -207,7 +207,7 @@ func TestAgentHearsOfNothingNew(t *testing.T) {
 	held, goes := in.image(t, "stale-held"), in.image(t, "stale-goes")
 	r := shared.report(t, "stale-", island)
 	prune := func(name string) *v1alpha1.ImagePrune {
-		p := within(imagePrune(name, r), 8*time.Second)
+		p := within(imagePrune(name, r), 30*time.Second)
 		p.Spec.Images = []string{namespace + "/" + name}
 		shared.apply(t, p)
 		return p

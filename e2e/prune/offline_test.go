@@ -34,7 +34,7 @@ func TestMemberIsDark(t *testing.T) {
 		return p
 	}
 
-	takenUp := within(some("dark-alone", "dark-alone"), 3*time.Second)
+	takenUp := within(some("dark-alone", "dark-alone"), 15*time.Second)
 	shared.apply(t, takenUp)
 	shared.awaits(t, takenUp, "taken up", func(p *v1alpha1.ImagePrune) bool { return p.Status.Targets.Pending == 1 })
 	in.link.Cut()

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -385,9 +386,13 @@ func (f *fleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
 		t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), img))) })
 	} else {
 		spec := img.Spec
-		require.NoError(t, f.Get(t.Context(), client.ObjectKeyFromObject(img), img))
-		img.Spec = spec
-		require.NoError(t, f.Update(t.Context(), img))
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its status is still being told
+			if err := f.Get(t.Context(), client.ObjectKeyFromObject(img), img); err != nil {
+				return err
+			}
+			img.Spec = spec
+			return f.Update(t.Context(), img)
+		}))
 	}
 	got := &v1alpha1.FleetDiskImage{}
 	require.True(t, scene.Await(t, func() bool {

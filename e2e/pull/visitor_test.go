@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,11 +24,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 const (
 	// patience is how long a test waits for what is bound to come.
-	patience = 90 * time.Second
+	patience = scene.Patience
 	tick     = 20 * time.Millisecond
 	// cluster of the agents that are played.
 	cluster = types.UID("11111111-1111-1111-1111-111111111111")
@@ -157,6 +159,30 @@ func invited(t *testing.T, member string, before ...*visitor) *visitor {
 	return visit(t, access)
 }
 
+// asks presents a join token, as often as the API server has yet to hear of its rights.
+func (v *visitor) asks(t *testing.T, key join.Key) {
+	t.Helper()
+	allowed(t, func() error { return v.ask(t.Context(), key) })
+}
+
+// dialsIn uses what it was issued, as often as the API server has yet to hear of its rights.
+func (v *visitor) dialsIn(t *testing.T) {
+	t.Helper()
+	allowed(t, func() error { return v.dialIn(t.Context()) })
+}
+
+// allowed wants a request to be answered, and nothing but a refusal before.
+func allowed(t *testing.T, request func() error) {
+	t.Helper()
+	var err error
+	eventually(t, func() bool {
+		if err = request(); !apierrors.IsForbidden(err) {
+			require.NoError(t, err)
+		}
+		return err == nil
+	}, "it is not allowed: %v", &err)
+}
+
 // ask presents a join token.
 func (v *visitor) ask(ctx context.Context, key join.Key) error { return v.askAs(ctx, cluster, key) }
 
@@ -215,22 +241,22 @@ func letIn(t *testing.T, member string) (agent, token *visitor, key join.Key) {
 	joinMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
 	key = newKey(t)
 	token = invited(t, member)
-	require.NoError(t, token.ask(t.Context(), key))
+	token.asks(t, key)
 	agent = token.credential(t, key)
-	eventually(t, func() bool { return agent.dialIn(t.Context()) == nil }, "the agent of %s does not dial in", member)
+	agent.dialsIn(t)
 	says(t, member, v1alpha1.ReasonJoined)
 	return agent, token, key
 }
 
-// shutOut wants a credential to be worth nothing, and tells after which time it was
-// refused, and after which it was not known any more.
-func (v *visitor) shutOut(t *testing.T) (refusal, unknown time.Duration) {
+// shutOut wants a credential to be worth nothing: to be refused, and not to be known any
+// more once the API server has forgotten it, which by its own default takes 10 s.
+func (v *visitor) shutOut(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	eventually(t, func() bool { return refused(v.plans(t.Context())) }, "%s is not refused", v.Namespace)
-	refusal = time.Since(began)
+	refusal := time.Since(began)
 	eventually(t, func() bool { return apierrors.IsUnauthorized(v.plans(t.Context())) }, "%s is still known", v.Namespace)
-	return refusal, time.Since(began)
+	t.Logf("%s was refused %v after it was shut out, and not known any more after %v", v.Namespace, refusal, time.Since(began))
 }
 
 // gone wants nothing to be left of what an agent was given.
@@ -244,6 +270,8 @@ func gone(t *testing.T, member string) {
 	}{
 		{&corev1.ServiceAccount{}, namespace, join.AgentAccount},
 		{&corev1.ServiceAccount{}, namespace, join.JoinAccount},
+		{&rbacv1.RoleBinding{}, namespace, join.AgentAccount},
+		{&rbacv1.RoleBinding{}, namespace, join.JoinAccount},
 		{&v1alpha1.ClusterJoin{}, namespace, v1alpha1.MailboxName},
 		{&corev1.Secret{}, hub.Namespace, join.SecretName(member)},
 	} {

@@ -22,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const together = 30 * time.Second
+const together = 3 * time.Minute
 
 // cached starts a cache of one end of the mailbox, as hubs have it.
 func cached(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {

@@ -3,12 +3,16 @@
 package restore_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -35,6 +39,13 @@ func TestHubsOwnClusterIsAMember(t *testing.T) {
 	require.NoError(t, err)
 	shared.startHub(t, nil)
 	require.NoError(t, hub.Join(t.Context(), shared, itself, cfg))
+	t.Cleanup(func() { // before its agent ends: what other tests count is the other members'
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: itself}}
+		require.NoError(t, shared.Delete(context.Background(), secret))
+		require.True(t, scene.Await(t, func() bool {
+			return apierrors.IsNotFound(shared.Get(context.Background(), client.ObjectKey{Name: itself}, &v1alpha1.MemberCluster{}))
+		}), "member %s stays", itself)
+	})
 
 	// The plan's concurrency is the override's, the cluster's own is the default.
 	for _, c := range []struct{ fleet, planned, smaller int32 }{{6, 2, 2}, {3, 9, 3}, {6, 9, 6}} {

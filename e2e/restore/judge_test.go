@@ -119,9 +119,9 @@ func (j *judge) note(o client.Object) {
 func (j *judge) onlyRose(t *testing.T) {
 	t.Helper()
 	// Reports may come all the time; the plans have settled by now.
-	var plans v1alpha1.ClusterPlanList
-	require.NoError(t, j.client.List(t.Context(), &plans))
 	require.True(t, scene.Await(t, func() bool {
+		var plans v1alpha1.ClusterPlanList
+		require.NoError(t, j.client.List(t.Context(), &plans))
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		for i := range plans.Items {

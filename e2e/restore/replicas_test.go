@@ -19,7 +19,7 @@ import (
 )
 
 // patient has a hub wait for a write that a test holds.
-const patient = "--member-timeout=2m"
+const patient = "--member-timeout=10m"
 
 // Names of the two replicas, from the beginning.
 const (

@@ -40,7 +40,7 @@ const (
 	// heartbeat of the agents here.
 	heartbeat = 2 * time.Second
 	// lease of the hubs here: as short as a busy machine does not lose it.
-	lease = 10 * time.Second
+	lease = 15 * time.Second
 
 	real1 = "bergen"
 	// Of the light members, the hub reaches the first through a proxy that holds

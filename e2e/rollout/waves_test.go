@@ -23,7 +23,7 @@ func TestTwoWaves(t *testing.T) {
 	t.Parallel()
 	img := shared.fleetImage("two-waves", online...)
 	oneAtATime(img, wave(canary, labelRing, canary))
-	soak := metav1.Duration{Duration: 2 * time.Second}
+	soak := metav1.Duration{Duration: 15 * time.Second}
 	img.Spec.Rollout.Waves[0].MinSuccessTime = &soak
 	name := img.VMDiskImage("1")
 	most := shared.spectate(t, name, online...)

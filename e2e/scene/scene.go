@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -205,15 +206,20 @@ func (s *Scene) Create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// Change reads an object, changes it and stores it, again on conflict.
+// often is for what controllers write all the time, on a busy machine.
+var often = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Cap: time.Second}
+
+// Change reads an object, changes it and stores it, again on conflict; also when the
+// test has ended.
 func (s *Scene) Change(t *testing.T, o client.Object, change func()) {
 	t.Helper()
-	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, retry.RetryOnConflict(often, func() error {
+		if err := s.Client().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		change()
-		return s.Client().Update(t.Context(), o)
+		return s.Client().Update(ctx, o)
 	}))
 }
 
@@ -237,7 +243,8 @@ func (s *Scene) Gone(t *testing.T, o client.Object) {
 	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
 }
 
-// Await tells whether something holds within Patience.
+// Await tells whether something holds within Patience, in a test's Cleanup too,
+// where its context has ended.
 func Await(t *testing.T, holds func() bool) bool {
 	t.Helper()
 	ticker := time.NewTicker(interval)
@@ -246,11 +253,7 @@ func Await(t *testing.T, holds func() bool) bool {
 		if holds() {
 			return true
 		}
-		select {
-		case <-ticker.C:
-		case <-t.Context().Done():
-			return false
-		}
+		<-ticker.C
 	}
 	return false
 }

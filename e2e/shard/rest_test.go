@@ -71,7 +71,7 @@ func TestHeartbeatsChangeNoStatus(t *testing.T) {
 	ofMembers, ofLinks := shared.counted(t, &v1alpha1.MemberClusterList{}), shared.counted(t, &v1alpha1.MemberLinkList{})
 	beats := 0
 	// A status is written once a second at the most.
-	for end := time.Now().Add(3500 * time.Millisecond); time.Now().Before(end); beats++ {
+	for end := time.Now().Add(3500 * time.Millisecond); beats < 3 || time.Now().Before(end); beats++ {
 		wanted := map[string]int64{}
 		for _, m := range shared.light.List {
 			require.NoError(t, m.Beat(t.Context()))
@@ -87,7 +87,6 @@ func TestHeartbeatsChangeNoStatus(t *testing.T) {
 	assert.Zero(t, n, "MemberLink %s is written at %d heartbeats", name, beats)
 	name, n = ofMembers.most()
 	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
-	require.GreaterOrEqual(t, beats, 3)
 }
 
 // Members that nobody reaches stay where they are, and hold up none of the others.

@@ -6,15 +6,18 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/light"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -290,13 +293,19 @@ func TestAPIServerOfTheHubRestarted(t *testing.T) {
 	before := shared.settled(t, names...)
 	shared.plane.KillAPIServer()
 	require.NoError(t, shared.plane.StartAPIServer(context.Background()))
-	for _, r := range shared.replicas {
-		select {
-		case <-r.hub.Done(): // an elected replica that loses its Lease ends, and is started again
-			require.NoError(t, shared.start(t.Context(), r))
-		default:
+	started := time.Now()
+	require.True(t, scene.Await(t, func() bool {
+		lease := &coordinationv1.Lease{}
+		err := shared.Get(t.Context(), client.ObjectKey{Namespace: hub.Namespace, Name: "ot-hub"}, lease)
+		for _, r := range shared.replicas {
+			select {
+			case <-r.hub.Done(): // an elected replica that loses its Lease ends, and is started again
+				require.NoError(t, shared.start(t.Context(), r))
+			default:
+			}
 		}
-	}
+		return err == nil && lease.Spec.RenewTime.After(started)
+	}), "no replica is elected; logs are in %s", shared.plane.Dir())
 	shared.settled(t, names...)
 	shared.carried(t)
 	assert.Len(t, before, members)

@@ -34,7 +34,7 @@ import (
 const (
 	members = 7
 	// leases are short, but not so short that a busy machine loses them.
-	leaseDuration = 6 * time.Second
+	leaseDuration = 15 * time.Second
 )
 
 var names = []string{"one", "two", "three"}

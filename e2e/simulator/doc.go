@@ -20,6 +20,7 @@
 //	/hang/…            runs for ever
 //	/flaky/<n>/<d>/…   500 while the pod's label pelotech.ot/attempt is at most
 //	                   n (1 without the label), then ok after d
+//	/stuck/<n>/<d>/…   runs for ever in those attempts, then ok after d
 //
 // The default of d is 300ms for failures. Blank images succeed at once. A
 // container that failed starts again after 0.9 s, then after back-offs of 12 s,

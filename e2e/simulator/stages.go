@@ -8,7 +8,7 @@ import (
 	"text/template"
 )
 
-// AttemptLabel is the label from which /flaky/ images read the attempt's number.
+// AttemptLabel is the label from which /flaky/ and /stuck/ images read the attempt's number.
 const AttemptLabel = "pelotech.ot/attempt"
 
 // failure is what the importer leaves behind: exit code and termination
@@ -37,6 +37,7 @@ const segments = `(([.spec.containers[0].env[]? | select(.name == "IMPORTER_ENDP
 	` | (.metadata.labels["` + AttemptLabel + `"] // "1" | tonumber) as $attempt`
 
 var behaviour = segments + ` | if $s[0] == "flaky" then (if $attempt <= ($s[1] | tonumber) then "servererror" else "ok" end)` +
+	` elif $s[0] == "stuck" then (if $attempt <= ($s[1] | tonumber) then "hang" else "ok" end)` +
 	` elif ([` + quotedBehaviours() + `] | index($s[0] // "")) then $s[0] else "ok" end`
 
 // duration takes the first segment after the behaviour that reads as one; a

@@ -25,8 +25,11 @@ func (s *memberStep) versionSupported() verdict {
 	case agent.Major() == hub.Major() && apart(agent.Minor(), hub.Minor()) <= minorsApart:
 		return holds(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart", told, s.HubVersion)
 	case agent.LessThan(hub):
-		return fails(v1alpha1.ReasonVersionTooOld, "agent %s is more than one minor version older than hub %s: upgrade it with chart ot-agent, one minor version at a time. "+
-			"Until then it may not know what it is asked for", told, s.HubVersion)
+		how := "upgrade it with chart ot-agent, one minor version at a time"
+		if s.Installed != nil {
+			how = "the hub installs it, see AgentInstalled"
+		}
+		return fails(v1alpha1.ReasonVersionTooOld, "agent %s is more than one minor version older than hub %s: %s. Until then it may not know what it is asked for", told, s.HubVersion, how)
 	default:
 		return fails(v1alpha1.ReasonVersionTooNew, "agent %s is more than one minor version newer than hub %s: upgrade the hub. "+
 			"Until then what the agent reports may not be understood", told, s.HubVersion)

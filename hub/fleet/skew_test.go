@@ -56,3 +56,14 @@ func TestVersionSkew(t *testing.T) {
 		})
 	}
 }
+
+func TestVersionSkewOfWhatTheHubInstalls(t *testing.T) {
+	status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) {
+		v.HubVersion, v.Report.AgentVersion = "v1.2.0", "v1.0.0"
+		v.Installed = &metav1.Condition{Type: v1alpha1.ConditionAgentInstalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInstallFailed}
+	}))
+	got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
+	require.NotNil(t, got)
+	assert.Contains(t, got.Message, "see AgentInstalled")
+	assert.NotContains(t, got.Message, "upgrade it", "what a person upgrades is not the hub's any more")
+}

@@ -27,6 +27,9 @@ type Chart struct {
 	unstamped string
 }
 
+// Version of the hub that brings it, and of the agent unless values name another.
+func (c *Chart) Version() string { return c.version }
+
 // Unstamped is the version of the agent that the chart's file names, whatever it brings.
 func (c *Chart) Unstamped() string { return c.unstamped }
 

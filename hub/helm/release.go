@@ -41,7 +41,8 @@ func (m *Member) Release(name string) (*install.Release, error) {
 	}
 	seen := &install.Release{Name: last.Name, Number: last.Version, Status: install.Status(last.Info.Status)}
 	if last.Chart != nil && last.Chart.Metadata != nil {
-		seen.Version = versionOf(last.Config, last.Chart.Metadata.AppVersion)
+		seen.Chart = last.Chart.Metadata.AppVersion
+		seen.Version = versionOf(last.Config, seen.Chart)
 	}
 	if last.Labels[labelNumber] == strconv.Itoa(last.Version) {
 		seen.Maker = install.Maker{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
@@ -102,7 +103,7 @@ func (m *Member) Install(w Want) error {
 	if _, err := do.Run(loaded, w.Values.merged); err != nil {
 		return fmt.Errorf("installing release %s: %w", w.Name, err)
 	}
-	return nil
+	return recorded(cfg, w.Name, number)
 }
 
 // Upgrade makes the next release. It does not wait for what it makes to be at work. What
@@ -131,6 +132,19 @@ func (m *Member) Upgrade(w Want) error {
 	do.Description = "Upgraded by ot-hub"
 	if _, err := do.Run(w.Name, loaded, w.Values.merged); err != nil {
 		return fmt.Errorf("upgrading release %s: %w", w.Name, err)
+	}
+	return recorded(cfg, w.Name, last.Version+1)
+}
+
+// recorded makes sure that a release is stored as deployed: where that fails, Helm (4.2)
+// logs it, and returns no error.
+func recorded(cfg *action.Configuration, name string, number int) error {
+	last, err := newest(cfg, name)
+	if err != nil {
+		return err
+	}
+	if last == nil || last.Version != number || last.Info.Status != common.StatusDeployed {
+		return fmt.Errorf("recording release %s, number %d: what it brings was written, and it could not be stored that it is deployed", name, number)
 	}
 	return nil
 }

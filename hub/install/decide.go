@@ -42,8 +42,10 @@ type Release struct {
 	Name   string
 	Number int
 	Status Status
-	// Version of the agent that it brings.
-	Version string
+	// Version of the agent that it runs, and of the Chart, which brings the kinds: the
+	// values may name another agent than the chart's. Of a chart that says nothing of its
+	// version it is empty.
+	Version, Chart string
 	// Maker of this very number. Who upgrades it by hand makes it his own.
 	Maker Maker
 	// Revision says of what chart and values it was made, where a hub has.
@@ -52,8 +54,8 @@ type Release struct {
 
 // Desired is what a member is to have.
 type Desired struct {
-	// Version of the agent, Revision of chart and values.
-	Version, Revision string
+	// Version of the agent and of the Chart, Revision of chart and values.
+	Version, Chart, Revision string
 }
 
 // Trouble is why something cannot be done, and what to do about it.
@@ -73,8 +75,6 @@ type Seen struct {
 	OptedIn bool
 	// Pull: its agent dials in, and the hub does not reach it.
 	Pull bool
-	// Holder is the other MemberCluster that its cluster belongs to; empty: none.
-	Holder string
 	// Self is who would install.
 	Self    Maker
 	Desired Desired
@@ -87,8 +87,15 @@ type Seen struct {
 	// Backoff is the wait after the first attempt, doubled after each.
 	Backoff time.Duration
 
-	// Unseen is why it is not known what the member has; nil: what follows is live.
+	// Unseen is why it is not known what the member has; nil: what follows is live. Looks
+	// are how many in a row have found it so before.
 	Unseen *Trouble
+	Looks  int
+	// Holder is the other MemberCluster that its cluster belongs to; empty: none.
+	Holder string
+	// Another is the UID of the cluster that answers, where it is not the one that the
+	// member was; empty: it is.
+	Another string
 	// Release is the newest one there; nil for none.
 	Release *Release
 	// Foreign names what there is of an agent and of no release of ours; empty for
@@ -97,9 +104,12 @@ type Seen struct {
 	// Elsewhere is the namespace that an agent of the member runs in, where it is not the
 	// one that the MemberCluster names; empty: none.
 	Elsewhere string
-	// Versions that the member has of the agent beside the release's: what reports, what
-	// brought the kinds.
+	// Versions that the member has of the agent beside the release's: what reports, what a
+	// Deployment of no release runs.
 	Versions []string
+	// Kinds is the version of the chart that brought those that there are; empty: there are
+	// none, or it is not known.
+	Kinds string
 	// Lease of another process in the member; nil for none.
 	Lease *Lease
 }
@@ -136,7 +146,8 @@ const (
 	recheck = 10 * time.Minute
 	// blocked is for what a person will change.
 	blocked = time.Minute
-	// unseen is for a member that does not answer.
+	// unseen is for a member that does not answer, doubled for each look that found
+	// nothing out, up to recheck: each takes a worker for as long as its requests last.
 	unseen = 30 * time.Second
 )
 
@@ -157,12 +168,15 @@ func (s Seen) refused() (Decision, bool) {
 	case s.Pull:
 		return s.no(v1alpha1.ReasonAgentDialsIn, 0, "its agent dials in, for the hub does not reach it: install chart ot-agent there yourself, "+
 			"or give spec.connection a kubeconfig, or remove label %s", v1alpha1.LabelInstallAgent), true
-	case s.Holder != "":
-		return s.no(v1alpha1.ReasonDuplicateCluster, blocked, "its cluster belongs to MemberCluster %s, under whose name the agent is installed: see IdentityConfirmed", s.Holder), true
 	case s.Faulty != nil:
 		return s.no(s.Faulty.Reason, 0, "%s", s.Faulty.Message), true
 	case s.Unseen != nil:
-		return s.say(metav1.ConditionUnknown, s.Unseen.Reason, unseen, "the hub cannot look which agent it has: %s", s.Unseen.Message), true
+		return s.dark(), true
+	case s.Holder != "":
+		return s.no(v1alpha1.ReasonDuplicateCluster, blocked, "its cluster belongs to MemberCluster %s, under whose name the agent is installed: see IdentityConfirmed", s.Holder), true
+	case s.Another != "":
+		return s.no(v1alpha1.ReasonAnotherCluster, blocked, "the cluster that answers is %s, and this member was another: it was rebuilt, or the kubeconfig leads elsewhere. "+
+			"If it is to take the member's place, accept it: kubectl annotate --overwrite membercluster %s %s=%s", s.Another, s.Self.Member, v1alpha1.AnnotationAcceptCluster, s.Another), true
 	}
 	if r := s.Release; r != nil && r.Status == Deployed && r.Maker == s.Self && r.Revision == s.Desired.Revision {
 		return s.say(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheck, "release %s has agent %s, as the hub installs it", r.Name, r.Version), true
@@ -175,13 +189,46 @@ func (s Seen) refused() (Decision, bool) {
 			"To have the hub take it over and upgrade it, with the values of the hub's namespace in place of its own: kubectl annotate membercluster %s %s=true",
 			theirs, s.Self.Member, v1alpha1.AnnotationAdoptAgent), true
 	}
-	if r := s.Release; r != nil && r.Maker != s.Self && (r.Status.Pending() || !ends(r.Status)) {
+	// What is pending of our own is recovered; nothing of Helm's goes on from the others.
+	if r := s.Release; r != nil && !ends(r.Status) && (r.Maker != s.Self || !r.Status.Pending()) {
 		return s.no(v1alpha1.ReasonReleasePending, blocked, "release %s is %s, by somebody else's doing: let that come to an end, or end it with helm rollback or helm uninstall", r.Name, r.Status), true
 	}
-	if newer := s.newer(); newer != "" && s.Downgrade != s.Desired.Version {
-		return s.no(v1alpha1.ReasonDowngradeRefused, blocked, "the member has agent %s, and what the hub would install is %s, which is not known to be newer: upgrade the hub. "+
+	return s.downgrade()
+}
+
+// dark is said of a member that could not be looked at. One that refuses the hub waits for
+// a person, and says so at once; one that does not answer may come back by itself.
+func (s Seen) dark() Decision {
+	const text = "the hub cannot look which agent it has: %s"
+	if s.Unseen.Reason == v1alpha1.ReasonCredentials || s.Unseen.Reason == v1alpha1.ReasonUnauthorized {
+		return s.no(s.Unseen.Reason, blocked, text, s.Unseen.Message)
+	}
+	wait := unseen
+	for range s.Looks {
+		wait = min(2*wait, recheck)
+	}
+	return s.say(metav1.ConditionUnknown, s.Unseen.Reason, wait, text, s.Unseen.Message)
+}
+
+// downgrade is refused, of the kinds that the chart brings as of the agent, unless a
+// person allows just that. Who allows the chart allows the agent that the values name
+// beside it.
+func (s Seen) downgrade() (Decision, bool) {
+	var charts, agents []string
+	if r := s.Release; r != nil && r.Status != Uninstalled {
+		charts, agents = append(charts, r.Chart), append(agents, r.Version)
+	}
+	refuse := func(what, than, want string) (Decision, bool) {
+		return s.no(v1alpha1.ReasonDowngradeRefused, blocked, "the member has %s %s, and what the hub would install is %s, which is not known to be newer: upgrade the hub. "+
 			"To have %s all the same: kubectl annotate --overwrite membercluster %s %s=%s",
-			newer, s.Desired.Version, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationDowngradeAgent, s.Desired.Version), true
+			what, than, want, want, s.Self.Member, v1alpha1.AnnotationDowngradeAgent, want), true
+	}
+	want := s.Desired
+	if than := newer(want.Chart, append(charts, s.Kinds)); than != "" && s.Downgrade != want.Chart {
+		return refuse("the kinds of agent", than, want.Chart)
+	}
+	if than := newer(want.Version, append(agents, s.Versions...)); than != "" && s.Downgrade != want.Version && s.Downgrade != want.Chart {
+		return refuse("agent", than, want.Version)
 	}
 	return Decision{}, false
 }
@@ -196,7 +243,7 @@ func (s Seen) attempt() Decision {
 			"%s installs, or did when it ended: it is waited for until its Lease %s is free or expires", s.Lease.Holder, LeaseName)
 	}
 	if made.Count >= MostAttempts {
-		return s.no(v1alpha1.ReasonInstallFailed, 0, "%d attempts at agent %s have failed, and it is not tried again before version, values or annotations change. "+
+		return s.no(v1alpha1.ReasonInstallFailed, recheck, "%d attempts at agent %s have failed, and it is not tried again before version, values or annotations change. "+
 			"To try it anew: kubectl annotate membercluster %s %s-. The last one: %s", made.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
 	}
 	if wait := s.due().Sub(s.Now); wait > 0 {
@@ -232,25 +279,6 @@ func (s Seen) theirs() string {
 		return fmt.Sprintf("there is release %s of MemberCluster %s", r.Name, r.Maker.Member)
 	case s.Foreign != "":
 		return "there is " + s.Foreign
-	}
-	return ""
-}
-
-// newer is a version that the member has and that the desired one would downgrade, as
-// far as is known; empty for none. Builds of no release have no order: one may take the
-// place of another, and not that of a release.
-func (s Seen) newer() string {
-	have := s.Versions
-	if s.Release != nil && s.Release.Status != Uninstalled {
-		have = append([]string{s.Release.Version}, have...)
-	}
-	for _, v := range have {
-		if v == "" || !Released(v) && !Released(s.Desired.Version) {
-			continue
-		}
-		if older, known := order(s.Desired.Version, v); !known || older < 0 {
-			return v
-		}
 	}
 	return ""
 }

@@ -21,14 +21,13 @@ var worldVersions = []string{"v0.1.0", "v0.2.0", "v0.2.0-3-gabcdef0", "v0.3.0", 
 
 // step has a hub look, and do what is decided; it may die of it.
 func (w *world) step(t *rapid.T) Decision {
-	w.seen.Versions = nil
 	before := w.seen
 	d := Decide(w.seen)
 	if d.Action == Nothing {
 		return d
 	}
 	// What no decision may be.
-	if !before.OptedIn || before.Pull || before.Faulty != nil || before.Unseen != nil || before.Holder != "" {
+	if !before.OptedIn || before.Pull || before.Faulty != nil || before.Unseen != nil || before.Holder != "" || before.Another != "" {
 		t.Fatalf("%s although it must not: %+v", d.Action, before)
 	}
 	if r := before.Release; r != nil && r.Status != Uninstalled {
@@ -38,10 +37,19 @@ func (w *world) step(t *rapid.T) Decision {
 		if r.Maker != before.Self && r.Status.Pending() {
 			t.Fatalf("%s of what somebody else is at", d.Action)
 		}
+		if !ends(r.Status) && !r.Status.Pending() {
+			t.Fatalf("%s goes on from %s", d.Action, r.Status)
+		}
 		// By the numbers alone, and not by the order that is decided by.
-		if rank(before.Desired.Version) < rank(r.Version) && before.Downgrade != before.Desired.Version {
+		if rank(before.Desired.Version) < rank(r.Version) && before.Downgrade != before.Desired.Version && before.Downgrade != before.Desired.Chart {
 			t.Fatalf("%s puts %s in place of %s", d.Action, before.Desired.Version, r.Version)
 		}
+		if rank(before.Desired.Chart) < rank(r.Chart) && before.Downgrade != before.Desired.Chart {
+			t.Fatalf("%s puts kinds of %s in place of those of %s", d.Action, before.Desired.Chart, r.Chart)
+		}
+	}
+	if rank(before.Desired.Chart) < rank(before.Kinds) && before.Downgrade != before.Desired.Chart {
+		t.Fatalf("%s puts kinds of %s in place of those of %s", d.Action, before.Desired.Chart, before.Kinds)
 	}
 	if before.Foreign != "" && !before.Adopt {
 		t.Fatalf("%s although there is %s", d.Action, before.Foreign)
@@ -58,7 +66,7 @@ func (w *world) step(t *rapid.T) Decision {
 	if before.Release != nil {
 		number = before.Release.Number + 1
 	}
-	next := &Release{Name: "ot-agent", Number: number, Status: Deployed, Version: before.Desired.Version, Maker: before.Self, Revision: before.Desired.Revision}
+	next := &Release{Name: "ot-agent", Number: number, Status: Deployed, Version: before.Desired.Version, Chart: before.Desired.Chart, Maker: before.Self, Revision: before.Desired.Revision}
 	switch {
 	case rapid.IntRange(0, 5).Draw(t, "dies") == 0:
 		next.Status = PendingUpgrade
@@ -70,7 +78,7 @@ func (w *world) step(t *rapid.T) Decision {
 		w.seen.Attempts, w.seen.Foreign = Attempts{}, ""
 		delete(w.made, before.Attempt()) // what has succeeded may be lost, and made again
 	}
-	w.seen.Release = next
+	w.seen.Release, w.seen.Kinds = next, before.Desired.Chart
 	return d
 }
 
@@ -87,11 +95,14 @@ func rank(v string) int {
 func (w *world) happens(t *rapid.T) {
 	some := func(label string) bool { return rapid.Bool().Draw(t, label) }
 	version := rapid.SampledFrom(worldVersions)
-	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	switch rapid.IntRange(0, 12).Draw(t, "what") {
 	case 0:
 		w.seen.OptedIn = some("opted in")
 	case 1:
-		w.seen.Desired.Version = version.Draw(t, "hub's")
+		w.seen.Desired.Chart = version.Draw(t, "hub's")
+		if w.seen.Desired.Version = w.seen.Desired.Chart; some("pinned") {
+			w.seen.Desired.Version = version.Draw(t, "tag")
+		}
 	case 2:
 		w.seen.Desired.Revision = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "values")
 	case 3:
@@ -103,7 +114,7 @@ func (w *world) happens(t *rapid.T) {
 		if w.seen.Release != nil {
 			number = w.seen.Release.Number + 1
 		}
-		w.seen.Release = &Release{Name: "ot-agent", Number: number, Version: version.Draw(t, "by hand"),
+		w.seen.Release = &Release{Name: "ot-agent", Number: number, Version: version.Draw(t, "by hand"), Chart: version.Draw(t, "chart by hand"),
 			Status: rapid.SampledFrom([]Status{Deployed, Failed, PendingInstall, Uninstalled, "uninstalling"}).Draw(t, "status")}
 	case 6:
 		w.seen.Foreign = rapid.SampledFrom([]string{"", "Deployment x"}).Draw(t, "foreign")
@@ -116,6 +127,16 @@ func (w *world) happens(t *rapid.T) {
 		}
 	case 9:
 		w.seen.Pull = some("pull")
+	case 10:
+		w.seen.Holder = rapid.SampledFrom([]string{"", "edge"}).Draw(t, "duplicate")
+	case 11:
+		w.seen.Another = rapid.SampledFrom([]string{"", "2222"}).Draw(t, "another cluster")
+	case 12: // a person, with helm uninstall
+		if w.seen.Release != nil {
+			gone := *w.seen.Release
+			gone.Status = rapid.SampledFrom([]Status{Uninstalled, "uninstalling"}).Draw(t, "uninstall")
+			w.seen.Release = &gone
+		}
 	}
 }
 
@@ -139,9 +160,10 @@ func TestRulesHold(t *testing.T) {
 		}
 
 		w.broken, w.seen.Unseen, w.seen.Pull, w.seen.OptedIn = false, nil, false, true
-		w.seen.Adopt, w.seen.Downgrade, w.seen.Attempts = true, w.seen.Desired.Version, Attempts{}
+		w.seen.Holder, w.seen.Another = "", ""
+		w.seen.Adopt, w.seen.Downgrade, w.seen.Attempts = true, w.seen.Desired.Chart, Attempts{}
 		clear(w.made)
-		if r := w.seen.Release; r != nil && r.Maker != self && !ends(r.Status) {
+		if r := w.seen.Release; r != nil && !ends(r.Status) && (r.Maker != self || !r.Status.Pending()) {
 			r.Status = Failed // its owner ended it
 		}
 		for range 3 * MostAttempts {

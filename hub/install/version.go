@@ -39,6 +39,21 @@ func Released(v string) bool {
 	return ok
 }
 
+// newer is one of the versions that a member has which the wanted one would downgrade, as
+// far as is known; empty for none. Builds of no release have no order: one may take the
+// place of another, and not that of a release.
+func newer(want string, have []string) string {
+	for _, v := range have {
+		if v == "" || !Released(v) && !Released(want) {
+			continue
+		}
+		if older, known := order(want, v); !known || older < 0 {
+			return v
+		}
+	}
+	return ""
+}
+
 func parse(v string) (base *version.Version, commits int, ok bool) {
 	found := described.FindStringSubmatchIndex(v)
 	tag := v

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -296,24 +297,38 @@ func refresh(key v1alpha1.ImageKey) event.GenericEvent {
 	return event.GenericEvent{Object: &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: key.UID}}}
 }
 
-// RefreshQueued has all images looked at again that wait in the queue, and some
-// others.
-func (r *Reconciler) RefreshQueued(ctx context.Context, others ...v1alpha1.ImageKey) {
-	r.RefreshAll(ctx, append(r.Index.Keys(), others...)...)
+// RefreshUnready has all images looked at again that wait in the queue or, which
+// no queue knows, for a snapshot, and some others.
+func (r *Reconciler) RefreshUnready(ctx context.Context, others ...v1alpha1.ImageKey) {
+	go func() {
+		keys := append(r.Index.Keys(), others...)
+		var images v1alpha1.VMDiskImageList
+		if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
+			log.FromContext(ctx).Error(err, "listing the VMDiskImages that wait for a snapshot: they go by the former policy until their time is up")
+		}
+		for i := range images.Items {
+			if image.AwaitsSnapshot(&images.Items[i]) {
+				keys = append(keys, image.KeyOf(&images.Items[i]))
+			}
+		}
+		r.refreshAll(ctx, keys)
+	}()
 }
 
 // RefreshAll has images looked at again, and does not wait until they are.
 func (r *Reconciler) RefreshAll(ctx context.Context, keys ...v1alpha1.ImageKey) {
-	go func() {
-		for _, key := range keys {
-			select {
-			case <-ctx.Done():
-				return
-			default:
-				r.Refresh(key)
-			}
+	go r.refreshAll(ctx, keys)
+}
+
+func (r *Reconciler) refreshAll(ctx context.Context, keys []v1alpha1.ImageKey) {
+	for _, key := range keys {
+		select {
+		case <-ctx.Done():
+			return
+		default:
+			r.Refresh(key)
 		}
-	}()
+	}
 }
 
 func name(key v1alpha1.ImageKey) types.NamespacedName {

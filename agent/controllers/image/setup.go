@@ -75,7 +75,7 @@ func (r *Reconciler) takeUp(mgr ctrl.Manager, c controller.Controller, obj func(
 		if err := kinds.Watch(ctx, c, mgr.GetCache(), obj(), child); err != nil {
 			return err
 		}
-		r.RefreshQueued(ctx)
+		r.RefreshUnready(ctx)
 		return nil
 	}
 }

@@ -104,16 +104,16 @@ func newLimited(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *limi
 	m.Reconciler = &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(100), Index: index, Kinds: served, Metrics: metrics.New(prometheus.NewRegistry(), index),
 		Policy: &Policy{}, Mailbox: mailbox{Client: c}, Cluster: identity.New(c), Namespace: namespace,
-		PolicyKey:     types.NamespacedName{Namespace: "sync-operator", Name: "none"},
-		Lacks:         func(context.Context, *v1alpha1.VMDiskImage) (bool, error) { return false, nil },
-		RefreshQueued: func(context.Context, ...v1alpha1.ImageKey) {},
-		Refresh:       func(context.Context, ...v1alpha1.ImageKey) {},
-		PokeReport:    func() { m.pokes++ },
-		Hub:           func() *metav1.Condition { return nil },
-		Lacking:       func() string { return "" },
-		Guarded:       (&guard.Guard{}).Condition,
-		OneDownload:   (&once.Watch{}).Condition,
-		created:       map[string]time.Time{},
+		PolicyKey:      types.NamespacedName{Namespace: "sync-operator", Name: "none"},
+		Lacks:          func(context.Context, *v1alpha1.VMDiskImage) (bool, error) { return false, nil },
+		RefreshUnready: func(context.Context, ...v1alpha1.ImageKey) {},
+		Refresh:        func(context.Context, ...v1alpha1.ImageKey) {},
+		PokeReport:     func() { m.pokes++ },
+		Hub:            func() *metav1.Condition { return nil },
+		Lacking:        func() string { return "" },
+		Guarded:        (&guard.Guard{}).Condition,
+		OneDownload:    (&once.Watch{}).Condition,
+		created:        map[string]time.Time{},
 	}
 	m.planServed.Store(true)
 	m.grantServed.Store(true)

@@ -73,9 +73,9 @@ type Reconciler struct {
 	// Lacks tells whether an image at the head of the queue lacks room by now: it is
 	// passed then, and leaves the queue by itself.
 	Lacks func(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error)
-	// RefreshQueued has all images that wait in the queue looked at again, and
-	// some others.
-	RefreshQueued func(ctx context.Context, others ...v1alpha1.ImageKey)
+	// RefreshUnready has all images looked at again that wait in the queue or for a
+	// snapshot, and some others.
+	RefreshUnready func(ctx context.Context, others ...v1alpha1.ImageKey)
 
 	// Hub tells how the agent that dials in is connected; nil for nothing to tell.
 	Hub func() *metav1.Condition
@@ -267,7 +267,7 @@ func (r *Reconciler) tell(ctx context.Context, p reading, step queue.Step) {
 		for i, slot := range step.Slots {
 			holders[i] = slot.Image
 		}
-		r.RefreshQueued(ctx, holders...)
+		r.RefreshUnready(ctx, holders...)
 	}
 }
 

@@ -11,11 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
 
@@ -123,4 +126,29 @@ func TestLeaseOfOthersIsTimedByOurClock(t *testing.T) {
 	o.Spec.HolderIdentity = ptr.To("")
 	assert.Nil(t, w.see("edge", o, at))
 	assert.Nil(t, w.see("edge", nil, at))
+}
+
+// One process may work on two members that lead to one cluster.
+func TestLeaseIsOfOneMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, r := newMember(), &Reconciler{Process: "hub-1", LeaseDuration: lasts, RequestTimeout: lasts}
+		at := func(name string) *site {
+			o := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{AgentNamespace: "ot-agent"}}
+			s, err := r.dial(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, o)
+			require.NoError(t, err)
+			t.Cleanup(s.close)
+			s.client, s.lease.client = m, m
+			return s
+		}
+		edge, twin := at("edge"), at("twin")
+		require.NoError(t, edge.lease.acquire(t.Context(), nil))
+		other, err := r.leaseOf(t.Context(), twin, "twin")
+		require.NoError(t, err)
+		require.NotNil(t, other)
+		assert.Equal(t, "hub-1/edge", other.Holder)
+		own, err := r.leaseOf(t.Context(), edge, "edge")
+		require.NoError(t, err)
+		assert.Nil(t, own)
+		edge.lease.release(t.Context())
+	})
 }

@@ -22,6 +22,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/claim"
+	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/helm"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
@@ -92,7 +94,7 @@ func (r *Reconciler) dial(ctx context.Context, cfg *rest.Config, member *v1alpha
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
 	}
 	s := &site{namespace: namespace, client: c, done: []func(){done}}
-	s.lease = &lease{client: c, key: client.ObjectKey{Namespace: namespace, Name: install.LeaseName}, holder: r.Process, duration: r.LeaseDuration}
+	s.lease = &lease{client: c, key: client.ObjectKey{Namespace: namespace, Name: install.LeaseName}, holder: r.Process + "/" + member.Name, duration: r.LeaseDuration}
 	s.helm, err = helm.Dial(ctx, cfg, helm.Options{Namespace: namespace, RequestTimeout: r.timeout(), Fence: s.lease.Err})
 	if err != nil {
 		s.close()
@@ -104,7 +106,10 @@ func (r *Reconciler) dial(ctx context.Context, cfg *rest.Config, member *v1alpha
 
 // look reads what the member has, live: what is decided upon it cannot be taken back.
 func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberCluster, seen *install.Seen) error {
-	seen.Foreign, seen.Elsewhere, seen.Versions = "", "", []string{member.Status.AgentVersion}
+	seen.Foreign, seen.Elsewhere, seen.Versions, seen.Kinds = "", "", []string{member.Status.AgentVersion}, ""
+	if err := r.identify(ctx, s, member, seen); err != nil {
+		return err
+	}
 	deployment := &appsv1.Deployment{}
 	agent, err := s.get(ctx, client.ObjectKey{Namespace: s.namespace, Name: agentName}, deployment)
 	if err != nil {
@@ -118,6 +123,9 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 		return err
 	}
 	released := seen.Release != nil && seen.Release.Status != install.Uninstalled
+	if released {
+		seen.Release.Chart = r.stamped(seen.Release.Chart)
+	}
 	if agent && !released {
 		seen.Foreign = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
 		seen.Versions = append(seen.Versions, imageVersion(deployment))
@@ -128,13 +136,9 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 	if err != nil {
 		return err
 	}
-	if kinds && !released {
-		// They stay when a chart is uninstalled: an older one must not take their place. A
-		// chart that no hub has installed says nothing of its version.
-		if v := kind.Labels[versionOf]; v != r.Chart.Unstamped() {
-			seen.Versions = append(seen.Versions, v)
-		}
-		if !s.owns(kind) && seen.Foreign == "" {
+	if kinds {
+		seen.Kinds = r.stamped(kind.Labels[versionOf]) // they stay when a chart is uninstalled
+		if !released && !s.owns(kind) && seen.Foreign == "" {
 			seen.Foreign = "CustomResourceDefinition " + agentKind
 		}
 	}
@@ -149,6 +153,31 @@ func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberC
 	seen.Lease, err = r.leaseOf(ctx, s, member.Name)
 	seen.Now = time.Now()
 	return err
+}
+
+// identify tells whether the cluster that answers is the member, and the member's. What a
+// member that has never reported is, nobody knows but who asks it.
+func (r *Reconciler) identify(ctx context.Context, s *site, member *v1alpha1.MemberCluster, seen *install.Seen) (err error) {
+	seen.Another, seen.Holder = "", ""
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := s.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+		return fmt.Errorf("reading namespace %s in the member: %w", metav1.NamespaceSystem, err)
+	}
+	if cluster := fleet.ClusterUID(member, ns.UID); cluster != ns.UID {
+		seen.Another = string(ns.UID)
+	}
+	seen.Holder, err = claim.Holder(ctx, r.Client, member, ns.UID)
+	return err
+}
+
+// stamped is a chart's version, empty where that says nothing: a chart that is not
+// installed as of a release names the one that its source does.
+func (r *Reconciler) stamped(version string) string {
+	if version == r.Chart.Unstamped() {
+		return ""
+	}
+	return version
 }
 
 // imageVersion of the agent that a Deployment runs; empty where its image has no tag.
@@ -172,7 +201,7 @@ func (r *Reconciler) leaseOf(ctx context.Context, s *site, member string) (*inst
 	if !there {
 		s.seen = nil
 	}
-	if there && s.seen.Spec.HolderIdentity != nil && *s.seen.Spec.HolderIdentity == r.Process {
+	if there && s.seen.Spec.HolderIdentity != nil && *s.seen.Spec.HolderIdentity == s.lease.holder {
 		return nil, nil
 	}
 	return r.leases.see(member, s.seen, time.Now()), nil

@@ -22,7 +22,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/dial"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/helm"
@@ -39,8 +38,6 @@ import (
 const (
 	// soon is when to go on that somebody else was faster than.
 	soon = 200 * time.Millisecond
-	// turn is when to ask again for a turn.
-	turn = 2 * time.Second
 	// mostTime that an attempt takes, looking included.
 	mostTime = 5 * time.Minute
 	// mostSteps: look and take the Lease, look and install, look at what came of it.
@@ -72,8 +69,13 @@ type Reconciler struct {
 
 	leases watched
 	turns  chan struct{}
-	mu     sync.Mutex
-	hub    string
+
+	mu  sync.Mutex
+	hub string
+	// dark counts looks in a row that found nothing out, by member.
+	dark map[string]int
+	// queued members wait for a turn.
+	queued map[string]bool
 }
 
 // timeout of a request: see lease.
@@ -85,33 +87,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Installs.forget(request.Name)
+			r.forget(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !optedIn(member) {
+		r.forget(request.Name)
 		if r.Installs.set(member, nil) && member.DeletionTimestamp.IsZero() {
 			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
 				"Label %s has gone: the agent is left as it is, and not upgraded any more", v1alpha1.LabelInstallAgent)
 		}
 		return ctrl.Result{}, nil
 	}
+	// Who waits for a turn is not asked anew each time what it has.
+	if r.waits(request.Name) {
+		return ctrl.Result{RequeueAfter: turn()}, nil
+	}
 	// Live: what people allow decides what is done.
 	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !optedIn(member) {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache is to show that too
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("the agent was not installed within %v", mostTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errTooLong)
 	defer cancel()
 	seen, values, err := r.gather(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	var at *site
-	if !seen.Pull && seen.Holder == "" && seen.Faulty == nil {
+	if !seen.Pull && seen.Faulty == nil {
 		if at, seen.Unseen, err = r.reach(ctx, member); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	if at == nil {
+		seen.Looks = r.looked(member.Name, seen.Unseen != nil)
 		return r.tell(member, install.Decide(seen)), nil
 	}
 	defer at.close()
@@ -131,9 +140,6 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		return s, nil, err
 	}
 	s.Self = install.Maker{Hub: hub, Member: member.Name}
-	if s.Holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, "")); err != nil {
-		return s, nil, err
-	}
 	values, faulty, err := r.values(ctx, member.Name)
 	switch {
 	case err != nil:
@@ -142,7 +148,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		s.Faulty = &install.Trouble{Reason: v1alpha1.ReasonValuesInvalid, Message: dial.Cut(faulty.Error(), mostText)}
 		return s, nil, nil
 	}
-	s.Desired = install.Desired{Version: values.Version, Revision: values.Revision}
+	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}
 	return s, values, nil
 }
 
@@ -194,6 +200,7 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 			}
 			seen.Unseen = trouble(err)
 		}
+		seen.Looks = r.looked(member.Name, seen.Unseen != nil)
 		d := install.Decide(seen)
 		if d.Action == install.Nothing {
 			if seen.Attempts.Of != "" && d.Condition.Status == metav1.ConditionTrue {
@@ -214,8 +221,10 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 			case r.turns <- struct{}{}:
 				defer func() { <-r.turns }()
 			default:
+				r.wait(member.Name)
+				d.Condition.Message = fmt.Sprintf("agent %s is to be installed: %d members at a time are, and it waits for its turn", seen.Desired.Version, cap(r.turns))
 				r.tell(member, d)
-				return ctrl.Result{RequeueAfter: turn}, nil
+				return ctrl.Result{RequeueAfter: turn()}, nil
 			}
 			err := at.settle(ctx)
 			if err == nil {
@@ -272,8 +281,13 @@ func (r *Reconciler) count(ctx context.Context, member *v1alpha1.MemberCluster, 
 		return nil
 	}
 	log.Error(err, "Installing the agent")
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // who comes next finds the attempt counted
+	if cause := context.Cause(ctx); errors.Is(cause, errTooLong) {
+		err = fmt.Errorf("%w: %w", cause, err)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.timeout())
+		defer cancel()
+	} else if cause != nil {
+		return cause // the hub ends: who comes next finds the attempt counted
 	}
 	failed := seen.Attempts
 	failed.Error = dial.Cut(err.Error(), mostText)
@@ -306,6 +320,8 @@ func (r *Reconciler) note(ctx context.Context, member *v1alpha1.MemberCluster, k
 	*known = next
 	return nil
 }
+
+var errTooLong = fmt.Errorf("the agent was not installed within %v", mostTime)
 
 // errCounted: what was decided upon is not so any more.
 var errCounted = errors.New("somebody else has written them meanwhile")

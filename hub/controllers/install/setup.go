@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -40,6 +41,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.AgentVersion != after.Status.AgentVersion || before.Status.ClusterUID != after.Status.ClusterUID ||
+			reachable(before) != reachable(after) ||
 			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations))
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -51,6 +53,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
 		}).
 		Complete(r)
+}
+
+// reachable tells of a member that is looked at less and less often that it is back.
+func reachable(member *v1alpha1.MemberCluster) bool {
+	return meta.IsStatusConditionTrue(member.Status.Conditions, v1alpha1.ConditionReachable)
 }
 
 // ofValues are the members that a ConfigMap has values for.

@@ -24,8 +24,17 @@ func (s *stage) goes(t *testing.T, name string, by *v1alpha1.PruneReport) *v1alp
 		ReportRef: v1alpha1.PruneReportRef{Name: by.Name, Digest: by.Status.Digest}, ApprovedBy: "somebody",
 		UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}}
-	require.NoError(t, s.Create(t.Context(), p))
+	s.approve(t, p)
 	return p
+}
+
+// approve makes an ImagePrune that all see.
+func (s *stage) approve(t *testing.T, p *v1alpha1.ImagePrune) {
+	t.Helper()
+	require.NoError(t, s.Create(t.Context(), p))
+	eventually(t, "it is seen", func() bool {
+		return s.mgr.GetClient().Get(t.Context(), client.ObjectKeyFromObject(p), &v1alpha1.ImagePrune{}) == nil
+	})
 }
 
 func (s *stage) prune(t *testing.T, name string) *v1alpha1.ImagePrune {

@@ -409,10 +409,10 @@ func TestScheduleDeletesReportsThatNobodyGoesBy(t *testing.T) {
 		child.Status.Phase = v1alpha1.PruneReportComplete
 		require.NoError(t, s.Status().Update(t.Context(), child))
 	}
-	require.NoError(t, s.Create(t.Context(), &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
+	s.approve(t, &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: "history-1", Digest: "digest"}, ApprovedBy: "somebody",
 		UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
-	}}))
+	}})
 	there := func(name string) bool {
 		return s.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.PruneReport{}) == nil
 	}

@@ -18,8 +18,9 @@ type Member struct {
 }
 
 // Assign gives each member one of the replicas, which are alive. No replica has more
-// than one member more than another. Of the members that may stay where they are, as
-// many stay as that allows. The same question has the same answer, in whatever order
+// than one member more than another, unless what members are to avoid leaves no such
+// assignment. Of the members that may stay where they are, as many stay as that
+// allows. The same question has the same answer, in whatever order
 // members and replicas are named. Without replicas there is no answer.
 func Assign(members []Member, replicas []string) map[string]string {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
@@ -54,11 +53,9 @@ func TestAPIServerTakesPodsWhereTheyAreRestricted(t *testing.T) {
 		GenerateName: "restricted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}
 	require.NoError(t, server.Create(t.Context(), namespace))
-	all := map[string]any{}
-	require.NoError(t, yaml.Unmarshal(everything, &all))
 
 	for name := range charts {
-		for variant, values := range map[string]map[string]any{"as it comes": nil, "with everything": all} {
+		for variant, values := range map[string]map[string]any{"as it comes": nil, "with everything": everything(t, name)} {
 			for _, pod := range podsOf(t, name, values) {
 				pod.Namespace = namespace.Name
 				require.NoError(t, server.Create(t.Context(), pod.DeepCopy(), client.DryRunAll), "%s: %s", pod.Name, variant)

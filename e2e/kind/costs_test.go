@@ -65,7 +65,7 @@ type usage struct {
 	wantFiles float64
 	// wantAttempts is how many there are at the image; 0 is one.
 	wantAttempts int
-	meddle    func(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage)
+	meddle       func(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage)
 }
 
 // Each attempt asks the source as often as it has to, and not once more.

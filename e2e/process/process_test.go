@@ -179,6 +179,7 @@ func TestStop(t *testing.T) {
 		text, _ := os.ReadFile(log)
 		return string(text) == "ready\n"
 	}, patience, 5*time.Millisecond)
+	require.NoError(t, polite.Ended())
 	require.NoError(t, polite.Pause(t.Context()))
 	require.NoError(t, polite.Stop(patience), "a paused process is stopped too")
 	require.NoError(t, polite.Stop(time.Second), "stopping twice does no harm")
@@ -190,6 +191,7 @@ func TestStop(t *testing.T) {
 		return strings.HasSuffix(string(text), "trapped\n")
 	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, stubborn.Stop(50*time.Millisecond), "killed")
+	require.ErrorContains(t, stubborn.Ended(), "it has ended (signal: killed), its log is "+log)
 	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has ended")
 
 	_, err = process.Start(process.Options{Path: "/no/such/program"})

@@ -22,8 +22,6 @@ func TestURL(t *testing.T) {
 		}
 	}))
 	t.Cleanup(serves.Close)
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
 
 	for name, test := range map[string]struct {
 		url, token string
@@ -33,10 +31,10 @@ func TestURL(t *testing.T) {
 		"served":        {url: serves.URL, token: "mine\n", wantAsked: "Bearer mine"},
 		"no token":      {url: serves.URL},
 		"refused":       {url: serves.URL, token: "refused", wantAsked: "Bearer refused", wantErr: "403 Forbidden: who is that"},
-		"nobody there":  {url: closed.URL, wantErr: "refused"},
+		"nobody there":  {url: "http://127.0.0.1:1", wantErr: "refused"},
 		"not a URL":     {url: "://", wantErr: "asking for ://"},
 		"not by HTTP":   {url: "ftp://127.0.0.1", wantErr: "unsupported protocol"},
-		"no such page":  {url: closed.URL + "/none", wantErr: "/none"},
+		"no such page":  {url: "http://127.0.0.1:1/none", wantErr: "/none"},
 		"another token": {url: serves.URL, token: "other", wantAsked: "Bearer other"},
 	} {
 		t.Run(name, func(t *testing.T) {

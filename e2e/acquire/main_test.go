@@ -72,7 +72,7 @@ func kubeVirtKinds(ctx context.Context, cfg *rest.Config) error {
 			crds = append(crds, crd)
 		}
 	}
-	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crds, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond})
+	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crds, MaxTime: scene.Patience, PollInterval: 50 * time.Millisecond})
 	return err
 }
 

@@ -7,6 +7,7 @@ package backend
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -74,6 +75,11 @@ type Asked struct{ Heads, Gets, Ranges, Bytes int64 }
 // Await reads until something holds.
 func Await(t *testing.T, wanted string, holds func() bool, last func() string) {
 	t.Helper()
+	await(t.Context(), t, wanted, holds, last)
+}
+
+func await(ctx context.Context, t *testing.T, wanted string, holds func() bool, last func() string) {
+	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for end := time.Now().Add(Patience); time.Now().Before(end); {
@@ -82,7 +88,7 @@ func Await(t *testing.T, wanted string, holds func() bool, last func() string) {
 		}
 		select {
 		case <-ticker.C:
-		case <-t.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -119,9 +125,21 @@ func gone(ctx context.Context, t *testing.T, c client.Reader, o client.Object) {
 }
 
 // SetPolicy changes keys of the fleet's policy for as long as the test runs, and
-// waits until the members have acknowledged it.
+// waits until the members have acknowledged it, and that it is as before afterwards: the
+// next one to ask for the same would take the answer to this one for its own.
 func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 	t.Helper()
+	planned := map[string]map[string]string{} // of each member, the same keys
+	for _, m := range f.Members() {
+		wantMember(t.Context(), t, f, m.Name, "a policy", func(mc *v1alpha1.MemberCluster) bool {
+			if mc.Status.Policy == nil {
+				return false
+			}
+			planned[m.Name] = maps.Clone(mc.Status.Policy.Data)
+			maps.DeleteFunc(planned[m.Name], func(key, _ string) bool { _, is := change[key]; return !is })
+			return true
+		})
+	}
 	before := map[string]string{}
 	store := func(ctx context.Context, how func(map[string]string)) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -154,11 +172,28 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 				data[key] = value
 			}
 		}))
+		for name, data := range planned {
+			if !t.Failed() {
+				wantMember(context.Background(), t, f, name, "its former policy acknowledged", follows(data))
+			}
+		}
 	})
 	for _, m := range f.Members() {
-		wantMember(t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
-			return acknowledged(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && budget(mc) == change["concurrency"])
+		wantMember(t.Context(), t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
+			return follows(change)(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && budget(mc) == change["concurrency"])
 		})
+	}
+}
+
+// follows wants a member that works under a plan with a policy.
+func follows(policy map[string]string) func(*v1alpha1.MemberCluster) bool {
+	return func(mc *v1alpha1.MemberCluster) bool {
+		for key, value := range policy {
+			if mc.Status.Policy == nil || mc.Status.Policy.Data[key] != value {
+				return false
+			}
+		}
+		return acknowledged(mc)
 	}
 }
 
@@ -170,12 +205,12 @@ func acknowledged(mc *v1alpha1.MemberCluster) bool {
 		mc.Status.AcknowledgedPlan != nil && mc.Status.Plan.Compare(*mc.Status.AcknowledgedPlan) == 0
 }
 
-func wantMember(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
+func wantMember(ctx context.Context, t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
 	t.Helper()
 	mc := &v1alpha1.MemberCluster{}
-	Await(t, "member "+name+" with "+wanted, func() bool {
+	await(ctx, t, "member "+name+" with "+wanted, func() bool {
 		mc = &v1alpha1.MemberCluster{}
-		return f.Hub().Get(t.Context(), client.ObjectKey{Name: name}, mc) == nil && holds(mc)
+		return f.Hub().Get(ctx, client.ObjectKey{Name: name}, mc) == nil && holds(mc)
 	}, func() string { return scene.Describe(mc) })
 }
 

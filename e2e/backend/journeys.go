@@ -60,8 +60,9 @@ func preload(t *testing.T, f Fleet) {
 		MaxConcurrency: ptr.To(intstr.FromInt32(1)),
 	}
 	Apply(t, f, img)
-	got := WantFleetImage(t, f, img.Name, "in all clusters", Succeeded)
-	assert.EqualValues(t, len(members), got.Status.Clusters.Succeeded)
+	WantFleetImage(t, f, img.Name, "in all clusters", func(got *v1alpha1.FleetDiskImage) bool {
+		return Succeeded(got) && int(got.Status.Clusters.Succeeded) == len(members)
+	})
 
 	name := img.VMDiskImage("1")
 	since := Ready(t, f, first, name)
@@ -224,7 +225,7 @@ func cutOff(t *testing.T, f Fleet) {
 		queued = append(queued, Create(t, far, name, f.Image(Downloads, name)))
 	}
 	mend := f.Cut(t, far)
-	wantMember(t, f, far.Name, "no answer", func(mc *v1alpha1.MemberCluster) bool {
+	wantMember(t.Context(), t, f, far.Name, "no answer", func(mc *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionFalse(mc.Status.Conditions, v1alpha1.ConditionReady)
 	})
 	img := FleetImage(f, "journey-cut")
@@ -236,7 +237,7 @@ func cutOff(t *testing.T, f Fleet) {
 		return img.Status.Clusters.Succeeded == int32(len(members)-1) && img.Status.Clusters.Deferred == 1
 	})
 	mend()
-	wantMember(t, f, far.Name, "an answer again", acknowledged)
+	wantMember(t.Context(), t, f, far.Name, "an answer again", acknowledged)
 	ledger := &v1alpha1.SyncLedger{}
 	require.NoError(t, far.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger))
 	assert.EqualValues(t, 2, ledger.Status.Budget, "the budget of %s while it was cut off", far.Name)

@@ -29,7 +29,7 @@ func InstallCRD(ctx context.Context, cfg *rest.Config) error {
 	}
 	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 		Paths:              []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")},
-		ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+		ErrorIfPathMissing: true, MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond,
 	})
 	if err != nil {
 		return fmt.Errorf("installing Cluster API's Cluster: %w", err)

@@ -181,7 +181,7 @@ func (s *site) machineWithDisk(t *testing.T) []client.Object {
 	for _, object := range objects {
 		object.SetNamespace(agent.Namespace)
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
-		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, 30*time.Second, 100*time.Millisecond)
+		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, patience, 100*time.Millisecond)
 	}
 	return append(objects, ours)
 }
@@ -192,7 +192,7 @@ func (s *site) readMetrics(t *testing.T) {
 	t.Helper()
 	given := t.TempDir()
 	first := giveCertificate(t, given)
-	current, err := agent.Start(t.Context(), s.plane, agent.Options{Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
+	current, err := agent.Start(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	url := strings.Replace(current.MetricsURL, "http://", "https://", 1)
@@ -203,12 +203,12 @@ func (s *site) readMetrics(t *testing.T) {
 		require.NoError(t, os.WriteFile(token, []byte(cfg.BearerToken), 0o600))
 		return check.URL(t.Context(), url, token)
 	}
-	require.Eventually(t, func() bool { return as("ot-hub") == nil }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return as("ot-hub") == nil }, patience, 100*time.Millisecond)
 	require.ErrorContains(t, as("ot-agent"), "403 Forbidden")
 	require.ErrorContains(t, check.URL(t.Context(), url, token+"none"), "401 Unauthorized")
 	assert.Equal(t, first, shownBy(t, url))
 	next := giveCertificate(t, given)
-	require.Eventually(t, func() bool { return shownBy(t, url) == next }, time.Minute, 100*time.Millisecond, "it goes on with a certificate that was replaced")
+	require.Eventually(t, func() bool { return shownBy(t, url) == next }, patience, 100*time.Millisecond, "it goes on with a certificate that was replaced")
 	current.Kill()
 }
 
@@ -222,7 +222,7 @@ func wantEnded(t *testing.T, p *process.Process, words ...string) {
 	t.Cleanup(p.Kill)
 	select {
 	case <-p.Done():
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		require.Fail(t, "it runs on", "%v", words)
 	}
 	said, err := os.ReadFile(p.LogFile())

@@ -15,7 +15,7 @@ import (
 const (
 	// fieldOwner is helm's own, so that helm could take an installation over.
 	fieldOwner         = client.FieldOwner("helm")
-	establishedTimeout = 30 * time.Second
+	establishedTimeout = 3 * time.Minute
 )
 
 // Install applies every object of a chart by server-side apply, which fails on

@@ -166,15 +166,13 @@ func TestOneDownload(t *testing.T) {
 		require.NoError(c, server.Create(t.Context(), installed))
 	}, policyDelay, 20*time.Millisecond)
 
-	delay := 3 * policyDelay // at first: the API server looks for new kinds every 10 s
 	inForce := func(t *testing.T) {
 		t.Helper()
 		tell(t, map[string]any{"observedVersion": "v1.65.0", "targetVersion": "v1.65.0"})
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			assert.Equal(c, corev1.RestartPolicyNever, restarts(c, cdi, ours))
 			assert.Equal(c, "true", record(c, cdi, claim, failed)[fatal])
-		}, delay, 20*time.Millisecond)
-		delay = policyDelay
+		}, policyDelay, 20*time.Millisecond) // at first long: the API server looks for new kinds every 10 s
 	}
 	inForce(t)
 

@@ -151,7 +151,7 @@ func (w *warnings) take() []string {
 // settle makes namespaces and rights once for all tests, and waits until the
 // API server enforces rights and policies.
 var settle = sync.OnceValue(func() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*policyDelay)
+	ctx, cancel := context.WithTimeout(context.Background(), policyDelay)
 	defer cancel()
 	for _, name := range []string{workspace, farm} {
 		if err := server.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {

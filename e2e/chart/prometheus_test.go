@@ -98,7 +98,7 @@ func TestPrometheusOperatorKnowsEveryField(t *testing.T) {
 							return
 						}
 						require.NoError(c, err, "%s: %s", name, object.GetKind())
-					}, 30*time.Second, 100*time.Millisecond)
+					}, patience, 100*time.Millisecond)
 				}
 				assert.Equal(t, 2, made)
 			}

@@ -150,7 +150,7 @@ func charts(path string) string { return filepath.Join("..", "..", "charts", pat
 func install(path string) func(context.Context, *rest.Config) error {
 	return func(_ context.Context, cfg *rest.Config) error {
 		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-			Paths: []string{charts(path)}, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+			Paths: []string{charts(path)}, ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
 		})
 		return err
 	}

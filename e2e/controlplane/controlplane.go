@@ -68,7 +68,7 @@ type ControlPlane struct {
 	cancelInterrupt                              func()
 }
 
-const stopTimeout = 15 * time.Second
+const stopTimeout = 2 * time.Minute
 
 // Start runs a control plane and returns when it serves requests.
 func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -150,6 +152,14 @@ func TestRightToImportLost(t *testing.T) {
 	}
 	may(false)
 	t.Cleanup(func() { may(true) })
+	require.True(t, scene.Await(t, func() bool { // the API server's own view of roles is a cache
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + agent.Namespace + ":ot-agent",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: agent.Namespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
+		}}
+		require.NoError(t, place.Client().Create(t.Context(), review))
+		return !review.Status.Allowed
+	}), "the right is not lost")
 	img := place.Image(home(t), "image", "/ok/200ms/a")
 	place.Create(t, img)
 	place.LedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")

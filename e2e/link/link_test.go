@@ -37,7 +37,7 @@ func TestFaults(t *testing.T) {
 		}
 		return err
 	}
-	const patience = 20 * time.Second
+	const patience = 3 * time.Minute
 	require.NoError(t, get(patience))
 
 	l.Cut()

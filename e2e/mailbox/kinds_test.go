@@ -57,7 +57,7 @@ func TestMailboxComesLater(t *testing.T) {
 		require.NoError(t, yaml.Unmarshal(text, crd))
 		crds = append(crds, crd)
 	}
-	_, err = envtest.InstallCRDs(m.ControlPlane.Config(), envtest.CRDInstallOptions{CRDs: crds})
+	_, err = envtest.InstallCRDs(m.ControlPlane.Config(), envtest.CRDInstallOptions{CRDs: crds, MaxTime: scene.Patience})
 	require.NoError(t, err)
 
 	system := clusterUIDOf(t, m.Client())

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -33,7 +34,7 @@ const (
 	// cdiAccount is the ServiceAccount of CDI's controllers: admission policies tell
 	// them by it.
 	cdiAccount = "cdi-sa"
-	cdiTimeout = 60 * time.Second
+	cdiTimeout = 3 * time.Minute
 )
 
 // prepareCDI makes what CDI's operator would have made, and says on each
@@ -212,7 +213,8 @@ func (m *Member) clonesAreReviewed(ctx context.Context) (bool, error) {
 	if apierrors.IsBadRequest(err) {
 		return true, nil
 	}
-	if err == nil || apierrors.IsInternalError(err) { // not registered yet, or not reached
+	// Not registered yet, not reached, or too slow.
+	if err == nil || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || utilnet.IsTimeout(err) {
 		return false, nil
 	}
 	return false, err

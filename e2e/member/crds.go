@@ -90,7 +90,7 @@ func install(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefiniti
 	if len(crds) == 0 {
 		return nil
 	}
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
 		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
 	}
 	return nil

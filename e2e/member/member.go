@@ -80,7 +80,7 @@ type Member struct {
 	cancelInterrupt  func()
 }
 
-const stopTimeout = 15 * time.Second
+const stopTimeout = 2 * time.Minute
 
 // APIServerMemoryWithKubeVirt is what a member needs that InstallKubeVirt is for.
 // With KubeVirt's kinds 240 MiB are in use, and a limit that close to what is in

@@ -65,7 +65,7 @@ func withServers(run func() int) (code int, err error) {
 		return controlplane.Options{Name: name, Prepare: func(_ context.Context, cfg *rest.Config) error {
 			_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 				Paths: []string{filepath.Join("..", "..", "charts", chart, "files", "mailbox")}, ErrorIfPathMissing: true,
-				MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+				MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond,
 			})
 			return err
 		}}

@@ -79,6 +79,15 @@ func TestInquiryIsAnswered(t *testing.T) {
 	for key, source := range changed {
 		assert.Equal(t, source, shown[key].Source)
 	}
+	eventually(t, "the agent has looked at what has changed", func(r told) bool {
+		shown, former := r.images(t), before.images(t)
+		for key := range changed {
+			if shown[key].Reason != v1alpha1.ReasonPaused || shown[key].Revision == former[key].Revision {
+				return false
+			}
+		}
+		return true
+	})
 	a.quiet(t)
 	assert.Greater(t, read(t).root.Sequence, before.root.Sequence)
 	a.mark()

@@ -10,12 +10,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -206,7 +209,8 @@ func eventually(t *testing.T, what string, wanted func(told) bool) told {
 }
 
 // settled waits until n images of a namespace stand in the report as the agent
-// leaves them for good: paused.
+// leaves them for good: paused. The root, too, says by then what it will go on saying:
+// the ledger is written once more when the agent has looked at API server and CDI.
 func settled(t *testing.T, ns string, n int) told {
 	t.Helper()
 	return eventually(t, fmt.Sprintf("%d images are paused", n), func(r told) bool {
@@ -216,7 +220,9 @@ func settled(t *testing.T, ns string, n int) told {
 				paused++
 			}
 		}
-		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n)
+		looking := slices.ContainsFunc(r.root.Root.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n) && !looking &&
+			equality.Semantic.DeepEqual(r.root.Root.Conditions, place.Ledger(t).Status.Conditions)
 	})
 }
 

@@ -157,7 +157,7 @@ func bare(t *testing.T, name string, values map[string]any, args ...string) (*co
 func TestKindsServedLater(t *testing.T) {
 	plane, c := bare(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, never)
 	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join("..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true,
+		Paths: []string{filepath.Join("..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true, MaxTime: scene.Patience,
 	})
 	require.NoError(t, err)
 	root := &v1alpha1.ClusterReport{}

@@ -227,13 +227,17 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 			VolumeName:       "instant-" + string(dv.UID),
 		},
 	}
-	if err := i.client.Create(ctx, claim); err != nil {
+	if err := i.client.Create(ctx, claim); apierrors.IsNotFound(err) {
+		return nil // its namespace is gone
+	} else if err != nil {
 		return fmt.Errorf("creating claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	claim.Status.Phase = corev1.ClaimBound
-	claim.Status.AccessModes = claim.Spec.AccessModes
-	claim.Status.Capacity = claim.Spec.Resources.Requests
-	if err := i.client.Status().Update(ctx, claim); err != nil {
+	err := i.tell(ctx, claim, func() {
+		claim.Status.Phase = corev1.ClaimBound
+		claim.Status.AccessModes = claim.Spec.AccessModes
+		claim.Status.Capacity = claim.Spec.Resources.Requests
+	})
+	if err != nil {
 		return fmt.Errorf("binding claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	if !dv.isClone() {
@@ -244,9 +248,25 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 		}
 		i.awaitRelease(dv.DataVolume)
 	}
-	dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
-	if err := i.client.Status().Update(ctx, dv.DataVolume); err != nil && !apierrors.IsNotFound(err) {
+	err = i.tell(ctx, dv.DataVolume, func() {
+		dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
+	})
+	if err != nil {
 		return fmt.Errorf("ending DataVolume %s/%s: %w", dv.Namespace, dv.Name, err)
 	}
 	return nil
+}
+
+// tell stores a status, also where somebody has written the object meanwhile; one that
+// is gone, or another one by now, is told nothing.
+func (i *Instant) tell(ctx context.Context, o client.Object, change func()) error {
+	for uid := o.GetUID(); ; {
+		change()
+		if err := i.client.Status().Update(ctx, o); !apierrors.IsConflict(err) {
+			return client.IgnoreNotFound(err)
+		}
+		if err := i.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() != uid {
+			return client.IgnoreNotFound(err)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -82,5 +83,10 @@ func (i *Instant) snapshotTaken(ctx context.Context, key client.ObjectKey) (bool
 		ReadyToUse:                     ptr.To(true),
 		RestoreSize:                    ptr.To(claim.Status.Capacity[corev1.ResourceStorage]),
 	}
-	return true, client.IgnoreNotFound(i.client.Status().Update(ctx, &s))
+	if err := i.client.Status().Update(ctx, &s); apierrors.IsConflict(err) {
+		return false, nil
+	} else if err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	return true, nil
 }

@@ -40,7 +40,7 @@ const (
 	SnapshotClassNever = "sim-never"
 )
 
-const stopTimeout = 10 * time.Second
+const stopTimeout = 2 * time.Minute
 
 // Options say where a member's simulated parts find its API server.
 type Options struct {

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,6 +33,9 @@ const heartbeat = time.Minute
 // overtaken is how long a machine that was written meanwhile is left alone; the
 // event of that write comes before, as a rule.
 const overtaken = 100 * time.Millisecond
+
+// endTimeout is how long a cache may take to show that a guest runs, which is to end.
+const endTimeout = time.Minute
 
 // VirtHandler plays KubeVirt's virt-handler, its virt-launchers and the guests
 // of the member's node. Nothing is emulated: a guest is up as soon as its pod
@@ -158,16 +161,25 @@ func (h *VirtHandler) Crash(ctx context.Context, key client.ObjectKey) error {
 }
 
 func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubevirtv1.VirtualMachineInstancePhase) error {
-	err := retry.OnError(retry.DefaultBackoff, apierrors.IsInvalid, func() error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, overtaken, endTimeout, true, func(ctx context.Context) (bool, error) {
 		var vmi kubevirtv1.VirtualMachineInstance
-		if err := h.client.Get(ctx, key, &vmi); err != nil {
-			return err
+		if last = h.client.Get(ctx, key, &vmi); last != nil {
+			return false, client.IgnoreNotFound(last)
 		}
 		if vmi.Status.Phase != kubevirtv1.Running {
-			return fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
+			last = fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
+			return false, nil
 		}
-		return Enter(ctx, h.client, &vmi, phase)
+		last = Enter(ctx, h.client, &vmi, phase)
+		if apierrors.IsInvalid(last) {
+			return false, nil
+		}
+		return true, last
 	})
+	if wait.Interrupted(err) {
+		err = last
+	}
 	if err != nil {
 		return fmt.Errorf("ending the guest of machine %s: %w", key, err)
 	}

@@ -83,6 +83,7 @@ func createMany(t *testing.T, s *scene.Scene, n int) {
 	h := scene.History(t, o)
 	assert.Equal(t, 1, h.Attempts(got.UID))
 	assert.Empty(t, h.OverBudget())
+	scene.Await(t, func() bool { return images() >= 1 && clones() >= n && machines() >= n }) // their watches may be behind
 	assert.Equal(t, 1, images())
 	assert.Equal(t, n, clones())
 	assert.Equal(t, n, machines())

@@ -48,8 +48,6 @@ func TestClassify(t *testing.T) {
 		}
 	}))
 	defer breaking.Close()
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
 	quick := &http.Client{Timeout: 50 * time.Millisecond}
 	wrongName := secure.Client()
 	wrongName.Transport.(*http.Transport).TLSClientConfig.ServerName = "elsewhere"
@@ -63,7 +61,7 @@ func TestClassify(t *testing.T) {
 		"unknown authority":   {failure(t, &http.Client{}, secure.URL), v1alpha1.ReasonCertificate, "an authority that the kubeconfig does not name"},
 		"another host's":      {failure(t, wrongName, secure.URL), v1alpha1.ReasonCertificate, "not for elsewhere"},
 		"no TLS":              {failure(t, &http.Client{}, strings.Replace(plain.URL, "http:", "https:", 1)), v1alpha1.ReasonUnreachable, "TLS"},
-		"refused":             {failure(t, &http.Client{}, closed.URL), v1alpha1.ReasonUnreachable, "the connection is refused"},
+		"refused":             {failure(t, &http.Client{}, "http://127.0.0.1:1"), v1alpha1.ReasonUnreachable, "the connection is refused"},
 		"hangs":               {failure(t, quick, "http://"+silent.Addr().String()), v1alpha1.ReasonUnreachable, "does not answer in time"},
 		"breaks":              {failure(t, &http.Client{}, breaking.URL), v1alpha1.ReasonUnreachable, "the connection breaks"},
 		"no such name":        {&net.DNSError{Name: "member.invalid", IsNotFound: true}, v1alpha1.ReasonUnreachable, "the name member.invalid is not known"},

@@ -87,7 +87,7 @@ func startStage(ctx context.Context) (s *stage, err error) {
 		}
 		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 			Paths:              []string{chart("ot-hub", "files", "crds"), chart("ot-hub", "files", "mailbox")},
-			ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: 50 * time.Millisecond,
+			ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
 		})
 		return err
 	}})

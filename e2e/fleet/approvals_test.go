@@ -48,7 +48,9 @@ func TestApprovalsGoUnchecked(t *testing.T) {
 	awaitGuarded(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 
 	forged := inOtherName("forged")
-	require.True(t, scene.Await(t, func() bool { return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll)) }))
+	require.True(t, scene.Await(t, func() bool {
+		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
+	}))
 	restore := []func(){unbound(t, guard.Waves), unbound(t, guard.Prunes)}
 	for _, p := range []guard.Policy{guard.Waves, guard.Prunes} {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 0)
@@ -69,7 +71,9 @@ func TestApprovalsGoUnchecked(t *testing.T) {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 1)
 	}
 	awaitGuarded(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
-	require.True(t, scene.Await(t, func() bool { return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll)) }))
+	require.True(t, scene.Await(t, func() bool {
+		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
+	}))
 	checked := inOtherName("checked")
 	checked.Spec.ApprovedBy = "admin"
 	create(t, checked)

@@ -37,7 +37,7 @@ type Board struct {
 	order   []*column         // by name
 	named   map[key][]*column // those that have or had an image of that name
 	fill    fill
-	guarded metav1.Condition // see rollout.View
+	guarded metav1.Condition      // see rollout.View
 	onImage []func(image string)  // has a FleetDiskImage looked at
 	onWants []func(member string) // has a member's plan looked at
 

@@ -134,10 +134,10 @@ const (
 	ConditionOneDownload = "OneDownloadPerAttempt"
 )
 
-// Reasons of condition ApprovalGuarded.
+// Reasons of condition ApprovalGuarded, and of others that rest on admission policies.
 const (
 	ReasonGuarded = "Guarded"
-	// ReasonPoliciesNotServed: the API server knows no ValidatingAdmissionPolicies.
+	// ReasonPoliciesNotServed: the API server knows no such policies.
 	ReasonPoliciesNotServed = "PoliciesNotServed"
 	// ReasonPolicyNotInForce: the chart's policy, or its binding, is gone or refuses
 	// nothing.

@@ -30,7 +30,7 @@ type PruneView struct {
 	Loaded  bool
 	// Absent as the function Absent returns them, of the same pages.
 	Absent []string
-	// Guarded is condition ApprovalGuarded as it is now, wanted while the status has none.
+	// Guarded is condition ApprovalGuarded as it is now, wanted while the status has no phase.
 	Guarded metav1.Condition
 	// Changed says why the pages are not as they were reviewed; empty: they are.
 	Changed string

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -193,7 +192,7 @@ func (r *Prunes) decide(ctx context.Context, stored *v1alpha1.ImagePrune) (v pru
 	if v, err = r.view(ctx, stored); err != nil {
 		return v, d, err
 	}
-	if meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionApprovalGuarded) == nil {
+	if stored.Status.Phase == "" {
 		// Live: the policy may have gone just before this was created.
 		if v.Guarded, err = r.Guard.Look(ctx, guard.Prunes); err != nil {
 			return v, d, err

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -62,7 +63,7 @@ func actions(s *guard.Seen, all ...admissionv1.ValidationAction) {
 // Where the chart leaves the policies out, none is looked for.
 func TestWhatIsNotEnforcedIsNotLookedFor(t *testing.T) {
 	c, err := (&guard.Guard{}).Look(t.Context(), guard.Waves)
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
 	assert.Equal(t, v1alpha1.ReasonNotEnforced, c.Reason)
 	assert.Contains(t, c.Message, "approvals.enforced")

@@ -68,6 +68,8 @@ type options struct {
 	apiURL, apiCAFile string
 	joinTokenLife     time.Duration
 	agentTokenLife    time.Duration
+	// approvals are left to the API server to check, by the chart's policies.
+	approvals bool
 	// installAgents in members that opt in; installBackoff is the wait after the first
 	// attempt that fails.
 	installAgents  bool
@@ -114,6 +116,7 @@ func main() {
 	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
 	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.JoinTokenLife, "How long a join token can be presented.")
 	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.AgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
+	flag.BoolVar(&o.approvals, "approvals-enforced", true, "The API server is to check who approves of waves and of ImagePrunes, by the chart's admission policies: tell where it does not.")
 	flag.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, of the hub's own version, in members that have label "+v1alpha1.LabelInstallAgent+": \"true\".")
 	flag.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "How long an install of the agent that failed waits before it is tried again; doubled each time.")
 	flag.Func("cluster-api-selector", "Which Clusters of Cluster API are members, by their labels. Default: none, Cluster API is not looked at.", func(text string) (err error) {

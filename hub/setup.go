@@ -44,6 +44,7 @@ import (
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/guard"
 	"github.com/pelotech/ot-fleet/hub/members"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -145,8 +146,9 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 	pruneReports := &prunecontroller.Reports{
 		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store, Pages: reports, Index: index, Board: board,
 	}
+	guarding := &guard.Guard{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), Waves: board.SetGuarded}
 	prunes := &prunecontroller.Prunes{
-		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store,
+		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store, Guard: guarding,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
@@ -160,6 +162,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		func() error { return installAgents(local, live, o, installs) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
+		func() error { return local.Add(guarding) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return divided.add(local) },

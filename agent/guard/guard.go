@@ -96,7 +96,7 @@ func (g *Guard) ask(ctx context.Context) *metav1.Condition {
 		return g.unguarded()
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), Policy):
 		return &metav1.Condition{
-			Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionTrue, Reason: "Guarded",
+			Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded,
 			Message: "the API server refuses imports that are in no slot",
 		}
 	default:
@@ -108,11 +108,11 @@ func (g *Guard) unguarded() *metav1.Condition {
 	c := &metav1.Condition{Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionFalse}
 	const kept = "The agent keeps the budget by itself; an import that it has sent too late, after a pause, is not refused"
 	if _, err := g.Client.RESTMapper().RESTMapping(policyKind, "v1"); meta.IsNoMatchError(err) {
-		c.Reason = "PoliciesNotServed"
+		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.30 on). " + kept
 		return c
 	}
-	c.Reason = "PolicyNotInForce"
+	c.Reason = v1alpha1.ReasonPolicyNotInForce
 	c.Message = "an import that is in no slot is not refused: policy ot-agent-datavolumes or its binding is gone, which `helm upgrade` of the agent brings back, " +
 		"or the API server runs without admission plugin ValidatingAdmissionPolicy. " + kept
 	return c

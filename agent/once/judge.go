@@ -47,7 +47,7 @@ func Judge(s Seen) metav1.Condition {
 	versions := "CDI " + strings.Join(s.Known, ", ")
 	switch {
 	case !s.Served:
-		c.Reason = "PoliciesNotServed"
+		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server does not serve MutatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.36 on)" + meanwhile
 	case len(s.Missing) > 0:
 		c.Reason = "PoliciesMissing"

@@ -126,9 +126,24 @@ const (
 	// ConditionBudgetGuarded of a SyncLedger: the API server refuses imports that are in
 	// no slot.
 	ConditionBudgetGuarded = "BudgetGuarded"
+	// ConditionApprovalGuarded of an ImagePrune: the API server checked who approved of
+	// it. Of a FleetDiskImage with waves that need approval: it checks who does.
+	ConditionApprovalGuarded = "ApprovalGuarded"
 	// ConditionOneDownload of a SyncLedger: CDI does not start the failed download of an
 	// attempt over.
 	ConditionOneDownload = "OneDownloadPerAttempt"
+)
+
+// Reasons of condition ApprovalGuarded, and of others that rest on admission policies.
+const (
+	ReasonGuarded = "Guarded"
+	// ReasonPoliciesNotServed: the API server knows no such policies.
+	ReasonPoliciesNotServed = "PoliciesNotServed"
+	// ReasonPolicyNotInForce: the chart's policy, or its binding, is gone or refuses
+	// nothing.
+	ReasonPolicyNotInForce = "PolicyNotInForce"
+	// ReasonNotEnforced: the chart leaves it to others by its value approvals.enforced.
+	ReasonNotEnforced = "NotEnforced"
 )
 
 // Reasons of condition Granted.

@@ -12,6 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/join"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/chart"
+	"github.com/pelotech/ot-fleet/hub/guard"
 )
 
 const hubChart = "charts/ot-hub"
@@ -199,6 +200,10 @@ func TestHubRulesAreLeast(t *testing.T) {
 			}
 			for _, resource := range rule["resources"].([]any) {
 				limitedToAgents(t, object.GetName(), resource.(string), rule)
+			}
+			if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
+				assert.Equal(t, []any{guard.Waves.Name, guard.Prunes.Name}, rule["resourceNames"], "%v", rule)
+				assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
 			}
 			for _, verb := range rule["verbs"].([]any) {
 				if verb != "get" {

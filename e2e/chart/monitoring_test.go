@@ -63,6 +63,7 @@ func registered() described {
 	hubmetrics.New(d)
 	hubmetrics.NewGrants(d)
 	hubmetrics.NewJoins(d)
+	hubmetrics.NewApprovals(d)
 	hubmetrics.NewInstalls(d)
 	hubmetrics.NewShards(d)
 	d.MustRegister(&hubmetrics.Fleet{Index: fleet.NewIndex()})

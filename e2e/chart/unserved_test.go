@@ -3,18 +3,28 @@
 package chart_test
 
 import (
+	"context"
 	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	agentguard "github.com/pelotech/ot-fleet/agent/guard"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/scene"
+	hubguard "github.com/pelotech/ot-fleet/hub/guard"
 )
 
 // An API server that does not serve ValidatingAdmissionPolicies is told of by helm, by
-// name, before anything is installed.
+// name, before anything is installed, and by agent and hub that run on one.
 func TestAPIServerWithoutPolicies(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
@@ -28,4 +38,34 @@ func TestAPIServerWithoutPolicies(t *testing.T) {
 		require.Error(t, err)
 		assert.Contains(t, string(output), "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)
 	}
+
+	known := runtime.NewScheme()
+	require.NoError(t, scheme.AddToScheme(known))
+	require.NoError(t, cdiv1.AddToScheme(known))
+	c, err := client.New(plane.Config(), client.Options{Scheme: known})
+	require.NoError(t, err)
+	told := map[string]metav1.Condition{"agent": agentsWord(t, c)}
+	for _, p := range []hubguard.Policy{hubguard.Waves, hubguard.Prunes} {
+		told["hub, "+p.Name], err = (&hubguard.Guard{Live: c, Enforced: true}).Look(t.Context(), p)
+		require.NoError(t, err)
+	}
+	for name, got := range told {
+		assert.Equal(t, metav1.ConditionFalse, got.Status, name)
+		assert.Equal(t, v1alpha1.ReasonPoliciesNotServed, got.Reason, name)
+		assert.Contains(t, got.Message, "does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)
+	}
+}
+
+// agentsWord is what an agent says of its API server, where CDI is installed.
+func agentsWord(t *testing.T, c client.Client) metav1.Condition {
+	t.Helper()
+	require.NoError(t, c.Create(t.Context(), standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
+	ctx, cancel := context.WithCancel(t.Context())
+	g := &agentguard.Guard{Client: c, Namespace: metav1.NamespaceDefault, Changed: func() {}}
+	ended := make(chan error, 1)
+	go func() { ended <- g.Start(ctx) }()
+	require.True(t, scene.Await(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))
+	cancel()
+	require.NoError(t, <-ended)
+	return g.Condition()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -29,6 +30,8 @@ type PruneView struct {
 	Loaded  bool
 	// Absent as the function Absent returns them, of the same pages.
 	Absent []string
+	// Guarded is condition ApprovalGuarded as it is now, wanted while the status has no phase.
+	Guarded metav1.Condition
 	// Changed says why the pages are not as they were reviewed; empty: they are.
 	Changed string
 	// Members of the targets' clusters, by name; one that is not there is gone.

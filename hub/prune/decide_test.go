@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -74,6 +76,44 @@ var (
 	partly     = []string{v1alpha1.ConditionReady, v1alpha1.ConditionFinished}
 	succeeded  = []string{v1alpha1.ConditionReady, v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded}
 )
+
+// Whether the API server checked the approval is told as it was when the ImagePrune was
+// new, however it is since.
+func TestWhetherTheApprovalWasChecked(t *testing.T) {
+	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
+	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
+	for name, test := range map[string]struct {
+		phase       v1alpha1.ImagePrunePhase
+		before, now metav1.Condition
+		want        metav1.Condition
+	}{
+		"it was":                   {"", metav1.Condition{}, is, is},
+		"it was not":               {"", metav1.Condition{}, isNot, isNot},
+		"a policy that came later": {v1alpha1.ImagePruneRunning, isNot, is, isNot},
+		"one that went":            {v1alpha1.ImagePruneRunning, is, isNot, is},
+		"one that has ended":       {v1alpha1.ImagePruneComplete, isNot, is, isNot},
+		"not looked for again":     {v1alpha1.ImagePruneRunning, isNot, metav1.Condition{}, isNot},
+		"not known":                {"", metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(func(p *v1alpha1.ImagePrune) {
+				p.Status.Phase = test.phase
+				if test.before.Type != "" {
+					p.Status.Conditions = []metav1.Condition{test.before}
+				}
+			})
+			s.Guarded = test.now
+			got := meta.FindStatusCondition(prune.Decide(s.PruneView).Status.Conditions, v1alpha1.ConditionApprovalGuarded)
+			if test.want.Type == "" {
+				require.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			test.want.ObservedGeneration, test.want.LastTransitionTime = 2, got.LastTransitionTime
+			require.Equal(t, test.want, *got)
+		})
+	}
+}
 
 func TestWhatAnImagePruneGoesBy(t *testing.T) {
 	report := func(change func(*v1alpha1.PruneReport)) func(*scene) {

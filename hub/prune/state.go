@@ -5,6 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -137,6 +140,19 @@ func (s *pruneStep) tell(phase v1alpha1.ImagePrunePhase, reason, format string, 
 	s.set(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
 	s.set(v1alpha1.ConditionFinished, phase.Ended())
 	s.set(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 && len(s.Absent) == 0 || phase == v1alpha1.ImagePruneUndone))
+	s.guard()
+}
+
+// guard says whether the API server checked the approval. It does so when an ImagePrune
+// is created: a policy that comes later, or goes, does not change what is said first.
+func (s *pruneStep) guard() {
+	if c := meta.FindStatusCondition(s.st.Conditions, v1alpha1.ConditionApprovalGuarded); c != nil {
+		c.ObservedGeneration = s.Prune.Generation
+		return
+	}
+	if g := &s.Guarded; g.Type != "" {
+		setCondition(&s.st.Conditions, g.Type, g.Status == metav1.ConditionTrue, g.Reason, g.Message, s.Prune.Generation, s.Now)
+	}
 }
 
 func (s *pruneStep) set(t string, holds bool) {

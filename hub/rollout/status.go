@@ -111,6 +111,24 @@ func (s *step) tell(v verdict) {
 	s.set(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
 	s.set(v1alpha1.ConditionProgressing, moves)
 	s.set(v1alpha1.ConditionStalled, slices.Contains(stalled, v.reason))
+	s.guard()
+}
+
+// guard says whether the API server checks who approves, where some wave needs that.
+// What is not known leaves what was said before.
+func (s *step) guard() {
+	c := s.Guarded
+	if !slices.ContainsFunc(s.Image.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.RequireApproval }) {
+		meta.RemoveStatusCondition(&s.st.Conditions, v1alpha1.ConditionApprovalGuarded)
+		return
+	}
+	if before := meta.FindStatusCondition(s.st.Conditions, v1alpha1.ConditionApprovalGuarded); c.Type == "" && before != nil {
+		c = *before
+	}
+	if c.Type != "" {
+		c.ObservedGeneration, c.LastTransitionTime = s.Image.Generation, *stamp(s.Now)
+		meta.SetStatusCondition(&s.st.Conditions, c)
+	}
 }
 
 var (

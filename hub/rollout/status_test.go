@@ -65,6 +65,44 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// Of a FleetDiskImage with a wave that needs approval it is told whether the API server
+// checks who gives it, and of no other.
+func TestWhoApprovesIsChecked(t *testing.T) {
+	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
+	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
+	for name, tt := range map[string]struct {
+		approval    bool
+		before, now metav1.Condition
+		want        metav1.Condition
+	}{
+		"it does":                         {true, metav1.Condition{}, is, is},
+		"it does not":                     {true, metav1.Condition{}, isNot, isNot},
+		"it does not any more":            {true, is, isNot, isNot},
+		"it does again":                   {true, isNot, is, is},
+		"not known":                       {true, metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
+		"not known yet by the next hub":   {true, isNot, metav1.Condition{}, isNot},
+		"no wave needs approval":          {false, metav1.Condition{}, isNot, metav1.Condition{}},
+		"no wave needs approval any more": {false, isNot, isNot, metav1.Condition{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.FleetDiskImage("ubuntu").WithGeneration(7).WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: tt.approval})
+			v := view(img, "canary=.")
+			v.Guarded = tt.now
+			if tt.before.Type != "" {
+				v.Image.Status.Conditions = []metav1.Condition{tt.before}
+			}
+			got := meta.FindStatusCondition(decide(t, v).Status.Conditions, v1alpha1.ConditionApprovalGuarded)
+			if tt.want.Type == "" {
+				assert.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			tt.want.ObservedGeneration, tt.want.LastTransitionTime = 7, got.LastTransitionTime
+			assert.Equal(t, tt.want, *got)
+		})
+	}
+}
+
 // Who waits for condition Finished of a new version is not answered with the
 // former one's.
 func TestAConditionMovesWithItsStatus(t *testing.T) {

@@ -24,6 +24,8 @@ type View struct {
 	// Holders are the clusters that still report any of its images which plans have
 	// asked for, in order of name. They count while it is being deleted.
 	Holders []string
+	// Guarded is condition ApprovalGuarded as it is now, zero where that is not known.
+	Guarded metav1.Condition
 	Now     time.Time
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/guard"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -41,6 +42,7 @@ type Prunes struct {
 	Events   events.EventRecorder
 	Register *Register
 	Roots    *report.Store
+	Guard    *guard.Guard
 
 	again  poke.Source[ctrl.Request]
 	paces  pace.Paces
@@ -189,6 +191,12 @@ func clustersOf(v prune.PruneView) (clusters, same []string) {
 func (r *Prunes) decide(ctx context.Context, stored *v1alpha1.ImagePrune) (v prune.PruneView, d prune.PruneDecision, err error) {
 	if v, err = r.view(ctx, stored); err != nil {
 		return v, d, err
+	}
+	if stored.Status.Phase == "" {
+		// Live: the policy may have gone just before this was created.
+		if v.Guarded, err = r.Guard.Look(ctx, guard.Prunes); err != nil {
+			return v, d, err
+		}
 	}
 	if t := r.targets(stored); t != nil {
 		v.Targets, v.Absent, v.Loaded, v.Changed = t.list, t.absent, true, t.changed

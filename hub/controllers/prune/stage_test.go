@@ -32,6 +32,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/guard"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -159,7 +160,7 @@ func (s *stage) process(t *testing.T, fault func(verb string, o client.Object) e
 	p.register.await(awaited)
 	events := s.mgr.GetEventRecorder("test")
 	p.reports = &Reports{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store, Pages: s.pages, Index: s.index, Board: s.board}
-	p.prunes = &Prunes{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store}
+	p.prunes = &Prunes{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store, Guard: &guard.Guard{Live: s.Client, Enforced: true}}
 	return p
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unique"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -36,6 +37,7 @@ type Board struct {
 	order   []*column         // by name
 	named   map[key][]*column // those that have or had an image of that name
 	fill    fill
+	guarded metav1.Condition      // see rollout.View
 	onImage []func(image string)  // has a FleetDiskImage looked at
 	onWants []func(member string) // has a member's plan looked at
 
@@ -94,6 +96,14 @@ func (b *Board) OnImage(do func(image string)) { b.onImage = append(b.onImage, d
 // OnWants has something done, without blocking, when what is wanted of a member
 // may have changed. Call it before the Board is filled.
 func (b *Board) OnWants(do func(member string)) { b.onWants = append(b.onWants, do) }
+
+// SetGuarded says whether the API server checks who approves of waves.
+func (b *Board) SetGuarded(c metav1.Condition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.guarded = c
+	b.look(b.order...)
+}
 
 // look has FleetDiskImages looked at. Callers hold b.mu.
 func (b *Board) look(columns ...*column) {

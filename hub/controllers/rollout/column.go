@@ -170,7 +170,7 @@ func (b *Board) gather(c *column, now time.Time) rollout.View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refresh(c)
-	v := rollout.View{Image: c.view(), Clusters: c.cells, Now: now}
+	v := rollout.View{Image: c.view(), Clusters: c.cells, Guarded: b.guarded, Now: now}
 	if others := b.namesakes(c); len(others) > 0 {
 		v.Rival, v.Taken = rollout.Rival(v.Image, others), rollout.Taken(v.Image, others)
 	}

@@ -1,0 +1,19 @@
+package metrics_test
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+func TestApprovalsAreOfTheReplicaThatLooks(t *testing.T) {
+	r := prometheus.NewRegistry()
+	a := metrics.NewApprovals(r)
+	assert.Empty(t, series(t, r, "ot_hub_approvals_guarded"))
+	a.Guarded("waves", true)
+	a.Guarded("prunes", false)
+	assert.Equal(t, map[string]float64{"waves": 1, "prunes": 0}, series(t, r, "ot_hub_approvals_guarded"))
+}

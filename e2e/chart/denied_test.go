@@ -20,6 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // probe asks a program as its kubelet does.
@@ -63,7 +64,7 @@ func (s *site) wantsRights(t *testing.T, upgrade func()) {
 	})
 	eventually := func(holds func() bool, says string) {
 		t.Helper()
-		require.Eventually(t, holds, time.Minute, 50*time.Millisecond, says)
+		require.Eventually(t, holds, scene.Patience, 50*time.Millisecond, says)
 	}
 	condition := func(reason string) func() bool {
 		return func() bool {
@@ -83,11 +84,13 @@ func (s *site) wantsRights(t *testing.T, upgrade func()) {
 	late.SetName("late")
 	late.SetNamespace(agent.Namespace)
 	require.NoError(t, s.Create(t.Context(), late))
-	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code != http.StatusOK }, "it goes on being ready")
+	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz/rights"); return code != http.StatusOK }, "it goes on being ready")
+	code, _ := probe("http://" + probes + "/readyz")
+	assert.NotEqual(t, http.StatusOK, code)
 	_, text := probe("http://" + probes + "/readyz/rights")
 	assert.Contains(t, text, "its account lacks rights: update virtualmachines.pelotech.ot/status; update vmdiskimages.pelotech.ot/status; get, list, watch storageclasses.storage.k8s.io. ")
 	assert.Contains(t, text, "`helm upgrade` ot-agent with the chart of this version brings them")
-	code, _ := probe("http://" + probes + "/healthz")
+	code, _ = probe("http://" + probes + "/healthz")
 	assert.Equal(t, http.StatusOK, code, "to end it would give it no right")
 	eventually(condition("RightsMissing"), "the ledger does not say which rights are lacking")
 

@@ -143,7 +143,10 @@ func TestHelm(t *testing.T) {
 	assert.Equal(t, edited, policy.Data, "and the policy as it was edited")
 
 	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
-	t.Run("removal", func(t *testing.T) { removeByHelm(t, s) })
+	t.Run("removal", func(t *testing.T) {
+		removeByHelm(t, s)
+		removeAgentByHelm(t, s)
+	})
 }
 
 // machineWithDisk is a machine with what the agent makes for it, and an image's storage,

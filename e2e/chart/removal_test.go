@@ -24,9 +24,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/capi"
 	"github.com/pelotech/ot-fleet/e2e/hub"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var removal = regexp.MustCompile("(?s)\nTo remove all of it.*?```console\n(.*?)```")
+var (
+	removal      = regexp.MustCompile("(?s)\nTo remove all of it.*?```console\n(.*?)```")
+	notedRemoval = regexp.MustCompile(`\nTo remove them, while the agent runs:\n((?:  .*\n?)+)`)
+)
 
 // removalOf is what a chart's page tells people to remove all of it by, a command a line.
 func removalOf(t *testing.T, name string) []string {
@@ -38,19 +42,21 @@ func removalOf(t *testing.T, name string) []string {
 	return strings.Split(strings.TrimSpace(found[1]), "\n")
 }
 
-// removeByHelm removes a hub and the agent beside it, the hub's own cluster being a
-// member, by the commands of their pages: nothing of ours is left.
-func removeByHelm(t *testing.T, s *site) {
+// shell runs a command as people do, who have helm, kubectl and a kubeconfig.
+func (s *site) shell(t *testing.T, command string) {
+	t.Helper()
 	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl)
 	require.NoError(t, err)
 	path := "PATH=" + strings.Join([]string{filepath.Dir(s.program), filepath.Dir(programs[binaries.Kubectl]), os.Getenv("PATH")}, string(os.PathListSeparator))
-	run := func(command string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
-		cmd.Env = append(os.Environ(), path, "KUBECONFIG="+s.plane.Kubeconfig())
-		output, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s\n%s", command, output)
-	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+	cmd.Env = append(os.Environ(), path, "KUBECONFIG="+s.plane.Kubeconfig())
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", command, output)
+}
+
+// removeByHelm removes a hub and the agent beside it, the hub's own cluster being a
+// member, by the commands of their pages: nothing of ours is left.
+func removeByHelm(t *testing.T, s *site) {
 	require.NoError(t, s.Create(t.Context(), standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
 	require.NoError(t, capi.InstallCRD(t.Context(), s.plane.Config()))
 	syncs, err := agent.Start(t.Context(), s.plane, agent.Options{})
@@ -68,7 +74,7 @@ func removeByHelm(t *testing.T, s *site) {
 	require.Eventually(t, func() bool {
 		image := &v1alpha1.VMDiskImage{}
 		return s.Get(t.Context(), planned, image) == nil && len(image.Finalizers) > 0
-	}, 2*time.Minute, 100*time.Millisecond, "the agent takes up what the hub has planned")
+	}, scene.Patience, 100*time.Millisecond, "the agent takes up what the hub has planned")
 
 	// Where both are, the hub's part ends where what the agent needs would go, and goes on
 	// when the agent is gone, which leaves out what the hub needs.
@@ -78,17 +84,50 @@ func removeByHelm(t *testing.T, s *site) {
 			last = append(last, command)
 			continue
 		}
-		run(command)
+		s.shell(t, command)
 	}
 	require.Len(t, last, 2)
 	assert.False(t, s.exists(t, "pelotech.ot/v1alpha1", "ClusterPlan", agent.Namespace, v1alpha1.MailboxName), "the plan goes with its member")
 	for _, command := range removalOf(t, "ot-agent") {
 		if !strings.Contains(command, "not where ot-hub runs too") && !strings.Contains(command, "nor this") {
-			run(command)
+			s.shell(t, command)
 		}
 	}
 	for _, command := range last {
-		run(command)
+		s.shell(t, command)
+	}
+	s.wantNothing(t)
+}
+
+// removeAgentByHelm removes an agent that is alone in its cluster: images and machines by
+// what its chart's notes say, and once more with all else by its page.
+func removeAgentByHelm(t *testing.T, s *site) {
+	s.helm(t, "install", "ot-agent", folder(t, agentChart), "--namespace", agent.Namespace, "--create-namespace")
+	noted := notedRemoval.FindSubmatch(s.ask(t, "get", "notes", "ot-agent", "--namespace", agent.Namespace))
+	require.NotNil(t, noted, "the notes say how to remove images and machines")
+	syncs, err := agent.Start(t.Context(), s.plane, agent.Options{})
+	require.NoError(t, err)
+	t.Cleanup(syncs.Kill)
+	held := func() []client.Object {
+		t.Helper()
+		objects := []client.Object{image(t, nil), machine(t, nil)}
+		for _, object := range objects {
+			object.SetNamespace(agent.Namespace)
+			require.NoError(t, s.Create(t.Context(), object))
+			require.Eventually(t, func() bool {
+				return s.Get(t.Context(), client.ObjectKeyFromObject(object), object) == nil && len(object.GetFinalizers()) > 0
+			}, scene.Patience, 100*time.Millisecond, "the agent takes up %s", object.GetName())
+		}
+		return objects
+	}
+	objects := held()
+	s.shell(t, string(noted[1]))
+	for _, object := range objects {
+		assert.True(t, apierrors.IsNotFound(s.Get(t.Context(), client.ObjectKeyFromObject(object), object)), "%s is left", object.GetName())
+	}
+	held()
+	for _, command := range removalOf(t, "ot-agent") {
+		s.shell(t, command)
 	}
 	s.wantNothing(t)
 }

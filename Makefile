@@ -9,6 +9,7 @@ HELM_UNITTEST  := $(call tool,scripts/tools/helm-unittest)
 HELM           := $$(go run ./e2e/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+DIST         ?= dist
 KUBE_VERSION := 1.36.0
 # Kinds that the hub alone serves, and those that hub and agent meet in.
 HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml pelotech.ot_prunereports.yaml pelotech.ot_prunereportpages.yaml pelotech.ot_imageprunes.yaml \
@@ -79,6 +80,13 @@ images: ## Build the container images of agent and hub into dist/
 load: images ## Build them and load them into Docker, or with KIND=<name> into that cluster
 	@for image in agent hub; do archive=dist/ot-$$image-$$(go env GOARCH).tar; \
 		if test -n "$(KIND)"; then kind load image-archive "$$archive" --name "$(KIND)"; else docker load -i "$$archive"; fi || exit 1; done
+
+# As the hub does with the chart that it brings: a version that is a number becomes the
+# chart's too, and every version is that of its images.
+.PHONY: charts
+charts: ## Package both charts into dist/, of VERSION
+	@number='$(VERSION:v%=%)'; echo "$$number" | grep -Eq '^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$$' || number=; \
+	"$(HELM)" package charts/ot-agent charts/ot-hub --destination '$(DIST)' $${number:+--version "$$number"} --app-version '$(VERSION)'
 
 .PHONY: binaries
 binaries: ## Build the local control planes' binaries ahead of their first use

@@ -3,6 +3,7 @@
 package chart_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "helm"})
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "helm", ControllerManager: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
 	c, err := client.New(plane.Config(), client.Options{Scheme: server.Scheme()})
@@ -75,42 +76,25 @@ func folder(t *testing.T, path string) string {
 	return directory
 }
 
-// earlier is a chart as a release before this one could have been: its kind does not
-// know a field yet.
-func earlier(t *testing.T, path, crd, without string) string {
-	t.Helper()
-	directory := filepath.Join(t.TempDir(), filepath.Base(path))
-	require.NoError(t, os.CopyFS(directory, os.DirFS(folder(t, path))))
-	change := func(file, old, replacement string) {
-		name := filepath.Join(directory, file)
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), old), "%s in %s", old, file)
-		require.NoError(t, os.WriteFile(name, []byte(strings.Replace(string(text), old, replacement, 1)), 0o600))
-	}
-	change("Chart.yaml", "\nversion: 0.1.0", "\nversion: 0.0.9")
-	change(filepath.Join("files", "crds", crd), "\n              "+without+":\n", "\n              formerly"+without+":\n")
-	return directory
-}
-
-// TestHelm takes the way of an agent's users: an earlier release, an upgrade that loses
+// TestHelm takes the way of an agent's users: the release before, an upgrade that loses
 // nothing, an end that leaves images, a beginning that takes them up.
 func TestHelm(t *testing.T) {
 	s := newSite(t)
 	namespace := []string{"--namespace", agent.Namespace}
 	run := func(args ...string) { t.Helper(); s.helm(t, append(args, namespace...)...) }
 
-	run("install", "agent", earlier(t, agentChart, "pelotech.ot_vmdiskimages.yaml", "prune"), "--create-namespace")
+	s.installPrevious(t, "ot-agent", "pelotech.ot_vmdiskimages.yaml", "prune")
+	s.installPrevious(t, "ot-hub", "pelotech.ot_memberclusters.yaml", "transfers", hubBeside...)
+	left := s.store(t)
 	mine := image(t, nil)
 	mine.SetNamespace(agent.Namespace)
 	require.NoError(t, s.Create(t.Context(), mine))
 	policy := &corev1.ConfigMap{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: "sync-operator", Name: "sync-operator-policy"}, policy))
-	policy.Data["stallTimeout"], policy.Data["concurrency"] = "7m", "5"
+	policy.Data["stallTimeout"], policy.Data["concurrency"], policy.Data["attemptTimeout"] = "7m", "5", "2h"
 	delete(policy.Data, "retryLimit")
 	require.NoError(t, s.Update(t.Context(), policy))
-
-	s.helm(t, append([]string{"install", "hub", earlier(t, hubChart, "pelotech.ot_memberclusters.yaml", "transfers"), "--create-namespace", "--namespace", hubNamespace}, hubBeside...)...)
+	edited := maps.Clone(policy.Data)
 
 	// Programs that are ahead of their kinds would lose what they write. They say so.
 	ahead, err := agent.Start(t.Context(), s.plane, agent.Options{})
@@ -122,15 +106,18 @@ func TestHelm(t *testing.T) {
 	wantEnded(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
 		"they do not know MemberCluster.status.transfers. Apply those of its release")
 
-	run("upgrade", "agent", folder(t, agentChart), "--set", "replicas=1",
-		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.Namespace)
+	s.upgradeAsDocumented(t)
+	s.wantKept(t, left)
 	kept := &v1alpha1.VMDiskImage{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(mine), kept))
 	assert.Equal(t, mine.GetUID(), kept.UID)
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
-	assert.Equal(t, map[string]string{"stallTimeout": "7m", "concurrency": "5", "retryBackoffDuration": "1m"}, policy.Data, "what people have added, changed, removed")
+	assert.Equal(t, edited, policy.Data, "what people have added, changed, removed")
+
+	run("upgrade", "ot-agent", folder(t, agentChart), "--reset-then-reuse-values", "--set", "replicas=1",
+		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.Namespace)
 	s.readMetrics(t)
-	changed := append([]string{"upgrade", "agent", folder(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
+	changed := append([]string{"upgrade", "ot-agent", folder(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
 	said, err := s.tryHelm(t, changed...)
 	require.Error(t, err, "both have changed it")
 	assert.Regexp(t, `conflict with "chart.test" .*\.data\.concurrency`, said)
@@ -139,7 +126,7 @@ func TestHelm(t *testing.T) {
 	assert.Equal(t, "2", policy.Data["concurrency"], "who insists")
 
 	survive := s.machineWithDisk(t)
-	run("uninstall", "agent")
+	run("uninstall", "ot-agent")
 	for _, object := range survive {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object), "%T must outlive the chart", object)
 		assert.Nil(t, object.GetDeletionTimestamp(), "%T", object)
@@ -149,12 +136,17 @@ func TestHelm(t *testing.T) {
 	assert.True(t, s.exists(t, "v1", "Namespace", "", "sync-operator"))
 	assert.True(t, s.exists(t, "pelotech.ot/v1alpha1", "VMDiskImage", agent.Namespace, mine.GetName()), "images must outlive the chart")
 
-	run("install", "agent", folder(t, agentChart))
+	run("install", "ot-agent", folder(t, agentChart))
 	assert.True(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"), "an installation takes over what was kept")
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
-	assert.Equal(t, map[string]string{"stallTimeout": "7m", "concurrency": "3", "retryBackoffDuration": "1m"}, policy.Data, "and the policy as it was edited")
+	edited["concurrency"] = "3"
+	assert.Equal(t, edited, policy.Data, "and the policy as it was edited")
 
 	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
+	t.Run("removal", func(t *testing.T) {
+		removeByHelm(t, s)
+		removeAgentByHelm(t, s)
+	})
 }
 
 // machineWithDisk is a machine with what the agent makes for it, and an image's storage,
@@ -240,15 +232,14 @@ func hubByHelm(t *testing.T, s *site) {
 	member.Name = "frankfurt"
 	member.Spec.Connection.KubeconfigSecretRef = &v1alpha1.SecretKeyRef{Name: "frankfurt"}
 	require.NoError(t, s.Create(t.Context(), member))
-	run(append([]string{"upgrade", "hub", folder(t, hubChart)}, hubBeside...)...)
 	s.loseRights(t, "ot-hub", "memberlinks/status")
 	denied, err := hub.Start(t.Context(), s.plane, hub.Options{})
 	require.NoError(t, err)
 	wantEnded(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
-	run("uninstall", "hub")
+	run("uninstall", "ot-hub")
 	assert.False(t, s.exists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
 	kept := &v1alpha1.MemberCluster{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(member), kept))
 	assert.Equal(t, member.UID, kept.UID, "members outlive the chart")
-	run(append([]string{"install", "hub", folder(t, hubChart)}, hubBeside...)...)
+	run(append([]string{"install", "ot-hub", folder(t, hubChart)}, hubBeside...)...)
 }

@@ -246,7 +246,13 @@ func TestOneDownload(t *testing.T) {
 // asUser is somebody who may do everything, by a name.
 func asUser(t *testing.T, name string) client.Client {
 	t.Helper()
-	cfg := rest.CopyConfig(serverConfig)
+	return asUserOf(t, serverConfig, name)
+}
+
+// asUserOf is the same of another control plane.
+func asUserOf(t *testing.T, plane *rest.Config, name string) client.Client {
+	t.Helper()
+	cfg := rest.CopyConfig(plane)
 	cfg.QPS, cfg.WarningHandler = -1, rest.NoWarnings{}
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
 	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})

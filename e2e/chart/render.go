@@ -50,7 +50,7 @@ func render(ctx context.Context, path, releaseName, namespace string, values map
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
 	}
-	return objects(manifest)
+	return Objects(manifest)
 }
 
 // Lint runs helm's own checks of a chart, warnings included.
@@ -79,14 +79,15 @@ func helm(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-func objects(manifest []byte) ([]*unstructured.Unstructured, error) {
+// Objects of a manifest: YAML documents, of which empty ones are left out.
+func Objects(manifest []byte) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
 		object := &unstructured.Unstructured{}
 		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading object %d that helm rendered: %w", len(all)+1, err)
+			return nil, fmt.Errorf("reading object %d of a manifest: %w", len(all)+1, err)
 		}
 		if len(object.Object) > 0 {
 			all = append(all, object)

@@ -18,14 +18,14 @@ func load(t *testing.T, version string) *Chart {
 
 func TestChartIsOfTheHubsVersion(t *testing.T) {
 	for version, want := range map[string]string{
-		"v0.3.0": "0.3.0", "v0.3.0-4-gabcdef0-dirty": "0.3.0-4-gabcdef0-dirty", "dev": "0.1.0", "abcdef0": "0.1.0",
+		"v0.3.0": "0.3.0", "v0.3.0-4-gabcdef0-dirty": "0.3.0-4-gabcdef0-dirty", "dev": "0.2.0", "abcdef0": "0.2.0",
 	} {
 		c := load(t, version)
 		loaded, err := c.load()
 		require.NoError(t, err)
 		assert.Equal(t, version, loaded.Metadata.AppVersion)
 		assert.Equal(t, want, loaded.Metadata.Version, version)
-		assert.Equal(t, "0.1.0", c.Unstamped())
+		assert.Equal(t, "0.2.0", c.Unstamped())
 		for _, file := range loaded.Raw {
 			assert.NotRegexp(t, "^(runbooks|tests)/", file.Name, "what .helmignore names stays out")
 		}

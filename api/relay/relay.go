@@ -87,10 +87,11 @@ type Up struct {
 // not served, are errors that say so; apierrors.IsNotFound or meta.IsNoMatchError
 // tells them.
 func (r Relay) Down(ctx context.Context) (Down, error) {
-	reported, err := r.reported(ctx, r.Member.Cached)
+	reported, boot, err := r.reported(ctx, r.Member.Cached)
 	if err != nil {
 		return Down{}, err
 	}
+	r.Seen.readBy(boot)
 	plan, planErr := carryDown(ctx, r, plans, reported)
 	grant, grantErr := carryDown(ctx, r, grants, reported)
 	var down Down
@@ -117,14 +118,17 @@ func (r Relay) Down(ctx context.Context) (Down, error) {
 	return down, errors.Join(planErr, grantErr)
 }
 
-// reported is the cluster that the member's agent says it is in; empty where it
-// has not said so yet.
-func (r Relay) reported(ctx context.Context, from client.Reader) (types.UID, error) {
+// reported is the cluster that the member's agent says it is in, and the boot of that
+// agent; empty where it has not said so yet.
+func (r Relay) reported(ctx context.Context, from client.Reader) (cluster types.UID, boot string, err error) {
 	root, found, err := get(ctx, from, reports, r.Member, inMember, v1alpha1.MailboxName)
 	if err != nil || !found {
-		return "", err
+		return "", "", err
 	}
-	return root.ClusterUID, nil
+	if root.Root != nil {
+		boot = root.Root.BootID
+	}
+	return root.ClusterUID, boot, nil
 }
 
 // outcome of carrying one object.
@@ -150,7 +154,7 @@ func carryDown[T client.Object](ctx context.Context, r Relay, k kind[T], reporte
 		if source, found, err = get(ctx, r.Hub.Live, k, r.Hub, onHub, v1alpha1.MailboxName); err != nil || !found || !source.GetDeletionTimestamp().IsZero() {
 			return nothing, err
 		}
-		if reported, err = r.reported(ctx, r.Member.Live); err != nil {
+		if reported, _, err = r.reported(ctx, r.Member.Live); err != nil {
 			return nothing, err
 		}
 		look = k.compare(source, target, exists, r.Seen)

@@ -15,6 +15,8 @@ import (
 type Seen struct {
 	mu    sync.Mutex
 	pairs map[seenKey]seenPair
+	// boot of the agent that reads plan and grant.
+	boot string
 }
 
 type seenKey struct{ kind, name string }
@@ -63,6 +65,22 @@ func (s *Seen) has(kind string, source, target metav1.Object) bool {
 	defer s.mu.Unlock()
 	pair, ok := s.pairs[seenKey{kind, source.GetName()}]
 	return ok && pair.source == stampOf(source) && pair.target == stampOf(target)
+}
+
+// readBy forgets plan and grant where the agent that reads them was started anew: the
+// chart that did so may have upgraded the kinds before, and what they did not know, and
+// was dropped, is to be written once more.
+func (s *Seen) readBy(boot string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.boot == boot {
+		return
+	}
+	s.boot = boot
+	maps.DeleteFunc(s.pairs, func(key seenKey, _ seenPair) bool { return key.kind == plans.name || key.kind == grants.name })
 }
 
 // outdated returns the copy of a report, without root and page, where it is known

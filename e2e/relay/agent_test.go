@@ -19,12 +19,15 @@ type agent struct {
 	*box
 	uid   types.UID
 	clock int64
+	// boot and orphans of the next root.
+	boot    string
+	orphans int32
 	// sequences of the pages that the next root lists.
 	sequences map[string]int64
 }
 
 func newAgent(b *box) *agent {
-	return &agent{box: b, uid: cluster, clock: 1, sequences: map[string]int64{}}
+	return &agent{box: b, uid: cluster, clock: 1, boot: "boot", sequences: map[string]int64{}}
 }
 
 func (a *agent) write(name string, change func(*v1alpha1.ClusterReport)) int64 {
@@ -62,7 +65,8 @@ func (a *agent) root() {
 	a.Helper()
 	a.write(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) {
 		r.Root = &v1alpha1.ReportRoot{
-			ObservedAt: metav1.Time{Time: time.Unix(a.clock, 0)}, HeartbeatSeconds: 20, BootID: "boot", AgentVersion: "test",
+			ObservedAt: metav1.Time{Time: time.Unix(a.clock, 0)}, HeartbeatSeconds: 20, BootID: a.boot, AgentVersion: "test",
+			OrphanCount: a.orphans,
 		}
 		for name, sequence := range a.sequences {
 			r.Root.Pages = append(r.Root.Pages, v1alpha1.PageRef{Name: name, Sequence: sequence, Images: 3})

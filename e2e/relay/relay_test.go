@@ -37,6 +37,8 @@ const cluster types.UID = "11111111-1111-1111-1111-111111111111"
 var (
 	known       = runtime.NewScheme()
 	hub, member client.WithWatch
+	hubPlane    *controlplane.ControlPlane
+	memberPlane *controlplane.ControlPlane
 	hubConfig   *rest.Config
 	memberCfg   *rest.Config
 	boxes       atomic.Int32
@@ -81,7 +83,8 @@ func withServers(run func() int) (code int, err error) {
 			}
 		}
 	}()
-	hubConfig, memberCfg = planes[0].Config(), planes[1].Config()
+	hubPlane, memberPlane = planes[0], planes[1]
+	hubConfig, memberCfg = hubPlane.Config(), memberPlane.Config()
 	if hub, err = client.NewWithWatch(hubConfig, client.Options{Scheme: known}); err != nil {
 		return 0, err
 	}

@@ -105,7 +105,7 @@ lint-charts: ## Check the Helm charts and what they make, and run their unit tes
 	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*/
 	$(HELM_UNITTEST) --strict charts/*/
 	@openapi="$$(go -C e2e/binaries/kubernetes mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/api/openapi-spec/swagger.json"; helm="$(HELM)"; \
-	for chart in charts/*/; do for values in "$$chart/values.yaml" e2e/chart/everything.yaml; do \
+	for chart in charts/*/; do for values in "$$chart/values.yaml" "e2e/chart/everything/both.yaml,e2e/chart/everything/$$(basename $$chart).yaml"; do \
 		"$$helm" template any "$$chart" --kube-version $(KUBE_VERSION) --values "$$values" | \
 			(cd scripts/tools/kubeconform && go run . -openapi "$$openapi") || { echo "lint-charts: of $$chart with $$values" >&2; exit 1; }; done; done
 

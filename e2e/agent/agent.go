@@ -60,10 +60,14 @@ func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agen
 	return &Agent{Process: p, MetricsURL: "http://" + metrics + "/metrics"}, nil
 }
 
-// Metrics reads the agent's metrics, as text. It waits until they are served.
+// Metrics reads the agent's metrics, as text. It waits until they are served, which an
+// agent that has ended does no more.
 func (a *Agent) Metrics(ctx context.Context) (string, error) {
 	var body []byte
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		if err := a.Ended(); err != nil {
+			return false, err
+		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.MetricsURL, nil)
 		if err != nil {
 			return false, err

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -72,10 +71,11 @@ func TestMemberThatIsCutOff(t *testing.T) {
 	shared.setBudget(t, fleetOf, "")
 	t.Cleanup(func() { shared.setBudget(t, 0, "") })
 	alpha, bravo := shared.sites["alpha"], shared.sites["bravo"]
-	release := alpha.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	release := alpha.hold(t)
 	held := alpha.want(t, "held", everybodyElse, fleetOf)
 	alpha.all(t, held, "on its way", scene.InPhase(v1alpha1.PhaseSyncing))
 	alpha.link.Cut()
+	t.Cleanup(func() { require.NoError(t, alpha.link.Mend(context.Background())) })
 	cut := time.Now()
 	waits := bravo.want(t, "waits", everybodyElse, 1)
 	bravo.all(t, waits, "waiting for the fleet", scene.Because(v1alpha1.ReasonWaitingForFleet))
@@ -101,7 +101,7 @@ func TestBudgetIsLoweredAndRemoved(t *testing.T) {
 	shared.setPolicy(t, map[string]string{"attemptTimeout": "1h"})
 	shared.setBudget(t, fleetOf, "")
 	alpha, bravo := shared.sites["alpha"], shared.sites["bravo"]
-	release := alpha.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	release := alpha.hold(t)
 	t.Cleanup(func() {
 		shared.setPolicy(t, map[string]string{"attemptTimeout": attemptsTake.String()})
 		shared.setBudget(t, 0, "")

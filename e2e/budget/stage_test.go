@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -310,6 +311,14 @@ func (s *site) want(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDisk
 		require.NoError(t, s.Create(t.Context(), images[i]))
 	}
 	return images
+}
+
+// hold keeps all imports from ending, until release or the end of the test.
+func (s *site) hold(t *testing.T) (release func()) {
+	t.Helper()
+	release = s.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	t.Cleanup(release)
+	return release
 }
 
 // all waits until images are as wanted.

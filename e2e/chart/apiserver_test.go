@@ -89,6 +89,7 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	for _, crd := range []*unstructured.Unstructured{
 		standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
 		standIn("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+		standIn("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots"),
 	} {
 		if err := server.Create(ctx, crd); err != nil {
 			return fmt.Errorf("creating stand-in %s: %w", crd.GetName(), err)
@@ -115,7 +116,10 @@ func standIn(group, version, kind, plural string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
-		"metadata":   map[string]any{"name": plural + "." + group},
+		"metadata": map[string]any{
+			"name":        plural + "." + group,
+			"annotations": map[string]any{"api-approved.kubernetes.io": "unapproved, a stand-in"}, // groups of k8s.io need it
+		},
 		"spec": map[string]any{
 			"group": group,
 			"scope": "Namespaced",

@@ -3,15 +3,11 @@
 package chart_test
 
 import (
-	_ "embed"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 	"github.com/pelotech/ot-fleet/e2e/chart"
@@ -41,31 +37,6 @@ func TestClustersThatLackSomething(t *testing.T) {
 				assert.Contains(t, string(output), test.want, chart)
 			}
 		})
-	}
-}
-
-// everything that values can ask for.
-//
-//go:embed everything.yaml
-var everything []byte
-
-// The API server knows every field of all that the charts can make, with what `helm
-// test` makes: it is asked to apply them strictly, and to keep nothing.
-func TestAPIServerKnowsEveryField(t *testing.T) {
-	values := map[string]any{}
-	require.NoError(t, yaml.Unmarshal(everything, &values))
-	for name, path := range charts {
-		namespace := map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name]
-		release := strings.TrimPrefix(name, "ot-")
-		rendered, err := chart.Render(t.Context(), path, release, namespace, values)
-		require.NoError(t, err)
-		tests, err := chart.RenderTests(t.Context(), path, release, namespace, values)
-		require.NoError(t, err)
-		require.Len(t, tests, 3)
-		for _, object := range append(rendered, tests...) {
-			err := server.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
-			assert.NoError(t, err, "%s: %s %s", name, object.GetKind(), object.GetName())
-		}
 	}
 }
 

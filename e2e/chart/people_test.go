@@ -64,8 +64,8 @@ var (
 	prunes        = may("", "pelotech.ot", "imageprunes", "create", "get", "update", "patch")
 )
 
-// rights by user. A user is one that the admin plays; what he may do is his own.
-var rights = map[string][]right{
+// rightsOf a user, by name. A user is one that the admin plays; what he may do is his own.
+var rightsOf = map[string][]right{
 	"machinist":  {machines},
 	"author":     {author},
 	"reader":     {author, farmReader},
@@ -104,21 +104,28 @@ func person(t *testing.T, name string) client.Client {
 func personWithWarnings(t *testing.T, name string) (client.Client, *warnings) {
 	t.Helper()
 	heard := &warnings{}
+	cfg := configOf(t, name)
+	cfg.WarningHandler = heard
+	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})
+	require.NoError(t, err)
+	return c, heard
+}
+
+// configOf has the rights of one user, or of a chart's account.
+func configOf(t *testing.T, name string) *rest.Config {
+	t.Helper()
 	cfg := rest.CopyConfig(serverConfig)
 	cfg.QPS = -1
-	cfg.WarningHandler = heard
 	switch {
 	case name == "admin":
 	case serviceAccounts[name] != "":
 		cfg.Impersonate.UserName = "system:serviceaccount:" + serviceAccounts[name] + ":" + name
 		cfg.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serviceAccounts[name]}
 	default:
-		require.Contains(t, rights, name)
+		require.Contains(t, rightsOf, name)
 		cfg.Impersonate.UserName = name
 	}
-	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})
-	require.NoError(t, err)
-	return c, heard
+	return cfg
 }
 
 type warnings struct {
@@ -151,7 +158,7 @@ var settle = sync.OnceValue(func() error {
 			return err
 		}
 	}
-	for name, all := range rights {
+	for name, all := range rightsOf {
 		for i, r := range all {
 			if err := grant(ctx, name, i, r); err != nil {
 				return err
@@ -192,7 +199,7 @@ func grant(ctx context.Context, user string, i int, r right) error {
 func settled(t *testing.T) {
 	t.Helper()
 	require.NoError(t, settle())
-	for name, all := range rights {
+	for name, all := range rightsOf {
 		c := person(t, name)
 		for _, r := range all {
 			waitUntilAllowed(t, c, name, r)

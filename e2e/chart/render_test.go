@@ -89,6 +89,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-passwords",
 		"ValidatingAdmissionPolicy ot-agent-own",
 		"ValidatingAdmissionPolicyBinding ot-agent-own",
+		"ValidatingAdmissionPolicy ot-agent-deletions",
+		"ValidatingAdmissionPolicyBinding ot-agent-deletions",
 		"MutatingAdmissionPolicy ot-agent-importers",
 		"MutatingAdmissionPolicyBinding ot-agent-importers",
 		"MutatingAdmissionPolicy ot-agent-failed-imports",

@@ -214,7 +214,7 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
-			Namespace: hubNamespace, Clusters: chosen, Grace: time.Second, Poll: 200 * time.Millisecond,
+			Namespace: hubNamespace, Clusters: chosen, Grace: 5 * time.Second, Poll: 200 * time.Millisecond,
 		}),
 	)
 }

@@ -22,7 +22,9 @@ func TestTermHandsOverSoonerThanKill(t *testing.T) {
 	handOver := func(how syscall.Signal) time.Duration {
 		require.NoError(t, mortal.Bury(t.Context(), place))
 		start := func() *mortal.Agent {
-			m, err := mortal.Run(t.Context(), place, mortal.Hooks{}, agent.Options{LeaseDuration: 2 * agent.LeaseDuration})
+			m, err := mortal.Run(t.Context(), place, mortal.Hooks{}, agent.Options{
+				LeaseDuration: 2 * agent.LeaseDuration, Args: []string{"--leader-elect-retry-period=500ms"},
+			})
 			require.NoError(t, err)
 			t.Cleanup(m.End)
 			return m

@@ -43,6 +43,7 @@ func throughOutage(t *testing.T, happens func()) {
 			}
 		}
 	}
+	require.NoError(t, mortal.Bury(t.Context(), place))
 	keepAlive()
 	var all []*v1alpha1.VMDiskImage
 	for i := range 5 {

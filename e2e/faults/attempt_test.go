@@ -62,12 +62,12 @@ func TestFailures(t *testing.T) {
 // TestAttemptTimeout: without a backoff, the image waits for its next slot already
 // while that of its last attempt is being freed, and nothing happens after that.
 func TestAttemptTimeout(t *testing.T) {
-	place.SetPolicy(t, policy("attemptTimeout", "2s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
+	place.SetPolicy(t, policy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
 	history := observed(t)
 	img := place.Image(home(t), "image", "/hang/a")
 	place.Create(t, img)
 	got := failed(t, img, v1alpha1.ReasonTimeout)
-	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 2s")
+	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 10s")
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
@@ -121,7 +121,7 @@ func TestStartedOver(t *testing.T) {
 
 // TestBackingOff wants a retry to be passed while it waits.
 func TestBackingOff(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryBackoffDuration", "15s"))
+	place.SetPolicy(t, policy("concurrency", "1", "retryBackoffDuration", "45s"))
 	history := observed(t)
 	ns := home(t)
 	fails, passes := place.Image(ns, "fails", "/flaky/1/100ms/a"), place.Image(ns, "passes", "/ok/100ms/a")

@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
+	"github.com/pelotech/ot-fleet/e2e/mortal"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
@@ -29,6 +31,12 @@ func TestMemberThatHangsCanLeave(t *testing.T) {
 		if !resumed {
 			resumed = true
 			require.NoError(t, edge.ControlPlane.ResumeAPIServer())
+			// The agent may have lost its Lease meanwhile, and end now or in a moment; a
+			// kubelet starts it again.
+			edge.agent.Kill()
+			<-edge.agent.Done()
+			require.NoError(t, mortal.BuryIn(context.Background(), edge.Client()))
+			require.NoError(t, edge.startAgent(context.Background(), ""))
 		}
 	}
 	t.Cleanup(resume)

@@ -160,10 +160,14 @@ func (h *Hub) MemberImages(ctx context.Context, member, page string) (images web
 	return images, h.Get(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
 }
 
-// Metrics reads the hub's metrics, as text. It waits until they are served.
+// Metrics reads the hub's metrics, as text. It waits until they are served, which a
+// hub that has ended does no more.
 func (h *Hub) Metrics(ctx context.Context) (string, error) {
 	var text string
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		if err := h.Ended(); err != nil {
+			return false, err
+		}
 		status, body, err := h.reader.get(ctx, h.MetricsURL)
 		text = string(body)
 		return err == nil && status == http.StatusOK && strings.Contains(text, "ot_hub_"), nil

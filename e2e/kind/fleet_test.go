@@ -35,7 +35,7 @@ import (
 
 // description is what scripts/kind-up writes of the fleet that it has made.
 type description struct {
-	Prefix, Engine, Kubeconfigs, Images, Source, Helm, Kubectl, Charts, Version, Hub, CDI string
+	Prefix, Engine, Kubeconfigs, Images, Source, Helm, Kubectl, Charts, Version, Hub, CDI, KubeVirt string
 
 	Offline bool
 	Members []struct{ Name, Shape, Mode string }

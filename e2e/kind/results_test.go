@@ -4,6 +4,7 @@ package kind_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -60,9 +61,13 @@ func (p *page) write(ctx context.Context, f *fleet) error {
 	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), memory())
 	source := "the published node image"
 	if f.Offline {
-		source = "a node image and CDI images built on the machine (`OT_KIND_OFFLINE=1`)"
+		source = "a node image and images of CDI and KubeVirt built on the machine (`OT_KIND_OFFLINE=1`)"
 	}
-	fmt.Fprintf(&b, "- with: %s, CDI %s, images of %d MiB by HTTP from one source\n\n", source, f.CDI, f.size>>20)
+	fmt.Fprintf(&b, "- with: %s, CDI %s, KubeVirt %s, images of %d MiB by HTTP from one source\n", source, f.CDI, f.KubeVirt, f.size>>20)
+	if only := flag.Lookup("test.run").Value.String(); only != "" {
+		fmt.Fprintf(&b, "- only a part: `-run %s`\n", only)
+	}
+	b.WriteByte('\n')
 	b.WriteString("| Cluster | Shape | Joined by | Nodes | Kubernetes |\n| --- | --- | --- | --- | --- |\n")
 	nodes, version := f.describeNodes(ctx, "hub")
 	fmt.Fprintf(&b, "| hub | %s | | %d | %s |\n", f.description.Hub, nodes, version)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ func TestMailboxComesLater(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Stop()) })
 	require.NoError(t, agent.Install(ctx, m.ControlPlane, map[string]any{"crds": map[string]any{"mailbox": false}}))
-	a, err := agent.Start(ctx, m.ControlPlane, agent.Options{})
+	a, err := agent.Start(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -55,20 +56,35 @@ func Run(ctx context.Context, s *scene.Scene, h Hooks, o agent.Options) (*Agent,
 	return a, nil
 }
 
+// lasting is the LeaseDuration of a leader that is to stay the leader: on a busy machine
+// a shorter one is lost now and then, and nobody would start the agent again.
+const lasting = 30 * time.Second
+
 // Start runs an agent until the test ends, at the latest.
 func Start(t *testing.T, s *scene.Scene, h Hooks, args ...string) *Agent {
 	t.Helper()
-	a, err := Run(t.Context(), s, h, agent.Options{Args: args})
+	return start(t, s, h, agent.Options{Args: args})
+}
+
+func start(t *testing.T, s *scene.Scene, h Hooks, o agent.Options) *Agent {
+	t.Helper()
+	a, err := Run(t.Context(), s, h, o)
 	require.NoError(t, err)
 	t.Cleanup(a.End)
 	return a
 }
 
-// StartLeading starts an agent, and waits until it leads.
+// StartLeading starts an agent, and waits until it leads. Who is to take over from it
+// need not wait for its Lease to expire: see Bury.
 func StartLeading(t *testing.T, s *scene.Scene, h Hooks, args ...string) *Agent {
 	t.Helper()
+	return startLeading(t, s, h, agent.Options{LeaseDuration: lasting, Args: args})
+}
+
+func startLeading(t *testing.T, s *scene.Scene, h Hooks, o agent.Options) *Agent {
+	t.Helper()
 	require.NoError(t, Bury(t.Context(), s))
-	a := Start(t, s, h, args...)
+	a := start(t, s, h, o)
 	require.True(t, scene.Await(t, func() bool { return Leader(t, s) != "" }), "no agent leads")
 	return a
 }

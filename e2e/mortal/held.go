@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
@@ -26,7 +27,7 @@ type Held struct {
 func Hold(t *testing.T, s *scene.Scene, at func(proxy.Write) bool) *Held {
 	t.Helper()
 	h := &Held{scene: s, stopped: make(chan error, 1), release: make(chan struct{})}
-	h.Agent = StartLeading(t, s, Hooks{Before: Once(at, func(a *Agent, w proxy.Write) error {
+	h.Agent = startLeading(t, s, Hooks{Before: Once(at, func(a *Agent, w proxy.Write) error {
 		h.write = w
 		h.stopped <- a.Pause(t.Context())
 		select {
@@ -34,7 +35,7 @@ func Hold(t *testing.T, s *scene.Scene, at func(proxy.Write) bool) *Held {
 		case <-t.Context().Done():
 		}
 		return nil
-	})})
+	})}, agent.Options{})
 	return h
 }
 
@@ -54,11 +55,11 @@ func (h *Held) AwaitStopped(t *testing.T) {
 }
 
 // Next starts another agent, which takes over when the Lease of the frozen one
-// has expired.
+// has expired, and stays the leader: nobody starts it again.
 func (h *Held) Next(t *testing.T) *Agent {
 	t.Helper()
 	was := Leader(t, h.scene)
-	a := Start(t, h.scene, Hooks{})
+	a := start(t, h.scene, Hooks{}, agent.Options{LeaseDuration: lasting})
 	require.True(t, scene.Await(t, func() bool { l := Leader(t, h.scene); return l != "" && l != was }), "nobody took over from a frozen leader")
 	return a
 }

@@ -24,6 +24,9 @@ const (
 	// in medians: that nobody waits for a timeout shows, what a busy machine adds
 	// does not.
 	mostDelay = 3
+	// rounds at the most: a neighbour on the machine that is busy while the member is
+	// dead, and not before and after, delays one of them; a wait for a timeout all.
+	rounds = 3
 )
 
 // One dead member among twenty delays nobody: neither while the hub does not know
@@ -46,20 +49,26 @@ func TestDeadMemberDelaysNobody(t *testing.T) {
 		}
 		return slowest
 	}
-	without := measure()
-	require.NoError(t, away.Hang())
-	unnoticed := measure()
-	shared.eventually(t, dead, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
-	noticed := measure()
-	require.NoError(t, away.Mend(t.Context()))
-	shared.eventually(t, dead, "healthy", healthy)
-	without = append(without, measure()...)
+	var beforeNoticed, afterNoticed float64
+	for range rounds {
+		without := measure()
+		require.NoError(t, away.Hang())
+		unnoticed := measure()
+		shared.eventually(t, dead, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+		noticed := measure()
+		require.NoError(t, away.Mend(t.Context()))
+		shared.eventually(t, dead, "healthy", healthy)
+		without = append(without, measure()...)
 
-	t.Logf("policy change -> acknowledgement by the last of %d members, median: %s, beside a dead one %s, once that is known %s",
-		lights-1, median(without), median(unnoticed), median(noticed))
-	for name, with := range map[string][]time.Duration{"not noticed yet": unnoticed, "noticed": noticed} {
-		assert.LessOrEqual(t, float64(median(with))/float64(median(without)), float64(mostDelay), name)
+		t.Logf("policy change -> acknowledgement by the last of %d members, median: %s, beside a dead one %s, once that is known %s",
+			lights-1, median(without), median(unnoticed), median(noticed))
+		beforeNoticed, afterNoticed = float64(median(unnoticed))/float64(median(without)), float64(median(noticed))/float64(median(without))
+		if max(beforeNoticed, afterNoticed) <= mostDelay {
+			break
+		}
 	}
+	assert.LessOrEqual(t, beforeNoticed, float64(mostDelay), "not noticed yet")
+	assert.LessOrEqual(t, afterNoticed, float64(mostDelay), "noticed")
 }
 
 // acknowledged changes the policy and returns how long it took until each member

@@ -117,12 +117,20 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// Signal sends a signal to the process and its descendants.
-func (p *Process) Signal(s syscall.Signal) error {
+// Ended says how the process has ended; nil while it runs.
+func (p *Process) Ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("sending %s to %s: it has ended (%v)", s, p.name, p.err)
+		return fmt.Errorf("it has ended (%v), its log is %s", p.Wait(), p.log)
 	default:
+		return nil
+	}
+}
+
+// Signal sends a signal to the process and its descendants.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.Ended(); err != nil {
+		return fmt.Errorf("sending %s to %s: %w", s, p.name, err)
 	}
 	if err := syscall.Kill(-p.Pid(), s); err != nil {
 		return fmt.Errorf("sending %s to %s (process %d): %w", s, p.name, p.Pid(), err)

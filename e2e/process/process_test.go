@@ -5,6 +5,7 @@ package process_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,14 +22,19 @@ import (
 
 const (
 	parentVariable = "OT_FLEET_TEST_PARENT"
+	portsVariable  = "OT_FLEET_TEST_PORTS"
 	// patience is for a machine that has much else to do.
 	patience = 2 * time.Minute
 )
 
-// TestMain lets this binary play the parent that comes to a bad end.
+// TestMain lets this binary play the parent that comes to a bad end, and another
+// program that asks for ports.
 func TestMain(m *testing.M) {
 	if end := os.Getenv(parentVariable); end != "" {
 		parent(end)
+	}
+	if os.Getenv(portsVariable) != "" {
+		takePorts()
 	}
 	os.Exit(m.Run())
 }
@@ -54,6 +60,53 @@ func parent(end string) {
 		os.Exit(3)
 	}
 	select {}
+}
+
+// ports that each of two programs asks for: of all there are so many that chance
+// alone would have some handed out twice.
+const ports = 400
+
+// takePorts has them until its input ends.
+func takePorts() {
+	for range ports {
+		port, err := process.FreePort()
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(port)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// Nothing listens on any of these ports yet.
+func TestNoPortIsHandedOutTwice(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), portsVariable+"=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	taken := map[int]bool{}
+	for lines := bufio.NewReader(out); len(taken) < ports; {
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		port, err := strconv.Atoi(strings.TrimSpace(line))
+		require.NoError(t, err)
+		require.False(t, taken[port], "port %d twice in one program", port)
+		taken[port] = true
+	}
+	for range ports {
+		port, err := process.FreePort()
+		require.NoError(t, err)
+		require.False(t, taken[port], "port %d", port)
+		taken[port] = true
+	}
 }
 
 func TestNothingOutlivesTheParent(t *testing.T) {
@@ -126,6 +179,7 @@ func TestStop(t *testing.T) {
 		text, _ := os.ReadFile(log)
 		return string(text) == "ready\n"
 	}, patience, 5*time.Millisecond)
+	require.NoError(t, polite.Ended())
 	require.NoError(t, polite.Pause(t.Context()))
 	require.NoError(t, polite.Stop(patience), "a paused process is stopped too")
 	require.NoError(t, polite.Stop(time.Second), "stopping twice does no harm")
@@ -137,6 +191,7 @@ func TestStop(t *testing.T) {
 		return strings.HasSuffix(string(text), "trapped\n")
 	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, stubborn.Stop(50*time.Millisecond), "killed")
+	require.ErrorContains(t, stubborn.Ended(), "it has ended (signal: killed), its log is "+log)
 	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has ended")
 
 	_, err = process.Start(process.Options{Path: "/no/such/program"})

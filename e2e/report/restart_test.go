@@ -110,9 +110,11 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 // Of two agents the one that leads reports, and when it is gone, the other.
 func TestOnlyTheLeaderReports(t *testing.T) {
 	ns := farm(t, 3)
-	leads := startThrough(t, nil, "--report-heartbeat=1s")
+	// Long Leases: nobody takes over from either but for the reason that is tested.
+	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
+	leads := startThrough(t, nil, args...)
 	settled(t, ns, 3)
-	standby := startThrough(t, nil, "--report-heartbeat=1s")
+	standby := startThrough(t, nil, args...)
 	_, err := standby.Metrics(t.Context())
 	require.NoError(t, err)
 	before := read(t)

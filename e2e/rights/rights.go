@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -148,6 +149,60 @@ func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, o
 		}
 	}
 	return tried, group.Wait()
+}
+
+// AsRuled asks for each verb on what the rules of a credential mention: on kinds that
+// nobody serves, too, and on objects that are given by name.
+func AsRuled(ctx context.Context, cfg *rest.Config, namespaces []string, may May) (*Tried, error) {
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	mentioned, byName, objects := map[schema.GroupResource]bool{}, map[schema.GroupResource]bool{}, map[string]bool{}
+	for _, namespace := range namespaces {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+		answer, err := clients.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("asking %s for the rules in namespace %s: %w", cfg.Host, namespace, err)
+		}
+		if answer.Status.Incomplete {
+			return nil, fmt.Errorf("asking %s for the rules in namespace %s: it does not tell all: %s", cfg.Host, namespace, answer.Status.EvaluationError)
+		}
+		for _, rule := range answer.Status.ResourceRules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					mentioned[schema.GroupResource{Group: group, Resource: resource}] = true
+					if len(rule.ResourceNames) > 0 {
+						byName[schema.GroupResource{Group: group, Resource: resource}] = true
+					}
+				}
+			}
+			for _, object := range rule.ResourceNames {
+				objects[object] = true
+			}
+		}
+	}
+	everywhere := append([]string{""}, namespaces...)
+	tried, err := AsTold(ctx, cfg, unversioned(mentioned), everywhere, []string{""}, may)
+	if err != nil {
+		return nil, err
+	}
+	named, err := AsTold(ctx, cfg, unversioned(byName), everywhere, slices.Collect(maps.Keys(objects)), may)
+	if err != nil {
+		return nil, err
+	}
+	return &Tried{
+		Attempts: tried.Attempts + named.Attempts, Refusals: tried.Refusals + named.Refusals,
+		Wrong: append(tried.Wrong, named.Wrong...),
+	}, nil
+}
+
+// unversioned are resources as rules know them.
+func unversioned(some map[schema.GroupResource]bool) (all []Resource) {
+	for r := range some {
+		all = append(all, Resource{schema.GroupVersion{Group: r.Group}, metav1.APIResource{Name: r.Resource}})
+	}
+	return all
 }
 
 // AsAnswered sends the requests that are to be refused, and wants them to be. They

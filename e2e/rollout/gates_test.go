@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -62,9 +61,9 @@ func TestApproval(t *testing.T) {
 	shared.apply(t, img)
 	approve := func(version, by string) error {
 		img := img.DeepCopy()
-		require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))
-		img.Spec.Approvals = append(img.Spec.Approvals, v1alpha1.Approval{Wave: "late", Version: version, By: by})
-		return shared.Update(t.Context(), img)
+		return shared.tryChange(t.Context(), img, func() {
+			img.Spec.Approvals = append(img.Spec.Approvals, v1alpha1.Approval{Wave: "late", Version: version, By: by})
+		})
 	}
 	for _, version := range []string{"1", "2"} {
 		shared.change(t, img, func() { shared.toVersion(img, version) })

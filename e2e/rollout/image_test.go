@@ -88,13 +88,18 @@ func (f *fleet) apply(t *testing.T, img *v1alpha1.FleetDiskImage) {
 // change reads a FleetDiskImage, changes it and stores it, again on conflict.
 func (f *fleet) change(t *testing.T, img *v1alpha1.FleetDiskImage, how func()) {
 	t.Helper()
-	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if err := f.Get(t.Context(), client.ObjectKeyFromObject(img), img); err != nil {
+	require.NoError(t, f.tryChange(t.Context(), img, how))
+}
+
+// tryChange is change where it may be refused.
+func (f *fleet) tryChange(ctx context.Context, img *v1alpha1.FleetDiskImage, how func()) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := f.Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
 			return err
 		}
 		how()
-		return f.Update(t.Context(), img)
-	}))
+		return f.Update(ctx, img)
+	})
 }
 
 // relabel sets a label of a MemberCluster for as long as the test runs; an empty

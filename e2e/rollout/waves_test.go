@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -48,10 +49,12 @@ func TestTwoWaves(t *testing.T) {
 	assert.Equal(t, name, done.Status.Versions[0].Image)
 	assert.Equal(t, img.Spec.Template.Revision(), done.Status.Versions[0].Revision)
 
-	told, err := shared.hub.Rollout(t.Context(), img.Name)
-	require.NoError(t, err)
-	assert.Equal(t, done.Status.Clusters, told.Clusters)
-	assert.Equal(t, v1alpha1.RolloutSucceeded, told.Phase)
+	var told web.Rollout
+	require.True(t, scene.Await(t, func() bool { // the hub's cache is a moment behind
+		told, err = shared.hub.Rollout(t.Context(), img.Name)
+		require.NoError(t, err)
+		return told.Clusters == done.Status.Clusters && told.Phase == v1alpha1.RolloutSucceeded
+	}), "the read API tells %+v, want %+v", &told, done.Status.Clusters)
 	matrix, err := shared.hub.RolloutClusters(t.Context(), img.Name, "")
 	require.NoError(t, err)
 	require.Len(t, matrix, len(online))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,6 +69,13 @@ func (f *fleet) counted(t *testing.T, list client.ObjectList) *writes {
 func TestHeartbeatsChangeNoStatus(t *testing.T) {
 	shared.settled(t, names...)
 	shared.carried(t)
+	// What was settled and carried before is still being told of.
+	for member, link := range shared.links(t) {
+		scene.EventuallyMember(t, shared, member, "told of in full", func(m *v1alpha1.MemberCluster) bool {
+			return m.Status.Shard == link.Spec.Replica && m.Status.Images != nil && m.Status.Plan != nil && m.Status.AcknowledgedPlan != nil &&
+				*m.Status.Plan == *m.Status.AcknowledgedPlan && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
+		})
+	}
 	ofMembers, ofLinks := shared.counted(t, &v1alpha1.MemberClusterList{}), shared.counted(t, &v1alpha1.MemberLinkList{})
 	beats := 0
 	// A status is written once a second at the most.

@@ -117,6 +117,16 @@ func (f *fleet) start(ctx context.Context, r *replica, args ...string) (err erro
 	return err
 }
 
+// revive starts replicas that have ended, as a kubelet does.
+func (f *fleet) revive(t *testing.T) {
+	t.Helper()
+	for _, r := range f.replicas {
+		if r.hub.Ended() != nil {
+			require.NoError(t, f.start(t.Context(), r))
+		}
+	}
+}
+
 // restart has another process take the place of a replica's.
 func (f *fleet) restart(t *testing.T, r *replica, args ...string) {
 	t.Helper()
@@ -216,9 +226,16 @@ func (f *fleet) links(t *testing.T) map[string]v1alpha1.MemberLink {
 // carries for its own, and returns who has which.
 func (f *fleet) settled(t *testing.T, among ...string) map[string]string {
 	t.Helper()
+	return f.settledWith(t, func() {}, among...)
+}
+
+// settledWith is settled, with something done before each look.
+func (f *fleet) settledWith(t *testing.T, do func(), among ...string) map[string]string {
+	t.Helper()
 	var assigned map[string]string
 	var state string
 	require.True(t, scene.Await(t, func() bool {
+		do()
 		assigned = map[string]string{}
 		counts := map[string]int{}
 		state = ""

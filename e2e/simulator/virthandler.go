@@ -89,7 +89,7 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 				case <-ctx.Done():
 					return nil
 				case <-ticker.C:
-					_ = beat(ctx, c) // one that is lost, with its API server, is made good by the next
+					_ = Beat(ctx, c, NodeName) // one that is lost, with its API server, is made good by the next
 				}
 			}
 		}))
@@ -97,10 +97,10 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	if err != nil {
 		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
 	}
-	if err := equip(ctx, c); err != nil {
+	if err := Equip(ctx, c, NodeName); err != nil {
 		return nil, err
 	}
-	if err := beat(ctx, c); err != nil {
+	if err := Beat(ctx, c, NodeName); err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -166,7 +166,7 @@ func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubev
 		if vmi.Status.Phase != kubevirtv1.Running {
 			return fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
 		}
-		return h.enter(ctx, &vmi, phase)
+		return Enter(ctx, h.client, &vmi, phase)
 	})
 	if err != nil {
 		return fmt.Errorf("ending the guest of machine %s: %w", key, err)
@@ -216,21 +216,19 @@ func (h *VirtHandler) reconcile(ctx context.Context, r reconcile.Request) (recon
 // serve brings one virt-launcher pod and its machine, nil for one that is gone,
 // a step further.
 func (h *VirtHandler) serve(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) error {
-	launcher := pod.Annotations[kubevirtv1.EphemeralProvisioningObject] == ""
-	on := launcher && vmi != nil && vmi.Status.NodeName == NodeName &&
-		(vmi.Status.Phase == kubevirtv1.Scheduled || vmi.Status.Phase == kubevirtv1.Running)
+	var next kubevirtv1.VirtualMachineInstancePhase
+	if vmi != nil && IsLauncher(pod) {
+		next = NextPhase(vmi, pod, NodeName)
+	}
 	switch {
-	case on && (vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil):
-		if vmi.Status.Phase == kubevirtv1.Scheduled {
-			return h.enter(ctx, vmi, kubevirtv1.Failed) // it has not come to run: as virt-handler has it
-		}
-		return h.enter(ctx, vmi, kubevirtv1.Succeeded)
+	case next == kubevirtv1.Failed || next == kubevirtv1.Succeeded:
+		return Enter(ctx, h.client, vmi, next)
 	case pod.DeletionTimestamp != nil:
 		if err := h.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("removing pod %s/%s, whose guest is off: %w", pod.Namespace, pod.Name, err)
 		}
 		return nil
-	case launcher && vmi != nil && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
+	case vmi != nil && IsLauncher(pod) && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
 		return completePod(ctx, h.client, pod, "")
 	case h.node && pod.Spec.NodeName == "":
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
@@ -240,8 +238,36 @@ func (h *VirtHandler) serve(ctx context.Context, vmi *kubevirtv1.VirtualMachineI
 		return nil
 	case h.node && pod.Status.Phase == corev1.PodPending:
 		return h.run(ctx, pod)
-	case on && vmi.Status.Phase == kubevirtv1.Scheduled && pod.Status.Phase == corev1.PodRunning && !h.held.Load():
-		return h.enter(ctx, vmi, kubevirtv1.Running)
+	case next == kubevirtv1.Running && !h.held.Load():
+		return Enter(ctx, h.client, vmi, next)
 	}
 	return nil
+}
+
+// IsLauncher tells the Pod that a machine runs in from one that is merely the
+// first consumer of its claims.
+func IsLauncher(pod *corev1.Pod) bool {
+	return pod.Annotations[kubevirtv1.EphemeralProvisioningObject] == ""
+}
+
+// NextPhase is the phase that virt-handler takes a machine to on a node, whose
+// guest is up as soon as its launcher runs and off as soon as it is asked to be;
+// empty where there is nothing to say. launcher is the Pod that it runs in, nil
+// where that is gone, and the guest with it.
+func NextPhase(vmi *kubevirtv1.VirtualMachineInstance, launcher *corev1.Pod, node string) kubevirtv1.VirtualMachineInstancePhase {
+	scheduled, running := vmi.Status.Phase == kubevirtv1.Scheduled, vmi.Status.Phase == kubevirtv1.Running
+	switch {
+	case vmi.Status.NodeName != node || !scheduled && !running:
+		return ""
+	case launcher == nil:
+		return kubevirtv1.Failed
+	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil:
+		if scheduled {
+			return kubevirtv1.Failed // it has not come to run: as virt-handler has it
+		}
+		return kubevirtv1.Succeeded
+	case scheduled && launcher.Status.Phase == corev1.PodRunning:
+		return kubevirtv1.Running
+	}
+	return ""
 }

@@ -30,11 +30,11 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// enter takes a machine to a phase, with an error of IsInvalid where somebody
+// Enter takes a machine to a phase, with an error of IsInvalid where somebody
 // has written it since: what is known of it would be out of date. What it does not change has to stay as
 // virt-controller has written it, to the letter, for that one's patches begin
 // with a comparison: so this is no merge of Go types.
-func (h *VirtHandler) enter(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, phase kubevirtv1.VirtualMachineInstancePhase) error {
+func Enter(ctx context.Context, c client.Client, vmi *kubevirtv1.VirtualMachineInstance, phase kubevirtv1.VirtualMachineInstancePhase) error {
 	now := metav1.Now()
 	patch := []operation{
 		{"test", "/metadata/resourceVersion", vmi.ResourceVersion},
@@ -51,7 +51,7 @@ func (h *VirtHandler) enter(ctx context.Context, vmi *kubevirtv1.VirtualMachineI
 	if err != nil {
 		return fmt.Errorf("reporting machine %s/%s as %s: %w", vmi.Namespace, vmi.Name, phase, err)
 	}
-	if err := h.client.Patch(ctx, vmi, client.RawPatch(types.JSONPatchType, text)); client.IgnoreNotFound(err) != nil {
+	if err := c.Patch(ctx, vmi, client.RawPatch(types.JSONPatchType, text)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reporting machine %s/%s as %s: %w", vmi.Namespace, vmi.Name, phase, err)
 	}
 	return nil
@@ -82,11 +82,11 @@ func (h *VirtHandler) run(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// equip gives the node the devices that virt-handler's device plugins report.
-func equip(ctx context.Context, c client.Client) error {
+// Equip gives a node the devices that virt-handler's device plugins report.
+func Equip(ctx context.Context, c client.Client, name string) error {
 	var node corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: NodeName}, &node); err != nil {
-		return fmt.Errorf("equipping node %s for virtual machines: %w", NodeName, err)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return fmt.Errorf("equipping node %s for virtual machines: %w", name, err)
 	}
 	old := node.DeepCopy()
 	for _, device := range devices {
@@ -94,14 +94,14 @@ func equip(ctx context.Context, c client.Client) error {
 		node.Status.Allocatable[device] = resource.MustParse("1k")
 	}
 	if err := c.Status().Patch(ctx, &node, client.MergeFrom(old)); err != nil {
-		return fmt.Errorf("equipping node %s for virtual machines: %w", NodeName, err)
+		return fmt.Errorf("equipping node %s for virtual machines: %w", name, err)
 	}
 	return nil
 }
 
-// beat says that virt-handler is well on the node.
-func beat(ctx context.Context, c client.Client) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
+// Beat says that virt-handler is well on a node.
+func Beat(ctx context.Context, c client.Client, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	old := node.DeepCopy()
 	node.Labels = map[string]string{
 		kubevirtv1.NodeSchedulable: "true", kubevirtv1.CPUManager: "false",
@@ -109,7 +109,7 @@ func beat(ctx context.Context, c client.Client) error {
 	}
 	node.Annotations = map[string]string{kubevirtv1.VirtHandlerHeartbeat: time.Now().UTC().Format(time.RFC3339)}
 	if err := c.Patch(ctx, node, client.MergeFrom(old)); err != nil {
-		return fmt.Errorf("marking node %s as fit for virtual machines: %w", NodeName, err)
+		return fmt.Errorf("marking node %s as fit for virtual machines: %w", name, err)
 	}
 	return nil
 }

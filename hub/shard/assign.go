@@ -119,7 +119,8 @@ func (a *assignment) roomiest(but string) (to string) {
 }
 
 // swap makes room in another replica than the full one: it moves a member from
-// there to the one that has room. Failing that, a replica takes one more.
+// there to the one that has room. Failing that, whoever is elsewhere is to avoid that
+// one as well, and the emptiest of the others takes one more.
 func (a *assignment) swap(full string) (to string) {
 	for _, replica := range a.replicas {
 		if replica == full {
@@ -133,7 +134,9 @@ func (a *assignment) swap(full string) (to string) {
 				return replica
 			}
 		}
-		to = cmp.Or(to, replica)
+		if to == "" || len(a.has[replica]) < len(a.has[to]) {
+			to = replica
+		}
 	}
 	return to
 }

@@ -41,6 +41,14 @@ func TestAssign(t *testing.T) {
 			replicas: []string{"x", "y"},
 			want:     map[string]string{"a": "y", "b": "x"},
 		},
+		"the emptier one takes one more where nobody can take its place": {
+			members: []Member{
+				{Name: "a", Replica: "x"}, {Name: "b", Replica: "x", Avoid: "x"}, {Name: "c", Replica: "x", Avoid: "x"},
+				{Name: "d", Replica: "x", Avoid: "x"}, {Name: "e", Replica: "x", Avoid: "x"},
+			},
+			replicas: []string{"x", "y", "z"},
+			want:     map[string]string{"a": "x", "b": "y", "c": "y", "d": "z", "e": "z"},
+		},
 		"there is nowhere else": {
 			members: []Member{{Name: "a", Replica: "x", Avoid: "x"}}, replicas: []string{"x"},
 			want: map[string]string{"a": "x"},

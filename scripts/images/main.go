@@ -8,8 +8,9 @@
 //	ot-agent-arm64.tar
 //	ot-agent.tar         an OCI layout with all platforms, for `skopeo copy oci-archive:`, `crane push`
 //
-// and the same of ot-hub. What is in them depends on the sources, the version, the time
-// that is given and the version of Go, and on nothing else: two builds have one digest.
+// and the same of ot-hub. What is in them depends on the sources, the version, the commit
+// and the time that are given and the version of Go, which it tells, and on nothing else:
+// two builds have one digest.
 package main
 
 import (
@@ -17,9 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ func run(ctx context.Context, o options, programs []program) error {
 	for _, p := range programs {
 		var all []image
 		for _, architecture := range o.platforms {
-			binary, err := compile(ctx, o, p, architecture)
+			binary, version, err := compile(ctx, o, p, architecture)
 			if err != nil {
 				return err
 			}
@@ -82,7 +81,7 @@ func run(ctx context.Context, o options, programs []program) error {
 			if err := write(o, p.name+"-"+architecture, []image{made}); err != nil {
 				return err
 			}
-			fmt.Printf("%s/%s:%s linux/%s %s\n", o.registry, p.name, o.version, architecture, made.manifest.digest)
+			fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, made.manifest.digest, version)
 		}
 		if err := write(o, p.name, all); err != nil {
 			return err
@@ -103,20 +102,4 @@ func sourceDate() (time.Time, error) {
 		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH: %w", err)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
-}
-
-// compile returns a static binary, in which nothing tells where it was built.
-func compile(ctx context.Context, o options, p program, architecture string) ([]byte, error) {
-	directory, err := os.MkdirTemp("", "ot-images-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(directory) }()
-	path := filepath.Join(directory, p.name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X main.version="+o.version, "-o", path, p.pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building %s for %s: %w\n%s", p.name, architecture, err, out)
-	}
-	return os.ReadFile(path)
 }

@@ -5,13 +5,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -21,11 +22,11 @@ import (
 
 var hello = program{name: "hello", pkg: "./testdata/hello", description: "says so"}
 
-func build(t *testing.T, platforms ...string) string {
+func build(t *testing.T, p program, platforms ...string) string {
 	t.Helper()
 	directory := t.TempDir()
 	o := options{directory: directory, registry: "registry.example/ot", version: "v1.2.3", revision: "abc", platforms: platforms}
-	require.NoError(t, run(t.Context(), o, []program{hello}))
+	require.NoError(t, run(t.Context(), o, []program{p}))
 	return directory
 }
 
@@ -51,29 +52,106 @@ func decode[T any](t *testing.T, data []byte) (into T) {
 	return into
 }
 
-// Two builds, in whatever folder and at whatever time, are the same to the last byte.
+// elsewhere is a copy of hello, in a module of its own, and the folder that builds go on
+// in. What `go env -w` has set is read there.
+func elsewhere(t *testing.T, further map[string]string) program {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("testdata", "hello", "main.go"))
+	require.NoError(t, err)
+	directory := t.TempDir()
+	all := map[string]string{"main.go": string(source), "go.mod": "module hello.example\n\ngo 1.26\n"}
+	maps.Copy(all, further)
+	for name, text := range all {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(directory, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600))
+	}
+	t.Chdir(directory)
+	t.Setenv("XDG_CONFIG_HOME", directory)
+	return program{name: hello.name, pkg: ".", description: hello.description}
+}
+
+// archives are those that a build of all platforms writes.
+func archives(t *testing.T, p program) map[string][]byte {
+	t.Helper()
+	directory := build(t, p, "amd64", "arm64")
+	all := map[string][]byte{}
+	for _, name := range []string{"hello-amd64.tar", "hello-arm64.tar", "hello.tar"} {
+		content, err := os.ReadFile(filepath.Join(directory, name))
+		require.NoError(t, err)
+		all[name] = content
+	}
+	return all
+}
+
+// Two builds, in whatever folder and with whatever settings of Go, are the same to the
+// last byte.
 func TestTwoBuildsAreOne(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	one, other := build(t, "amd64", "arm64"), build(t, "amd64", "arm64")
-	for _, name := range []string{"hello-amd64.tar", "hello-arm64.tar", "hello.tar"} {
-		first, err := os.ReadFile(filepath.Join(one, name))
-		require.NoError(t, err)
-		second, err := os.ReadFile(filepath.Join(other, name))
-		require.NoError(t, err)
-		assert.True(t, bytes.Equal(first, second), name)
+	var first map[string][]byte
+	t.Run("the first", func(t *testing.T) { first = archives(t, elsewhere(t, nil)) })
+	for name, test := range map[string]struct {
+		environment, files map[string]string
+		wantOther          bool
+	}{
+		"another folder":    {},
+		"flags":             {environment: map[string]string{"GOFLAGS": "-gcflags=-N"}},
+		"x86-64 of a level": {environment: map[string]string{"GOAMD64": "v3"}},
+		"ARM of a version":  {environment: map[string]string{"GOARM64": "v9.0"}},
+		"an experiment":     {environment: map[string]string{"GOEXPERIMENT": "fieldtrack"}},
+		"for this machine":  {environment: map[string]string{"GOOS": "darwin", "GOARCH": "riscv64", "CGO_ENABLED": "1"}},
+		"cryptography":      {environment: map[string]string{"GOFIPS140": "latest"}},
+		"of go env -w":      {files: map[string]string{"go/env": "GOFLAGS=-gcflags=-N\n"}},
+		"a workspace":       {files: map[string]string{"go.work": "go 1.26\nuse .\ngodebug http2client=0\n"}},
+		"another time":      {environment: map[string]string{"SOURCE_DATE_EPOCH": "1700000001"}, wantOther: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range test.environment {
+				t.Setenv(variable, value)
+			}
+			for name, archive := range archives(t, elsewhere(t, test.files)) {
+				assert.Equal(t, !test.wantOther, bytes.Equal(first[name], archive), name)
+			}
+		})
 	}
-	t.Setenv("SOURCE_DATE_EPOCH", "1700000001")
-	later, err := os.ReadFile(filepath.Join(build(t, "amd64"), "hello-amd64.tar"))
+}
+
+// What a builder needs to get modules reaches the build, from wherever it is set.
+func TestWhatABuilderNeeds(t *testing.T) {
+	settings := filepath.Join(t.TempDir(), "settings")
+	require.NoError(t, os.WriteFile(settings, []byte("GOPROXY=https://modules.example\nGOFLAGS=-mod=mod\nGOAMD64=v2\n"), 0o600))
+	for name, value := range map[string]string{
+		"GOENV": settings, "GOPRIVATE": "git.example", "GOCACHE": "/cache", "GOEXPERIMENT": "fieldtrack", "CGO_CFLAGS": "-O3",
+		"HTTPS_PROXY": "http://proxy.example", "GOOGLE_APPLICATION_CREDENTIALS": "/key",
+	} {
+		t.Setenv(name, value)
+	}
+	all, err := environment(t.Context())
 	require.NoError(t, err)
-	first, err := os.ReadFile(filepath.Join(one, "hello-amd64.tar"))
-	require.NoError(t, err)
-	assert.False(t, bytes.Equal(first, later), "the time is the one that is given")
+	for _, variable := range []string{
+		"GOPROXY=https://modules.example", "GONOPROXY=git.example", "GONOSUMDB=git.example", "GOCACHE=/cache",
+		"HTTPS_PROXY=http://proxy.example", "GOOGLE_APPLICATION_CREDENTIALS=/key", "PATH=" + os.Getenv("PATH"),
+	} {
+		assert.Contains(t, all, variable)
+	}
+	for _, variable := range all {
+		name, _, _ := strings.Cut(variable, "=")
+		assert.NotContains(t, []string{"GOFLAGS", "GOAMD64", "GOEXPERIMENT", "CGO_CFLAGS"}, name)
+	}
 }
 
 // One binary is all that there is, and whoever runs it is not root.
 func TestImageHoldsOneBinary(t *testing.T) {
-	directory := build(t, runtime.GOARCH)
-	text, err := os.ReadFile(filepath.Join(directory, "hello-"+runtime.GOARCH+".tar"))
+	// What else a builder may have set would have it be loaded by the system's loader.
+	t.Setenv("GOFLAGS", "-buildmode=pie")
+	t.Setenv("CGO_ENABLED", "1")
+	directory := build(t, hello, "amd64", "arm64")
+	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		t.Run(architecture, func(t *testing.T) { holdsOneBinary(t, directory, architecture, machine) })
+	}
+}
+
+func holdsOneBinary(t *testing.T, directory, architecture string, machine elf.Machine) {
+	text, err := os.ReadFile(filepath.Join(directory, "hello-"+architecture+".tar"))
 	require.NoError(t, err)
 	content := files(t, text)
 	for name, data := range content {
@@ -95,7 +173,7 @@ func TestImageHoldsOneBinary(t *testing.T) {
 	c := decode[config](t, blobOf(m.Config))
 	assert.Equal(t, "65532:65532", c.Config.User)
 	assert.Equal(t, []string{"/hello"}, c.Config.Entrypoint)
-	assert.Equal(t, platform{runtime.GOARCH, "linux"}, c.platform)
+	assert.Equal(t, platform{architecture, "linux"}, c.platform)
 	assert.Equal(t, "v1.2.3", c.Config.Labels["org.opencontainers.image.version"])
 
 	// What `docker load` reads names the same blobs.
@@ -120,12 +198,21 @@ func TestImageHoldsOneBinary(t *testing.T) {
 	binary := inside["hello"]
 	require.NotEmpty(t, binary)
 	assert.Contains(t, string(binary), "v1.2.3")
-	assert.NotContains(t, string(binary), "/lib64/ld-linux", "it is static")
+
+	program, err := elf.NewFile(bytes.NewReader(binary))
+	require.NoError(t, err)
+	assert.Equal(t, machine, program.Machine)
+	for _, segment := range program.Progs {
+		assert.NotEqual(t, elf.PT_INTERP, segment.Type, "no loader is asked for: there is none in the image")
+	}
+	needed, err := program.ImportedLibraries()
+	require.NoError(t, err)
+	assert.Empty(t, needed, "nor libraries")
 }
 
 // The archive of all platforms has one index that the name leads to.
 func TestArchiveOfAllPlatforms(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(build(t, "amd64", "arm64"), "hello.tar"))
+	text, err := os.ReadFile(filepath.Join(build(t, hello, "amd64", "arm64"), "hello.tar"))
 	require.NoError(t, err)
 	content := files(t, text)
 	assert.NotContains(t, content, "manifest.json", "`docker save` knows no platforms")

@@ -2,6 +2,9 @@
 # What kind-up, kind-down and the offline scripts have in common: where things
 # are kept, which names they have, how they speak.
 
+# A step that fails in $(…) ends the script, too.
+shopt -s inherit_errexit
+
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export repository
 
@@ -11,6 +14,9 @@ prefix=${OT_KIND_PREFIX:-ot}
 cache=${OT_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ot-fleet}/kind
 bin=$cache/bin
 kubeconfigs=$cache/$prefix/kubeconfigs
+# A file for each cluster that kind-up has begun to make; once it is finished, with
+# its shape in it. Others are nobody's business here, whatever their names.
+made=$cache/$prefix/clusters
 
 # With OT_KIND_OFFLINE=1 nothing comes from a registry: the node image and the
 # images of what runs on it are built here, from Go modules and Debian's packages.
@@ -27,13 +33,6 @@ say() { printf '%s [%d:%02d] %s\n' "${program:-kind}" $((SECONDS / 60)) $((SECON
 fail() {
 	say "error: $*"
 	exit 1
-}
-
-need() {
-	local tool
-	for tool; do
-		command -v "$tool" >/dev/null || fail "$tool is missing: ${2:+install it}"
-	done
 }
 
 # engine_ready is true where a Docker engine answers.
@@ -54,8 +53,8 @@ use_engine() {
 	engine_ready || fail 'the Docker engine that was started does not answer'
 }
 
-# use_kind puts kind and helm, built from their modules, before whatever else
-# has these names.
+# use_tools sets kind, helm and kubectl to programs that are built from their
+# modules.
 use_tools() {
 	mkdir -p "$bin"
 	GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -C "$repository/scripts/kind/modules/kind" -trimpath -ldflags='-s -w' -o "$bin/kind" sigs.k8s.io/kind
@@ -67,5 +66,11 @@ use_tools() {
 	export kind helm kubectl
 }
 
-# clusters lists those of this prefix that exist.
-clusters() { "$kind" get clusters 2>/dev/null | grep -E "^$prefix-[a-z0-9-]+$" || true; }
+# clusters lists those that kind-up has made and that exist.
+clusters() {
+	local cluster
+	for cluster in $("$kind" get clusters 2>/dev/null); do
+		[[ -e $made/$cluster ]] && echo "$cluster"
+	done
+	return 0
+}

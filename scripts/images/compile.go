@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+)
+
+// fromBuilder are the settings of Go that say where modules come from, where the caches
+// are and which version of Go it is. No other setting of whoever builds reaches a
+// binary: there is always another one that changes its bytes.
+var fromBuilder = []string{
+	"GOAUTH", "GOCACHE", "GOCACHEPROG", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB",
+	"GOPATH", "GOPROXY", "GOSUMDB", "GOTMPDIR", "GOTOOLCHAIN", "GOVCS",
+}
+
+// ofGo are the variables that are Go's, and not those of GOOGLE_….
+var ofGo = regexp.MustCompile(`^(GO[A-Z0-9]*=|C?GO_)`)
+
+// environment is what binaries are built in: of Go's settings those of fromBuilder, and
+// all that are not Go's, as proxies and PATH. Settings can stand in the environment or in
+// the file of `go env -w`, which a build does not read therefore.
+func environment(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, fromBuilder...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking go env for the settings of this machine: %w", err)
+	}
+	var settings map[string]string
+	if err := json.Unmarshal(out, &settings); err != nil {
+		return nil, fmt.Errorf("reading what go env says: %w", err)
+	}
+	var all []string
+	for _, variable := range os.Environ() {
+		if !ofGo.MatchString(variable) {
+			all = append(all, variable)
+		}
+	}
+	for _, name := range fromBuilder {
+		all = append(all, name+"="+settings[name])
+	}
+	return append(all, "GOENV=off", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux"), nil
+}
+
+// compile returns a static binary, in which nothing tells where it was built, and the
+// version of Go that it was built with.
+func compile(ctx context.Context, o options, p program, architecture string) (binary []byte, version string, err error) {
+	directory, err := os.MkdirTemp("", "ot-images-")
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	path := filepath.Join(directory, p.name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X main.version="+o.version, "-o", path, p.pkg)
+	if cmd.Env, err = environment(ctx); err != nil {
+		return nil, "", err
+	}
+	cmd.Env = append(cmd.Env, "GOARCH="+architecture)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, "", fmt.Errorf("building %s for %s: %w\n%s", p.name, architecture, err, out)
+	}
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading which Go has built %s: %w", p.name, err)
+	}
+	binary, err = os.ReadFile(path)
+	return binary, info.GoVersion, err
+}

@@ -1,0 +1,159 @@
+// Command virthandler takes the place of KubeVirt's virt-handler on nodes of
+// kind that run no guests: it makes the node fit for machines, and says of each
+// that it runs as soon as its Pod does, and that it is off as soon as it is asked
+// to be. virt-operator starts it as the DaemonSet that it makes for the real one;
+// virt-api, virt-controller, scheduler, kubelet and disks are real.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/simulator"
+)
+
+const (
+	// every is how often the node's machines are looked at.
+	every = time.Second
+	// rounds are between two heartbeats: well below the five minutes after which
+	// virt-controller gives a node up.
+	rounds = 30
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("NODE_NAME")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, node string) error {
+	if node == "" {
+		return errors.New("NODE_NAME has to be set")
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	config.Timeout = 10 * time.Second
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirtv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("knowing the kinds of KubeVirt: %w", err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making the client of the API server: %w", err)
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- serveHealth() }()
+	h := handler{client: c, node: node}
+	for round := 0; ; round++ {
+		if round%rounds == 0 {
+			if err := h.prepare(ctx); err != nil && ctx.Err() == nil {
+				log.Print(err)
+			}
+		}
+		if err := h.serve(ctx); err != nil && ctx.Err() == nil {
+			log.Print(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-time.After(every):
+		}
+	}
+}
+
+// serveHealth answers the probes of the DaemonSet, with a certificate that no
+// kubelet looks at.
+func serveHealth() error {
+	certificate, key, err := cert.GenerateSelfSignedCertKey("virt-handler", nil, nil)
+	if err != nil {
+		return fmt.Errorf("making a certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("making a certificate: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	server := &http.Server{
+		Addr: ":8443", Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+	}
+	return fmt.Errorf("answering probes: %w", server.ListenAndServeTLS("", ""))
+}
+
+type handler struct {
+	client client.Client
+	node   string
+}
+
+// prepare makes the node fit for machines. A kubelet that was started anew may
+// have forgotten devices that no plugin brings.
+func (h *handler) prepare(ctx context.Context) error {
+	return errors.Join(simulator.Equip(ctx, h.client, h.node), simulator.Beat(ctx, h.client, h.node))
+}
+
+// serve takes each machine of the node a step further.
+func (h *handler) serve(ctx context.Context) error {
+	var machines kubevirtv1.VirtualMachineInstanceList
+	if err := h.client.List(ctx, &machines, client.MatchingLabels{kubevirtv1.NodeNameLabel: h.node}); err != nil {
+		return fmt.Errorf("listing the machines of node %s: %w", h.node, err)
+	}
+	if len(machines.Items) == 0 {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := h.client.List(ctx, &pods, client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"}, client.MatchingFields{"spec.nodeName": h.node}); err != nil {
+		return fmt.Errorf("listing the launchers of node %s: %w", h.node, err)
+	}
+	var failed []error
+	for i := range machines.Items {
+		vmi := &machines.Items[i]
+		phase := simulator.NextPhase(vmi, launcherOf(vmi, pods.Items), h.node)
+		if phase == "" {
+			continue
+		}
+		// One that was written meanwhile is looked at again in the next round.
+		if err := simulator.Enter(ctx, h.client, vmi, phase); err != nil && !apierrors.IsInvalid(err) {
+			failed = append(failed, err)
+			continue
+		}
+		log.Printf("machine %s/%s: %s", vmi.Namespace, vmi.Name, phase)
+	}
+	return errors.Join(failed...)
+}
+
+// launcherOf is a machine's own Pod, nil where there is none: not one that is
+// merely the first consumer of its claims, nor one of a former machine of its name.
+func launcherOf(vmi *kubevirtv1.VirtualMachineInstance, pods []corev1.Pod) *corev1.Pod {
+	for i := range pods {
+		if metav1.IsControlledBy(&pods[i], vmi) && simulator.IsLauncher(&pods[i]) {
+			return &pods[i]
+		}
+	}
+	return nil
+}

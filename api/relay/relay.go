@@ -13,13 +13,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/schema"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -57,6 +59,10 @@ type Down struct {
 	// Another is the UID of the cluster that the member's agent reports to be,
 	// where plan or grant are for another. That was not carried.
 	Another types.UID
+	// Dropped are fields of plan and grant that the member's API server does not store,
+	// because its kinds are older: the first of them, by kind and path. What was Carried
+	// is not known to be stored before the next time.
+	Dropped []string
 }
 
 // Up is what came of carrying the report to the hub.
@@ -115,6 +121,8 @@ func (r Relay) Down(ctx context.Context) (Down, error) {
 	if grant.verdict == another {
 		down.Another = grant.reported
 	}
+	down.Dropped = slices.Concat(plan.dropped, grant.dropped)
+	down.Dropped = down.Dropped[:min(len(down.Dropped), v1alpha1.MaxDroppedFields)]
 	return down, errors.Join(planErr, grantErr)
 }
 
@@ -136,6 +144,7 @@ type outcome[T client.Object] struct {
 	verdict  verdict
 	target   T
 	reported types.UID
+	dropped  []string
 }
 
 func carryDown[T client.Object](ctx context.Context, r Relay, k kind[T], reported types.UID) (outcome[T], error) {
@@ -165,6 +174,15 @@ func carryDown[T client.Object](ctx context.Context, r Relay, k kind[T], reporte
 	switch v {
 	case leave:
 		r.Seen.equal(k.name, source, target)
+		done.dropped, err = r.Seen.loss(k.name, source, target, func() ([]string, error) {
+			if k.same(source, target) {
+				return nil, nil
+			}
+			return schema.Dropped(k.name, source, target)
+		})
+		if err != nil {
+			return nothing, err
+		}
 	case write:
 		if done.target, err = put(ctx, k, r.Member, inMember, source, target, exists); err != nil {
 			return nothing, err
@@ -222,7 +240,7 @@ func put[T client.Object](ctx context.Context, k kind[T], end End, where string,
 
 // conflict says of an answer that it means no more than that somebody was faster.
 func conflict(resource, name string, err error) error {
-	return apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: resource}, name, err)
+	return apierrors.NewConflict(apischema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: resource}, name, err)
 }
 
 func hint(err error, where string) string {

@@ -18,6 +18,8 @@ type Result struct {
 	// AheadGrant is the sequence of a grant in the member that is newer than the
 	// hub's; 0 for none.
 	AheadGrant int64
+	// Dropped are fields of plan and grant that the member's API server does not store.
+	Dropped []string
 	// Confirmed: since the first Merge, the hub's copy of the report was compared with
 	// the member's own, and was not of before this sequence then. 0 for not yet.
 	Confirmed int64
@@ -38,6 +40,9 @@ func (r Result) Merge(up Up, upErr error, down Down, downErr error) Result {
 	}
 	if downErr == nil {
 		next.Ahead, next.AheadGrant = v1alpha1.PlanVersion{}, 0
+		if len(down.Carried) == 0 {
+			next.Dropped = down.Dropped
+		}
 		if down.Ahead != nil {
 			next.Ahead = *down.Ahead
 		}
@@ -53,7 +58,7 @@ func (r Result) Merge(up Up, upErr error, down Down, downErr error) Result {
 func (r Result) Tell(status *v1alpha1.MemberLinkStatus, challenge string) {
 	status.Challenge, status.Confirmed = challenge, r.Confirmed
 	status.Another, status.Older = r.Another, r.Older
-	status.Ahead, status.AheadGrant = nil, r.AheadGrant
+	status.Ahead, status.AheadGrant, status.Dropped = nil, r.AheadGrant, r.Dropped
 	if ahead := r.Ahead; ahead != (v1alpha1.PlanVersion{}) {
 		status.Ahead = &ahead
 	}
@@ -62,7 +67,7 @@ func (r Result) Tell(status *v1alpha1.MemberLinkStatus, challenge string) {
 // Told is the Result that a status tells, which whoever carries from now on under a
 // challenge goes on from. What was confirmed under another is not confirmed.
 func Told(status *v1alpha1.MemberLinkStatus, challenge string) Result {
-	r := Result{Another: status.Another, Older: status.Older, AheadGrant: status.AheadGrant}
+	r := Result{Another: status.Another, Older: status.Older, AheadGrant: status.AheadGrant, Dropped: status.Dropped}
 	if status.Ahead != nil {
 		r.Ahead = *status.Ahead
 	}

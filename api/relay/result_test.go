@@ -35,7 +35,10 @@ func TestMerge(t *testing.T) {
 		"a newer plan is there": {down: Down{Ahead: &ahead}, want: Result{Ahead: ahead}},
 		"it was followed":       {before: Result{Ahead: ahead}, want: Result{}},
 		"a newer grant":         {down: Down{AheadGrant: ptr.To[int64](3)}, want: Result{AheadGrant: 3}},
-		"down failed":           {before: Result{Ahead: ahead, AheadGrant: 3}, downErr: failed, want: Result{Ahead: ahead, AheadGrant: 3}},
+		"a field is dropped":    {down: Down{Dropped: []string{"a"}}, want: Result{Dropped: []string{"a"}}},
+		"it was just written":   {before: Result{Dropped: []string{"a"}}, down: Down{Carried: []string{"ClusterPlan"}}, want: Result{Dropped: []string{"a"}}},
+		"it is kept":            {before: Result{Dropped: []string{"a"}}, want: Result{}},
+		"down failed":           {before: Result{Ahead: ahead, AheadGrant: 3, Dropped: []string{"a"}}, downErr: failed, want: Result{Ahead: ahead, AheadGrant: 3, Dropped: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.want, tt.before.Merge(tt.up, tt.upErr, tt.down, tt.downErr))

@@ -17,6 +17,14 @@ type Seen struct {
 	pairs map[seenKey]seenPair
 	// boot of the agent that reads plan and grant.
 	boot string
+	// losses of plan and grant, by kind.
+	losses map[string]loss
+}
+
+// loss is what a source has and its copy does not, though it was written.
+type loss struct {
+	source, target stamp
+	fields         []string
 }
 
 type seenKey struct{ kind, name string }
@@ -79,8 +87,30 @@ func (s *Seen) readBy(boot string) {
 	if s.boot == boot {
 		return
 	}
-	s.boot = boot
+	s.boot, s.losses = boot, nil
 	maps.DeleteFunc(s.pairs, func(key seenKey, _ seenPair) bool { return key.kind == plans.name || key.kind == grants.name })
+}
+
+// loss asks once for each state of source and copy what the copy is without.
+func (s *Seen) loss(kind string, source, target metav1.Object, ask func() ([]string, error)) ([]string, error) {
+	if s == nil {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := loss{source: stampOf(source), target: stampOf(target)}
+	if known, is := s.losses[kind]; is && known.source == next.source && known.target == next.target {
+		return known.fields, nil
+	}
+	var err error
+	if next.fields, err = ask(); err != nil {
+		return nil, err
+	}
+	if s.losses == nil {
+		s.losses = map[string]loss{}
+	}
+	s.losses[kind] = next
+	return next.fields, nil
 }
 
 // outdated returns the copy of a report, without root and page, where it is known

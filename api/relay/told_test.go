@@ -9,7 +9,7 @@ import (
 )
 
 func TestTold(t *testing.T) {
-	result := Result{Another: "other", Older: true, Ahead: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, AheadGrant: 3, Confirmed: 4}
+	result := Result{Another: "other", Older: true, Ahead: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, AheadGrant: 3, Dropped: []string{"ClusterPlan.spec.images"}, Confirmed: 4}
 	var status v1alpha1.MemberLinkStatus
 	result.Tell(&status, "mine")
 	assert.Equal(t, result, Told(&status, "mine"))

@@ -91,6 +91,9 @@ const (
 	ReasonVersionTooOld  = "VersionTooOld"
 	ReasonVersionTooNew  = "VersionTooNew"
 	ReasonVersionUnknown = "VersionUnknown"
+	// ReasonKindsOlder: the agent is as new as the hub, and the kinds of the mailbox in its
+	// cluster are not.
+	ReasonKindsOlder = "KindsOlder"
 	// Reasons of ConditionAgentInstalled, beside those of Reachable where the hub cannot
 	// look.
 	ReasonInstalled        = "Installed"

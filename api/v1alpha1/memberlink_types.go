@@ -40,6 +40,9 @@ type MemberLinkSpec struct {
 	Leaving bool `json:"leaving,omitempty"`
 }
 
+// MaxDroppedFields is how many fields a MemberLink names.
+const MaxDroppedFields = 8
+
 // MemberLinkStatus is what whoever carries says of that. It is written when it
 // changes, and is no sign of life: the report is.
 type MemberLinkStatus struct {
@@ -90,6 +93,13 @@ type MemberLinkStatus struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	AheadGrant int64 `json:"aheadGrant,omitempty"`
+	// dropped are fields of plan and grant that the member's API server does not store,
+	// by kind and path: its kinds are older than whoever carries. The first of them.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=512
+	// +listType=atomic
+	// +optional
+	Dropped []string `json:"dropped,omitempty"`
 
 	// cleanedUp: with spec.leaving, plan and grant are gone in the member.
 	// +optional

@@ -18,6 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// servedWithin is how long an API server may take to serve another definition.
+const servedWithin = 3 * time.Minute
+
 // Older has the API server serve a kind as of a release that did not know some of its
 // fields: it refuses nothing, and stores without them what it is given. definition is the
 // name of the CustomResourceDefinition, a field is like spec.images.plannedAt, where images
@@ -63,7 +66,7 @@ func (c *ControlPlane) Older(ctx context.Context, definition string, fields ...s
 		}
 		// It is taken up a little later. Who asks to be strict is told of a field that is
 		// dropped before all else that may be wrong.
-		err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, servedWithin, true, func(ctx context.Context) (bool, error) {
 			for _, probe := range probes {
 				err := all.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 				if apierrors.IsBadRequest(err) == known {

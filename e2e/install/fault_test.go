@@ -59,7 +59,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 	s.annotate(t, "example.com/look", t.Name())
 	require.NoError(t, s.hub.Stop(time.Minute))
 	var err error
-	s.hub, err = s.startHub(context.Background())
+	s.hub, err = s.startHub(context.Background(), "")
 	require.NoError(t, err)
 	s.values(t, "unrelated", "x: y")
 	s.settled(t)
@@ -130,7 +130,7 @@ func TestKilledHubLeavesAReleaseThatTheNextOneRecovers(t *testing.T) {
 	dead := *lease.Spec.HolderIdentity
 	require.NotEmpty(t, dead)
 	var err error
-	s.hub, err = s.startHub(context.Background())
+	s.hub, err = s.startHub(context.Background(), "")
 	require.NoError(t, err)
 	s.eventually(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
 	require.Equal(t, map[string]string{"1": "pending-install"}, releases(t, s.edge), "nothing is touched before its Lease has expired")
@@ -186,7 +186,7 @@ func TestPausedHubIsFenced(t *testing.T) {
 	t.Cleanup(func() { s.kubeconfig(t, s.throughProxy()) })
 	s.values(t, valuesOfEdge, "replicas: 9")
 	var err error
-	s.hub, err = s.startHub(ctx)
+	s.hub, err = s.startHub(ctx, "")
 	require.NoError(t, err)
 	s.installed(t)
 	require.Equal(t, int32(9), *s.deployment(t).Spec.Replicas)

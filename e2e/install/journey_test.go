@@ -3,6 +3,7 @@
 package install_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 
@@ -150,6 +151,40 @@ func TestNewerAgentIsNotDowngraded(t *testing.T) {
 	s.annotate(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.9")
 	s.installed(t)
 	assert.Contains(t, s.deployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
+}
+
+// A hub that was upgraded brings the agents that it installed to its own version, and
+// first their kinds.
+func TestUpgradedHubUpgradesItsAgents(t *testing.T) {
+	s := shared
+	hubOf := func(ctx context.Context, version string) {
+		t.Helper()
+		require.NoError(t, s.hub.Stop(scene.Patience))
+		var err error
+		s.hub, err = s.startHub(ctx, version)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { hubOf(context.Background(), "") })
+	hubOf(t.Context(), "v1.3.7")
+	s.optIn(t)
+	s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled, "has agent v1.3.7")
+	before := s.deployment(t)
+	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.3.7", before.Spec.Template.Spec.Containers[0].Image)
+	_, err := s.edge.Older(t.Context(), "clusterplans.pelotech.ot", "spec.policySource")
+	require.NoError(t, err)
+	number, _ := s.newest(t)
+
+	hubOf(t.Context(), "v1.4.0")
+	s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled, "has agent v1.4.0")
+	after := s.deployment(t)
+	assert.Equal(t, before.UID, after.UID)
+	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.4.0", after.Spec.Template.Spec.Containers[0].Image)
+	upgraded, state := s.newest(t)
+	assert.Equal(t, number+1, upgraded)
+	assert.Equal(t, "deployed", state)
+	kind := &apiextensionsv1.CustomResourceDefinition{}
+	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Name: "clusterplans.pelotech.ot"}, kind))
+	assert.Contains(t, kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "policySource")
 }
 
 // A cluster is one member's, and a member is one cluster.

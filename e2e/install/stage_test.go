@@ -123,7 +123,7 @@ func (s *stage) start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.hub, err = s.startHub(ctx)
+	s.hub, err = s.startHub(ctx, "")
 	return err
 }
 
@@ -134,8 +134,8 @@ func (s *stage) throughProxy() *rest.Config {
 	return cfg
 }
 
-func (s *stage) startHub(ctx context.Context) (*hub.Hub, error) {
-	return hub.Start(ctx, s.home.ControlPlane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+func (s *stage) startHub(ctx context.Context, version string) (*hub.Hub, error) {
+	return hub.Start(ctx, s.home.ControlPlane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
 	}})
 }

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -11,18 +13,27 @@ import (
 const minorsApart = 1
 
 // versionSupported judges the agent's version by the hub's. What is not known to be of a
-// release, as what somebody built himself, is not judged.
+// release, as what somebody built himself, is not judged. Kinds that are older than the
+// hub are as they should be until the agent is upgraded, whose chart brings them.
 func (s *memberStep) versionSupported() verdict {
 	if s.Report == nil {
 		return s.neverReported()
 	}
-	told := s.Report.AgentVersion
+	told, dropped := s.Report.AgentVersion, strings.Join(s.Dropped, ", ")
 	hub, hubErr := version.ParseGeneric(s.HubVersion)
 	agent, agentErr := version.ParseGeneric(told)
+	released := hubErr == nil && agentErr == nil
+	supported := released && agent.Major() == hub.Major() && apart(agent.Minor(), hub.Minor()) <= minorsApart
 	switch {
-	case hubErr != nil || agentErr != nil:
+	case dropped != "" && supported && agent.LessThan(hub):
+		return holds(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart. The member's kinds are as old as its agent and do not have %s, "+
+			"so nothing is done about that before chart ot-agent is upgraded, which brings newer kinds first", told, s.HubVersion, dropped)
+	case dropped != "" && (supported || !released):
+		return fails(v1alpha1.ReasonKindsOlder, "the member's kinds are older than hub %s and agent %s, and do not have %s: of what is planned that is lost. "+
+			"Apply the CustomResourceDefinitions of the agent's release there, as `helm upgrade` of chart ot-agent does with crds.enabled=true, and restart the agent", s.HubVersion, told, dropped)
+	case !released:
 		return unknown(v1alpha1.ReasonVersionUnknown, "the agent is of version %q and the hub of %q: whether these work together can be told of releases only", told, s.HubVersion)
-	case agent.Major() == hub.Major() && apart(agent.Minor(), hub.Minor()) <= minorsApart:
+	case supported:
 		return holds(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart", told, s.HubVersion)
 	case agent.LessThan(hub):
 		how := "upgrade it with chart ot-agent, one minor version at a time"

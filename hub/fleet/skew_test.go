@@ -57,6 +57,39 @@ func TestVersionSkew(t *testing.T) {
 	}
 }
 
+func TestOlderKinds(t *testing.T) {
+	const (
+		field = "ClusterPlan.spec.retired"
+		yes   = metav1.ConditionTrue
+		no    = metav1.ConditionFalse
+	)
+	for name, tt := range map[string]struct {
+		hub, agent  string
+		wantStatus  metav1.ConditionStatus
+		wantReason  string
+		wantMessage string // a part of it
+	}{
+		"the agent is of the release before": {"v1.3.0", "v1.2.9", yes, v1alpha1.ReasonSupported, "do not have " + field + ", so nothing is done about that before chart ot-agent is upgraded"},
+		"the agent was upgraded without":     {"v1.3.0", "v1.3.0", no, v1alpha1.ReasonKindsOlder, "do not have " + field + ": of what is planned that is lost. Apply the CustomResourceDefinitions"},
+		"the agent is newer than the hub":    {"v1.3.0", "v1.4.0", no, v1alpha1.ReasonKindsOlder, field},
+		"builds of no release":               {"dev", "dev", no, v1alpha1.ReasonKindsOlder, field},
+		"the agent is too old":               {"v1.3.0", "v1.1.0", no, v1alpha1.ReasonVersionTooOld, "upgrade it with chart ot-agent"},
+		"the agent is too new":               {"v1.3.0", "v1.5.0", no, v1alpha1.ReasonVersionTooNew, "upgrade the hub"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) {
+				v.HubVersion, v.Report.AgentVersion, v.Dropped = tt.hub, tt.agent, []string{field}
+			}))
+			got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
+			require.NotNil(t, got)
+			assert.Equal(t, tt.wantStatus, got.Status)
+			assert.Equal(t, tt.wantReason, got.Reason)
+			assert.Contains(t, got.Message, tt.wantMessage)
+			assert.Equal(t, tt.wantStatus, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Status)
+		})
+	}
+}
+
 func TestVersionSkewOfWhatTheHubInstalls(t *testing.T) {
 	status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) {
 		v.HubVersion, v.Report.AgentVersion = "v1.2.0", "v1.0.0"

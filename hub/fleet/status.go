@@ -73,6 +73,8 @@ type MemberView struct {
 	Holder string
 	// Older: the member shows a report that is older than the hub's copy.
 	Older bool
+	// Dropped are fields of its plan and grant that the member's API server does not store.
+	Dropped []string
 	// Totals of the member's pages, nil for none.
 	Totals *Totals
 	// IncompleteSince is since when Totals.Missing names any page. Nil: for long.

@@ -47,7 +47,7 @@ var (
 	memberBytes      = describe("member_images_bytes", "Storage that the member's images take, as provisioned.", "member")
 	memberAcked      = describe("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan, 0 while it was not.", "member")
 	memberAge        = describe("member_report_age_seconds", "How long ago the member's report was last seen to change.", "member")
-	memberVersion    = describe("member_version_supported", "1 while the versions of hub and agent are known to work together, 0 while they are too far apart.", "member")
+	memberVersion    = describe("member_version_supported", "1 while the versions of hub and agent are known to work together, 0 while they are too far apart, or the member's kinds are older than both.", "member")
 	memberInstalled  = describe("member_agent_installed", "1 while the agent is installed as the hub would have it, 0 while it is not; of members that opt in.", "member")
 	images           = describe("images", "Distinct images, by source, that members are known to have.")
 	indexPages       = describe("index_pages", "Pages of reports that the hub's index holds.")

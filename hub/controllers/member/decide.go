@@ -107,7 +107,7 @@ func decide(s snapshot) decision {
 	view := fleet.MemberView{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined, Installed: s.installed,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
-		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Totals: s.totals,
+		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Dropped: s.carried.Dropped, Totals: s.totals,
 	}
 	if s.policy.Policy != nil {
 		desired, view.Source, view.PolicyErrors = s.policy.Policy.For(s.member.Name, s.member.Labels)

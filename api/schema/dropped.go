@@ -1,0 +1,49 @@
+package schema
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Dropped returns the fields of an object that was sent to an API server and that what it
+// stored is without, each by kind and path as Unknown tells them. Fields of another value
+// are not told, nor are metadata.
+func Dropped(kind string, sent, stored runtime.Object) ([]string, error) {
+	var content [2]map[string]any
+	for i, object := range []runtime.Object{sent, stored} {
+		read, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return nil, fmt.Errorf("comparing what was sent of a %s with what is stored: %w", kind, err)
+		}
+		for _, own := range []string{"metadata", "apiVersion", "kind"} {
+			delete(read, own)
+		}
+		content[i] = read
+	}
+	found := map[string]bool{}
+	dropped(content[0], content[1], kind, found)
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// dropped finds each field of a list's items once.
+func dropped(sent, stored any, path string, found map[string]bool) {
+	switch sent := sent.(type) {
+	case map[string]any:
+		stored, _ := stored.(map[string]any)
+		for name, value := range sent {
+			if kept, is := stored[name]; is {
+				dropped(value, kept, path+"."+name, found)
+			} else {
+				found[path+"."+name] = true
+			}
+		}
+	case []any:
+		stored, _ := stored.([]any)
+		for i := range min(len(sent), len(stored)) {
+			dropped(sent[i], stored[i], path, found)
+		}
+	}
+}

@@ -77,6 +77,15 @@ func (s *site) wantsRights(t *testing.T, upgrade func()) {
 		}
 	}
 	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code == http.StatusOK }, "it is not ready")
+	// The ledger may say this still of an agent before. Only one that leads has all its
+	// caches filled: without a right it would never fill them, and end.
+	early := image(t, nil)
+	early.SetName("early")
+	early.SetNamespace(agent.Namespace)
+	require.NoError(t, s.Create(t.Context(), early))
+	eventually(func() bool {
+		return s.Get(t.Context(), client.ObjectKeyFromObject(early), early) == nil && len(early.GetFinalizers()) > 0
+	}, "it does not take an image up")
 	eventually(condition("RightsComplete"), "the ledger says nothing of rights")
 
 	s.loseRights(t, "ot-agent", "vmdiskimages/status", "storageclasses")

@@ -4,8 +4,10 @@ package kind_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -57,16 +59,23 @@ func (p *page) write(ctx context.Context, f *fleet) error {
 		return nil
 	}
 	var b strings.Builder
-	b.WriteString("# Results on kind\n\nWritten by `make e2e-kind`, by the run itself: what it ran, where and when.\n\n")
+	only := flag.Lookup("test.run").Value.String()
+	if only == "" {
+		b.WriteString("# Results on kind\n\nWritten by `make e2e-kind`, by the run itself: what it ran, where and when.\n\n")
+	} else { // beside what the last whole run has written
+		before, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("reading the results so far: %w", err)
+		}
+		b.Write(before)
+		fmt.Fprintf(&b, "\n## A part of it, later\n\n- only `-run %s`\n", only)
+	}
 	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), memory())
 	source := "the published node image"
 	if f.Offline {
 		source = "a node image and images of CDI and KubeVirt built on the machine (`OT_KIND_OFFLINE=1`)"
 	}
 	fmt.Fprintf(&b, "- with: %s, CDI %s, KubeVirt %s, images of %d MiB by HTTP from one source\n", source, f.CDI, f.KubeVirt, f.size>>20)
-	if only := flag.Lookup("test.run").Value.String(); only != "" {
-		fmt.Fprintf(&b, "- only a part: `-run %s`\n", only)
-	}
 	b.WriteByte('\n')
 	b.WriteString("| Cluster | Shape | Joined by | Nodes | Kubernetes |\n| --- | --- | --- | --- | --- |\n")
 	nodes, version := f.describeNodes(ctx, "hub")

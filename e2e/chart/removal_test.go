@@ -108,24 +108,26 @@ func removeAgentByHelm(t *testing.T, s *site) {
 	syncs, err := agent.Start(t.Context(), s.plane, agent.Options{})
 	require.NoError(t, err)
 	t.Cleanup(syncs.Kill)
-	held := func() []client.Object {
+	takenUp := func() []*unstructured.Unstructured {
 		t.Helper()
-		objects := []client.Object{image(t, nil), machine(t, nil)}
+		objects := []*unstructured.Unstructured{image(t, nil), machine(t, nil)}
 		for _, object := range objects {
 			object.SetNamespace(agent.Namespace)
 			require.NoError(t, s.Create(t.Context(), object))
 			require.Eventually(t, func() bool {
-				return s.Get(t.Context(), client.ObjectKeyFromObject(object), object) == nil && len(object.GetFinalizers()) > 0
+				err := s.Get(t.Context(), client.ObjectKeyFromObject(object), object)
+				phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+				return err == nil && phase != ""
 			}, scene.Patience, 100*time.Millisecond, "the agent takes up %s", object.GetName())
 		}
 		return objects
 	}
-	objects := held()
+	objects := takenUp()
 	s.shell(t, string(noted[1]))
 	for _, object := range objects {
 		assert.True(t, apierrors.IsNotFound(s.Get(t.Context(), client.ObjectKeyFromObject(object), object)), "%s is left", object.GetName())
 	}
-	held()
+	takenUp()
 	for _, command := range removalOf(t, "ot-agent") {
 		s.shell(t, command)
 	}

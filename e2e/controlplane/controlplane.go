@@ -32,7 +32,9 @@ type Options struct {
 	// account and volume controllers. Without it, service accounts are not
 	// enforced on pods, since nobody would create them.
 	ControllerManager bool
-	Scheduler         bool
+	// Controllers of the controller manager, if not all of those.
+	Controllers []string
+	Scheduler   bool
 	// LogDir keeps the logs beyond Stop; by default they are in Dir.
 	LogDir string
 	// APIServerArgs are added to the API server's own.

@@ -163,7 +163,7 @@ func (c *ControlPlane) waitForAPIServer(ctx context.Context) error {
 
 // The controllers that members rely on. Without the protection controllers
 // nothing removes the finalizers that the API server puts on volumes.
-var controllers = strings.Join([]string{
+var controllers = []string{
 	"garbage-collector-controller",
 	"namespace-controller",
 	"serviceaccount-controller",
@@ -172,19 +172,23 @@ var controllers = strings.Join([]string{
 	"persistentvolumeclaim-protection-controller",
 	"persistentvolume-protection-controller",
 	"persistentvolume-binder-controller",
-}, ",")
+}
 
 // startControllers starts those that are wanted and not running. They end on
 // their own when they lose the API server for long.
 func (c *ControlPlane) startControllers() (err error) {
 	if c.options.ControllerManager && !running(c.controllerManager) {
+		wanted := c.options.Controllers
+		if len(wanted) == 0 {
+			wanted = controllers
+		}
 		c.controllerManager, err = process.Start(process.Options{
 			Path:    c.paths[binaries.ControllerManager],
 			LogFile: c.LogFile(binaries.ControllerManager),
 			Env:     []string{"GOMEMLIMIT=128MiB"},
 			Args: []string{
 				"--kubeconfig=" + c.Kubeconfig(),
-				"--controllers=" + controllers,
+				"--controllers=" + strings.Join(wanted, ","),
 				"--leader-elect=false",
 				"--secure-port=0",
 				"--root-ca-file=" + c.credentials.authorityFile,

@@ -138,9 +138,15 @@ func TestAHubThatIsAwayIsComeBackTo(t *testing.T) {
 func (s *stage) revoke(t *testing.T) {
 	t.Helper()
 	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
-	scene.EventuallyMember(t, s, s.name, "revoked", func(m *v1alpha1.MemberCluster) bool {
+	s.joinedSays(t, v1alpha1.ReasonRevoked)
+}
+
+// joinedSays waits for a reason of condition Joined.
+func (s *stage) joinedSays(t *testing.T, reason string) {
+	t.Helper()
+	scene.EventuallyMember(t, s, s.name, "Joined says "+reason, func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
-		return c != nil && c.Reason == v1alpha1.ReasonRevoked
+		return c != nil && c.Reason == reason
 	})
 }
 

@@ -89,7 +89,9 @@ func startStage(ctx context.Context) (s *stage, err error) {
 	if s.way, err = link.Start(s.plane.Config()); err != nil {
 		return s, err
 	}
-	if s.member, err = member.Start(ctx, member.Options{Name: "behind-nat", Instant: true, Scheme: scene.NewScheme()}); err != nil {
+	if s.member, err = member.Start(ctx, member.Options{
+		Name: "behind-nat", Instant: true, Controllers: []string{"serviceaccount-token-controller"}, Scheme: scene.NewScheme(),
+	}); err != nil {
 		return s, err
 	}
 	s.member.Instant().Allow(1 << 20)
@@ -151,10 +153,16 @@ func (s *stage) create(t *testing.T, pull *v1alpha1.MemberPull) {
 
 func (s *stage) createAs(t *testing.T, connection v1alpha1.MemberConnection) {
 	t.Helper()
-	s.tests++
-	s.name, s.last = fmt.Sprintf("behind-nat-%d", s.tests), ""
+	s.begin(t)
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: v1alpha1.MemberClusterSpec{Connection: connection}}
 	require.NoError(t, s.Create(t.Context(), m))
+}
+
+// begin names the member of a test, which goes with it.
+func (s *stage) begin(t *testing.T) {
+	t.Helper()
+	s.tests++
+	s.name, s.last = fmt.Sprintf("behind-nat-%d", s.tests), ""
 	t.Cleanup(func() { s.remove(t) })
 }
 

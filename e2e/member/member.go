@@ -49,6 +49,9 @@ type Options struct {
 	InstantSnapshots bool
 	// InstantTakes is how long an import takes then.
 	InstantTakes time.Duration
+	// Controllers of Kubernetes that an Instant member has, as the controller manager
+	// calls them: none by default.
+	Controllers []string
 	// LogDir keeps the logs beyond Stop; by default they go with the member.
 	LogDir string
 	// APIServerArgs are added to the API server's own.
@@ -121,7 +124,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 		return nil, err
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
-		Name: o.Name, ControllerManager: !o.Instant, Scheduler: !o.Instant, LogDir: o.LogDir,
+		Name: o.Name, ControllerManager: !o.Instant || len(o.Controllers) > 0, Controllers: o.Controllers, Scheduler: !o.Instant, LogDir: o.LogDir,
 		APIServerArgs: o.APIServerArgs, APIServerMemory: o.APIServerMemory,
 		Prepare: func(ctx context.Context, config *rest.Config) error {
 			crds, err := definitions(ctx, paths, o)

@@ -102,9 +102,9 @@ func TestHelm(t *testing.T) {
 	hubAhead, err := hub.Start(t.Context(), s.plane, hub.Options{})
 	require.NoError(t, err)
 	wantEnded(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
-		"they do not know VMDiskImage.status.prune. Apply those of its release")
+		"they do not know ", "VMDiskImage.status.prune", ". Apply those of its release")
 	wantEnded(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
-		"they do not know MemberCluster.status.transfers. Apply those of its release")
+		"they do not know ", "MemberCluster.status.transfers", ". Apply those of its release")
 
 	s.upgradeAsDocumented(t)
 	s.wantKept(t, left)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 const (
@@ -22,12 +23,9 @@ const (
 	// unknown is how the API server says that it knows of no ledger.
 	unknown = "ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: failed to configure binding: no params found"
 
-	// patience is how long a test waits for what is bound to come. It is long: a busy
-	// machine is no failure.
-	patience = 3 * time.Minute
 	// policyDelay bounds how long the API server may take to know of a new
 	// policy, or of a parameter that has just been created.
-	policyDelay = patience
+	policyDelay = scene.Patience
 )
 
 // eventuallyRefused waits for the API server's cache of policies and parameters.

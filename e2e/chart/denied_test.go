@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/agent"
 	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // probe asks a program as its kubelet does.
@@ -64,7 +65,7 @@ func (s *site) wantsRights(t *testing.T, upgrade func()) {
 	})
 	eventually := func(holds func() bool, says string) {
 		t.Helper()
-		require.Eventually(t, holds, patience, 50*time.Millisecond, says)
+		require.Eventually(t, holds, scene.Patience, 50*time.Millisecond, says)
 	}
 	condition := func(reason string) func() bool {
 		return func() bool {

@@ -26,6 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/hub"
 	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // site is a control plane that helm installs into, as users do.
@@ -173,7 +174,7 @@ func (s *site) machineWithDisk(t *testing.T) []client.Object {
 	for _, object := range objects {
 		object.SetNamespace(agent.Namespace)
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
-		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, patience, 100*time.Millisecond)
+		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, scene.Patience, 100*time.Millisecond)
 	}
 	return append(objects, ours)
 }
@@ -195,12 +196,12 @@ func (s *site) readMetrics(t *testing.T) {
 		require.NoError(t, os.WriteFile(token, []byte(cfg.BearerToken), 0o600))
 		return check.URL(t.Context(), url, token)
 	}
-	require.Eventually(t, func() bool { return as("ot-hub") == nil }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return as("ot-hub") == nil }, scene.Patience, 100*time.Millisecond)
 	require.ErrorContains(t, as("ot-agent"), "403 Forbidden")
 	require.ErrorContains(t, check.URL(t.Context(), url, token+"none"), "401 Unauthorized")
 	assert.Equal(t, first, shownBy(t, url))
 	next := giveCertificate(t, given)
-	require.Eventually(t, func() bool { return shownBy(t, url) == next }, patience, 100*time.Millisecond, "it goes on with a certificate that was replaced")
+	require.Eventually(t, func() bool { return shownBy(t, url) == next }, scene.Patience, 100*time.Millisecond, "it goes on with a certificate that was replaced")
 	current.Kill()
 }
 
@@ -214,7 +215,7 @@ func wantEnded(t *testing.T, p *process.Process, words ...string) {
 	t.Cleanup(p.Kill)
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(scene.Patience):
 		require.Fail(t, "it runs on", "%v", words)
 	}
 	said, err := os.ReadFile(p.LogFile())

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/e2e/chart"
+	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
 // prometheusOperatorKinds are those that the charts make objects of, as the operator's
@@ -98,7 +99,7 @@ func TestPrometheusOperatorKnowsEveryField(t *testing.T) {
 							return
 						}
 						require.NoError(c, err, "%s: %s", name, object.GetKind())
-					}, patience, 100*time.Millisecond)
+					}, scene.Patience, 100*time.Millisecond)
 				}
 				assert.Equal(t, 2, made)
 			}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Name is the file name of a program.
@@ -51,6 +52,15 @@ func All() []Name {
 		names = append(names, r.name)
 	}
 	return names
+}
+
+// Environment is a variable PATH by which a shell finds these programs before all others.
+func (p Paths) Environment() string {
+	var all []string
+	for _, path := range p {
+		all = append(all, filepath.Dir(path))
+	}
+	return "PATH=" + strings.Join(append(all, os.Getenv("PATH")), string(os.PathListSeparator))
 }
 
 // Ensure returns the paths of the named programs and builds those that are

@@ -45,11 +45,10 @@ func removalOf(t *testing.T, name string) []string {
 // shell runs a command as people do, who have helm, kubectl and a kubeconfig.
 func (s *site) shell(t *testing.T, command string) {
 	t.Helper()
-	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl)
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm, binaries.Kubectl)
 	require.NoError(t, err)
-	path := "PATH=" + strings.Join([]string{filepath.Dir(s.program), filepath.Dir(programs[binaries.Kubectl]), os.Getenv("PATH")}, string(os.PathListSeparator))
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
-	cmd.Env = append(os.Environ(), path, "KUBECONFIG="+s.plane.Kubeconfig())
+	cmd.Env = append(os.Environ(), programs.Environment(), "KUBECONFIG="+s.plane.Kubeconfig())
 	output, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", command, output)
 }

@@ -44,9 +44,7 @@ func (s *stage) terminal(t *testing.T) terminal {
 	require.NoError(t, err)
 	scripts, err := filepath.Abs(filepath.Join("..", "..", "scripts"))
 	require.NoError(t, err)
-	term := terminal{directory: t.TempDir(), path: strings.Join([]string{
-		filepath.Dir(paths[binaries.Kubectl]), filepath.Dir(paths[binaries.Helm]), os.Getenv("PATH"),
-	}, string(os.PathListSeparator))}
+	term := terminal{directory: t.TempDir(), path: paths.Environment()}
 	require.NoError(t, os.Symlink(scripts, filepath.Join(term.directory, "scripts")))
 
 	both := clientcmdapi.NewConfig()
@@ -67,7 +65,7 @@ func (term terminal) run(t *testing.T, command string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", strings.Fields(command)...)
 	cmd.Dir = term.directory
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.directory, "kubeconfig"), "PATH="+term.path)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.directory, "kubeconfig"), term.path)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

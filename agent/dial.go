@@ -19,29 +19,29 @@ import (
 	"github.com/pelotech/ot-fleet/api/join"
 )
 
-// setupDial makes what dials in to a hub, where a Secret says how.
-func setupDial(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster *identity.Cluster, served *kinds.Served, o options) (*dialcontroller.Reconciler, error) {
+// setupPullMode makes what dials in to a hub, where a Secret says how.
+func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster *identity.ClusterIdentity, served *kinds.KindTracker, o options) (*dialcontroller.Reconciler, error) {
 	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("the client of the mailbox: %w", err)
 	}
 	var secrets [2]cache.Cache
 	for i, name := range []string{join.JoinSecret, join.CredentialSecret} {
-		if secrets[i], err = newCache(cfg, mgr, dialcontroller.SecretCache(o.namespace, name)); err != nil {
+		if secrets[i], err = addCache(cfg, mgr, dialcontroller.SecretCacheOptions(o.namespace, name)); err != nil {
 			return nil, fmt.Errorf("the cache of Secret %s: %w", name, err)
 		}
 	}
-	leader := &dialcontroller.Leader{}
+	leader := &dialcontroller.LeadershipCheck{}
 	if o.leaderElect {
-		leader.Live, leader.Key = mgr.GetAPIReader(), types.NamespacedName{Namespace: o.namespace, Name: leaseName}
+		leader.Live, leader.Key = mgr.GetAPIReader(), types.NamespacedName{Namespace: o.namespace, Name: leaderLeaseName}
 	}
-	counted := metrics.NewHub(ctrlmetrics.Registry)
+	counted := metrics.NewPullMode(ctrlmetrics.Registry)
 	r := &dialcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: cluster, Metrics: counted,
 		Namespace: o.namespace, Version: version, RenewAfter: o.renewAfter,
-		Carrier: &dialcontroller.Carrier{
+		Syncer: &dialcontroller.Syncer{
 			Member: dialcontroller.Member{
-				Cached: mailbox, Live: live, Namespace: o.namespace, Follow: dialcontroller.Follow(mailbox, served),
+				Cached: mailbox, Live: live, Namespace: o.namespace, Watch: dialcontroller.WatchMailbox(mailbox, served),
 			},
 			Leader: leader, Metrics: counted, BootID: string(uuid.NewUUID()),
 			Options: dial.Options{UserAgent: "ot-agent/" + version},

@@ -26,71 +26,71 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// holders lists the machines of a cluster that hold an image, past all caches.
-type holders struct {
-	machines
+// holderRecorder lists the machines of a cluster that hold an image, past all caches.
+type holderRecorder struct {
+	vmHolders
 	mu sync.Mutex
 	// atLive is called whenever they are to be listed live, before they are.
 	atLive func()
 }
 
-func (h *holders) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
+func (h *holderRecorder) listHolders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 	h.mu.Lock()
 	atLive := h.atLive
 	h.mu.Unlock()
 	if live && atLive != nil {
 		atLive()
 	}
-	return h.listLive(ctx, img)
+	return h.listHoldersLive(ctx, img)
 }
 
-func (h *holders) whenLive(do func()) {
+func (h *holderRecorder) beforeLiveList(do func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.atLive = do
 }
 
-// waiting is a machine that names an image and makes nothing of it.
-func waiting(ns, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
-	vm := scene.Machine(ns, name, img)
+// provisioningVM is a machine that names an image and makes nothing of it.
+func provisioningVM(ns, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
+	vm := scene.NewMachine(ns, name, img)
 	vm.Spec.IgnoreOnDeploy = true
 	return vm
 }
 
-func hasDisk(vm *v1alpha1.VirtualMachine) bool {
+func hasRootDisk(vm *v1alpha1.VirtualMachine) bool {
 	return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready && vm.Status.Pinned != nil && vm.Status.Pinned.AcquiredAt != nil
 }
 
-func TestImagesThatAreHeld(t *testing.T) {
+func TestHeldImageIsNotDeleted(t *testing.T) {
 	s, err := scene.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &holders{machines: machines{live: s.Client()}}
+	c := &holderRecorder{vmHolders: vmHolders{live: s.Client()}}
 
-	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-agent")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	mgr, err := setup(ctx, cfg, options{
-		namespace: agent.Namespace, policy: types.NamespacedName{Namespace: agent.PolicyNamespace, Name: agent.PolicyName},
+	mgr, err := newManager(ctx, cfg, options{
+		namespace: agent.AgentNamespace, policy: types.NamespacedName{Namespace: agent.PolicyNamespace, Name: agent.PolicyName},
 		metricsAddr: "0", healthAddr: "0", pprofAddr: "0",
-	}, c.list)
+	}, c.listHolders)
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	t.Cleanup(func() { stop(); assert.NoError(t, <-done) })
 
 	t.Run("they serve on until they are let go of", func(t *testing.T) {
-		ns := s.Namespace(t)
-		img := s.Snapshotted(ns, "image", "/ok/100ms/image.qcow2")
-		holder := waiting(ns, "vm-1", img)
+		ns := s.CreateNamespace(t)
+		img := s.NewSnapshottedImage(ns, "image", "/ok/100ms/image.qcow2")
+		holder := provisioningVM(ns, "vm-1", img)
 		s.Create(t, img, holder)
-		ready := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		ready := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		assert.EqualValues(t, 1, ready.Status.References.Count)
 		assert.Equal(t, []string{ns + "/vm-1"}, ready.Status.References.Holders)
 		assert.Nil(t, ready.Status.References.UnreferencedSince)
 
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		held := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		held := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
 		assert.Equal(t, v1alpha1.ReasonReferenced, held.Status.Reason)
 		assert.Contains(t, held.Status.Message, ns+"/vm-1")
 		assert.NotNil(t, held.Status.Serving)
@@ -99,35 +99,35 @@ func TestImagesThatAreHeld(t *testing.T) {
 		assert.Nil(t, dv.DeletionTimestamp)
 
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		s.Gone(t, img)
-		s.Gone(t, dv)
+		s.AwaitGone(t, img)
+		s.AwaitGone(t, dv)
 	})
 
 	t.Run("one that is waited for is imported though it is to be deleted", func(t *testing.T) {
 		s.SetPolicy(t, map[string]string{"concurrency": "0"})
-		ns := s.Namespace(t)
-		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
-		holder := waiting(ns, "vm-1", img)
+		ns := s.CreateNamespace(t)
+		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
+		holder := provisioningVM(ns, "vm-1", img)
 		s.Create(t, holder, img)
-		s.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		s.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
 		s.SetPolicy(t, map[string]string{"concurrency": "1"})
-		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.Serving != nil })
+		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.Serving != nil })
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		s.Gone(t, img)
+		s.AwaitGone(t, img)
 	})
 
 	t.Run("the mark is stored before holders are listed, and one that comes between is seen", func(t *testing.T) {
-		ns := s.Namespace(t)
-		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
-		holder := waiting(ns, "late", img)
+		ns := s.CreateNamespace(t)
+		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
+		holder := provisioningVM(ns, "late", img)
 		s.Create(t, img)
-		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		var mu sync.Mutex
 		marks := map[v1alpha1.Phase]bool{}
 		var once sync.Once
-		c.whenLive(func() {
+		c.beforeLiveList(func() {
 			now := &v1alpha1.VMDiskImage{}
 			if s.Client().Get(context.Background(), client.ObjectKeyFromObject(img), now) == nil {
 				mu.Lock()
@@ -137,32 +137,32 @@ func TestImagesThatAreHeld(t *testing.T) {
 			once.Do(func() { _ = s.Client().Create(context.Background(), holder) })
 		})
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		held := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
-		c.whenLive(nil)
+		held := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		c.beforeLiveList(nil)
 		mu.Lock()
 		assert.Equal(t, map[v1alpha1.Phase]bool{v1alpha1.PhaseDeleting: true}, marks, "stored when the holders were listed")
 		mu.Unlock()
 		assert.NotNil(t, held.Status.Serving, "nothing was torn down")
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		s.Gone(t, img)
+		s.AwaitGone(t, img)
 	})
 
 	t.Run("what a machine is built from stays until it is gone", func(t *testing.T) {
-		for name, make := range map[string]func(ns, name, path string) *v1alpha1.VMDiskImage{"claim": s.Image, "snapshot": s.Snapshotted} {
+		for name, make := range map[string]func(ns, name, path string) *v1alpha1.VMDiskImage{"claim": s.NewImage, "snapshot": s.NewSnapshottedImage} {
 			t.Run(name, func(t *testing.T) {
-				ns := s.Namespace(t)
+				ns := s.CreateNamespace(t)
 				img := make(ns, "image", "/ok/100ms/image.qcow2")
-				first, second := scene.Machine(ns, "first", img), scene.Machine(ns, "second", img)
+				first, second := scene.NewMachine(ns, "first", img), scene.NewMachine(ns, "second", img)
 				s.Create(t, img, first)
-				pin := *s.EventuallyMachine(t, first, hasDisk).Status.Pinned
-				s.Change(t, img, func() { img.Spec.URL += "?another" })
-				s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+				pin := *s.AwaitMachine(t, first, hasRootDisk).Status.Pinned
+				s.Update(t, img, func() { img.Spec.URL += "?another" })
+				s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 					return img.Status.Phase == v1alpha1.PhaseSucceeded && img.Status.Serving.Attempt > pin.Attempt && strings.Contains(img.Status.Message, ns+"/first")
 				})
 				s.Create(t, second)
-				newer := *s.EventuallyMachine(t, second, hasDisk).Status.Pinned
+				newer := *s.AwaitMachine(t, second, hasRootDisk).Status.Pinned
 				assert.Greater(t, newer.Attempt, pin.Attempt)
-				assert.Equal(t, pin, *s.EventuallyMachine(t, first, hasDisk).Status.Pinned)
+				assert.Equal(t, pin, *s.AwaitMachine(t, first, hasRootDisk).Status.Pinned)
 				there := func(pin v1alpha1.PinnedImage) []client.Object {
 					objects := []client.Object{
 						&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.PersistentVolumeClaim}},
@@ -179,7 +179,7 @@ func TestImagesThatAreHeld(t *testing.T) {
 				}
 				require.NoError(t, s.Client().Delete(t.Context(), first))
 				for _, o := range there(pin) {
-					s.Gone(t, o)
+					s.AwaitGone(t, o)
 				}
 				for _, o := range there(newer) {
 					require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
@@ -190,36 +190,36 @@ func TestImagesThatAreHeld(t *testing.T) {
 	})
 
 	t.Run("one whose namespace is deleted goes", func(t *testing.T) {
-		ns, other := s.Namespace(t), s.Namespace(t)
-		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
-		s.Create(t, img, waiting(other, "vm", img))
-		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		ns, other := s.CreateNamespace(t), s.CreateNamespace(t)
+		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
+		s.Create(t, img, provisioningVM(other, "vm", img))
+		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
 		require.NoError(t, s.Client().Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
-		s.Gone(t, img)
+		s.AwaitGone(t, img)
 	})
 
 	t.Run("one that nobody has referenced for long goes", func(t *testing.T) {
-		ns := s.Namespace(t)
-		img := s.Image(ns, "image", "/ok/100ms/image.qcow2")
+		ns := s.CreateNamespace(t)
+		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		img.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
-		holder := waiting(ns, "vm", img)
+		holder := provisioningVM(ns, "vm", img)
 		s.Create(t, img, holder)
 		longAgo := func() {
 			require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-				now := s.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+				now := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 				at := metav1.NewTime(time.Now().Add(-2 * time.Hour))
 				now.Status.References.UnreferencedSince = &at
 				return s.Client().Status().Update(t.Context(), now)
 			}))
 		}
 		longAgo()
-		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince == nil })
+		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince == nil })
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
-		s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince != nil })
+		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince != nil })
 		longAgo()
-		s.Gone(t, img)
-		s.WantEvent(t, img, "Unreferenced", "spec.deleteUnreferencedAfter, 1h0m0s")
+		s.AwaitGone(t, img)
+		s.AwaitEvent(t, img, "Unreferenced", "spec.deleteUnreferencedAfter, 1h0m0s")
 	})
 }

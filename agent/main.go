@@ -53,9 +53,9 @@ type options struct {
 	reportHeartbeat time.Duration
 }
 
-// rights are those that it works with.
-func (o options) rights() ([]rights.Right, error) {
-	return rights.Of(charts.AgentRoles, map[string]string{"agent-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
+// requiredRights are those that it works with.
+func (o options) requiredRights() ([]rights.Permission, error) {
+	return rights.ParseRoles(charts.AgentRoles, map[string]string{"agent-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
 }
 
 func main() {
@@ -81,9 +81,9 @@ func main() {
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
-	work := func() error { return run(o) }
+	work := func() error { return runAgent(o) }
 	if *checkURL != "" {
-		work = func() error { return check.URL(context.Background(), *checkURL, check.TokenFile) }
+		work = func() error { return check.CheckURL(context.Background(), *checkURL, check.ServiceAccountTokenFile) }
 	}
 	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-agent:", err)
@@ -91,7 +91,7 @@ func main() {
 	}
 }
 
-func run(o options) error {
+func runAgent(o options) error {
 	if o.namespace == "" {
 		return fmt.Errorf("--namespace is not set, nor is $POD_NAMESPACE: say where the SyncLedger is to be")
 	}
@@ -107,17 +107,17 @@ func run(o options) error {
 
 	ctx := ctrl.SetupSignalHandler()
 	// Those that it shares with a hub may be of another release than this.
-	if err := schema.Wait(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
+	if err := schema.WaitForSchemas(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
 		return err
 	}
-	needed, err := o.rights()
+	needed, err := o.requiredRights()
 	if err != nil {
 		return err
 	}
-	if err := rights.Wait(ctx, cfg, needed, "ot-agent"); err != nil {
+	if err := rights.WaitForPermissions(ctx, cfg, needed, "ot-agent"); err != nil {
 		return err
 	}
-	mgr, err := setup(ctx, cfg, o, nil)
+	mgr, err := newManager(ctx, cfg, o, nil)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}

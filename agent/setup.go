@@ -53,13 +53,13 @@ import (
 // with a hanging API server.
 const requestTimeout = 30 * time.Second
 
-// leaseName of the Lease that one agent of several leads by.
-const leaseName = "ot-agent"
+// leaderLeaseName of the Lease that one agent of several leads by.
+const leaderLeaseName = "ot-agent"
 
-// setup makes the manager with everything the agent consists of. holders tells
+// newManager makes the manager with everything the agent consists of. holders tells
 // who needs an image; nil stands for the VirtualMachines.
-func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.Holders) (ctrl.Manager, error) {
-	needed, err := o.rights()
+func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagecontroller.HolderFunc) (ctrl.Manager, error) {
+	needed, err := o.requiredRights()
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	contact, lacks := ready.NewContact(), rights.NewWatch(rest.CopyConfig(cfg), needed, "ot-agent")
-	cfg.Wrap(contact.Wrap)
-	cfg.Wrap(lacks.Wrap)
+	contact, lacks := ready.NewAPIServerMonitor(), rights.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-agent")
+	cfg.Wrap(contact.WrapTransport)
+	cfg.Wrap(lacks.WrapTransport)
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
 	mgr, err := ctrl.NewManager(bounded, ctrl.Options{
@@ -87,7 +87,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              leaseName,
+		LeaderElectionID:              leaderLeaseName,
 		LeaderElectionNamespace:       o.namespace,
 		LeaseDuration:                 &o.leaseDuration,
 		RenewDeadline:                 &o.renewDeadline,
@@ -100,60 +100,60 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	mailbox, err := newCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.namespace: {}}})
+	mailbox, err := addCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.namespace: {}}})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of the mailbox: %w", err)
 	}
-	made, err := newCache(cfg, mgr, cache.Options{DefaultLabelSelector: has(v1alpha1.LabelMachineUID)})
+	made, err := addCache(cfg, mgr, cache.Options{DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID)})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of what is made for machines: %w", err)
 	}
-	if err := ready.Add(mgr, contact, lacks, map[string]func(context.Context) bool{
+	if err := ready.AddReadyChecks(mgr, contact, lacks, map[string]func(context.Context) bool{
 		"images and machines": mgr.GetCache().WaitForCacheSync, "the mailbox": mailbox.WaitForCacheSync, "what is made for machines": made.WaitForCacheSync,
 	}); err != nil {
 		return nil, err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.ImageIndex, func(o client.Object) []string {
-		return vm.Images(o.(*v1alpha1.VirtualMachine))
+		return vm.HeldImages(o.(*v1alpha1.VirtualMachine))
 	}); err != nil {
 		return nil, fmt.Errorf("indexing machines by their images: %w", err)
 	}
 	if holders == nil {
-		holders = machines{cached: mgr.GetClient(), live: mgr.GetAPIReader()}.holders
+		holders = vmHolders{cached: mgr.GetClient(), live: mgr.GetAPIReader()}.listHolders
 	}
-	cluster := identity.New(mgr.GetAPIReader())
+	cluster := identity.NewClusterIdentity(mgr.GetAPIReader())
 	results := &plan.Results{}
-	elapsed, grants := clock.New().Elapsed, grant.New(string(uuid.NewUUID()))
-	ages := clock.NewAges(elapsed)
+	elapsed, grants := clock.New().Elapsed, grant.NewRequestTracker(string(uuid.NewUUID()))
+	ages := clock.NewAgeTracker(elapsed)
 
-	index := queue.NewIndex()
+	index := queue.NewQueue()
 	counted := metrics.New(ctrlmetrics.Registry, index)
-	served := kinds.New(mgr.GetRESTMapper())
-	inForce := &ledgercontroller.Policy{}
+	served := kinds.NewKindTracker(mgr.GetRESTMapper())
+	inForce := &ledgercontroller.PolicyInForce{}
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Index: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: room.New(mgr.GetAPIReader()),
-		Policy: inForce.Current, PolicyKnown: inForce.Known, Holders: holders, Ages: ages, Namespace: o.namespace,
+		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: room.NewReader(mgr.GetAPIReader()),
+		Policy: inForce.Current, PolicyKnown: inForce.Known, ListHolders: holders, Ages: ages, Namespace: o.namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Index: index, Kinds: served, Metrics: counted, Policy: inForce,
-		RefreshUnready: images.RefreshUnready, Namespace: o.namespace, PolicyKey: o.policy,
-		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, Refresh: images.RefreshAll,
+		Queue: index, Kinds: served, Metrics: counted, Policy: inForce,
+		EnqueueUnready: images.EnqueueUnready, Namespace: o.namespace, PolicyKey: o.policy,
+		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.EnqueueAll,
 	}
-	dialling, err := setupDial(cfg, mgr, mailbox, cluster, served, o)
+	dialling, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
 		return nil, fmt.Errorf("what dials in to a hub: %w", err)
 	}
-	dialling.Changed = ledger.Poke
-	ledger.Hub = dialling.Condition
-	ledger.Lacking, lacks.Changed = lacks.Lacks, ledger.Poke
-	guarding := &guard.Guard{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Poke}
-	ledger.Guarded = guarding.Condition
-	counting := &once.Watch{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Poke}
-	ledger.OneDownload = counting.Condition
-	images.PokeLedger = ledger.Poke
-	ledger.Lacks = images.LacksNow
+	dialling.OnChange = ledger.Enqueue
+	ledger.HubCondition = dialling.Condition
+	ledger.MissingRights, lacks.OnChange = lacks.MissingMessage, ledger.Enqueue
+	guarding := &guard.BudgetGuardCheck{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Enqueue}
+	ledger.ImportGuardCondition = guarding.Condition
+	counting := &once.OneDownloadCheck{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Enqueue}
+	ledger.OneDownloadCondition = counting.Condition
+	images.EnqueueLedger = ledger.Enqueue
+	ledger.LacksCapacity = images.LacksCapacity
 	if err := ledger.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the ledger's controller: %w", err)
 	}
@@ -162,7 +162,7 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	}
 	plans := &plancontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox,
-		Kinds: served, Cluster: cluster, Results: results, Refresh: images.Refresh, Namespace: o.namespace,
+		Kinds: served, Cluster: cluster, Results: results, EnqueueImage: images.Enqueue, Namespace: o.namespace,
 	}
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
@@ -171,17 +171,17 @@ func setup(ctx context.Context, cfg *rest.Config, o options, holders imagecontro
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID,
-		PlanResults: reported(results), Pruned: pruned(results), Grants: grants, Elapsed: elapsed,
+		PlanResults: planItemReports(results), PrunedImages: prunedImages(results), Grants: grants, Elapsed: elapsed,
 		Namespace: o.namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	if err := reports.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the report's controller: %w", err)
 	}
-	results.OnChange(reports.Poke)
-	ledger.PokeReport = reports.Poke
+	results.OnChange(reports.Enqueue)
+	ledger.EnqueueReport = reports.Enqueue
 	vms := &vmcontroller.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Made: made, Events: mgr.GetEventRecorder("ot-agent"),
-		Kinds: served, Metrics: metrics.NewMachines(ctrlmetrics.Registry), Cluster: cluster.UID,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owned: made, Events: mgr.GetEventRecorder("ot-agent"),
+		Kinds: served, Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: cluster.UID,
 	}
 	if err := vms.Setup(ctx, mgr, made); err != nil {
 		return nil, fmt.Errorf("the machines' controller: %w", err)
@@ -216,24 +216,24 @@ func metricsOptions(o options) (server.Options, error) {
 	return served, nil
 }
 
-// reported returns the plan's results by the names of the images; nil until the
+// planItemReports returns the plan's results by the names of the images; nil until the
 // plan has been looked at.
-func reported(results *plan.Results) func() map[types.NamespacedName]v1alpha1.PlanItemReport {
+func planItemReports(results *plan.Results) func() map[types.NamespacedName]v1alpha1.PlanItemReport {
 	return func() map[types.NamespacedName]v1alpha1.PlanItemReport {
 		if !results.Known() {
 			return nil
 		}
 		items := map[types.NamespacedName]v1alpha1.PlanItemReport{}
-		for key, item := range results.Get() {
+		for key, item := range results.Items() {
 			items[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}] = item
 		}
 		return items
 	}
 }
 
-// pruned returns the plan's prunes whose image is gone by the names of the images; nil
+// prunedImages returns the plan's prunes whose image is gone by the names of the images; nil
 // until the plan has been looked at.
-func pruned(results *plan.Results) func() map[types.NamespacedName]v1alpha1.ReportedPrune {
+func prunedImages(results *plan.Results) func() map[types.NamespacedName]v1alpha1.ReportedPrune {
 	return func() map[types.NamespacedName]v1alpha1.ReportedPrune {
 		if !results.Known() {
 			return nil
@@ -246,22 +246,22 @@ func pruned(results *plan.Results) func() map[types.NamespacedName]v1alpha1.Repo
 	}
 }
 
-// sideCache is a cache beside the manager's own: one of the mailbox, whose kinds
+// secondaryCache is a cache beside the manager's own: one of the mailbox, whose kinds
 // may come to be served later and may be read in the agent's namespace only, and
 // one of what carries a machine's UID in place of an image's.
-type sideCache struct{ cache.Cache }
+type secondaryCache struct{ cache.Cache }
 
 // GetCache has the manager start it before any controller.
-func (c sideCache) GetCache() cache.Cache { return c.Cache }
+func (c secondaryCache) GetCache() cache.Cache { return c.Cache }
 
-func newCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
+func addCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
 	options.DefaultTransform = cache.TransformStripManagedFields()
 	c, err := cache.New(cfg, options)
 	if err != nil {
 		return nil, err
 	}
-	return c, mgr.Add(sideCache{c})
+	return c, mgr.Add(secondaryCache{c})
 }
 
 func newScheme() *runtime.Scheme {
@@ -280,13 +280,13 @@ func newScheme() *runtime.Scheme {
 func cacheOptions(o options) cache.Options {
 	return cache.Options{
 		DefaultTransform:     cache.TransformStripManagedFields(),
-		DefaultLabelSelector: has(v1alpha1.LabelImageUID),
+		DefaultLabelSelector: labelExists(v1alpha1.LabelImageUID),
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.VMDiskImage{}:    {Label: labels.Everything()},
 			&v1alpha1.VirtualMachine{}: {Label: labels.Everything()},
 			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
 			&storagev1.StorageClass{}:  {Label: labels.Everything()},
-			&corev1.Pod{}:              {Transform: stripPod},
+			&corev1.Pod{}:              {Transform: stripPodSpec},
 			&corev1.ConfigMap{}: {
 				Label:      labels.Everything(),
 				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
@@ -296,8 +296,8 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
-// has selects what carries a label.
-func has(label string) labels.Selector {
+// labelExists selects what carries a label.
+func labelExists(label string) labels.Selector {
 	r, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		panic(err) // a label of ours that is none
@@ -305,8 +305,8 @@ func has(label string) labels.Selector {
 	return labels.NewSelector().Add(*r)
 }
 
-// stripPod leaves of a Pod's spec whether it starts over.
-func stripPod(obj any) (any, error) {
+// stripPodSpec leaves of a Pod's spec whether it starts over.
+func stripPodSpec(obj any) (any, error) {
 	if pod, is := obj.(*corev1.Pod); is {
 		pod.ManagedFields = nil
 		pod.Spec = corev1.PodSpec{RestartPolicy: pod.Spec.RestartPolicy}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-func TestHowMetricsAreServed(t *testing.T) {
+func TestMetricsServingOptions(t *testing.T) {
 	given := t.TempDir()
 	shown, key, err := cert.GenerateSelfSignedCertKey("ot-agent", nil, nil)
 	require.NoError(t, err)

@@ -17,19 +17,19 @@ import (
 // agentChart is the folder of the agent's chart in charts.Agent.
 const agentChart = "ot-agent"
 
-// installAgents adds what installs agents in members, where that is asked for.
-func installAgents(mgr ctrl.Manager, live client.Reader, o options, installs *installcontroller.Installs) error {
+// setupInstaller adds what installs agents in members, where that is asked for.
+func setupInstaller(mgr ctrl.Manager, live client.Reader, o options, installs *installcontroller.Conditions) error {
 	if !o.installAgents {
 		return nil
 	}
-	chart, err := helm.Load(charts.Agent, agentChart, version)
+	chart, err := helm.LoadChart(charts.Agent, agentChart, version)
 	if err != nil {
 		return err
 	}
 	reconciler := &installcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: live, Events: mgr.GetEventRecorder("ot-hub"), Metrics: metrics.NewInstalls(ctrlmetrics.Registry),
-		Installs: installs, Chart: chart, Namespace: o.namespace, Process: o.process, UserAgent: "ot-hub/" + version,
-		Admins:         &connection.Admins{Secrets: &connection.Secrets{Cached: mgr.GetCache(), Live: live, Namespace: o.namespace}, Live: live},
+		Conditions: installs, Chart: chart, Namespace: o.namespace, Process: o.process, UserAgent: "ot-hub/" + version,
+		Admins:         &connection.AdminKubeconfigs{Secrets: &connection.SecretReader{Cached: mgr.GetCache(), Live: live, Namespace: o.namespace}, Live: live},
 		RequestTimeout: o.memberTimeout, LeaseDuration: 2 * o.leaseDuration, Backoff: o.installBackoff,
 	}
 	if err := reconciler.Setup(mgr); err != nil {

@@ -17,8 +17,8 @@ import (
 // leaseName is the Lease that the elected replica holds.
 const leaseName = "ot-hub"
 
-// newProcess is the identity of this process, new for each.
-func newProcess() (string, error) {
+// newProcessID is the identity of this process, new for each.
+func newProcessID() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("naming this process: %w", err)
@@ -26,57 +26,57 @@ func newProcess() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), nil
 }
 
-// newLock makes the lock of the election. The manager's own would give the process
+// newElectionLock makes the lock of the election. The manager's own would give the process
 // an identity that nobody else gets to know: the Leases of the replicas tell it.
-func newLock(cfg *rest.Config, o options, events *elections) (resourcelock.Interface, error) {
+func newElectionLock(cfg *rest.Config, o options, events *electionWatch) (resourcelock.Interface, error) {
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: o.process, EventRecorder: events},
 		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), o.renewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("making the lock of the election: %w", err)
 	}
-	return &lockOnce{Interface: lock, lost: events.lost}, nil
+	return &observedLock{Interface: lock, lost: events.lost}, nil
 }
 
-// elections are what the lock tells, which is there before the manager.
-type elections struct {
+// electionWatch are what the lock tells, which is there before the manager.
+type electionWatch struct {
 	mgr  ctrl.Manager
 	lost chan struct{}
 }
 
-func newElections() *elections { return &elections{lost: make(chan struct{}, 1)} }
+func newElectionWatch() *electionWatch { return &electionWatch{lost: make(chan struct{}, 1)} }
 
 // Eventf implements resourcelock.EventRecorder.
-func (e *elections) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
+func (e *electionWatch) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
 	e.mgr.GetEventRecorder("ot-hub").Eventf(about, nil, kind, reason, "Elect", message, args...)
 }
 
-// errSucceeded ends a process in whose place another one is elected.
-var errSucceeded = errors.New("another replica was elected while this one was, as it may be after a pause")
+// errSuperseded ends a process in whose place another one is elected.
+var errSuperseded = errors.New("another replica was elected while this one was, as it may be after a pause")
 
 // Start implements manager.Runnable: it runs while this process is elected, and ends it
 // with all that it does as soon as another one is.
-func (e *elections) Start(ctx context.Context) error {
+func (e *electionWatch) Start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-e.lost:
-		return errSucceeded
+		return errSuperseded
 	}
 }
 
-// lockOnce is a lock that tells when another process has come to hold it. The election
+// observedLock is a lock that tells when another process has come to hold it. The election
 // of client-go tries for its whole renew deadline to get back what it has lost, and
 // lets this process plan as long beside the other, where it was paused for longer than
 // its Lease: two that share out one budget, and take the MemberLinks from each other.
-type lockOnce struct {
+type observedLock struct {
 	resourcelock.Interface
 	held atomic.Bool
 	lost chan<- struct{}
 }
 
 // Get implements resourcelock.Interface.
-func (l *lockOnce) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.held.Load() && record.HolderIdentity != l.Identity() {
 		select {
@@ -88,18 +88,18 @@ func (l *lockOnce) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 }
 
 // Create implements resourcelock.Interface.
-func (l *lockOnce) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.wrote(record, l.Interface.Create(ctx, record))
+func (l *observedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.recordWrite(record, l.Interface.Create(ctx, record))
 }
 
 // Update implements resourcelock.Interface.
-func (l *lockOnce) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.wrote(record, l.Interface.Update(ctx, record))
+func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.recordWrite(record, l.Interface.Update(ctx, record))
 }
 
-// wrote notes whether this process holds the lock by what it has written itself: at its
+// recordWrite notes whether this process holds the lock by what it has written itself: at its
 // end it lets go of it.
-func (l *lockOnce) wrote(record resourcelock.LeaderElectionRecord, err error) error {
+func (l *observedLock) recordWrite(record resourcelock.LeaderElectionRecord, err error) error {
 	if err == nil {
 		l.held.Store(record.HolderIdentity == l.Identity())
 	}

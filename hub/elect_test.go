@@ -14,26 +14,26 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lease is the lock of an election in memory; handle is that of one process, which
+// memoryLease is the lock of an election in memory; handle is that of one process, which
 // writes against what it read last.
-type lease struct {
+type memoryLease struct {
 	mu      sync.Mutex
 	record  resourcelock.LeaderElectionRecord
 	version int
 }
 
-type handle struct {
-	*lease
+type leaseHandle struct {
+	*memoryLease
 	resourcelock.Interface
 	process string
 	read    int
 }
 
-func (h *handle) Identity() string   { return h.process }
-func (h *handle) Describe() string   { return "a lease in memory" }
-func (h *handle) RecordEvent(string) {}
+func (h *leaseHandle) Identity() string   { return h.process }
+func (h *leaseHandle) Describe() string   { return "a lease in memory" }
+func (h *leaseHandle) RecordEvent(string) {}
 
-func (h *handle) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (h *leaseHandle) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.read = h.version
@@ -41,11 +41,11 @@ func (h *handle) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byt
 	return &record, []byte(fmt.Sprint(record)), nil
 }
 
-func (h *handle) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (h *leaseHandle) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return h.Update(ctx, record)
 }
 
-func (h *handle) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+func (h *leaseHandle) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.read != h.version {
@@ -56,26 +56,26 @@ func (h *handle) Update(_ context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
-// candidate for an election, with the lock of one process of it.
-func candidate(l *lease, process string) (*lockOnce, *elections) {
-	e := newElections()
-	return &lockOnce{Interface: &handle{lease: l, process: process}, lost: e.lost}, e
+// newCandidate for an election, with the lock of one process of it.
+func newCandidate(l *memoryLease, process string) (*observedLock, *electionWatch) {
+	e := newElectionWatch()
+	return &observedLock{Interface: &leaseHandle{memoryLease: l, process: process}, lost: e.lost}, e
 }
 
 // A process that finds another one elected ends at once, if it was itself; one that
 // waits for its turn does not.
-func TestOneThatWasSucceededEnds(t *testing.T) {
-	l := &lease{}
-	one, first := candidate(l, "one")
-	two, second := candidate(l, "two")
+func TestSupersededProcessEnds(t *testing.T) {
+	l := &memoryLease{}
+	one, first := newCandidate(l, "one")
+	two, second := newCandidate(l, "two")
 	now := func(process string) resourcelock.LeaderElectionRecord {
 		return resourcelock.LeaderElectionRecord{HolderIdentity: process}
 	}
-	get := func(l *lockOnce) {
+	get := func(l *observedLock) {
 		_, _, err := l.Get(t.Context())
 		require.NoError(t, err)
 	}
-	ends := func(e *elections) error {
+	ends := func(e *electionWatch) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if len(e.lost) == 0 {
@@ -95,7 +95,7 @@ func TestOneThatWasSucceededEnds(t *testing.T) {
 	require.NoError(t, ends(second), "it has succeeded")
 	require.Error(t, one.Update(t.Context(), now("one")), "it was paused meanwhile")
 	get(one)
-	require.ErrorIs(t, ends(first), errSucceeded)
+	require.ErrorIs(t, ends(first), errSuperseded)
 
 	require.NoError(t, two.Update(t.Context(), now("")), "it has let go")
 	get(two)
@@ -103,11 +103,11 @@ func TestOneThatWasSucceededEnds(t *testing.T) {
 }
 
 // The election of client-go goes on for its renew deadline after it was lost: this is
-// what lockOnce is for, and is not needed any more where it is not so.
-func TestElectionIsLostLate(t *testing.T) {
-	l := &lease{}
-	one, e := candidate(l, "one")
-	two, _ := candidate(l, "two")
+// what observedLock is for, and is not needed any more where it is not so.
+func TestClientGoNoticesLostElectionLate(t *testing.T) {
+	l := &memoryLease{}
+	one, e := newCandidate(l, "one")
+	two, _ := newCandidate(l, "two")
 	stopped := make(chan struct{})
 	started := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -125,7 +125,7 @@ func TestElectionIsLostLate(t *testing.T) {
 		_, _, err := two.Get(t.Context())
 		return err == nil && two.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "two", LeaseDurationSeconds: 3600}) == nil
 	}, time.Minute, time.Millisecond)
-	require.ErrorIs(t, e.Start(t.Context()), errSucceeded)
+	require.ErrorIs(t, e.Start(t.Context()), errSuperseded)
 	select {
 	case <-stopped:
 		assert.Fail(t, "client-go tells by itself")

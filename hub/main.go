@@ -52,7 +52,7 @@ type options struct {
 	// advertise is where other replicas reach metricsAddr.
 	advertise string
 	// served says where the read API of this process is, for its Lease.
-	served     web.Served
+	served     web.ReplicaAddress
 	healthAddr string
 	pprofAddr  string
 	// replica is the name of this one among them.
@@ -70,7 +70,7 @@ type options struct {
 	agentTokenLife    time.Duration
 	// approvals are left to the API server to check, by the chart's policies.
 	approvals bool
-	// installAgents in members that opt in; installBackoff is the wait after the first
+	// setupInstaller in members that opt in; installBackoff is the wait after the first
 	// attempt that fails.
 	installAgents  bool
 	installBackoff time.Duration
@@ -82,9 +82,9 @@ type options struct {
 // namespaces, are not among them: a hub that cannot look for Clusters logs so, and
 // serves the members that it knows. Nor is that to look for values of the agent's chart
 // in one that installs none.
-func (o options) rights() ([]rights.Right, error) {
-	all, err := rights.Of(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
-	return slices.DeleteFunc(all, func(r rights.Right) bool {
+func (o options) rights() ([]rights.Permission, error) {
+	all, err := rights.ParseRoles(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
+	return slices.DeleteFunc(all, func(r rights.Permission) bool {
 		if !o.installAgents && r.Namespace == o.namespace && r.Resource == "configmaps" && r.Namespace != o.policy.Namespace && (r.Verb == "list" || r.Verb == "watch") {
 			return true
 		}
@@ -104,7 +104,7 @@ func main() {
 	flag.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere.")
 	flag.StringVar(&o.pprofAddr, "pprof-bind-address", "0", "Where /debug/pprof is served, for whoever looks for what costs time or memory; 0 for nowhere.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one hub of several plan.")
-	flag.StringVar(&o.replica, "replica-name", replicaName(), "Name of this replica, under which members are assigned to it. Default: $POD_NAME, or else the name of the host.")
+	flag.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica, under which members are assigned to it. Default: $POD_NAME, or else the name of the host.")
 	flag.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long a leader, or any other replica, that is silent keeps the others waiting.")
 	flag.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader that cannot renew its Lease goes on, and any replica carries for its members that cannot renew its own.")
 	flag.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "How often a Lease is tried.")
@@ -114,8 +114,8 @@ func main() {
 	flag.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents that dial in. Default: the one that the hub uses itself, which is of no use outside of its cluster where it runs as a Pod.")
 	flag.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the certificates by which agents that dial in check the API server's. Default: with --hub-api-url, those that their system trusts; without, the hub's own.")
 	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
-	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.JoinTokenLife, "How long a join token can be presented.")
-	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.AgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
+	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.DefaultJoinTokenLife, "How long a join token can be presented.")
+	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.DefaultAgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
 	flag.BoolVar(&o.approvals, "approvals-enforced", true, "The API server is to check who approves of waves and of ImagePrunes, by the chart's admission policies: tell where it does not.")
 	flag.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, of the hub's own version, in members that have label "+v1alpha1.LabelInstallAgent+": \"true\".")
 	flag.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "How long an install of the agent that failed waits before it is tried again; doubled each time.")
@@ -133,7 +133,7 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
 	work := func() error { return run(o) }
 	if *checkURL != "" {
-		work = func() error { return check.URL(context.Background(), *checkURL, check.TokenFile) }
+		work = func() error { return check.CheckURL(context.Background(), *checkURL, check.ServiceAccountTokenFile) }
 	}
 	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-hub:", err)
@@ -148,7 +148,7 @@ func run(o options) error {
 	if bad := validation.IsDNS1123Subdomain(o.replica); len(bad) > 0 {
 		return fmt.Errorf("--replica-name %q, by default $POD_NAME or the name of the host, cannot be the name of a Lease: %s", o.replica, strings.Join(bad, ", "))
 	}
-	process, err := newProcess()
+	process, err := newProcessID()
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func run(o options) error {
 
 	ctx := ctrl.SetupSignalHandler()
 	// Those that it shares with an agent may be of another release than this.
-	if err := schema.Wait(ctx, cfg, &v1alpha1.MemberCluster{}, &v1alpha1.MemberLink{}, &v1alpha1.ClusterJoin{},
+	if err := schema.WaitForSchemas(ctx, cfg, &v1alpha1.MemberCluster{}, &v1alpha1.MemberLink{}, &v1alpha1.ClusterJoin{},
 		&v1alpha1.FleetDiskImage{}, &v1alpha1.PruneReport{}, &v1alpha1.PruneReportPage{}, &v1alpha1.ImagePrune{}); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	if err := rights.Wait(ctx, cfg, needed, "ot-hub"); err != nil {
+	if err := rights.WaitForPermissions(ctx, cfg, needed, "ot-hub"); err != nil {
 		return err
 	}
 	mgr, err := setup(cfg, o, needed)

@@ -12,9 +12,9 @@ import (
 
 // A hub that installs no agents does not end for want of what only that needs, as it is
 // with the chart of an earlier version.
-func TestRightsOfInstallsAreNeededByInstalls(t *testing.T) {
-	looks := func(verb string) rights.Right {
-		return rights.Right{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}
+func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
+	looks := func(verb string) rights.Permission {
+		return rights.Permission{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}
 	}
 	o := options{namespace: "ot-hub", policy: types.NamespacedName{Namespace: "sync-operator", Name: "policy"}}
 	off, err := o.rights()

@@ -56,27 +56,27 @@ import (
 const requestTimeout = 30 * time.Second
 
 // setup makes the manager with everything the hub consists of.
-func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manager, error) {
+func setup(cfg *rest.Config, o options, needed []rights.Permission) (mcmanager.Manager, error) {
 	cfg = rest.CopyConfig(cfg)
-	contact, lacks := ready.NewContact(), rights.NewWatch(rest.CopyConfig(cfg), needed, "ot-hub")
-	cfg.Wrap(contact.Wrap)
-	cfg.Wrap(lacks.Wrap)
+	contact, lacks := ready.NewAPIServerMonitor(), rights.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-hub")
+	cfg.Wrap(contact.WrapTransport)
+	cfg.Wrap(lacks.WrapTransport)
 	provider := members.New(members.Options{
 		RequestTimeout: o.memberTimeout, ProbeInterval: o.probeInterval, UserAgent: "ot-hub/" + version,
 	})
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = requestTimeout
 	managed := managerOptions(cfg, o)
-	electing := newElections()
+	electing := newElectionWatch()
 	var err error
-	if managed.LeaderElectionResourceLockInterface, err = newLock(cfg, o, electing); err != nil {
+	if managed.LeaderElectionResourceLockInterface, err = newElectionLock(cfg, o, electing); err != nil {
 		return nil, err
 	}
-	given, err := givenCertificate(o)
+	given, err := loadCertificate(o)
 	if err != nil {
 		return nil, err
 	}
-	o.served, err = serveOptions(o, given, &managed)
+	o.served, err = configureServing(o, given, &managed)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +92,10 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		return nil, err
 	}
 	store := reportcontroller.NewStore()
-	divided := newShards(local, live, store, o)
-	faults := &connection.Faults{}
+	divided := newShardComponents(local, live, store, o)
+	faults := &connection.CredentialProblems{}
 	if err := connection.Setup(local, connection.Options{
-		Namespace: o.namespace, Members: provider, Replica: divided.replica, Links: divided.links, Faults: faults, RequestTimeout: o.memberTimeout,
+		Namespace: o.namespace, Members: provider, Replica: divided.replica, Links: divided.links, Problems: faults, RequestTimeout: o.memberTimeout,
 	}); err != nil {
 		return nil, fmt.Errorf("the connections' controller: %w", err)
 	}
@@ -103,26 +103,26 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		return nil, fmt.Errorf("the controller that finds members: %w", err)
 	}
 
-	if err := claim.Index(context.Background(), local.GetFieldIndexer()); err != nil {
+	if err := claim.AddIndex(context.Background(), local.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("indexing MemberClusters: %w", err)
 	}
 	index := fleet.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry)
-	inForce := &policycontroller.InForce{}
+	inForce := &policycontroller.ActivePolicy{}
 	events := local.GetEventRecorder("ot-hub")
-	board := rolloutcontroller.NewBoard(store.Filled)
-	store.OnFilled(board.Wake)
-	register := prunecontroller.NewRegister()
+	board := rolloutcontroller.NewFleetState(store.HasSynced)
+	store.OnSynced(board.EnqueueIfReady)
+	register := prunecontroller.NewTracker()
 	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board, register)
 	if err != nil {
 		return nil, err
 	}
 	policies := &policycontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		InForce: inForce, Namespace: o.namespace, PolicyKey: o.policy,
+		Active: inForce, Namespace: o.namespace, PolicyKey: o.policy,
 	}
-	joins := &joincontroller.Joins{}
-	installs := &installcontroller.Installs{}
+	joins := &joincontroller.Conditions{}
+	installs := &installcontroller.Conditions{}
 	shares := &grantcontroller.Shares{}
 	grants := &grantcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
@@ -130,25 +130,25 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Version: version,
-		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Wants: board, Asks: register, Shares: shares,
+		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Images: board, Requests: register, Shares: shares,
 	}
-	door, err := joincontroller.NewDoor(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
+	door, err := joincontroller.NewIssuer(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {
 		return nil, err
 	}
 	admission := &joincontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: metrics.NewJoins(ctrlmetrics.Registry),
-		Joins: joins, Namespace: o.namespace, Door: door,
+		Client: local.GetClient(), Live: live, Events: events, Metrics: metrics.NewRegistrations(ctrlmetrics.Registry),
+		Conditions: joins, Namespace: o.namespace, Issuer: door,
 	}
 	rollouts := &rolloutcontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Board: board,
+		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, State: board,
 	}
-	pruneReports := &prunecontroller.Reports{
-		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store, Pages: reports, Index: index, Board: board,
+	pruneReports := &prunecontroller.ReportReconciler{
+		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Pages: reports, Index: index, Rollouts: board,
 	}
-	guarding := &guard.Guard{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), Waves: board.SetGuarded}
-	prunes := &prunecontroller.Prunes{
-		Client: local.GetClient(), Live: live, Events: events, Register: register, Roots: store, Guard: guarding,
+	guarding := &guard.ApprovalCheck{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), OnWavesChanged: board.SetApprovalGuarded}
+	prunes := &prunecontroller.PruneReconciler{
+		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Guard: guarding,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
@@ -159,22 +159,22 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 		func() error { return planner.Setup(local) },
 		func() error { return grants.Setup(local) },
 		func() error { return admission.Setup(local) },
-		func() error { return installAgents(local, live, o, installs) },
+		func() error { return setupInstaller(local, live, o, installs) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
 		func() error { return local.Add(guarding) },
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
-		func() error { return divided.add(local) },
+		func() error { return divided.setup(local) },
 		func() error { return local.Add(electing) },
-		func() error { return serve(mgr, o, live, index, store, reports, board, prunes) },
+		func() error { return setupReadAPI(mgr, o, live, index, store, reports, board, prunes) },
 		func() error {
-			return ctrlmetrics.Registry.Register(&metrics.Fleet{Elected: mgr.Elected(), Members: local.GetCache(), Reports: store, Index: index})
+			return ctrlmetrics.Registry.Register(&metrics.FleetCollector{Elected: mgr.Elected(), Reader: local.GetCache(), Reports: store, Index: index})
 		},
 		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
-		func() error { return mgr.AddReadyzCheck("reports", reportsRead(mgr.Elected(), store)) },
+		func() error { return mgr.AddReadyzCheck("reports", checkReportsRead(mgr.Elected(), store)) },
 		func() error {
-			return ready.Add(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
+			return ready.AddReadyChecks(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
 		},
 		func() error { return local.Add(lacks) },
 		func() error {
@@ -191,13 +191,13 @@ func setup(cfg *rest.Config, o options, needed []rights.Right) (mcmanager.Manage
 	return mgr, nil
 }
 
-// reportsRead where the read API has something to tell: a replica that is not elected
+// checkReportsRead where the read API has something to tell: a replica that is not elected
 // has the elected one answer.
-func reportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
+func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
 	return func(*http.Request) error {
 		select {
 		case <-elected:
-			if !store.Filled() {
+			if !store.HasSynced() {
 				return errors.New("the stored reports have not all been read")
 			}
 		default:
@@ -206,27 +206,27 @@ func reportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz
 	}
 }
 
-func serve(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.Board, prunes *prunecontroller.Prunes) error {
+func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *prunecontroller.PruneReconciler) error {
 	api := &web.API{
 		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
-		Filled:   func() bool { return store.Filled() && board.Shown() },
-		Rollouts: func(image string) ([]rollout.Placed, bool) { return board.Placed(image, time.Now()) },
-		Root: func(member string) []string {
+		ReportsLoaded:  func() bool { return store.HasSynced() && board.IsSynced() },
+		PlacedClusters: func(image string) ([]rollout.PlacedCluster, bool) { return board.PlacedClusters(image, time.Now()) },
+		PageNames: func(member string) []string {
 			root := store.Root(member)
-			return root.Pages()
+			return root.PageNames()
 		},
 		PruneTargets: func(ctx context.Context, prune string) ([]web.PruneTarget, bool, error) {
-			states, found, err := prunes.States(ctx, prune)
+			states, found, err := prunes.TargetStates(ctx, prune)
 			targets := make([]web.PruneTarget, len(states))
 			for i := range states {
-				targets[i] = pruneTarget(&states[i])
+				targets[i] = newPruneTarget(&states[i])
 			}
 			return targets, found, err
 		},
 	}
 	forwarder := &web.Forwarder{
-		Elected: mgr.Elected(), Plain: !o.metricsSecure,
-		Others: &web.Electorate{Live: live, Namespace: o.namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
+		Elected: mgr.Elected(), AllowPlainText: !o.metricsSecure,
+		Leader: &web.LeaderLocator{Live: live, Namespace: o.namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
 	}
 	for path, handler := range api.Handlers() {
 		if err := mgr.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
@@ -236,7 +236,7 @@ func serve(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.In
 	return nil
 }
 
-func pruneTarget(s *prunecontroller.State) web.PruneTarget {
+func newPruneTarget(s *prunecontroller.TargetState) web.PruneTarget {
 	return web.PruneTarget{
 		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
 		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,
@@ -265,8 +265,8 @@ func managerOptions(cfg *rest.Config, o options) ctrl.Options {
 	}
 }
 
-// givenCertificate is the one to serve with, and follows its files; nil where none is given.
-func givenCertificate(o options) (*certwatcher.CertWatcher, error) {
+// loadCertificate is the one to serve with, and follows its files; nil where none is given.
+func loadCertificate(o options) (*certwatcher.CertWatcher, error) {
 	if o.metricsCertDir == "" || !o.metricsSecure {
 		return nil, nil
 	}
@@ -277,23 +277,23 @@ func givenCertificate(o options) (*certwatcher.CertWatcher, error) {
 	return given, nil
 }
 
-// serveOptions sets how metrics and the read API are served, and tells where they
+// configureServing sets how metrics and the read API are served, and tells where they
 // are: by HTTPS with a certificate of this process, or with one that is given.
-func serveOptions(o options, given *certwatcher.CertWatcher, managed *ctrl.Options) (web.Served, error) {
+func configureServing(o options, given *certwatcher.CertWatcher, managed *ctrl.Options) (web.ReplicaAddress, error) {
 	managed.Metrics = server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
 	key := ""
 	if o.metricsSecure {
 		certificate, err := web.NewCertificate(o.advertise)
 		if err != nil {
-			return web.Served{}, err
+			return web.ReplicaAddress{}, err
 		}
 		key = web.Fingerprint(certificate.Leaf)
 		managed.Metrics.FilterProvider = web.KeepCredential(filters.WithAuthenticationAndAuthorization)
 		managed.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
-			c.GetCertificate = web.Shown(certificate, given)
+			c.GetCertificate = web.SelectCertificate(certificate, given)
 		}}
 	}
-	return web.ServedAt(o.process, o.advertise, o.metricsAddr, key), nil
+	return web.NewReplicaAddress(o.process, o.advertise, o.metricsAddr, key), nil
 }
 
 func newScheme() *runtime.Scheme {
@@ -322,6 +322,6 @@ func cacheOptions(o options) cache.Options {
 		&corev1.Namespace{}: {Label: ofMembers},
 		&corev1.ConfigMap{}: {Namespaces: configMaps},
 	}
-	maps.Copy(kinds, connection.ByObject(o.namespace))
+	maps.Copy(kinds, connection.SecretCacheOptions(o.namespace))
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: kinds}
 }

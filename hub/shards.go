@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// shards are what divides the members among the replicas.
-type shards struct {
+// shardComponents are what divides the members among the replicas.
+type shardComponents struct {
 	replica  *shard.Replica
 	peers    *shard.Peers
 	links    *shard.Links
@@ -24,13 +24,13 @@ type shards struct {
 	watchdog *shard.Watchdog
 }
 
-func newShards(mgr ctrl.Manager, live client.Client, reports *report.Store, o options) *shards {
+func newShardComponents(mgr ctrl.Manager, live client.Client, reports *report.Store, o options) *shardComponents {
 	options := shard.Options{
 		Name: o.replica, Namespace: o.namespace,
 		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 	}
 	replica := shard.NewReplica(live, options)
-	s := &shards{
+	s := &shardComponents{
 		replica: replica, peers: shard.NewPeers(live, replica, mgr.Elected()),
 		links: &shard.Links{Cached: mgr.GetCache()},
 	}
@@ -41,16 +41,16 @@ func newShards(mgr ctrl.Manager, live client.Client, reports *report.Store, o op
 	s.assigner = &shard.Assigner{Client: mgr.GetClient(), Replica: s.replica, Peers: s.peers, Metrics: counted}
 	s.watchdog = &shard.Watchdog{
 		Cached: mgr.GetCache(), Reports: reports, Links: s.links, Assigner: s.assigner, Events: mgr.GetEventRecorder("ot-hub"), Metrics: counted,
-		Glance: &connection.Glances{
-			Secrets: &connection.Secrets{Cached: mgr.GetCache(), Live: live, Namespace: o.namespace}, Timeout: o.memberTimeout,
+		Probe: &connection.ReportProbe{
+			Secrets: &connection.SecretReader{Cached: mgr.GetCache(), Live: live, Namespace: o.namespace}, Timeout: o.memberTimeout,
 		},
 	}
 	return s
 }
 
-// add has them run. What is done when this replica begins to carry, or stops, has to
+// setup has them run. What is done when this replica begins to carry, or stops, has to
 // be known before.
-func (s *shards) add(mgr ctrl.Manager) error {
+func (s *shardComponents) setup(mgr ctrl.Manager) error {
 	if err := s.assigner.Setup(mgr); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (s *shards) add(mgr ctrl.Manager) error {
 	return nil
 }
 
-// replicaName is what a replica is called that is not told.
-func replicaName() string {
+// defaultReplicaName is what a replica is called that is not told.
+func defaultReplicaName() string {
 	if name := os.Getenv("POD_NAME"); name != "" {
 		return name
 	}

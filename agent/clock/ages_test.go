@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAges(t *testing.T) {
+func TestAgesSurviveWallClockChanges(t *testing.T) {
 	wall, ran := time.Unix(10_000, 0), time.Duration(0)
-	a := NewAges(func() time.Duration { return ran })
-	a.wall = func() time.Time { return wall }
+	a := NewAgeTracker(func() time.Duration { return ran })
+	a.wallClock = func() time.Time { return wall }
 	began := wall.Add(-time.Minute)
-	assert.Equal(t, time.Minute, a.Of("a", began))
-	a.Keep(map[string]time.Time{"a": began, "later": wall.Add(time.Hour)})
+	assert.Equal(t, time.Minute, a.AgeOf("a", began))
+	a.TrackOnly(map[string]time.Time{"a": began, "later": wall.Add(time.Hour)})
 	for _, tt := range []struct {
 		what       string
 		step, runs time.Duration
@@ -25,14 +25,14 @@ func TestAges(t *testing.T) {
 		{"the wall clock is put forward", 2 * time.Hour, 0, time.Hour + time.Minute + 2*time.Second},
 	} {
 		wall, ran = wall.Add(tt.step), ran+tt.runs
-		assert.Equal(t, tt.want, a.Of("a", began), tt.what)
-		a.Keep(map[string]time.Time{"a": began, "later": time.Unix(10_000, 0).Add(time.Hour)})
+		assert.Equal(t, tt.want, a.AgeOf("a", began), tt.what)
+		a.TrackOnly(map[string]time.Time{"a": began, "later": time.Unix(10_000, 0).Add(time.Hour)})
 	}
-	assert.Equal(t, 2*time.Second, a.Of("later", wall), "what seems to begin later is as old as it is known")
-	a.Keep(nil)
-	assert.Equal(t, time.Second, a.Of("a", wall.Add(-time.Second)), "what is gone is forgotten")
+	assert.Equal(t, 2*time.Second, a.AgeOf("later", wall), "what seems to begin later is as old as it is known")
+	a.TrackOnly(nil)
+	assert.Equal(t, time.Second, a.AgeOf("a", wall.Add(-time.Second)), "what is gone is forgotten")
 
-	var none *Ages
-	none.Keep(map[string]time.Time{"a": began})
-	assert.Positive(t, none.Of("a", time.Now().Add(-time.Second)))
+	var none *AgeTracker
+	none.TrackOnly(map[string]time.Time{"a": began})
+	assert.Positive(t, none.AgeOf("a", time.Now().Add(-time.Second)))
 }

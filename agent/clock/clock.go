@@ -21,9 +21,9 @@ type Clock struct {
 }
 
 // New returns a clock that begins at 0.
-func New() *Clock { return from(time.Now) }
+func New() *Clock { return newClock(time.Now) }
 
-func from(now func() time.Time) *Clock { return &Clock{now: now, last: now()} }
+func newClock(now func() time.Time) *Clock { return &Clock{now: now, last: now()} }
 
 // Elapsed is how long it has been running.
 func (c *Clock) Elapsed() time.Duration {

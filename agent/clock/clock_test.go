@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestClock: a time without a monotonic reading is that of a wall clock which is set.
-func TestClock(t *testing.T) {
+// TestClockCountsForwardJumpsOnly: a time without a monotonic reading is that of a wall clock which is set.
+func TestClockCountsForwardJumpsOnly(t *testing.T) {
 	wall := time.Unix(1_000, 0)
-	c := from(func() time.Time { return wall })
+	c := newClock(func() time.Time { return wall })
 	for _, tt := range []struct {
 		what string
 		step time.Duration
@@ -26,7 +26,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-func TestClockIsNotBehindTheMonotonicOne(t *testing.T) {
+func TestClockIsNeverBehindMonotonicClock(t *testing.T) {
 	c := New()
 	start := time.Now()
 	for range 1000 {

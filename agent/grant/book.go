@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// usualDuration is taken for that of a grant until there has been one: it says
+	// assumedGrantDuration is taken for that of a grant until there has been one: it says
 	// only how often a hub is asked that does not answer.
-	usualDuration = 5 * time.Minute
-	// kept are the requests whose time is remembered.
-	kept = 64
+	assumedGrantDuration = 5 * time.Minute
+	// maxRememberedRequests are the requests whose time is remembered.
+	maxRememberedRequests = 64
 )
 
 // Demand is what a cluster could run, were there no fleet-wide budget.
@@ -30,135 +30,137 @@ type Demand struct {
 
 // request is one that may have been sent since.
 type request struct {
-	nonce string
-	since time.Duration
+	nonce       string
+	requestedAt time.Duration
 }
 
-// Book is what a process has asked for, and the newest grant that it has seen. It is
+// RequestTracker is what a process has asked for, and the newest grant that it has seen. It is
 // safe for concurrent use.
-type Book struct {
-	mu       sync.Mutex
-	boot     string
-	asked    int
-	requests []request // the newest last
+type RequestTracker struct {
+	mu           sync.Mutex
+	bootID       string
+	requestCount int
+	requests     []request // the newest last
 	// open: the newest request is still the one to be answered.
-	open bool
+	awaitingAnswer bool
 	// holds: the ledger is of this process.
-	holds bool
-	want  Demand
+	ownsLedger bool
+	demand     Demand
 
-	newest *v1alpha1.TransferGrantSpec
+	newestGrant *v1alpha1.TransferGrantSpec
 	// void: nothing is gone by of the newest, whatever is shown from now on. The hub
 	// may have been told so.
-	void     bool
-	duration time.Duration
+	void          bool
+	grantDuration time.Duration
 }
 
-// New returns the book of a process.
-func New(boot string) *Book { return &Book{boot: boot, duration: usualDuration} }
+// NewRequestTracker returns the book of a process.
+func NewRequestTracker(boot string) *RequestTracker {
+	return &RequestTracker{bootID: boot, grantDuration: assumedGrantDuration}
+}
 
-// Boot names the process.
-func (b *Book) Boot() string { return b.boot }
+// BootID names the process.
+func (b *RequestTracker) BootID() string { return b.bootID }
 
-// Hold takes note that the ledger is written by this process: from here on it may
+// ClaimLedger takes note that the ledger is written by this process: from here on it may
 // ask. It tells whether that is new.
-func (b *Book) Hold() (changed bool) {
+func (b *RequestTracker) ClaimLedger() (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	changed = !b.holds
-	b.holds = true
+	changed = !b.ownsLedger
+	b.ownsLedger = true
 	return changed
 }
 
-// Lose takes note that another process has written the ledger: what this one has asked
+// LoseLedger takes note that another process has written the ledger: what this one has asked
 // for, the other may have given up. All requests are forgotten.
-func (b *Book) Lose() {
+func (b *RequestTracker) LoseLedger() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holds, b.open, b.requests = false, false, nil
+	b.ownsLedger, b.awaitingAnswer, b.requests = false, false, nil
 }
 
-// Want takes note of what is wanted, and tells whether that is new.
-func (b *Book) Want(d Demand) (changed bool) {
+// SetDemand takes note of what is wanted, and tells whether that is new.
+func (b *RequestTracker) SetDemand(d Demand) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if equality.Semantic.DeepEqual(b.want, d) {
+	if equality.Semantic.DeepEqual(b.demand, d) {
 		return false
 	}
-	b.want = d
+	b.demand = d
 	if d.Wanted == 0 {
-		b.open = false
+		b.awaitingAnswer = false
 	}
 	return true
 }
 
-// Wanted is what is wanted.
-func (b *Book) Wanted() Demand {
+// Demand is what is wanted.
+func (b *RequestTracker) Demand() Demand {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.want
+	return b.demand
 }
 
-// Ask returns the nonce that a report is to have which is written from now on: that
+// RequestNonce returns the nonce that a report is to have which is written from now on: that
 // of the newest request, or of a new one where that is due. Empty where nothing is
 // wanted.
-func (b *Book) Ask(now time.Duration) string {
+func (b *RequestTracker) RequestNonce(now time.Duration) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at, asks := b.next()
+	at, asks := b.nextRequestAtLocked()
 	if !asks {
 		return ""
 	}
 	if now >= at {
-		b.asked++
-		b.requests = append(b.requests, request{nonce: b.boot + "/" + strconv.Itoa(b.asked), since: now})
-		b.requests = b.requests[max(0, len(b.requests)-kept):]
-		b.open = true
+		b.requestCount++
+		b.requests = append(b.requests, request{nonce: b.bootID + "/" + strconv.Itoa(b.requestCount), requestedAt: now})
+		b.requests = b.requests[max(0, len(b.requests)-maxRememberedRequests):]
+		b.awaitingAnswer = true
 	}
 	return b.requests[len(b.requests)-1].nonce
 }
 
-// Next tells when the next request is due; 0 for at once. asks is false where
+// NextRequestAt tells when the next request is due; 0 for at once. asks is false where
 // nothing is wanted.
-func (b *Book) Next() (at time.Duration, asks bool) {
+func (b *RequestTracker) NextRequestAt() (at time.Duration, asks bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.next()
+	return b.nextRequestAtLocked()
 }
 
-func (b *Book) next() (at time.Duration, asks bool) {
+func (b *RequestTracker) nextRequestAtLocked() (at time.Duration, asks bool) {
 	switch {
-	case !b.holds || b.want.Wanted == 0:
+	case !b.ownsLedger || b.demand.Wanted == 0:
 		return 0, false
-	case !b.open:
+	case !b.awaitingAnswer:
 		return 0, true
 	default:
-		return b.requests[len(b.requests)-1].since + b.duration/3, true
+		return b.requests[len(b.requests)-1].requestedAt + b.grantDuration/3, true
 	}
 }
 
-// Take takes note of the grant that the mailbox shows, nil for none. One that is for
+// ObserveGrant takes note of the grant that the mailbox shows, nil for none. One that is for
 // another cluster is none; one that is older than another which was seen before is of
 // no account. What was not there once gives nothing when it is back, and of two of one
 // sequence neither does.
-func (b *Book) Take(spec *v1alpha1.TransferGrantSpec, cluster types.UID) {
+func (b *RequestTracker) ObserveGrant(spec *v1alpha1.TransferGrantSpec, cluster types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case spec == nil || spec.ClusterUID != cluster:
 		b.void = true
-	case b.newest == nil || spec.Sequence > b.newest.Sequence:
-		b.newest, b.void = spec.DeepCopy(), false
-		if _, mine := b.since(spec.Limits); mine {
-			b.duration = time.Duration(spec.Limits.DurationSeconds) * time.Second
+	case b.newestGrant == nil || spec.Sequence > b.newestGrant.Sequence:
+		b.newestGrant, b.void = spec.DeepCopy(), false
+		if _, mine := b.requestedAtLocked(spec.Limits); mine {
+			b.grantDuration = time.Duration(spec.Limits.DurationSeconds) * time.Second
 		}
-	case spec.Sequence == b.newest.Sequence && !equality.Semantic.DeepEqual(*b.newest, *spec):
+	case spec.Sequence == b.newestGrant.Sequence && !equality.Semantic.DeepEqual(*b.newestGrant, *spec):
 		b.void = true
 	}
 }
 
-// since is when this process asked for what was granted.
-func (b *Book) since(l *v1alpha1.TransferLimits) (at time.Duration, mine bool) {
+// requestedAtLocked is when this process asked for what was granted.
+func (b *RequestTracker) requestedAtLocked(l *v1alpha1.TransferLimits) (at time.Duration, mine bool) {
 	if l == nil {
 		return 0, false
 	}
@@ -166,7 +168,7 @@ func (b *Book) since(l *v1alpha1.TransferLimits) (at time.Duration, mine bool) {
 	if i < 0 {
 		return 0, false
 	}
-	return b.requests[i].since, true
+	return b.requests[i].requestedAt, true
 }
 
 // Share is what a process may go by at a time.
@@ -174,32 +176,32 @@ type Share struct {
 	// Sequence of the newest grant; 0 where there has been none.
 	Sequence int64
 	// InForce until Until. Slots and Sources are zero where it is not.
-	InForce bool
-	Until   time.Duration
-	Slots   int32
-	Sources []v1alpha1.SourceGrant
+	InForce    bool
+	ValidUntil time.Duration
+	Slots      int32
+	Sources    []v1alpha1.SourceGrant
 	// Ended: it was in force, and its time is over.
-	Ended bool
+	Expired bool
 }
 
-// Share is what there is at a time.
-func (b *Book) Share(now time.Duration) Share {
+// ShareAt is what there is at a time.
+func (b *RequestTracker) ShareAt(now time.Duration) Share {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var s Share
-	if b.newest == nil {
+	if b.newestGrant == nil {
 		return s
 	}
-	s.Sequence = b.newest.Sequence
-	since, mine := b.since(b.newest.Limits)
-	if !mine || b.void || b.newest.Unlimited {
+	s.Sequence = b.newestGrant.Sequence
+	since, mine := b.requestedAtLocked(b.newestGrant.Limits)
+	if !mine || b.void || b.newestGrant.Unlimited {
 		return s
 	}
-	s.Until = since + time.Duration(b.newest.Limits.DurationSeconds)*time.Second
-	if now >= s.Until {
-		s.Ended = true
+	s.ValidUntil = since + time.Duration(b.newestGrant.Limits.DurationSeconds)*time.Second
+	if now >= s.ValidUntil {
+		s.Expired = true
 		return s
 	}
-	s.InForce, s.Slots, s.Sources = true, b.newest.Limits.Slots, slices.Clone(b.newest.Limits.Sources)
+	s.InForce, s.Slots, s.Sources = true, b.newestGrant.Limits.Slots, slices.Clone(b.newestGrant.Limits.Sources)
 	return s
 }

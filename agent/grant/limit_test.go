@@ -17,13 +17,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// byPrefix has hosts belong to the group that they begin with.
-func byPrefix(host string) string {
+// groupByPrefix has hosts belong to the group that they begin with.
+func groupByPrefix(host string) string {
 	group, _, _ := strings.Cut(host, ".")
 	return group
 }
 
-func run(hosts ...string) []v1alpha1.Slot {
+func runningSlots(hosts ...string) []v1alpha1.Slot {
 	slots := make([]v1alpha1.Slot, len(hosts))
 	for i, host := range hosts {
 		slots[i] = v1alpha1.Slot{Host: host, DataVolume: fmt.Sprint(i)}
@@ -31,30 +31,30 @@ func run(hosts ...string) []v1alpha1.Slot {
 	return slots
 }
 
-func waits(groups ...string) []queue.Item {
-	items := make([]queue.Item, len(groups))
+func waitingItems(groups ...string) []queue.QueuedImage {
+	items := make([]queue.QueuedImage, len(groups))
 	for i, group := range groups {
-		items[i] = queue.Item{Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint(i))}, Group: group}
+		items[i] = queue.QueuedImage{Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint(i))}, SourceGroup: group}
 	}
 	return items
 }
 
-func TestTermsOf(t *testing.T) {
+func TestTermsFromPolicy(t *testing.T) {
 	p := policy.Default()
-	assert.Equal(t, grant.Terms{}, grant.TermsOf(nil))
-	assert.Equal(t, grant.Terms{Concurrency: 3}, grant.TermsOf(&p))
-	p.Safe, p.Sources = 1, policy.Sources{{Name: "cdn", Hosts: []string{"*.example.com"}}}
-	assert.Equal(t, grant.Terms{Concurrency: 3}, grant.TermsOf(&p), "of no account where nothing is limited")
-	assert.Empty(t, grant.GroupOf(&p)("a.example.com"))
-	p.Limited = true
-	assert.Equal(t, grant.Terms{Concurrency: 3, Limited: true, Safe: 1, Groups: []string{"cdn"}}, grant.TermsOf(&p))
-	assert.Equal(t, "cdn", grant.GroupOf(&p)("a.example.com"))
-	assert.Empty(t, grant.GroupOf(&p)("example.org"))
+	assert.Equal(t, grant.Terms{}, grant.TermsFromPolicy(nil))
+	assert.Equal(t, grant.Terms{Concurrency: 3}, grant.TermsFromPolicy(&p))
+	p.SafeConcurrency, p.Sources = 1, policy.Sources{{Name: "cdn", Hosts: []string{"*.example.com"}}}
+	assert.Equal(t, grant.Terms{Concurrency: 3}, grant.TermsFromPolicy(&p), "of no account where nothing is limited")
+	assert.Empty(t, grant.SourceGroupFunc(&p)("a.example.com"))
+	p.UsesGrants = true
+	assert.Equal(t, grant.Terms{Concurrency: 3, FleetLimited: true, SafeConcurrency: 1, SourceGroups: []string{"cdn"}}, grant.TermsFromPolicy(&p))
+	assert.Equal(t, "cdn", grant.SourceGroupFunc(&p)("a.example.com"))
+	assert.Empty(t, grant.SourceGroupFunc(&p)("example.org"))
 }
 
-func TestLimit(t *testing.T) {
+func TestComputeLimits(t *testing.T) {
 	inForce := func(slots int32, sources ...v1alpha1.SourceGrant) grant.Share {
-		return grant.Share{Sequence: 1, InForce: true, Until: time.Minute, Slots: slots, Sources: sources}
+		return grant.Share{Sequence: 1, InForce: true, ValidUntil: time.Minute, Slots: slots, Sources: sources}
 	}
 	cdn := []string{"cdn"}
 	for name, tt := range map[string]struct {
@@ -63,100 +63,100 @@ func TestLimit(t *testing.T) {
 		want  grant.Limits
 	}{
 		"no fleet-wide budget":       {grant.Terms{Concurrency: 5}, inForce(2), grant.Limits{Budget: 5}},
-		"none granted, nothing safe": {grant.Terms{Concurrency: 5, Limited: true}, grant.Share{}, grant.Limits{Rooms: map[string]int32{}}},
-		"none granted":               {grant.Terms{Concurrency: 5, Limited: true, Safe: 2}, grant.Share{}, grant.Limits{Budget: 2, Rooms: map[string]int32{}}},
-		"granted":                    {grant.Terms{Concurrency: 5, Limited: true, Safe: 2}, inForce(4), grant.Limits{Budget: 4, Rooms: map[string]int32{}, Until: time.Minute}},
-		"less than is safe":          {grant.Terms{Concurrency: 5, Limited: true, Safe: 2}, inForce(1), grant.Limits{Budget: 2, Rooms: map[string]int32{}, Until: time.Minute}},
-		"more than the policy":       {grant.Terms{Concurrency: 5, Limited: true}, inForce(9), grant.Limits{Budget: 5, Rooms: map[string]int32{}, Until: time.Minute}},
-		"a paused policy":            {grant.Terms{Limited: true, Safe: 2}, inForce(9), grant.Limits{Rooms: map[string]int32{}, Until: time.Minute}},
-		"a group without a grant":    {grant.Terms{Concurrency: 5, Limited: true, Safe: 2, Groups: cdn}, grant.Share{}, grant.Limits{Budget: 2, Rooms: map[string]int32{"cdn": 0}}},
-		"a group with one":           {grant.Terms{Concurrency: 5, Limited: true, Groups: cdn}, inForce(4, v1alpha1.SourceGrant{Name: "cdn", Slots: 3}), grant.Limits{Budget: 4, Rooms: map[string]int32{"cdn": 3}, Until: time.Minute}},
-		"a group that is unknown":    {grant.Terms{Concurrency: 5, Limited: true, Groups: cdn}, inForce(4, v1alpha1.SourceGrant{Name: "other", Slots: 3}), grant.Limits{Budget: 4, Rooms: map[string]int32{"cdn": 0}, Until: time.Minute}},
+		"none granted, nothing safe": {grant.Terms{Concurrency: 5, FleetLimited: true}, grant.Share{}, grant.Limits{SourceGroupLimits: map[string]int32{}}},
+		"none granted":               {grant.Terms{Concurrency: 5, FleetLimited: true, SafeConcurrency: 2}, grant.Share{}, grant.Limits{Budget: 2, SourceGroupLimits: map[string]int32{}}},
+		"granted":                    {grant.Terms{Concurrency: 5, FleetLimited: true, SafeConcurrency: 2}, inForce(4), grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{}, ValidUntil: time.Minute}},
+		"less than is safe":          {grant.Terms{Concurrency: 5, FleetLimited: true, SafeConcurrency: 2}, inForce(1), grant.Limits{Budget: 2, SourceGroupLimits: map[string]int32{}, ValidUntil: time.Minute}},
+		"more than the policy":       {grant.Terms{Concurrency: 5, FleetLimited: true}, inForce(9), grant.Limits{Budget: 5, SourceGroupLimits: map[string]int32{}, ValidUntil: time.Minute}},
+		"a paused policy":            {grant.Terms{FleetLimited: true, SafeConcurrency: 2}, inForce(9), grant.Limits{SourceGroupLimits: map[string]int32{}, ValidUntil: time.Minute}},
+		"a group without a grant":    {grant.Terms{Concurrency: 5, FleetLimited: true, SafeConcurrency: 2, SourceGroups: cdn}, grant.Share{}, grant.Limits{Budget: 2, SourceGroupLimits: map[string]int32{"cdn": 0}}},
+		"a group with one":           {grant.Terms{Concurrency: 5, FleetLimited: true, SourceGroups: cdn}, inForce(4, v1alpha1.SourceGrant{Name: "cdn", Slots: 3}), grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{"cdn": 3}, ValidUntil: time.Minute}},
+		"a group that is unknown":    {grant.Terms{Concurrency: 5, FleetLimited: true, SourceGroups: cdn}, inForce(4, v1alpha1.SourceGrant{Name: "other", Slots: 3}), grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{"cdn": 0}, ValidUntil: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, grant.Limit(tt.terms, tt.share))
+			assert.Equal(t, tt.want, grant.ComputeLimits(tt.terms, tt.share))
 		})
 	}
 }
 
-func TestAllow(t *testing.T) {
-	four := grant.Limits{Budget: 4, Rooms: map[string]int32{"cdn": 2}, Until: 1}
+func TestLimitsCovers(t *testing.T) {
+	four := grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{"cdn": 2}, ValidUntil: 1}
 	for name, tt := range map[string]struct {
 		now  grant.Limits
 		want bool
 	}{
 		"the same":       {four, true},
-		"more":           {grant.Limits{Budget: 5, Rooms: map[string]int32{"cdn": 3}}, true},
-		"fewer slots":    {grant.Limits{Budget: 3, Rooms: map[string]int32{"cdn": 2}}, false},
-		"less room":      {grant.Limits{Budget: 4, Rooms: map[string]int32{"cdn": 1}}, false},
-		"a group's end":  {grant.Limits{Budget: 4, Rooms: map[string]int32{}}, false},
+		"more":           {grant.Limits{Budget: 5, SourceGroupLimits: map[string]int32{"cdn": 3}}, true},
+		"fewer slots":    {grant.Limits{Budget: 3, SourceGroupLimits: map[string]int32{"cdn": 2}}, false},
+		"less room":      {grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{"cdn": 1}}, false},
+		"a group's end":  {grant.Limits{Budget: 4, SourceGroupLimits: map[string]int32{}}, false},
 		"without limits": {grant.Limits{Budget: 4}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, tt.now.Allow(four))
+			assert.Equal(t, tt.want, tt.now.Covers(four))
 		})
 	}
 }
 
-func TestDemands(t *testing.T) {
+func TestComputeDemand(t *testing.T) {
 	groups := []string{"b", "a"}
 	for name, tt := range map[string]struct {
 		concurrency int32
 		running     []v1alpha1.Slot
-		front       []queue.Item
+		front       []queue.QueuedImage
 		want        grant.Demand
 	}{
 		"nothing":                 {3, nil, nil, grant.Demand{}},
-		"what runs":               {3, run("", "a.x"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
-		"no more than the policy": {3, run(""), waits("", "a", "b"), grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
-		"but for what runs":       {1, run("", "b.y"), waits("a"), grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
-		"in the plan's order":     {9, run("a.x"), waits("b", "a", "other"), grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
+		"what runs":               {3, runningSlots("", "a.x"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
+		"no more than the policy": {3, runningSlots(""), waitingItems("", "a", "b"), grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
+		"but for what runs":       {1, runningSlots("", "b.y"), waitingItems("a"), grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
+		"in the plan's order":     {9, runningSlots("a.x"), waitingItems("b", "a", "other"), grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, grant.Demands(grant.Terms{Concurrency: tt.concurrency, Groups: groups}, tt.running, byPrefix, tt.front))
+			assert.Equal(t, tt.want, grant.ComputeDemand(grant.Terms{Concurrency: tt.concurrency, SourceGroups: groups}, tt.running, groupByPrefix, tt.front))
 		})
 	}
 }
 
-func TestWithheld(t *testing.T) {
+func TestWithheldReasons(t *testing.T) {
 	fleet, source := v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource
-	limits := grant.Limits{Budget: 2, Rooms: map[string]int32{"a": 1}}
+	limits := grant.Limits{Budget: 2, SourceGroupLimits: map[string]int32{"a": 1}}
 	for name, tt := range map[string]struct {
 		terms   grant.Terms
 		running []v1alpha1.Slot
-		front   []queue.Item
+		front   []queue.QueuedImage
 		want    map[types.UID]v1alpha1.Reason
 	}{
-		"nothing is limited":               {grant.Terms{Concurrency: 9}, run("", ""), waits(""), nil},
-		"about to be admitted":             {grant.Terms{Concurrency: 9, Limited: true}, run(""), waits(""), map[types.UID]v1alpha1.Reason{}},
-		"the grant is used":                {grant.Terms{Concurrency: 9, Limited: true}, run("", ""), waits("", "a"), map[types.UID]v1alpha1.Reason{"0": fleet, "1": fleet}},
-		"the group's is":                   {grant.Terms{Concurrency: 9, Limited: true}, run("a.x"), waits("a", ""), map[types.UID]v1alpha1.Reason{"0": source}},
-		"both are":                         {grant.Terms{Concurrency: 9, Limited: true}, run("a.x", ""), waits("a", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": fleet}},
-		"beyond the policy's waits a slot": {grant.Terms{Concurrency: 3, Limited: true}, run("a.x", ""), waits("", ""), map[types.UID]v1alpha1.Reason{"0": fleet}},
-		"more run than the policy allows":  {grant.Terms{Concurrency: 1, Limited: true}, run("a.x", ""), waits("", ""), map[types.UID]v1alpha1.Reason{}},
+		"nothing is limited":               {grant.Terms{Concurrency: 9}, runningSlots("", ""), waitingItems(""), nil},
+		"about to be admitted":             {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots(""), waitingItems(""), map[types.UID]v1alpha1.Reason{}},
+		"the grant is used":                {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("", ""), waitingItems("", "a"), map[types.UID]v1alpha1.Reason{"0": fleet, "1": fleet}},
+		"the group's is":                   {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("a.x"), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source}},
+		"both are":                         {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": fleet}},
+		"beyond the policy's waits a slot": {grant.Terms{Concurrency: 3, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{"0": fleet}},
+		"more run than the policy allows":  {grant.Terms{Concurrency: 1, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, grant.Withheld(tt.terms, limits, tt.running, byPrefix, tt.front))
+			assert.Equal(t, tt.want, grant.WithheldReasons(tt.terms, limits, tt.running, groupByPrefix, tt.front))
 		})
 	}
 }
 
-func TestTransfers(t *testing.T) {
-	terms := grant.Terms{Concurrency: 9, Limited: true, Safe: 1, Groups: []string{"a", "b"}}
+func TestNewReportedTransfers(t *testing.T) {
+	terms := grant.Terms{Concurrency: 9, FleetLimited: true, SafeConcurrency: 1, SourceGroups: []string{"a", "b"}}
 	st := &v1alpha1.SyncLedgerStatus{
-		Slots: run("a.x", "a.y"),
-		Grant: &v1alpha1.TakenGrant{BootID: "boot", Sequence: 7, Slots: 2},
+		Slots: runningSlots("a.x", "a.y"),
+		Grant: &v1alpha1.LedgerGrant{BootID: "boot", Sequence: 7, Slots: 2},
 	}
-	got := grant.Transfers(terms, st, byPrefix, grant.Demand{Wanted: 1, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Wanted: 1}}}, "boot/1")
+	got := grant.NewReportedTransfers(terms, st, groupByPrefix, grant.Demand{Wanted: 1, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Wanted: 1}}}, "boot/1")
 	assert.Equal(t, &v1alpha1.ReportedTransfers{
 		Limited: true, Safe: 1, Nonce: "boot/1", Wanted: 2, Grant: 7, Slots: 2,
 		Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 2, Wanted: 2}, {Name: "b", Wanted: 1}},
 	}, got, "no less than runs")
-	assert.Equal(t, &v1alpha1.ReportedTransfers{Wanted: 1}, grant.Transfers(grant.Terms{Concurrency: 9, Safe: 1}, nil, byPrefix, grant.Demand{Wanted: 1}, ""))
+	assert.Equal(t, &v1alpha1.ReportedTransfers{Wanted: 1}, grant.NewReportedTransfers(grant.Terms{Concurrency: 9, SafeConcurrency: 1}, nil, groupByPrefix, grant.Demand{Wanted: 1}, ""))
 }
 
-func TestCondition(t *testing.T) {
-	terms := grant.Terms{Concurrency: 9, Limited: true, Safe: 1, Groups: []string{"cdn"}}
+func TestGrantedCondition(t *testing.T) {
+	terms := grant.Terms{Concurrency: 9, FleetLimited: true, SafeConcurrency: 1, SourceGroups: []string{"cdn"}}
 	for name, tt := range map[string]struct {
 		terms  grant.Terms
 		share  grant.Share
@@ -168,12 +168,12 @@ func TestCondition(t *testing.T) {
 		"not limited": {grant.Terms{}, grant.Share{}, 1, true, v1alpha1.ReasonNoFleetBudget, "the policy's concurrency alone counts"},
 		"in force": {terms, grant.Share{Sequence: 4, InForce: true, Slots: 3, Sources: []v1alpha1.SourceGrant{{Name: "cdn", Slots: 2}}}, 1, true, v1alpha1.ReasonGrantInForce,
 			"grant 4 of the hub: 3 imports at a time, 2 of them from cdn; at most 1 run without one (safeConcurrency), none from cdn"},
-		"nothing to do": {terms, grant.Share{Ended: true}, 0, true, v1alpha1.ReasonNothingWanted, "no grant is asked for"},
+		"nothing to do": {terms, grant.Share{Expired: true}, 0, true, v1alpha1.ReasonNothingWanted, "no grant is asked for"},
 		"awaited":       {terms, grant.Share{}, 1, false, v1alpha1.ReasonAwaitingGrant, "waiting for the hub's grant; at most 1 run without one"},
-		"ended":         {terms, grant.Share{Ended: true}, 1, false, v1alpha1.ReasonGrantEnded, "the hub's grant has ended"},
+		"ended":         {terms, grant.Share{Expired: true}, 1, false, v1alpha1.ReasonGrantEnded, "the hub's grant has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			holds, reason, message := grant.Condition(tt.terms, tt.share, tt.wanted)
+			holds, reason, message := grant.GrantedCondition(tt.terms, tt.share, tt.wanted)
 			assert.Equal(t, tt.holds, holds)
 			assert.Equal(t, tt.reason, reason)
 			assert.Contains(t, message, tt.says)
@@ -181,23 +181,23 @@ func TestCondition(t *testing.T) {
 	}
 }
 
-// TestNothingStartsBeyondItsShare: whatever the queue, a step of the ledger under the
+// TestSlotsNeverExceedShare: whatever the queue, a step of the ledger under the
 // limits of a share admits no more than the policy, no more than the larger of grant
 // and safe share, and of a group no more than was granted of it.
-func TestNothingStartsBeyondItsShare(t *testing.T) {
+func TestSlotsNeverExceedShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		terms := grant.Terms{
-			Concurrency: rapid.Int32Range(0, 6).Draw(t, "concurrency"), Limited: rapid.Bool().Draw(t, "limited"),
-			Safe: rapid.Int32Range(0, 3).Draw(t, "safe"), Groups: []string{"a", "b"},
+			Concurrency: rapid.Int32Range(0, 6).Draw(t, "concurrency"), FleetLimited: rapid.Bool().Draw(t, "limited"),
+			SafeConcurrency: rapid.Int32Range(0, 3).Draw(t, "safe"), SourceGroups: []string{"a", "b"},
 		}
-		share := grant.Share{InForce: rapid.Bool().Draw(t, "in force"), Until: 1}
+		share := grant.Share{InForce: rapid.Bool().Draw(t, "in force"), ValidUntil: 1}
 		if share.InForce {
 			share.Slots = rapid.Int32Range(0, 6).Draw(t, "slots")
 			share.Sources = []v1alpha1.SourceGrant{{Name: "a", Slots: rapid.Int32Range(0, 3).Draw(t, "a")}}
 		}
-		limits := grant.Limit(terms, share)
+		limits := grant.ComputeLimits(terms, share)
 		host := rapid.SampledFrom([]string{"", "a.x", "a.y", "b.x"})
-		v := queue.View{Ledger: &v1alpha1.SyncLedgerStatus{Budget: 9}, Budget: limits.Budget, Rooms: limits.Rooms, GroupOf: byPrefix}
+		v := queue.View{Ledger: &v1alpha1.SyncLedgerStatus{Budget: 9}, Budget: limits.Budget, SourceGroupLimits: limits.SourceGroupLimits, SourceGroupOf: groupByPrefix}
 		for i := range rapid.IntRange(0, 4).Draw(t, "running") {
 			v.Ledger.Slots = append(v.Ledger.Slots, v1alpha1.Slot{
 				Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint("run", i))}, DataVolume: fmt.Sprint("dv", i), Host: host.Draw(t, "running host"),
@@ -208,25 +208,25 @@ func TestNothingStartsBeyondItsShare(t *testing.T) {
 				Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint("wait", i)), Name: "i"}, Attempt: 1, Host: host.Draw(t, "host"),
 			})
 		}
-		got := queue.Next(v)
+		got := queue.Decide(v)
 		if len(got.Admitted) == 0 {
 			return
 		}
 		require.LessOrEqual(t, len(got.Slots), int(terms.Concurrency))
-		if !terms.Limited {
+		if !terms.FleetLimited {
 			return
 		}
-		require.LessOrEqual(t, len(got.Slots), int(max(terms.Safe, share.Slots)))
+		require.LessOrEqual(t, len(got.Slots), int(max(terms.SafeConcurrency, share.Slots)))
 		started, running := map[string]bool{}, map[string]int32{}
 		for _, slot := range got.Admitted {
-			started[byPrefix(slot.Host)] = true
+			started[groupByPrefix(slot.Host)] = true
 		}
 		for _, slot := range got.Slots {
-			running[byPrefix(slot.Host)]++
+			running[groupByPrefix(slot.Host)]++
 		}
-		for _, group := range terms.Groups {
+		for _, group := range terms.SourceGroups {
 			if started[group] {
-				require.LessOrEqual(t, running[group], limits.Rooms[group])
+				require.LessOrEqual(t, running[group], limits.SourceGroupLimits[group])
 				require.True(t, share.InForce, "nothing of a group starts without a grant")
 			}
 		}

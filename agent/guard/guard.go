@@ -23,41 +23,41 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Policy is how the API server names the policy that refuses (charts/ot-agent).
-const Policy = "ValidatingAdmissionPolicy 'ot-agent-datavolumes'"
+// DataVolumePolicy is how the API server names the policy that refuses (charts/ot-agent).
+const DataVolumePolicy = "ValidatingAdmissionPolicy 'ot-agent-datavolumes'"
 
-// policyKind is what the policy is.
-var policyKind = schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}
+// validatingPolicyKind is what the policy is.
+var validatingPolicyKind = schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}
 
 const (
-	// again is how long an answer counts.
-	again = time.Minute
-	// soon is the wait where there was none, or none that is good.
-	soon = 10 * time.Second
+	// guardedRecheckInterval is how long an answer counts.
+	guardedRecheckInterval = time.Minute
+	// guardRetryInterval is the wait where there was none, or none that is good.
+	guardRetryInterval = 10 * time.Second
 )
 
-// Guard asks, where the agent leads. It is a Runnable of a manager.
-type Guard struct {
+// BudgetGuardCheck asks, where the agent leads. It is a Runnable of a manager.
+type BudgetGuardCheck struct {
 	Client client.Client
 	// Namespace of the agent.
 	Namespace string
 	// Changed is called when something else is told.
 	Changed func()
 
-	told atomic.Pointer[metav1.Condition]
+	condition atomic.Pointer[metav1.Condition]
 }
 
 // NeedLeaderElection is true: the ledger, which tells of it, is the leader's.
-func (g *Guard) NeedLeaderElection() bool { return true }
+func (g *BudgetGuardCheck) NeedLeaderElection() bool { return true }
 
 // Start asks until ctx ends.
-func (g *Guard) Start(ctx context.Context) error {
+func (g *BudgetGuardCheck) Start(ctx context.Context) error {
 	for {
-		wait := soon
-		if c := g.ask(ctx); c != nil {
-			g.tell(ctx, c)
+		wait := guardRetryInterval
+		if c := g.tryUnlistedImport(ctx); c != nil {
+			g.publishCondition(ctx, c)
 			if c.Status == metav1.ConditionTrue {
-				wait = again
+				wait = guardedRecheckInterval
 			}
 		}
 		select {
@@ -69,16 +69,16 @@ func (g *Guard) Start(ctx context.Context) error {
 }
 
 // Condition is what is known.
-func (g *Guard) Condition() metav1.Condition {
-	if c := g.told.Load(); c != nil {
+func (g *BudgetGuardCheck) Condition() metav1.Condition {
+	if c := g.condition.Load(); c != nil {
 		return *c
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried", Message: "it is tried as soon as CDI is there"}
 }
 
-// ask has the API server judge a DataVolume that is in no slot, and keep nothing of it.
+// tryUnlistedImport has the API server judge a DataVolume that is in no slot, and keep nothing of it.
 // It returns nil where that was not judged.
-func (g *Guard) ask(ctx context.Context) *metav1.Condition {
+func (g *BudgetGuardCheck) tryUnlistedImport(ctx context.Context) *metav1.Condition {
 	unlisted := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.Namespace, Name: "ot-agent-guard", Labels: map[string]string{v1alpha1.LabelImageUID: "none"},
@@ -93,8 +93,8 @@ func (g *Guard) ask(ctx context.Context) *metav1.Condition {
 	err := g.Client.Create(ctx, unlisted, client.DryRunAll)
 	switch {
 	case err == nil:
-		return g.unguarded()
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), Policy):
+		return g.notGuardedCondition()
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), DataVolumePolicy):
 		return &metav1.Condition{
 			Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded,
 			Message: "the API server refuses imports that are in no slot",
@@ -104,10 +104,10 @@ func (g *Guard) ask(ctx context.Context) *metav1.Condition {
 	}
 }
 
-func (g *Guard) unguarded() *metav1.Condition {
+func (g *BudgetGuardCheck) notGuardedCondition() *metav1.Condition {
 	c := &metav1.Condition{Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionFalse}
 	const kept = "The agent keeps the budget by itself; an import that it has sent too late, after a pause, is not refused"
-	if _, err := g.Client.RESTMapper().RESTMapping(policyKind, "v1"); meta.IsNoMatchError(err) {
+	if _, err := g.Client.RESTMapper().RESTMapping(validatingPolicyKind, "v1"); meta.IsNoMatchError(err) {
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.30 on). " + kept
 		return c
@@ -118,8 +118,8 @@ func (g *Guard) unguarded() *metav1.Condition {
 	return c
 }
 
-func (g *Guard) tell(ctx context.Context, c *metav1.Condition) {
-	before := g.told.Swap(c)
+func (g *BudgetGuardCheck) publishCondition(ctx context.Context, c *metav1.Condition) {
+	before := g.condition.Swap(c)
 	if before != nil && before.Reason == c.Reason {
 		return
 	}

@@ -20,14 +20,14 @@ type networkConfig struct {
 }
 
 type ethernet struct {
-	Match       match        `json:"match"`
+	Match       matchMAC     `json:"match"`
 	DHCP4       bool         `json:"dhcp4,omitempty"`
 	Addresses   []string     `json:"addresses,omitempty"`
 	Routes      []route      `json:"routes,omitempty"`
 	Nameservers *nameservers `json:"nameservers,omitempty"`
 }
 
-type match struct {
+type matchMAC struct {
 	MACAddress string `json:"macaddress"`
 }
 
@@ -42,25 +42,25 @@ type nameservers struct {
 	Addresses []string `json:"addresses"`
 }
 
-func renderNetwork(vm *v1alpha1.VirtualMachine, cluster types.UID) (macs []string, text []byte, err error) {
+func renderNetworkConfig(vm *v1alpha1.VirtualMachine, cluster types.UID) (macs []string, text []byte, err error) {
 	if len(vm.Spec.Interfaces) == 0 {
 		return nil, nil, nil
 	}
-	if macs, err = macAddresses(vm, cluster); err != nil {
+	if macs, err = assignMACAddresses(vm, cluster); err != nil {
 		return nil, nil, err
 	}
 	cfg := networkConfig{Version: 2, Ethernets: map[string]ethernet{}}
 	addresses := map[netip.Addr]int{}
 	gateways := map[bool]int{}
 	for i, spec := range vm.Spec.Interfaces {
-		e := ethernet{Match: match{macs[i]}, DHCP4: spec.IPAddress == ""}
+		e := ethernet{Match: matchMAC{macs[i]}, DHCP4: spec.IPAddress == ""}
 		var prefix netip.Prefix
 		if spec.IPAddress != "" {
 			if prefix, err = netip.ParsePrefix(spec.IPAddress); err != nil {
-				return nil, nil, fmt.Errorf("%s: ipAddress %q is no address with the length of its prefix, as in 10.10.0.161/24", place(vm, i), spec.IPAddress)
+				return nil, nil, fmt.Errorf("%s: ipAddress %q is no address with the length of its prefix, as in 10.10.0.161/24", describeInterface(vm, i), spec.IPAddress)
 			}
 			if j, taken := addresses[prefix.Addr().Unmap()]; taken {
-				return nil, nil, fmt.Errorf("%s and %s both have ipAddress %s: change one", place(vm, j), place(vm, i), prefix.Addr().Unmap())
+				return nil, nil, fmt.Errorf("%s and %s both have ipAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), prefix.Addr().Unmap())
 			}
 			addresses[prefix.Addr().Unmap()] = i
 			e.Addresses = []string{prefix.String()}
@@ -68,14 +68,14 @@ func renderNetwork(vm *v1alpha1.VirtualMachine, cluster types.UID) (macs []strin
 		if spec.Gateway != "" {
 			via, err := netip.ParseAddr(spec.Gateway)
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: gateway %q is no address, as in 10.10.0.1", place(vm, i), spec.Gateway)
+				return nil, nil, fmt.Errorf("%s: gateway %q is no address, as in 10.10.0.1", describeInterface(vm, i), spec.Gateway)
 			}
 			e.Routes = []route{defaultRoute(via, prefix, gateways)}
 		}
 		for _, text := range spec.Nameservers {
 			server, err := netip.ParseAddr(text)
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: nameserver %q is no address, as in 10.10.0.53", place(vm, i), text)
+				return nil, nil, fmt.Errorf("%s: nameserver %q is no address, as in 10.10.0.53", describeInterface(vm, i), text)
 			}
 			if e.Nameservers == nil {
 				e.Nameservers = &nameservers{}
@@ -86,7 +86,7 @@ func renderNetwork(vm *v1alpha1.VirtualMachine, cluster types.UID) (macs []strin
 		// it for the interface's name where it does not write for netplan.
 		cfg.Ethernets["eth"+strconv.Itoa(i)] = e
 	}
-	text, err = marshal(cfg)
+	text, err = marshalYAML(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encoding the network configuration: %w", err)
 	}
@@ -108,30 +108,30 @@ func defaultRoute(via netip.Addr, prefix netip.Prefix, gateways map[bool]int) ro
 	return r
 }
 
-func macAddresses(vm *v1alpha1.VirtualMachine, cluster types.UID) ([]string, error) {
+func assignMACAddresses(vm *v1alpha1.VirtualMachine, cluster types.UID) ([]string, error) {
 	macs := make([]string, len(vm.Spec.Interfaces))
 	by := map[string]int{}
 	for i, spec := range vm.Spec.Interfaces {
 		macs[i] = strings.ToLower(spec.MACAddress)
 		if spec.MACAddress == "" {
-			macs[i] = macAddress(vm, cluster, i)
+			macs[i] = deriveMACAddress(vm, cluster, i)
 		}
 		if j, taken := by[macs[i]]; taken {
-			return nil, fmt.Errorf("%s and %s both have macAddress %s: give one of them another", place(vm, j), place(vm, i), macs[i])
+			return nil, fmt.Errorf("%s and %s both have macAddress %s: give one of them another", describeInterface(vm, j), describeInterface(vm, i), macs[i])
 		}
 		by[macs[i]] = i
 	}
 	return macs, nil
 }
 
-// macAddress is a unicast address of those that are administered locally. It
+// deriveMACAddress is a unicast address of those that are administered locally. It
 // rests on what stays when the machine is made again.
-func macAddress(vm *v1alpha1.VirtualMachine, cluster types.UID, i int) string {
+func deriveMACAddress(vm *v1alpha1.VirtualMachine, cluster types.UID, i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%d", cluster, vm.Namespace, vm.Name, i))
 	// libvirt keeps fe for its own end of the line.
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0]&0x3c|0x02, sum[1], sum[2], sum[3], sum[4], sum[5])
 }
 
-func place(vm *v1alpha1.VirtualMachine, i int) string {
+func describeInterface(vm *v1alpha1.VirtualMachine, i int) string {
 	return fmt.Sprintf("interfaces[%d] (%s)", i, vm.Spec.Interfaces[i].Network)
 }

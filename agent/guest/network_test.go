@@ -11,8 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestNetworkData(t *testing.T) {
-	cfg := render(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(
+func TestRenderNetworkConfig(t *testing.T) {
+	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(
 		v1alpha1.Interface{Network: "a", MACAddress: "02:00:00:12:34:56"},
 		v1alpha1.Interface{Network: "b", MACAddress: "02:00:00:00:00:0B", IPAddress: "10.0.0.2/24", Gateway: "10.0.0.1", Nameservers: []string{"10.0.0.53", "FD00::53"}},
 		v1alpha1.Interface{Network: "c", MACAddress: "02:00:00:00:00:0c", IPAddress: "10.1.0.2/32", Gateway: "10.1.0.1"},
@@ -66,17 +66,17 @@ version: 2
 `, string(cfg.NetworkData))
 }
 
-func TestMACAddress(t *testing.T) {
+func TestDerivedMACAddressIsStable(t *testing.T) {
 	two := []v1alpha1.Interface{{Network: "a"}, {Network: "a"}}
-	macs := render(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj()).MACs
+	macs := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj()).MACs
 	same := apitest.VirtualMachine("ns", "vm").WithUID("made again").WithHostname("other").
 		WithInterfaces(v1alpha1.Interface{Network: "other", IPAddress: "10.0.0.1/8"}, two[1])
-	assert.Equal(t, macs, render(t, same.Obj()).MACs, "they stay when the machine is made again")
+	assert.Equal(t, macs, mustRender(t, same.Obj()).MACs, "they stay when the machine is made again")
 
 	all := append([]string{}, macs...)
-	all = append(all, render(t, apitest.VirtualMachine("ns", "vm2").WithInterfaces(two...).Obj()).MACs...)
-	all = append(all, render(t, apitest.VirtualMachine("ns2", "vm").WithInterfaces(two...).Obj()).MACs...)
-	elsewhere, err := guest.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj(), guest.Inputs{Cluster: "another"})
+	all = append(all, mustRender(t, apitest.VirtualMachine("ns", "vm2").WithInterfaces(two...).Obj()).MACs...)
+	all = append(all, mustRender(t, apitest.VirtualMachine("ns2", "vm").WithInterfaces(two...).Obj()).MACs...)
+	elsewhere, err := guest.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj(), guest.Inputs{ClusterUID: "another"})
 	require.NoError(t, err)
 	all = append(all, elsewhere.MACs...)
 	unique := map[string]bool{}
@@ -86,8 +86,8 @@ func TestMACAddress(t *testing.T) {
 	assert.Len(t, unique, len(all), "clusters can share a network")
 }
 
-func TestNetworkRefused(t *testing.T) {
-	made := render(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"}).Obj()).MACs[0]
+func TestInvalidNetworkIsRefused(t *testing.T) {
+	made := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"}).Obj()).MACs[0]
 	for name, tt := range map[string]struct {
 		interfaces []v1alpha1.Interface
 		want       string
@@ -114,7 +114,7 @@ func TestNetworkRefused(t *testing.T) {
 		"no nameserver": {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is no address, as in 10.10.0.53`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := guest.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj(), guest.Inputs{Cluster: cluster})
+			_, err := guest.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj(), guest.Inputs{ClusterUID: clusterUID})
 			require.EqualError(t, err, tt.want)
 		})
 	}

@@ -16,8 +16,8 @@ import (
 
 // Inputs are what a guest is told beside what its VirtualMachine says.
 type Inputs struct {
-	// Cluster is the UID of the cluster's namespace kube-system.
-	Cluster types.UID
+	// ClusterUID is the UID of the cluster's namespace kube-system.
+	ClusterUID types.UID
 	// Passwords are what the users' passwordSecretRefs lead to, by user name as it
 	// stands in the spec.
 	Passwords map[string]string
@@ -40,19 +40,19 @@ type Config struct {
 	Digest string
 }
 
-// MaxSize of what cloud-init reads, in bytes: a Secret holds 1 MiB.
-const MaxSize = 900 << 10
+// MaxDataSize of what cloud-init reads, in bytes: a Secret holds 1 MiB.
+const MaxDataSize = 900 << 10
 
-// Outline is what of a guest's Config rests on no Secret: all of it but the user
+// RenderWithoutSecrets is what of a guest's Config rests on no Secret: all of it but the user
 // data.
-func Outline(vm *v1alpha1.VirtualMachine, cluster types.UID) (Config, error) {
-	hostname, adjusted := hostName(vm)
+func RenderWithoutSecrets(vm *v1alpha1.VirtualMachine, cluster types.UID) (Config, error) {
+	hostname, adjusted := guestHostname(vm)
 	cfg := Config{Hostname: hostname, Adjusted: adjusted}
 	var err error
-	if cfg.MACs, cfg.NetworkData, err = renderNetwork(vm, cluster); err != nil {
+	if cfg.MACs, cfg.NetworkData, err = renderNetworkConfig(vm, cluster); err != nil {
 		return Config{}, err
 	}
-	cfg.Digest, err = digest(vm)
+	cfg.Digest, err = specDigest(vm)
 	return cfg, err
 }
 
@@ -63,21 +63,21 @@ func Render(vm *v1alpha1.VirtualMachine, in Inputs) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	cfg, err := Outline(vm, in.Cluster)
+	cfg, err := RenderWithoutSecrets(vm, in.ClusterUID)
 	if err != nil {
 		return Config{}, err
 	}
 	cfg.Adjusted = append(cfg.Adjusted, adjusted...)
-	base := cloudConfig{Hostname: cfg.Hostname, Users: users, SSHPwauth: sshPwauth(users)}
-	agents, err := base.text()
+	base := cloudConfig{Hostname: cfg.Hostname, Users: users, SSHPwauth: allowSSHPassword(users)}
+	agents, err := base.encode()
 	if err != nil {
 		return Config{}, err
 	}
-	if cfg.UserData, err = userData(agents, authors(vm, in)); err != nil {
+	if cfg.UserData, err = combineUserData(agents, authorUserData(vm, in)); err != nil {
 		return Config{}, err
 	}
-	if size := len(cfg.UserData) + len(cfg.NetworkData); size > MaxSize {
-		return Config{}, fmt.Errorf("what cloud-init is told has %d bytes, and a Secret holds %d of them: make the user data smaller, or have the guest fetch the rest itself with #include", size, MaxSize)
+	if size := len(cfg.UserData) + len(cfg.NetworkData); size > MaxDataSize {
+		return Config{}, fmt.Errorf("what cloud-init is told has %d bytes, and a Secret holds %d of them: make the user data smaller, or have the guest fetch the rest itself with #include", size, MaxDataSize)
 	}
 	return cfg, nil
 }
@@ -94,16 +94,16 @@ type cloudConfig struct {
 	Users []user `json:"users,omitempty"`
 }
 
-func (c cloudConfig) text() ([]byte, error) {
-	body, err := marshal(c)
+func (c cloudConfig) encode() ([]byte, error) {
+	body, err := marshalYAML(c)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the cloud-config: %w", err)
 	}
 	return append([]byte("#cloud-config\n"), body...), nil
 }
 
-// marshal escapes what JSON takes in a string and YAML does not.
-func marshal(v any) ([]byte, error) {
+// marshalYAML escapes what JSON takes in a string and YAML does not.
+func marshalYAML(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func marshal(v any) ([]byte, error) {
 	return yaml.JSONToYAML([]byte(escaped.String()))
 }
 
-// authors is the author's own part of the user data.
-func authors(vm *v1alpha1.VirtualMachine, in Inputs) []byte {
+// authorUserData is the author's own part of the user data.
+func authorUserData(vm *v1alpha1.VirtualMachine, in Inputs) []byte {
 	switch {
 	case vm.Spec.CloudInit == nil:
 		return nil
@@ -131,10 +131,10 @@ func authors(vm *v1alpha1.VirtualMachine, in Inputs) []byte {
 	}
 }
 
-// digest leaves out what is secret, and not only its text: a hash of it would
+// specDigest leaves out what is secret, and not only its text: a hash of it would
 // let everybody who reads the digest try guesses. It is of the spec and not of
 // what is made of it, which another version of the agent may word otherwise.
-func digest(vm *v1alpha1.VirtualMachine) (string, error) {
+func specDigest(vm *v1alpha1.VirtualMachine) (string, error) {
 	told := v1alpha1.VirtualMachineSpec{Name: vm.Spec.Name, Interfaces: vm.Spec.Interfaces, CloudInit: vm.Spec.CloudInit}
 	for _, u := range vm.Spec.Users {
 		u.PlainTextPasswd = ""
@@ -148,20 +148,20 @@ func digest(vm *v1alpha1.VirtualMachine) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-const mostLabel = 63
+const maxLabelLength = 63
 
-// hostName of the guest is a DNS label: KubeVirt takes no other.
-func hostName(vm *v1alpha1.VirtualMachine) (string, []string) {
+// guestHostname of the guest is a DNS label: KubeVirt takes no other.
+func guestHostname(vm *v1alpha1.VirtualMachine) (string, []string) {
 	field, wanted := "spec.name", vm.Spec.Name
 	if wanted == "" {
 		field, wanted = "metadata.name", vm.Name
 	}
-	name := strings.Trim(replaced(wanted, isLabel), "-")
+	name := strings.Trim(sanitizeName(wanted, isLabelRune), "-")
 	if name == "" {
 		name = "vm-" + shortHash(wanted)
 	}
-	if len(name) > mostLabel {
-		name = strings.TrimRight(name[:mostLabel-1-hashLength], "-") + "-" + shortHash(wanted)
+	if len(name) > maxLabelLength {
+		name = strings.TrimRight(name[:maxLabelLength-1-hashLength], "-") + "-" + shortHash(wanted)
 	}
 	if name == wanted {
 		return name, nil
@@ -169,8 +169,8 @@ func hostName(vm *v1alpha1.VirtualMachine) (string, []string) {
 	return name, []string{fmt.Sprintf("%s %q is no host name of one label: the guest is called %q", field, wanted, name)}
 }
 
-// replaced lowers ASCII letters and puts a dash for each run of what may not stay.
-func replaced(s string, stays func(rune) bool) string {
+// sanitizeName lowers ASCII letters and puts a dash for each run of what may not stay.
+func sanitizeName(s string, stays func(rune) bool) string {
 	var b strings.Builder
 	dash := false
 	for _, r := range s {
@@ -189,7 +189,7 @@ func replaced(s string, stays func(rune) bool) string {
 	return b.String()
 }
 
-func isLabel(r rune) bool {
+func isLabelRune(r rune) bool {
 	return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-'
 }
 

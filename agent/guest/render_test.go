@@ -15,16 +15,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const cluster = "5f0e7c5e-0000-4000-8000-000000000001"
+const clusterUID = "5f0e7c5e-0000-4000-8000-000000000001"
 
-func render(t require.TestingT, vm *v1alpha1.VirtualMachine) guest.Config {
-	cfg, err := guest.Render(vm, guest.Inputs{Cluster: cluster})
+func mustRender(t require.TestingT, vm *v1alpha1.VirtualMachine) guest.Config {
+	cfg, err := guest.Render(vm, guest.Inputs{ClusterUID: clusterUID})
 	require.NoError(t, err)
 	return cfg
 }
 
-// TestProposal renders the example of the proposal.
-func TestProposal(t *testing.T) {
+// TestRenderProposal renders the example of the proposal.
+func TestRenderProposal(t *testing.T) {
 	vm := apitest.VirtualMachine("workspaces", "demo-workspace-1").WithHostname("demo-vm").
 		WithUsers(v1alpha1.User{
 			Name: "demo user", PlainTextPasswd: "demo-pwd", LockPasswd: new(bool), Sudo: "ALL=(ALL) NOPASSWD:ALL", Groups: "sudo",
@@ -35,7 +35,7 @@ func TestProposal(t *testing.T) {
 			v1alpha1.Interface{Network: "bridge-edge", IPAddress: "172.27.11.11/28"},
 		).Obj()
 
-	cfg := render(t, vm)
+	cfg := mustRender(t, vm)
 
 	assert.Equal(t, "demo-workspace-1-cloudinit", guest.SecretName(vm))
 	assert.Equal(t, "demo-vm", cfg.Hostname)
@@ -73,15 +73,15 @@ version: 2
 `, string(cfg.NetworkData))
 }
 
-func TestNothingButAName(t *testing.T) {
-	cfg := render(t, apitest.VirtualMachine("ns", "vm").Obj())
+func TestRenderMinimalMachine(t *testing.T) {
+	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").Obj())
 	assert.Equal(t, "#cloud-config\nhostname: vm\n", string(cfg.UserData), "the image's own users and sshd's settings stay")
 	assert.Nil(t, cfg.NetworkData)
 	assert.Empty(t, cfg.MACs)
 	assert.Empty(t, cfg.Adjusted)
 }
 
-func TestHostname(t *testing.T) {
+func TestGuestHostname(t *testing.T) {
 	const longest = "a23456789-123456789-123456789-123456789-123456789-123456789-123"
 	for _, tt := range []struct{ specName, name, want string }{
 		{"", "vm-1", "vm-1"},
@@ -95,9 +95,9 @@ func TestHostname(t *testing.T) {
 		{"日本", "vm-1", "vm-cf2abf0c"},
 	} {
 		t.Run(tt.specName+"/"+tt.name, func(t *testing.T) {
-			cfg := render(t, apitest.VirtualMachine("ns", tt.name).WithHostname(tt.specName).Obj())
+			cfg := mustRender(t, apitest.VirtualMachine("ns", tt.name).WithHostname(tt.specName).Obj())
 			assert.Equal(t, tt.want, cfg.Hostname)
-			assert.Contains(t, string(cfg.UserData), fmt.Sprintf("hostname: %s\n", quoted(t, tt.want)))
+			assert.Contains(t, string(cfg.UserData), fmt.Sprintf("hostname: %s\n", quoteYAML(t, tt.want)))
 			switch tt.want {
 			case tt.specName, tt.name:
 				assert.Empty(t, cfg.Adjusted)
@@ -109,13 +109,13 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-func quoted(t *testing.T, s string) string {
+func quoteYAML(t *testing.T, s string) string {
 	text, err := yaml.Marshal(s)
 	require.NoError(t, err)
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-func TestTooLarge(t *testing.T) {
+func TestTooLargeDataIsRefused(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
 	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserDataSecretRef: &v1alpha1.SecretKey{Name: "s", Key: "k"}}
 	of := func(kib int) error {
@@ -127,7 +127,7 @@ func TestTooLarge(t *testing.T) {
 	require.ErrorContains(t, of(1000), "make the user data smaller, or have the guest fetch the rest itself with #include")
 }
 
-func TestDigest(t *testing.T) {
+func TestDigestOmitsSecrets(t *testing.T) {
 	base := func() *apitest.MachineBuilder {
 		return apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"})
 	}

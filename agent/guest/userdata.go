@@ -16,11 +16,11 @@ import (
 // stand first.
 const mergeType = "list(prepend)+dict(no_replace,recurse_list)+str()"
 
-// userData puts the parts of agent and author into one archive. The agent's
+// combineUserData puts the parts of agent and author into one archive. The agent's
 // comes last: cloud-init merges a part by that part's own instructions, and the
 // author's can have a form that carries none.
-func userData(agents, author []byte) ([]byte, error) {
-	author, err := decompressed(author)
+func combineUserData(agents, author []byte) ([]byte, error) {
+	author, err := decompressUserData(author)
 	if err != nil || len(author) == 0 {
 		return agents, err
 	}
@@ -28,7 +28,7 @@ func userData(agents, author []byte) ([]byte, error) {
 	boundary := "ot-fleet-" + hex.EncodeToString(sum[:16])
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=%q\n\n--%s\n", boundary, boundary)
-	if isArchive(author) {
+	if isMIMEArchive(author) {
 		if !utf8.Valid(author) {
 			return nil, fmt.Errorf("cloudInit: the MIME archive %w, so cloud-init could not read it", errNotUTF8)
 		}
@@ -42,9 +42,9 @@ func userData(agents, author []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decompressed is for data that cloud-init decompresses too where it stands alone.
+// decompressUserData is for data that cloud-init decompresses too where it stands alone.
 // In a part it would have to be marked, and a MIME archive in it is not found.
-func decompressed(data []byte) ([]byte, error) {
+func decompressUserData(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, nil
 	}
@@ -52,15 +52,15 @@ func decompressed(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cloudInit: the user data begins like gzip and is not: %w", err)
 	}
-	data, err = io.ReadAll(io.LimitReader(r, MaxSize+1))
+	data, err = io.ReadAll(io.LimitReader(r, MaxDataSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cloudInit: decompressing the user data: %w", err)
 	}
 	return data, nil
 }
 
-// isArchive tells a MIME message as cloud-init does.
-func isArchive(data []byte) bool {
+// isMIMEArchive tells a MIME message as cloud-init does.
+func isMIMEArchive(data []byte) bool {
 	return bytes.Contains(bytes.ToLower(data[:min(len(data), 4096)]), []byte("mime-version:"))
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestUserData(t *testing.T) {
-	cfg := render(t, apitest.VirtualMachine("ns", "vm").WithUserData("#cloud-config\npackages: [vim]\n").Obj())
+func TestCombineUserData(t *testing.T) {
+	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").WithUserData("#cloud-config\npackages: [vim]\n").Obj())
 	// Held against cloud-init 22.4.2 of Debian 12 by hand: it makes one
 	// configuration of the two, with the author's scalars and both lists.
 	assert.Equal(t, `MIME-Version: 1.0
@@ -44,13 +44,13 @@ I2Nsb3VkLWNvbmZpZwpob3N0bmFtZTogdm0K
 `, string(cfg.UserData))
 }
 
-type part struct {
+type archivePart struct {
 	header mail.Header
 	body   string
 }
 
-// parts of an archive, those of archives in it among them.
-func parts(t require.TestingT, text []byte) (all []part) {
+// readArchiveParts of an archive, those of archives in it among them.
+func readArchiveParts(t require.TestingT, text []byte) (all []archivePart) {
 	msg, err := mail.ReadMessage(bytes.NewReader(text))
 	require.NoError(t, err)
 	kind, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
@@ -70,14 +70,14 @@ func parts(t require.TestingT, text []byte) (all []part) {
 			body, err = io.ReadAll(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(body)))
 			require.NoError(t, err)
 		case strings.HasPrefix(p.Header.Get("Content-Type"), "multipart/"):
-			all = append(all, parts(t, append([]byte("Content-Type: "+p.Header.Get("Content-Type")+"\n\n"), body...))...)
+			all = append(all, readArchiveParts(t, append([]byte("Content-Type: "+p.Header.Get("Content-Type")+"\n\n"), body...))...)
 			continue
 		}
-		all = append(all, part{mail.Header(p.Header), string(body)})
+		all = append(all, archivePart{mail.Header(p.Header), string(body)})
 	}
 }
 
-func TestForms(t *testing.T) {
+func TestUserDataFormats(t *testing.T) {
 	const agents = "#cloud-config\nhostname: vm\n"
 	script := "#!/bin/sh\necho " + strings.Repeat("größer ", 50) + "\n"
 	var compressed bytes.Buffer
@@ -116,7 +116,7 @@ func TestForms(t *testing.T) {
 				return
 			}
 			var bodies []string
-			for _, p := range parts(t, cfg.UserData) {
+			for _, p := range readArchiveParts(t, cfg.UserData) {
 				bodies = append(bodies, p.body)
 			}
 			assert.Equal(t, tt.want, bodies)

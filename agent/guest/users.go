@@ -32,15 +32,15 @@ func renderUsers(specs []v1alpha1.User, passwords map[string]string) (users []us
 	by := map[string]string{}
 	for _, spec := range specs {
 		u := user{
-			Name: linuxName(spec.Name), Sudo: spec.Sudo, Groups: groups(spec.Groups), Shell: spec.Shell,
-			SSHAuthorizedKeys: keys(spec.SSHAuthorizedKeys),
+			Name: linuxUserName(spec.Name), Sudo: spec.Sudo, Groups: normalizeGroups(spec.Groups), Shell: spec.Shell,
+			SSHAuthorizedKeys: trimKeys(spec.SSHAuthorizedKeys),
 		}
 		if other, taken := by[u.Name]; taken {
 			return nil, nil, fmt.Errorf("users %q and %q would both be called %q in the guest: rename one", other, spec.Name, u.Name)
 		}
 		by[u.Name] = spec.Name
 		if u.Name != spec.Name {
-			u.Gecos = gecos(spec.Name)
+			u.Gecos = sanitizeGecos(spec.Name)
 			adjusted = append(adjusted, fmt.Sprintf("user name %q is none that Linux takes: the user is called %q", spec.Name, u.Name))
 		}
 		if err := u.setPassword(spec, passwords); err != nil {
@@ -56,9 +56,9 @@ func hasPassword(spec v1alpha1.User) bool {
 	return spec.PlainTextPasswd != "" || spec.PasswordSecretRef != nil
 }
 
-// sshPwauth lets people who have a password log in with it: cloud images forbid
+// allowSSHPassword lets people who have a password log in with it: cloud images forbid
 // it. Else it is left as the image has it.
-func sshPwauth(users []user) *bool {
+func allowSSHPassword(users []user) *bool {
 	for _, u := range users {
 		if (u.PlainTextPasswd != "" || u.HashedPasswd != "") && !u.LockPasswd {
 			return ptr.To(true)
@@ -70,22 +70,22 @@ func sshPwauth(users []user) *bool {
 func (u *user) setPassword(spec v1alpha1.User, passwords map[string]string) error {
 	if spec.PasswordSecretRef == nil {
 		u.PlainTextPasswd = spec.PlainTextPasswd
-		return checkPassword(u.PlainTextPasswd)
+		return validatePassword(u.PlainTextPasswd)
 	}
 	// A line break ends what chpasswd reads; many a Secret is made with one.
 	password := strings.TrimRight(passwords[spec.Name], "\r\n")
 	if password == "" {
 		return fmt.Errorf("that key %q of Secret %q holds is empty: put one there", spec.PasswordSecretRef.Key, spec.PasswordSecretRef.Name)
 	}
-	if crypted.MatchString(password) {
+	if cryptHash.MatchString(password) {
 		u.HashedPasswd = password
 	} else {
 		u.PlainTextPasswd = password
 	}
-	return checkPassword(password)
+	return validatePassword(password)
 }
 
-func checkPassword(password string) error {
+func validatePassword(password string) error {
 	switch {
 	case !utf8.ValidString(password):
 		return errNotUTF8
@@ -96,36 +96,36 @@ func checkPassword(password string) error {
 	}
 }
 
-// crypted is what crypt(3) makes with the methods of libxcrypt that are in use;
+// cryptHash is what crypt(3) makes with the methods of libxcrypt that are in use;
 // that of DES looks like any word.
-var crypted = regexp.MustCompile(`^(\$1\$[^$:]{0,8}\$[./0-9A-Za-z]{22}` +
+var cryptHash = regexp.MustCompile(`^(\$1\$[^$:]{0,8}\$[./0-9A-Za-z]{22}` +
 	`|\$2[abxy]\$[0-9]{2}\$[./0-9A-Za-z]{53}` +
 	`|\$5\$(rounds=[0-9]+\$)?[^$:]{0,16}\$[./0-9A-Za-z]{43}` +
 	`|\$6\$(rounds=[0-9]+\$)?[^$:]{0,16}\$[./0-9A-Za-z]{86}` +
 	`|\$7\$[./0-9A-Za-z]{11}[^$:]*\$[./0-9A-Za-z]{43}` +
 	`|\$g?y\$[./0-9A-Za-z]+\$[./0-9A-Za-z]{0,86}\$[./0-9A-Za-z]{43})$`)
 
-const mostName = 32
+const maxUserNameLength = 32
 
-// linuxName makes a name that useradd takes of every distribution.
-func linuxName(wanted string) string {
-	name := strings.Trim(replaced(wanted, isName), "-")
+// linuxUserName makes a name that useradd takes of every distribution.
+func linuxUserName(wanted string) string {
+	name := strings.Trim(sanitizeName(wanted, isUserNameRune), "-")
 	switch {
 	case name == "":
 		name = "user-" + shortHash(wanted)
 	case '0' <= name[0] && name[0] <= '9':
 		name = "_" + name
 	}
-	if len(name) > mostName {
-		name = strings.TrimRight(name[:mostName-1-hashLength], "-") + "-" + shortHash(wanted)
+	if len(name) > maxUserNameLength {
+		name = strings.TrimRight(name[:maxUserNameLength-1-hashLength], "-") + "-" + shortHash(wanted)
 	}
 	return name
 }
 
-func isName(r rune) bool { return isLabel(r) || r == '_' }
+func isUserNameRune(r rune) bool { return isLabelRune(r) || r == '_' }
 
-// gecos is a field of /etc/passwd, where a colon ends it.
-func gecos(name string) string {
+// sanitizeGecos is a field of /etc/passwd, where a colon ends it.
+func sanitizeGecos(name string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r == ':' || unicode.IsControl(r) {
 			return ' '
@@ -134,7 +134,7 @@ func gecos(name string) string {
 	}, name))
 }
 
-func groups(list string) string {
+func normalizeGroups(list string) string {
 	var kept []string
 	for g := range strings.SplitSeq(list, ",") {
 		if g = strings.TrimSpace(g); g != "" {
@@ -144,7 +144,7 @@ func groups(list string) string {
 	return strings.Join(kept, ",")
 }
 
-func keys(list []string) []string {
+func trimKeys(list []string) []string {
 	var kept []string
 	for _, k := range list {
 		if k = strings.TrimSpace(k); k != "" {

@@ -27,7 +27,7 @@ func renderUser(t *testing.T, u v1alpha1.User, passwords map[string]string) (use
 	return user, cfg, nil
 }
 
-func TestUserName(t *testing.T) {
+func TestLinuxUserName(t *testing.T) {
 	for _, tt := range []struct{ name, want, gecos string }{
 		{"demo", "demo", ""},
 		{"root", "root", ""},
@@ -61,7 +61,7 @@ func TestUserName(t *testing.T) {
 	}
 }
 
-func TestTwoUsersOfOneName(t *testing.T) {
+func TestDuplicateUserNamesAreRefused(t *testing.T) {
 	_, err := guest.Render(apitest.VirtualMachine("ns", "vm").WithUsers(v1alpha1.User{Name: "demo user"}, v1alpha1.User{Name: "demo-user"}).Obj(), guest.Inputs{})
 	require.EqualError(t, err, `users "demo user" and "demo-user" would both be called "demo-user" in the guest: rename one`)
 }
@@ -77,7 +77,7 @@ func TestUserFields(t *testing.T) {
 	}, user)
 }
 
-func TestPassword(t *testing.T) {
+func TestPasswordRendering(t *testing.T) {
 	ref := &v1alpha1.SecretKey{Name: "s", Key: "k"}
 	sha512 := "$6$rounds=4096$salt$" + strings.Repeat("x", 86)
 	for name, tt := range map[string]struct {

@@ -14,21 +14,21 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// Cluster is the cluster that a reader reads from.
-type Cluster struct {
+// ClusterIdentity is the cluster that a reader reads from.
+type ClusterIdentity struct {
 	live client.Reader
 
 	mu  sync.Mutex
 	uid types.UID
 }
 
-// New returns the identity of the cluster that live reads from, past any cache.
-func New(live client.Reader) *Cluster { return &Cluster{live: live} }
+// NewClusterIdentity returns the identity of the cluster that live reads from, past any cache.
+func NewClusterIdentity(live client.Reader) *ClusterIdentity { return &ClusterIdentity{live: live} }
 
 // UID is the UID of the cluster's kube-system namespace, which is as old as the
 // cluster: one that was made anew under the same name has another. It is read
 // once.
-func (c *Cluster) UID(ctx context.Context) (types.UID, error) {
+func (c *ClusterIdentity) UID(ctx context.Context) (types.UID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.uid == "" {

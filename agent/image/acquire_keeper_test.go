@@ -21,27 +21,27 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// keeping is what is left to do of a Decision on the image.
-type keeping struct {
-	needsLive bool
-	create    taken
-	write     bool
-	status    uint16
+// imageActions is what is left to do of a Decision on the image.
+type imageActions struct {
+	needsLive      bool
+	createSnapshot attemptRef
+	writeStatus    bool
+	status         uint16
 	// deletes are attempts and snapshots, as bits.
-	attempts, snapshots uint8
-	letGo               bool
-	expires, prunes     bool
+	attempts, snapshots          uint8
+	removeFinalizer              bool
+	deleteImage, deletesForPrune bool
 }
 
 // What the model has met, by number. Number 0 is none, or empty.
 var (
-	statuses  = []v1alpha1.VMDiskImageStatus{{}}
-	numbers   = map[string]uint16{}
-	decisions = map[imageQuestion]keeping{}
+	knownStatuses  = []v1alpha1.VMDiskImageStatus{{}}
+	statusNumbers  = map[string]uint16{}
+	imageDecisions = map[imageDecisionKey]imageActions{}
 )
 
-// store gives a status a number, without what nothing is decided by.
-func store(st *v1alpha1.VMDiskImageStatus) uint16 {
+// statusNumber gives a status a number, without what nothing is decided by.
+func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if st == nil {
 		return 0
 	}
@@ -61,68 +61,68 @@ func store(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if err != nil {
 		panic(err)
 	}
-	n, known := numbers[string(data)]
+	n, known := statusNumbers[string(data)]
 	if !known {
 		var own v1alpha1.VMDiskImageStatus
 		if err := json.Unmarshal(data, &own); err != nil {
 			panic(err)
 		}
-		n = uint16(len(statuses))
-		numbers[string(data)] = n
-		statuses = append(statuses, own)
+		n = uint16(len(knownStatuses))
+		statusNumbers[string(data)] = n
+		knownStatuses = append(knownStatuses, own)
 	}
 	return n
 }
 
 var imageKey = v1alpha1.ImageKey{Namespace: "ns", Name: "a", UID: "uid-of-a"}
 
-// object is the VMDiskImage.
-func (p *play) object(i imageObject) *v1alpha1.VMDiskImage {
-	url, class, _ := strings.Cut(p.specs[i.edits], "/")
-	generation := int64(1) + int64(i.edits)
+// buildImage is the VMDiskImage.
+func (p *acquireScenario) buildImage(i imageState) *v1alpha1.VMDiskImage {
+	url, class, _ := strings.Cut(p.imageSpecs[i.specEdits], "/")
+	generation := int64(1) + int64(i.specEdits)
 	b := apitest.Image("ns/a").WithUID(imageKey.UID).WithURL("https://images.example.com/" + url).WithSnapshotClass(class).
-		WithFinalizer().WithStatus(*statuses[i.status].DeepCopy())
+		WithFinalizer().WithStatus(*knownStatuses[i.status].DeepCopy())
 	if i.deleted {
 		generation++
 		b.Deleted(apitest.Epoch)
 	}
 	img := b.WithGeneration(generation).Obj()
-	img.Labels = map[string]string{v1alpha1.LabelPlanned: image.Planned}
+	img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 	return img
 }
 
-func (p *play) classOf(edits uint8) string {
-	_, class, _ := strings.Cut(p.specs[edits], "/")
+func (p *acquireScenario) snapshotClass(edits uint8) string {
+	_, class, _ := strings.Cut(p.imageSpecs[edits], "/")
 	return class
 }
 
-func (p *play) revision(edits uint8) string {
-	return p.object(imageObject{edits: edits}).Spec.Revision()
+func (p *acquireScenario) revisionOf(edits uint8) string {
+	return p.buildImage(imageState{specEdits: edits}).Spec.Revision()
 }
 
-func (p *play) slotOf(t taken) v1alpha1.Slot {
+func (p *acquireScenario) buildSlot(t attemptRef) v1alpha1.Slot {
 	return v1alpha1.Slot{
-		Image: imageKey, Revision: p.revision(t.by), Attempt: int32(t.attempt),
+		Image: imageKey, Revision: p.revisionOf(t.specEdit), Attempt: int32(t.attempt),
 		DataVolume: queue.DataVolumeName(imageKey, int32(t.attempt)), StartedAt: metav1.NewTime(apitest.Epoch),
 	}
 }
 
-func (p *play) isOver(i imageObject, slot taken) bool {
-	outcome, _ := image.OutcomeOf(p.object(i), p.slotOf(slot))
+func (p *acquireScenario) hasAttemptEnded(i imageState, slot attemptRef) bool {
+	outcome, _ := image.OutcomeOf(p.buildImage(i), p.buildSlot(slot))
 	return outcome != ""
 }
 
-// clock gives every snapshot a name of its own: it moves on with each.
-func clock(made uint8) time.Time {
+// timeOfSnapshot gives every snapshot a name of its own: it moves on with each.
+func timeOfSnapshot(made uint8) time.Time {
 	return apitest.Epoch.Add(time.Hour + time.Duration(made)*time.Millisecond)
 }
 
-func snapshotOf(attempt, number uint8) string {
-	return queue.DataVolumeName(imageKey, int32(attempt)) + "-" + strconv.FormatInt(clock(number-1).UnixMilli(), 36)
+func snapshotName(attempt, number uint8) string {
+	return queue.DataVolumeName(imageKey, int32(attempt)) + "-" + strconv.FormatInt(timeOfSnapshot(number-1).UnixMilli(), 36)
 }
 
-// snapshotName is the number of a snapshot, by its name.
-func snapshotName(name string) uint8 {
+// snapshotNumber is the number of a snapshot, by its name.
+func snapshotNumber(name string) uint8 {
 	i := strings.LastIndex(name, "-")
 	if name == "" || i < 0 {
 		return 0
@@ -131,17 +131,17 @@ func snapshotName(name string) uint8 {
 	if err != nil {
 		panic(err)
 	}
-	return uint8(at-clock(0).UnixMilli()) + 1
+	return uint8(at-timeOfSnapshot(0).UnixMilli()) + 1
 }
 
-func (p *play) objects(s storage) map[int32]*image.Objects {
-	var l image.Lists
+func (p *acquireScenario) buildObjects(s storageState) map[int32]*image.AttemptObjects {
+	var l image.ObjectLists
 	for a := uint8(1); a <= 8; a++ {
 		if s.attempts&(1<<(a-1)) == 0 {
 			continue
 		}
-		slot := p.slotOf(taken{attempt: a})
-		dv := image.NewDataVolume(p.object(imageObject{}), slot)
+		slot := p.buildSlot(attemptRef{attempt: a})
+		dv := image.NewDataVolume(p.buildImage(imageState{}), slot)
 		dv.UID, dv.Status.Phase = types.UID("uid-of-"+dv.Name), cdiv1.Succeeded
 		claim := apitest.Claim("ns/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").ImporterPhase(corev1.PodSucceeded).Obj()
 		claim.UID, claim.Labels = "uid-of-claim", dv.Labels
@@ -151,84 +151,84 @@ func (p *play) objects(s storage) map[int32]*image.Objects {
 		if t.attempt == 0 {
 			continue
 		}
-		snap := readyVolumeSnapshot(snapshotOf(t.attempt, uint8(n)+1), p.classOf(t.by))
-		snap.Labels = image.Labels(imageKey, "", int32(t.attempt))
+		snap := readyVolumeSnapshot(snapshotName(t.attempt, uint8(n)+1), p.snapshotClass(t.specEdit))
+		snap.Labels = image.AttemptLabels(imageKey, "", int32(t.attempt))
 		l.Snapshots = append(l.Snapshots, *snap)
 	}
-	return image.ByAttempt(l)
+	return image.GroupByAttempt(l)
 }
 
-// imageQuestion is all that a decision on the image rests on.
-type imageQuestion struct {
+// imageDecisionKey is all that a decision on the image rests on.
+type imageDecisionKey struct {
 	play    string
-	flaw    flaw
-	image   imageObject
-	storage storage
-	holders [mostMachines]held
+	flaw    plantedBug
+	image   imageState
+	storage storageState
+	holders [maxVMs]holderState
 	live    bool
 }
 
-// keep asks image.Decide.
-func (p *play) keep(i imageObject, s storage, h [mostMachines]held, live bool) keeping {
-	q := imageQuestion{strings.Join(p.specs, " "), p.flaw, i, s, h, live}
-	todo, known := decisions[q]
+// decideImageCached asks image.Decide.
+func (p *acquireScenario) decideImageCached(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {
+	q := imageDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, i, s, h, live}
+	todo, known := imageDecisions[q]
 	if !known {
 		todo = p.decideImage(i, s, h, live)
-		decisions[q] = todo
+		imageDecisions[q] = todo
 	}
 	return todo
 }
 
-func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live bool) keeping {
+func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {
 	rules := policy.Default()
 	rules.Preflight = false
 	v := image.View{
-		Now: clock(s.made), Image: p.object(i), Policy: &rules, Attempts: p.objects(s),
-		Preflight:  image.Preflight{Known: true},
-		ArrivalKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)}, FreshKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)},
+		Now: timeOfSnapshot(s.snapshotsMade), Image: p.buildImage(i), Policy: &rules, ObjectsByAttempt: p.buildObjects(s),
+		Preflight:  image.PreflightResult{Known: true},
+		ArrivalKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)}, EndOfQueueKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)},
 		Live: live,
 	}
-	if s.retired {
-		v.Plan.Retired = new(time.Duration)
+	if s.planExpires {
+		v.Plan.DeleteAfter = new(time.Duration)
 	}
-	if s.pruned != 0 {
-		v.Plan.Prune = p.prune(s.pruned)
+	if s.plannedPrune != 0 {
+		v.Plan.Prune = p.buildPrune(s.plannedPrune)
 	}
 	if s.slot.attempt > 0 {
-		v.Slots = []v1alpha1.Slot{p.slotOf(s.slot)}
+		v.Slots = []v1alpha1.Slot{p.buildSlot(s.slot)}
 	}
 	for n, m := range h {
 		if !m.there {
 			continue
 		}
 		holder := image.Holder{Name: fmt.Sprint("ns/", n)}
-		if m.pin != 0 && p.flaw != retiresUnlisted {
-			holder.Pin = p.pinned(m.pin)
+		if m.pin != 0 && p.plantedBug != retiresUnlisted {
+			holder.Pin = p.buildPin(m.pin)
 		}
 		v.Holders = append(v.Holders, holder)
 	}
-	v.NamespaceGoing = i.going && i.deleted && len(v.Holders) > 0
-	unmarked := p.flaw == tearsDownUnmarked && live && i.deleted && v.Image.Status.Phase == v1alpha1.PhaseDeleting && len(v.Holders) == 0
+	v.NamespaceTerminating = i.going && i.deleted && len(v.Holders) > 0
+	unmarked := p.plantedBug == tearsDownUnmarked && live && i.deleted && v.Image.Status.Phase == v1alpha1.PhaseDeleting && len(v.Holders) == 0
 	v.Image.Status.TearDown = v.Image.Status.TearDown || unmarked
 
 	d := image.Decide(v)
 	if unmarked {
 		d.Status.TearDown = false
 	}
-	if d.NeedsLive {
-		return keeping{needsLive: true}
+	if d.NeedsLiveRead {
+		return imageActions{needsLive: true}
 	}
 	if d.RemoveFinalizer {
-		return keeping{letGo: true}
+		return imageActions{removeFinalizer: true}
 	}
-	todo := keeping{status: store(&d.Status), expires: d.DeleteImage, prunes: d.Pruned}
-	todo.write = todo.status != i.status
+	todo := imageActions{status: statusNumber(&d.Status), deleteImage: d.DeleteImage, deletesForPrune: d.Pruned}
+	todo.writeStatus = todo.status != i.status
 	if d.CreateSnapshot != nil {
-		todo.create = taken{attempt: attemptIn(d.CreateSnapshot.Labels), by: i.edits}
+		todo.createSnapshot = attemptRef{attempt: attemptLabel(d.CreateSnapshot.Labels), specEdit: i.specEdits}
 	}
 	for _, t := range d.Delete {
 		if t.Kind == image.VolumeSnapshot {
-			todo.snapshots |= 1 << (snapshotName(t.Name) - 1)
+			todo.snapshots |= 1 << (snapshotNumber(t.Name) - 1)
 			continue
 		}
 		for a := uint8(1); a <= 8; a++ {
@@ -240,19 +240,19 @@ func (p *play) decideImage(i imageObject, s storage, h [mostMachines]held, live 
 	return todo
 }
 
-// prune is an ImagePrune of the first source, without an undo window: that time passes
+// buildPrune is an ImagePrune of the first source, without an undo window: that time passes
 // at any moment is all that one would add. That the image was referenced since it was
 // reported stands against nothing here, so that more is deleted.
-func (p *play) prune(number uint8) *v1alpha1.PlannedPrune {
+func (p *acquireScenario) buildPrune(number uint8) *v1alpha1.PlannedPrune {
 	return &v1alpha1.PlannedPrune{
-		Namespace: imageKey.Namespace, Name: imageKey.Name, ImageUID: imageKey.UID, Revision: p.revision(0), UID: pruneUID(number),
+		Namespace: imageKey.Namespace, Name: imageKey.Name, ImageUID: imageKey.UID, Revision: p.revisionOf(0), UID: pruneUID(number),
 		UnreferencedSince: math.MaxInt64, Others: true,
 	}
 }
 
 func pruneUID(number uint8) types.UID { return types.UID(fmt.Sprint("prune-", number)) }
 
-func attemptIn(labels map[string]string) uint8 {
+func attemptLabel(labels map[string]string) uint8 {
 	n, err := strconv.Atoi(labels[v1alpha1.LabelAttempt])
 	if err != nil {
 		panic(err)
@@ -260,121 +260,121 @@ func attemptIn(labels map[string]string) uint8 {
 	return uint8(n)
 }
 
-// keeperMoves are what a leader of the images' controller can do next.
-func (p *play) keeperMoves(c *cluster, who int, do func(step)) {
-	k := c.keepers[who]
-	emit := func(what string, change func(*cluster, *keeper)) {
+// imageLeaderTransitions are what a leader of the images' controller can do next.
+func (p *acquireScenario) imageLeaderTransitions(c *clusterState, who int, do func(step)) {
+	k := c.imageLeaders[who]
+	emit := func(what string, change func(*clusterState, *imageLeader)) {
 		next := *c
-		change(&next, &next.keepers[who])
-		p.emit(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
+		change(&next, &next.imageLeaders[who])
+		p.emitTransition(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
 	}
 	switch k.pc {
-	case nobody:
+	case noLeader:
 		return
 	case idle, listed, read:
 		if k.pc != listed {
-			emit("sees machines in its cache", func(c *cluster, k *keeper) {
-				k.holders = c.holders()
+			emit("sees machines in its cache", func(c *clusterState, k *imageLeader) {
+				k.holders = c.listHolders()
 				if k.pc == idle {
 					k.pc = listed
 					return
 				}
-				p.decided(k)
+				p.applyCachedDecision(k)
 			})
 		}
 		if k.pc != read && !c.gone {
-			emit("sees the image in its cache", func(c *cluster, k *keeper) {
-				k.image, k.storage, k.fresh = c.imageObject, c.storage, true
+			emit("sees the image in its cache", func(c *clusterState, k *imageLeader) {
+				k.image, k.storage, k.imageUnchanged = c.imageState, c.storageState, true
 				if k.pc == idle {
 					k.pc = read
 					return
 				}
-				p.decided(k)
+				p.applyCachedDecision(k)
 			})
 		}
 	case confirm:
-		emit("reads the image live", func(_ *cluster, k *keeper) {
-			if k.pc = relist; !k.fresh {
-				*k = keeper{}
+		emit("reads the image live", func(_ *clusterState, k *imageLeader) {
+			if k.pc = relist; !k.imageUnchanged {
+				*k = imageLeader{}
 			}
 		})
 	case relist:
-		emit("lists machines live", func(c *cluster, k *keeper) {
-			if p.flaw != retiresByCache {
-				k.holders = c.holders()
+		emit("lists machines live", func(c *clusterState, k *imageLeader) {
+			if p.plantedBug != retiresByCache {
+				k.holders = c.listHolders()
 			}
-			k.storage = c.storage
-			p.decidedLive(k)
+			k.storage = c.storageState
+			p.applyLiveDecision(k)
 		})
 	case act:
-		what, next := p.keeperActs(*c, who)
-		p.emit(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
+		what, next := p.performImageAction(*c, who)
+		p.emitTransition(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
 	}
 	if k.pc != idle {
 		next := *c
-		next.keepers[who] = keeper{}
+		next.imageLeaders[who] = imageLeader{}
 		do(step{next: next, fault: true, what: func() string { return fmt.Sprint("keeper ", who, " crashes") }})
 	}
 }
 
-func (p *play) decided(k *keeper) {
-	todo := p.keep(k.image, k.storage, k.holders, false)
+func (p *acquireScenario) applyCachedDecision(k *imageLeader) {
+	todo := p.decideImageCached(k.image, k.storage, k.holders, false)
 	if todo.needsLive {
 		k.pc = confirm
-		if p.flaw != retiresByCache && p.flaw != listsBeforeMark && p.flaw != listsBeforeServingMoves {
-			k.holders = [mostMachines]held{} // they are listed again
+		if p.plantedBug != retiresByCache && p.plantedBug != listsBeforeMark && p.plantedBug != listsBeforeServingMoves {
+			k.holders = [maxVMs]holderState{} // they are listed again
 		}
-		k.storage = storage{}
+		k.storage = storageState{}
 		return
 	}
-	p.begin(k, todo)
+	p.startImageActions(k, todo)
 }
 
-func (p *play) decidedLive(k *keeper) {
-	todo := p.keep(k.image, k.storage, k.holders, true)
+func (p *acquireScenario) applyLiveDecision(k *imageLeader) {
+	todo := p.decideImageCached(k.image, k.storage, k.holders, true)
 	if todo.needsLive {
 		panic("a live View has to do")
 	}
-	p.begin(k, todo)
+	p.startImageActions(k, todo)
 }
 
-func (p *play) begin(k *keeper, todo keeping) {
+func (p *acquireScenario) startImageActions(k *imageLeader, todo imageActions) {
 	before := *k
-	*k = keeper{pc: act, fresh: k.fresh, todo: todo}
-	if p.flaw == listsBeforeMark || p.flaw == listsBeforeServingMoves {
+	*k = imageLeader{pc: act, imageUnchanged: k.imageUnchanged, todo: todo}
+	if p.plantedBug == listsBeforeMark || p.plantedBug == listsBeforeServingMoves {
 		k.holders = before.holders
 	}
-	p.finishIfDone(k)
+	p.finishImageLeader(k)
 }
 
-// keeperActs carries out the next write of a decision.
-func (p *play) keeperActs(c cluster, who int) (what string, next cluster) {
-	k := &c.keepers[who]
+// performImageAction carries out the next write of a decision.
+func (p *acquireScenario) performImageAction(c clusterState, who int) (what string, next clusterState) {
+	k := &c.imageLeaders[who]
 	t := &k.todo
 	switch {
-	case t.letGo:
-		if k.fresh && !c.gone {
+	case t.removeFinalizer:
+		if k.imageUnchanged && !c.gone {
 			c.gone = true
-			c.changed(-1)
+			c.markImageWritten(-1)
 		}
-		*t, what = keeping{}, "removes the finalizer"
-	case t.create.attempt != 0:
-		if n := c.made; n < mostSnapshots {
-			c.snapshots[n] = t.create
-			c.made++
+		*t, what = imageActions{}, "removes the finalizer"
+	case t.createSnapshot.attempt != 0:
+		if n := c.snapshotsMade; n < maxSnapshots {
+			c.snapshots[n] = t.createSnapshot
+			c.snapshotsMade++
 		}
-		t.create, what = taken{}, "creates a VolumeSnapshot"
-	case t.write && (c.gone || !k.fresh && p.flaw != storesUnguarded):
-		*k = keeper{}
+		t.createSnapshot, what = attemptRef{}, "creates a VolumeSnapshot"
+	case t.writeStatus && (c.gone || !k.imageUnchanged && p.plantedBug != storesUnguarded):
+		*k = imageLeader{}
 		return "stores a status: conflict", c
-	case t.write:
+	case t.writeStatus:
 		before := c.status
-		c.status, t.write = t.status, false
-		c.changed(who)
+		c.status, t.writeStatus = t.status, false
+		c.markImageWritten(who)
 		what = "stores a status"
-		if p.earlyList(&statuses[before], &statuses[c.status]) {
-			k.image, k.storage = c.imageObject, c.storage
-			p.decidedLive(k)
+		if p.usesEarlyList(&knownStatuses[before], &knownStatuses[c.status]) {
+			k.image, k.storage = c.imageState, c.storageState
+			p.applyLiveDecision(k)
 			return what, c
 		}
 	case t.attempts != 0:
@@ -382,28 +382,28 @@ func (p *play) keeperActs(c cluster, who int) (what string, next cluster) {
 		c.attempts, t.attempts = c.attempts&^a, t.attempts&^a
 		what = fmt.Sprintf("deletes storage %04b", a)
 	case t.snapshots == 0:
-		prunes := t.prunes
-		t.expires, t.prunes, what = false, false, "deletes the image: conflict"
-		if (k.fresh || p.flaw == deletesUnguarded) && !c.gone {
-			stored := statuses[c.status].Prune
-			c.wronged = c.wronged || (prunes && !c.deleted && (stored == nil || stored.State != v1alpha1.PrunePending))
-			p.remove(&c)
+		prunes := t.deletesForPrune
+		t.deleteImage, t.deletesForPrune, what = false, false, "deletes the image: conflict"
+		if (k.imageUnchanged || p.plantedBug == deletesUnguarded) && !c.gone {
+			stored := knownStatuses[c.status].Prune
+			c.deletedForEndedPrune = c.deletedForEndedPrune || (prunes && !c.deleted && (stored == nil || stored.State != v1alpha1.PrunePending))
+			p.requestImageDeletion(&c)
 			what = "deletes the image"
 		}
 	default:
 		n := bits.TrailingZeros8(t.snapshots)
-		c.snapshots[n] = taken{}
+		c.snapshots[n] = attemptRef{}
 		t.snapshots &^= 1 << n
 		what = fmt.Sprint("deletes VolumeSnapshot ", n+1)
 	}
-	p.finishIfDone(k)
+	p.finishImageLeader(k)
 	return what, c
 }
 
-// earlyList tells that a leader with that flaw goes on by the list of machines
+// usesEarlyList tells that a leader with that flaw goes on by the list of machines
 // from before what it has just stored.
-func (p *play) earlyList(before, after *v1alpha1.VMDiskImageStatus) bool {
-	switch p.flaw {
+func (p *acquireScenario) usesEarlyList(before, after *v1alpha1.VMDiskImageStatus) bool {
+	switch p.plantedBug {
 	case listsBeforeMark:
 		return before.Phase != v1alpha1.PhaseDeleting && after.Phase == v1alpha1.PhaseDeleting
 	case listsBeforeServingMoves:
@@ -413,9 +413,9 @@ func (p *play) earlyList(before, after *v1alpha1.VMDiskImageStatus) bool {
 	}
 }
 
-func (p *play) finishIfDone(k *keeper) {
+func (p *acquireScenario) finishImageLeader(k *imageLeader) {
 	t := k.todo
-	if t.create.attempt == 0 && !t.write && t.attempts == 0 && t.snapshots == 0 && !t.letGo && !t.expires {
-		*k = keeper{}
+	if t.createSnapshot.attempt == 0 && !t.writeStatus && t.attempts == 0 && t.snapshots == 0 && !t.removeFinalizer && !t.deleteImage {
+		*k = imageLeader{}
 	}
 }

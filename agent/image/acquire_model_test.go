@@ -27,32 +27,32 @@ func readyVolumeSnapshot(name, class string) *snapshotv1.VolumeSnapshot {
 
 // step is something that can happen in a cluster.
 type step struct {
-	next cluster
+	next clusterState
 	// fault: it need not happen.
 	fault bool
 	what  func() string
 }
 
-func (p *play) emit(next cluster, do func(step), what func() string) {
-	p.settle(&next)
+func (p *acquireScenario) emitTransition(next clusterState, do func(step), what func() string) {
+	p.normalize(&next)
 	do(step{next: next, what: what})
 }
 
-// moves calls do with everything that can happen next.
-func (p *play) moves(c *cluster, do func(step)) {
-	for i := range c.keepers {
-		p.keeperMoves(c, i, do)
+// forEachTransition calls do with everything that can happen next.
+func (p *acquireScenario) forEachTransition(c *clusterState, do func(step)) {
+	for i := range c.imageLeaders {
+		p.imageLeaderTransitions(c, i, do)
 	}
-	for i := range c.makers {
-		p.makerMoves(c, i, do)
+	for i := range c.vmLeaders {
+		p.vmLeaderTransitions(c, i, do)
 	}
-	p.ledgerMoves(c, do)
-	p.peopleMoves(c, do)
-	for i := range p.machines {
-		if m := &c.machines[i]; m.exists && m.clone != 0 && !m.cloned && c.has(pins[m.clone]) {
+	p.ledgerTransitions(c, do)
+	p.userTransitions(c, do)
+	for i := range p.vms {
+		if m := &c.vms[i]; m.exists && m.clone != 0 && !m.cloned && c.containsPin(knownPins[m.clone]) {
 			next := *c
-			next.machines[i].cloned = true
-			p.emit(next, do, func() string { return fmt.Sprint("the root disk of vm ", i, " is complete") })
+			next.vms[i].cloned = true
+			p.emitTransition(next, do, func() string { return fmt.Sprint("the root disk of vm ", i, " is complete") })
 		}
 	}
 }
@@ -60,12 +60,12 @@ func (p *play) moves(c *cluster, do func(step)) {
 // revisions of the attempts that were made.
 var revisions = map[uint8]string{}
 
-// ledgerMoves are slots, with the imports in them.
-func (p *play) ledgerMoves(c *cluster, do func(step)) {
+// ledgerTransitions are slots, with the imports in them.
+func (p *acquireScenario) ledgerTransitions(c *clusterState, do func(step)) {
 	if c.gone || c.slot.attempt != 0 {
 		return
 	}
-	img := p.object(c.imageObject)
+	img := p.buildImage(c.imageState)
 	candidate, may := image.CandidateOf(img)
 	if !may {
 		return
@@ -73,84 +73,84 @@ func (p *play) ledgerMoves(c *cluster, do func(step)) {
 	next := *c
 	a := uint8(candidate.Attempt)
 	revisions[a] = candidate.Revision
-	next.slot = taken{attempt: a, by: c.edits}
+	next.slot = attemptRef{attempt: a, specEdit: c.specEdits}
 	next.attempts |= 1 << (a - 1)
-	p.emit(next, do, func() string { return fmt.Sprint("attempt ", a, " is imported") })
+	p.emitTransition(next, do, func() string { return fmt.Sprint("attempt ", a, " is imported") })
 }
 
-func (p *play) peopleMoves(c *cluster, do func(step)) {
-	emit := func(what string, change func(*cluster)) {
+func (p *acquireScenario) userTransitions(c *clusterState, do func(step)) {
+	emit := func(what string, change func(*clusterState)) {
 		next := *c
 		change(&next)
-		p.settle(&next)
+		p.normalize(&next)
 		do(step{next: next, fault: true, what: func() string { return what }})
 	}
-	if !c.gone && int(c.edits) < len(p.specs)-1 {
-		emit("a person changes the source to "+p.specs[c.edits+1], func(c *cluster) {
-			c.edits++
-			c.changed(-1)
+	if !c.gone && int(c.specEdits) < len(p.imageSpecs)-1 {
+		emit("a person changes the source to "+p.imageSpecs[c.specEdits+1], func(c *clusterState) {
+			c.specEdits++
+			c.markImageWritten(-1)
 		})
 	}
-	if p.deletes && !c.gone && !c.deleted {
-		emit("a person deletes the image", p.remove)
+	if p.deletesImage && !c.gone && !c.deleted {
+		emit("a person deletes the image", p.requestImageDeletion)
 	}
-	if p.retires && !c.gone {
-		emit("another plan retires the image, or does not any more", func(c *cluster) { c.retired = !c.retired })
+	if p.planExpires && !c.gone {
+		emit("another plan retires the image, or does not any more", func(c *clusterState) { c.planExpires = !c.planExpires })
 	}
 	for n := range p.prunes + 1 {
-		if !c.gone && c.pruned != n {
-			emit(fmt.Sprint("another plan carries out prune ", n, " of the image"), func(c *cluster) { c.pruned = n })
+		if !c.gone && c.plannedPrune != n {
+			emit(fmt.Sprint("another plan carries out prune ", n, " of the image"), func(c *clusterState) { c.plannedPrune = n })
 		}
 	}
-	if p.empties && !c.gone && !c.going {
-		emit("a person deletes the namespace", func(c *cluster) {
+	if p.deletesNamespace && !c.gone && !c.going {
+		emit("a person deletes the namespace", func(c *clusterState) {
 			c.going = true
-			p.remove(c)
+			p.requestImageDeletion(c)
 		})
 	}
-	for i := range p.machines {
-		m := c.machines[i]
+	for i := range p.vms {
+		m := c.vms[i]
 		switch {
 		case m.exists:
-			emit(fmt.Sprint("a person deletes vm ", i), func(c *cluster) {
-				c.machines[i] = machineObject{life: m.life}
-				c.machineChanged(i, -1)
+			emit(fmt.Sprint("a person deletes vm ", i), func(c *clusterState) {
+				c.vms[i] = vmState{life: m.life}
+				c.markVMWritten(i, -1)
 			})
-			if p.retargets && !m.elsewhere {
-				emit(fmt.Sprint("a person has vm ", i, " name another image"), func(c *cluster) {
-					c.machines[i].elsewhere, c.machines[i].owed = true, false
-					c.machineChanged(i, -1)
+			if p.retargetsVMs && !m.namesOtherImage {
+				emit(fmt.Sprint("a person has vm ", i, " name another image"), func(c *clusterState) {
+					c.vms[i].namesOtherImage, c.vms[i].namedAtDeletion = true, false
+					c.markVMWritten(i, -1)
 				})
 			}
 		case m.life < p.lives:
-			emit(fmt.Sprint("a person creates vm ", i), func(c *cluster) {
-				c.machines[i] = machineObject{life: m.life + 1, exists: true}
+			emit(fmt.Sprint("a person creates vm ", i), func(c *clusterState) {
+				c.vms[i] = vmState{life: m.life + 1, exists: true}
 			})
 		}
 	}
 }
 
-// found is what came of a play.
-type found struct {
+// exploration is what came of a play.
+type exploration struct {
 	states    int
 	violation string
 	trace     []string
-	missed    []string
+	unreached []string
 }
 
-// perform visits every state of a play, or stops at the first violation.
-func perform(t *testing.T, p *play) found {
+// explore visits every state of a play, or stops at the first violation.
+func explore(t *testing.T, p *acquireScenario) exploration {
 	t.Helper()
-	first := p.start()
+	first := p.initialState()
 	first = first.canonical()
-	met := map[cluster]uint32{first: 0}
-	all, parents := []cluster{first}, []uint32{0}
+	met := map[clusterState]uint32{first: 0}
+	all, parents := []clusterState{first}, []uint32{0}
 	var from, to []uint32
-	var f found
+	var f exploration
 	edges := 0
 	for i := 0; i < len(all) && f.violation == ""; i++ {
 		c := all[i]
-		p.moves(&c, func(s step) {
+		p.forEachTransition(&c, func(s step) {
 			if f.violation != "" {
 				return
 			}
@@ -168,62 +168,62 @@ func perform(t *testing.T, p *play) found {
 			}
 			met[n] = number
 			all, parents = append(all, n), append(parents, uint32(i))
-			if v := p.violated(&n); v != "" && strings.HasPrefix(v, p.finding) {
+			if v := p.checkInvariants(&n); v != "" && strings.HasPrefix(v, p.onlyViolation) {
 				f.violation = v
-				f.trace = p.replay(all, parents, uint32(len(all)-1))
+				f.trace = p.replayTrace(all, parents, uint32(len(all)-1))
 			}
 		})
 	}
 	f.states = len(all)
-	for _, w := range p.wants {
+	for _, w := range p.expected {
 		seen := false
 		for i := 0; i < len(all) && !seen; i++ {
-			seen = w.met(p, &all[i])
+			seen = w.isReached(p, &all[i])
 		}
 		if !seen {
-			f.missed = append(f.missed, w.what)
+			f.unreached = append(f.unreached, w.name)
 		}
 	}
 	if f.violation == "" {
-		if lost, any := p.stuck(all, from, to); any {
+		if lost, any := p.findDeadlock(all, from, to); any {
 			f.violation = "a state from which nothing comes to rest any more"
-			f.trace = p.replay(all, parents, lost)
+			f.trace = p.replayTrace(all, parents, lost)
 		}
 	}
 	t.Logf("%d states, %d steps: %q", f.states, edges, f.violation)
 	return f
 }
 
-// atRest is what must stay reachable: nobody is on his way, an image that is to
+// isAtRest is what must stay reachable: nobody is on his way, an image that is to
 // be deleted or is retired, and that nobody holds, is gone, and who names one that is there runs.
-func (p *play) atRest(c *cluster) bool {
-	for i := range c.keepers {
-		if pc := c.keepers[i].pc; pc >= confirm && pc != nobody {
+func (p *acquireScenario) isAtRest(c *clusterState) bool {
+	for i := range c.imageLeaders {
+		if pc := c.imageLeaders[i].pc; pc >= confirm && pc != noLeader {
 			return false
 		}
 	}
-	for i := range c.makers {
-		if pc := c.makers[i].pc; pc >= confirm && pc != nobody {
+	for i := range c.vmLeaders {
+		if pc := c.vmLeaders[i].pc; pc >= confirm && pc != noLeader {
 			return false
 		}
 	}
 	if c.gone {
 		return true
 	}
-	for i := range c.machines {
-		if m := &c.machines[i]; m.exists && !m.elsewhere && !m.cloned {
+	for i := range c.vms {
+		if m := &c.vms[i]; m.exists && !m.namesOtherImage && !m.cloned {
 			return false
 		}
 	}
-	if prune := statuses[c.status].Prune; prune != nil && !prune.State.Ended() || c.pruned != 0 && (prune == nil || !c.deleted && prune.UID != pruneUID(c.pruned)) {
+	if prune := knownStatuses[c.status].Prune; prune != nil && !prune.State.IsFinal() || c.plannedPrune != 0 && (prune == nil || !c.deleted && prune.UID != pruneUID(c.plannedPrune)) {
 		return false
 	}
-	return !c.deleted && !c.retired || c.holders() != [mostMachines]held{} && !c.going
+	return !c.deleted && !c.planExpires || c.listHolders() != [maxVMs]holderState{} && !c.going
 }
 
-// stuck looks backwards from the states at rest for one that reaches none of them
+// findDeadlock looks backwards from the states at rest for one that reaches none of them
 // without a fault.
-func (p *play) stuck(all []cluster, from, to []uint32) (uint32, bool) {
+func (p *acquireScenario) findDeadlock(all []clusterState, from, to []uint32) (uint32, bool) {
 	into := make([][]uint32, len(all))
 	for e, n := range to {
 		into[n] = append(into[n], from[e])
@@ -231,7 +231,7 @@ func (p *play) stuck(all []cluster, from, to []uint32) (uint32, bool) {
 	reaches := make([]bool, len(all))
 	var queue []uint32
 	for i := range all {
-		if p.atRest(&all[i]) {
+		if p.isAtRest(&all[i]) {
 			reaches[i] = true
 			queue = append(queue, uint32(i))
 		}
@@ -254,20 +254,20 @@ func (p *play) stuck(all []cluster, from, to []uint32) (uint32, bool) {
 	return 0, false
 }
 
-// replay tells the way to a state, with each leader keeping its name.
-func (p *play) replay(all []cluster, parents []uint32, last uint32) []string {
+// replayTrace tells the way to a state, with each leader keeping its name.
+func (p *acquireScenario) replayTrace(all []clusterState, parents []uint32, last uint32) []string {
 	var way []uint32
 	for n := last; n != 0; n = parents[n] {
 		way = append(way, n)
 	}
-	c := p.start()
+	c := p.initialState()
 	var trace []string
 	for i := len(way) - 1; i >= 0; i-- {
 		taken := false
-		p.moves(&c, func(s step) {
+		p.forEachTransition(&c, func(s step) {
 			if !taken && s.next.canonical() == all[way[i]] {
 				taken = true
-				trace = append(trace, s.what()+"\n      "+p.line(&s.next))
+				trace = append(trace, s.what()+"\n      "+p.formatState(&s.next))
 				c = s.next
 			}
 		})
@@ -276,90 +276,94 @@ func (p *play) replay(all []cluster, parents []uint32, last uint32) []string {
 }
 
 var (
-	acquired    = want{"a machine has acquired and runs", func(p *play, c *cluster) bool { return c.machines[0].cloned && pins[c.machines[0].pin].acquired }}
-	goneAfter   = want{"the image is gone", func(p *play, c *cluster) bool { return c.gone }}
-	terminating = want{"an image that is to be deleted is acquired", func(p *play, c *cluster) bool {
-		return statuses[c.status].Phase == v1alpha1.PhaseTerminating && !c.machines[0].owed && pins[c.machines[0].pin].acquired
+	vmAcquiresAndRuns = expectedState{"a machine has acquired and runs", func(p *acquireScenario, c *clusterState) bool {
+		return c.vms[0].cloned && knownPins[c.vms[0].pin].acquired
 	}}
-	keptBeside = want{"an old revision is kept for a machine while a new one serves", func(p *play, c *cluster) bool {
-		st, pin := statuses[c.status], pins[c.machines[0].pin]
-		return c.machines[0].cloned && st.Serving != nil && uint8(st.Serving.Attempt) != pin.attempt && c.has(pin)
+	imageIsGone                = expectedState{"the image is gone", func(p *acquireScenario, c *clusterState) bool { return c.gone }}
+	terminatingImageIsAcquired = expectedState{"an image that is to be deleted is acquired", func(p *acquireScenario, c *clusterState) bool {
+		return knownStatuses[c.status].Phase == v1alpha1.PhaseTerminating && !c.vms[0].namedAtDeletion && knownPins[c.vms[0].pin].acquired
 	}}
-	retired = want{"an old revision is retired and removed", func(p *play, c *cluster) bool {
-		st := statuses[c.status]
+	oldRevisionIsKept = expectedState{"an old revision is kept for a machine while a new one serves", func(p *acquireScenario, c *clusterState) bool {
+		st, pin := knownStatuses[c.status], knownPins[c.vms[0].pin]
+		return c.vms[0].cloned && st.Serving != nil && uint8(st.Serving.Attempt) != pin.attempt && c.containsPin(pin)
+	}}
+	oldRevisionIsDeleted = expectedState{"an old revision is retired and removed", func(p *acquireScenario, c *clusterState) bool {
+		st := knownStatuses[c.status]
 		return st.Serving != nil && st.Serving.Attempt > 1 && c.attempts&1 == 0 && !c.deleted
 	}}
-	oldSnapshotGone = want{"an older snapshot is removed", func(p *play, c *cluster) bool { return c.made > 1 && c.snapshots[0].attempt == 0 && !c.deleted }}
-	oldSnapshotKept = want{"an older snapshot is kept for a machine", func(p *play, c *cluster) bool {
-		st, pin := statuses[c.status], pins[c.machines[0].pin]
-		return c.machines[0].cloned && pin.snapshot == 1 && st.Serving != nil && snapshotName(st.Serving.VolumeSnapshot) > 1
+	oldSnapshotGone = expectedState{"an older snapshot is removed", func(p *acquireScenario, c *clusterState) bool {
+		return c.snapshotsMade > 1 && c.snapshots[0].attempt == 0 && !c.deleted
+	}}
+	oldSnapshotKept = expectedState{"an older snapshot is kept for a machine", func(p *acquireScenario, c *clusterState) bool {
+		st, pin := knownStatuses[c.status], knownPins[c.vms[0].pin]
+		return c.vms[0].cloned && pin.snapshot == 1 && st.Serving != nil && snapshotNumber(st.Serving.VolumeSnapshot) > 1
 	}}
 )
 
-// ofPrune wants a prune to have ended, with the image serving on.
-func ofPrune(state v1alpha1.PruneState, reason string) want {
-	return want{fmt.Sprint("a prune is ", state, ": ", reason), func(p *play, c *cluster) bool {
-		st := statuses[c.status]
+// expectPruneEnd wants a prune to have ended, with the image serving on.
+func expectPruneEnd(state v1alpha1.PruneState, reason string) expectedState {
+	return expectedState{fmt.Sprint("a prune is ", state, ": ", reason), func(p *acquireScenario, c *clusterState) bool {
+		st := knownStatuses[c.status]
 		return st.Prune != nil && st.Prune.State == state && st.Prune.Reason == reason && st.Serving != nil && !c.deleted
 	}}
 }
 
 var (
-	acquiredPending = want{"an image that is to be pruned is acquired", func(p *play, c *cluster) bool {
-		return statuses[c.status].Phase == v1alpha1.PhasePrunePending && pins[c.machines[0].pin].acquired
+	imagePendingPruneIsAcquired = expectedState{"an image that is to be pruned is acquired", func(p *acquireScenario, c *clusterState) bool {
+		return knownStatuses[c.status].Phase == v1alpha1.PhasePrunePending && knownPins[c.vms[0].pin].acquired
 	}}
-	skippedHeld = ofPrune(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
-	skippedOld  = ofPrune(v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
-	withdrawn   = ofPrune(v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
+	pruneSkippedForReference = expectPruneEnd(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
+	pruneSkippedForChange    = expectPruneEnd(v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
+	pruneWithdrawn           = expectPruneEnd(v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
 )
 
-// TestAcquire explores everything that leaders, machines and people can do with
+// TestAcquireModelIsSafe explores everything that leaders, machines and people can do with
 // one image, in plays that are each small and together hold every fault.
-func TestAcquire(t *testing.T) {
+func TestAcquireModelIsSafe(t *testing.T) {
 	for name, tt := range map[string]struct {
-		play
+		acquireScenario
 		long bool
 	}{
-		"the image is deleted":                   {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
-		"the image is deleted, two makers":       {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, wants: []want{acquired, goneAfter}}},
-		"two machines":                           {play: play{specs: []string{"a"}, machines: 2, lives: 1, keepers: 1, makers: 1, deletes: true, wants: []want{acquired, goneAfter, terminating}}},
-		"the source changes":                     {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
-		"the source changes and comes back":      {play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, keptBeside, retired}}},
-		"the snapshot class changes":             {play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 1, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
-		"long: the snapshot class changes":       {long: true, play: play{specs: []string{"a/x", "a/y"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, oldSnapshotGone, oldSnapshotKept}}},
-		"long: two of each":                      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 2, deletes: true}},
-		"long: the source changes, two makers":   {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true}},
-		"long: the source changes, two machines": {long: true, play: play{specs: []string{"a", "b"}, machines: 2, lives: 1, keepers: 1, makers: 1}},
-		"long: the source comes back":            {long: true, play: play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1, wants: []want{acquired, keptBeside, retired}}},
-		"a machine names another image":          {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
-		"long: a machine names another image":    {long: true, play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 2, deletes: true, retargets: true, wants: []want{acquired, goneAfter}}},
-		"plans retire the image":                 {play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 2, makers: 1, retires: true, wants: []want{acquired, goneAfter, terminating}}},
-		"plans prune the image":                  {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
-		"plans prune an image that changes":      {play: play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 1, makers: 1, prunes: 1, wants: []want{acquired, goneAfter, skippedHeld, skippedOld}}},
-		"long: plans prune the image twice":      {long: true, play: play{specs: []string{"a"}, machines: 1, lives: 2, keepers: 1, makers: 1, prunes: 2, wants: []want{acquired, goneAfter, acquiredPending, skippedHeld, withdrawn}}},
-		"the namespace goes":                     {play: play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, deletes: true, empties: true, wants: []want{goneAfter}}},
+		"the image is deleted":                   {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 2, imageLeaders: 2, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}}},
+		"the image is deleted, two makers":       {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone}}},
+		"two machines":                           {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 2, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}}},
+		"the source changes":                     {acquireScenario: acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, oldRevisionIsDeleted}}},
+		"the source changes and comes back":      {acquireScenario: acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, oldRevisionIsDeleted}}},
+		"the snapshot class changes":             {acquireScenario: acquireScenario{imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}}},
+		"long: the snapshot class changes":       {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}}},
+		"long: two of each":                      {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 2, deletesImage: true}},
+		"long: the source changes, two makers":   {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, deletesImage: true}},
+		"long: the source changes, two machines": {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a", "b"}, vms: 2, lives: 1, imageLeaders: 1, vmLeaders: 1}},
+		"long: the source comes back":            {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, oldRevisionIsDeleted}}},
+		"a machine names another image":          {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, retargetsVMs: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone}}},
+		"long: a machine names another image":    {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, deletesImage: true, retargetsVMs: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone}}},
+		"plans retire the image":                 {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 2, imageLeaders: 2, vmLeaders: 1, planExpires: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}}},
+		"plans prune the image":                  {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, imagePendingPruneIsAcquired, pruneSkippedForReference, pruneWithdrawn}}},
+		"plans prune an image that changes":      {acquireScenario: acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneSkippedForChange}}},
+		"long: plans prune the image twice":      {long: true, acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 2, imageLeaders: 1, vmLeaders: 1, prunes: 2, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, imagePendingPruneIsAcquired, pruneSkippedForReference, pruneWithdrawn}}},
+		"the namespace goes":                     {acquireScenario: acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, deletesNamespace: true, expected: []expectedState{imageIsGone}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.long && os.Getenv("OT_FLEET_LONG") != "1" {
 				t.Skip("set OT_FLEET_LONG=1")
 			}
-			got := perform(t, &tt.play)
+			got := explore(t, &tt.acquireScenario)
 			require.Empty(t, got.violation, "\n  - "+strings.Join(got.trace, "\n  - "))
-			require.Empty(t, got.missed, "never met")
+			require.Empty(t, got.unreached, "never met")
 		})
 	}
 }
 
-// TestAcquirePlantedBugs takes away one guard after the other.
-func TestAcquirePlantedBugs(t *testing.T) {
-	deletes := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, deletes: true}
-	changes := play{specs: []string{"a", "b"}, machines: 1, lives: 1, keepers: 2, makers: 1}
-	prunes := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 2, makers: 1, prunes: 1}
-	elsewhere := play{specs: []string{"a"}, machines: 1, lives: 1, keepers: 1, makers: 1, retargets: true}
-	comesBack := play{specs: []string{"a", "b", "a"}, machines: 1, lives: 1, keepers: 2, makers: 1}
+// TestAcquireModelFindsPlantedBugs takes away one guard after the other.
+func TestAcquireModelFindsPlantedBugs(t *testing.T) {
+	deletes := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true}
+	changes := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1}
+	prunes := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
+	elsewhere := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
+	comesBack := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1}
 	for name, tt := range map[string]struct {
-		play
-		flaw flaw
+		acquireScenario
+		flaw plantedBug
 	}{
 		"an image is not looked at live after the pin, deleted":   {deletes, acquiresByCache},
 		"an image is not looked at live after the pin, changed":   {changes, acquiresByCache},
@@ -375,13 +379,13 @@ func TestAcquirePlantedBugs(t *testing.T) {
 		"an image is deleted without its resourceVersion":         {prunes, deletesUnguarded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := tt.play
-			p.flaw, p.finding = tt.flaw, "S2"
+			p := tt.acquireScenario
+			p.plantedBug, p.onlyViolation = tt.flaw, "S2"
 			if p.prunes > 0 {
-				p.finding = "S7"
+				p.onlyViolation = "S7"
 			}
-			got := perform(t, &p)
-			require.Contains(t, got.violation, p.finding)
+			got := explore(t, &p)
+			require.Contains(t, got.violation, p.onlyViolation)
 			t.Logf("found in %d steps\n  - %s", len(got.trace), strings.Join(got.trace, "\n  - "))
 		})
 	}

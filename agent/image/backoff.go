@@ -10,12 +10,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/policy"
 )
 
-// Backoff is the wait after the n-th attempt of a round failed, n from 1: the
+// ComputeBackoff is the wait after the n-th attempt of a round failed, n from 1: the
 // policy's first wait, doubled for each further one up to its most, less up to
 // a fifth. The spread is worked out from image and attempt, so that the images
 // that a broken source failed together do not return together, and the same
 // question has the same answer.
-func Backoff(p policy.Policy, uid types.UID, n int32) time.Duration {
+func ComputeBackoff(p policy.Policy, uid types.UID, n int32) time.Duration {
 	wait := p.RetryBackoff
 	for i := int32(1); i < n && wait < p.MaxRetryBackoff; i++ {
 		wait *= 2

@@ -16,7 +16,7 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slot.Image.Namespace,
 			Name:      slot.DataVolume,
-			Labels:    Labels(slot.Image, slot.Revision, slot.Attempt),
+			Labels:    AttemptLabels(slot.Image, slot.Revision, slot.Attempt),
 			Annotations: map[string]string{
 				v1alpha1.AnnotationImageName: slot.Image.Name,
 				// A WaitForFirstConsumer class would hold the slot until a VM comes.
@@ -25,7 +25,7 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 			},
 		},
 		Spec: cdiv1.DataVolumeSpec{
-			Source:      source(img.Spec),
+			Source:      buildSource(img.Spec),
 			ContentType: cdiv1.DataVolumeKubeVirt,
 			Storage: &cdiv1.StorageSpec{
 				Resources: corev1.VolumeResourceRequirements{
@@ -40,7 +40,7 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 	return dv
 }
 
-func source(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
+func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
 	switch spec.SourceType {
 	case v1alpha1.SourceS3:
 		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{

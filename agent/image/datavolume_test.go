@@ -72,7 +72,7 @@ func TestNewDataVolume(t *testing.T) {
 	assert.Nil(t, got.Spec.PVC, "spec.storage lets CDI fill in what the StorageProfile knows")
 	assert.Equal(t, "fast", *got.Spec.Storage.StorageClassName)
 	assert.Equal(t, "24Gi", ptr.To(got.Spec.Storage.Resources.Requests[corev1.ResourceStorage]).String())
-	assert.Equal(t, map[int32]*image.Objects{7: {DataVolume: got}}, image.ByAttempt(image.Lists{DataVolumes: []cdiv1.DataVolume{*got}}))
+	assert.Equal(t, map[int32]*image.AttemptObjects{7: {DataVolume: got}}, image.GroupByAttempt(image.ObjectLists{DataVolumes: []cdiv1.DataVolume{*got}}))
 
 	assert.Nil(t, image.NewDataVolume(apitest.Image("ns/a").Obj(), slot).Spec.Storage.StorageClassName, "the cluster's default")
 }

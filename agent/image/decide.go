@@ -15,9 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Preflight is what the source said when it was asked for the image, before
+// PreflightResult is what the source said when it was asked for the image, before
 // anything was spent on it.
-type Preflight struct {
+type PreflightResult struct {
 	// Known: it has been asked, or need not be.
 	Known bool
 	// Refused: the source definitely does not give the image.
@@ -39,316 +39,316 @@ type View struct {
 	Policy *policy.Policy // nil where there has never been a valid one
 	// Slots of the image in the SyncLedger.
 	Slots []v1alpha1.Slot
-	// Ages of them by their DataVolumes, which a wall clock that is put back does not make
+	// SlotAges of them by their DataVolumes, which a wall clock that is put back does not make
 	// less. Of one that is not there its own time counts.
-	Ages map[string]time.Duration
-	// Attempts is what exists of the image.
-	Attempts map[int32]*Objects
+	SlotAges map[string]time.Duration
+	// ObjectsByAttempt is what exists of the image.
+	ObjectsByAttempt map[int32]*AttemptObjects
 	// Holders need the image.
 	Holders []Holder
-	// NamespaceGoing: the namespace of the image is being deleted, so that the
+	// NamespaceTerminating: the namespace of the image is being deleted, so that the
 	// image has to go whoever holds it. Only asked for where that matters.
-	NamespaceGoing bool
+	NamespaceTerminating bool
 	// Plan is what the plan in force says about its stay. Not asked for an image that
 	// is being deleted and that nobody holds.
-	Plan Wish
+	Plan PlannedState
 	// Blocker keeps the next attempt from being started; nil for none.
 	Blocker   *Blocker
-	Preflight Preflight
-	// Position in the queue, nil where it has none.
-	Position *int32
-	// Withheld is why it waits although the policy has a place for it; empty for no
+	Preflight PreflightResult
+	// QueuePosition in the queue, nil where it has none.
+	QueuePosition *int32
+	// WithheldReason is why it waits although the policy has a place for it; empty for no
 	// such reason.
-	Withheld v1alpha1.Reason
+	WithheldReason v1alpha1.Reason
 	// ArrivalKey is the place of the current revision by when it was first seen,
-	// FreshKey a new place behind all others.
-	ArrivalKey, FreshKey v1alpha1.OrderingKey
+	// EndOfQueueKey a new place behind all others.
+	ArrivalKey, EndOfQueueKey v1alpha1.OrderingKey
 	// Live: all of this was read from the API server after Image was stored as it
 	// is, and not from a cache.
 	Live bool
 }
 
-// Kind of an object that belongs to an image.
-type Kind string
+// ObjectKind of an object that belongs to an image.
+type ObjectKind string
 
 // Kinds of objects that belong to an image.
 const (
-	DataVolume            Kind = "DataVolume"
-	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
-	VolumeSnapshot        Kind = "VolumeSnapshot"
+	DataVolume            ObjectKind = "DataVolume"
+	PersistentVolumeClaim ObjectKind = "PersistentVolumeClaim"
+	VolumeSnapshot        ObjectKind = "VolumeSnapshot"
 )
 
-// Target is one object to delete. The UID is a precondition.
-type Target struct {
-	Kind Kind
+// DeleteTarget is one object to delete. The UID is a precondition.
+type DeleteTarget struct {
+	Kind ObjectKind
 	Name string
 	UID  types.UID
 	// Foreground has what it owns deleted before it.
 	Foreground bool
 }
 
-// Ended tells of an attempt whose outcome this decision is the first to store.
-type Ended struct {
+// EndedAttempt tells of an attempt whose outcome this decision is the first to store.
+type EndedAttempt struct {
 	Slot    v1alpha1.Slot
 	Outcome v1alpha1.Outcome
 	Failure *v1alpha1.Failure
-	// Bytes that the attempt is taken to have downloaded.
-	Bytes int64
+	// DownloadedBytes that the attempt is taken to have downloaded.
+	DownloadedBytes int64
 }
 
 // Decision is what becomes of an image. It is carried out in the order of its
 // fields; Delete only once Status is stored.
 type Decision struct {
-	// NeedsLive: decide again with a live View. Nothing else is decided.
-	NeedsLive bool
+	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
+	NeedsLiveRead bool
 
-	// AskSource: the source is to be asked for the image.
-	AskSource bool
+	// ProbeSource: the source is to be asked for the image.
+	ProbeSource bool
 	// AddFinalizer: nothing further is carried out before it is there.
 	AddFinalizer   bool
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus
-	Delete         []Target
+	Delete         []DeleteTarget
 	// RemoveFinalizer: nothing of the image is left. Status is not stored then.
 	RemoveFinalizer bool
 	// DeleteImage: nobody has held the image for as long as its spec says, or, with
 	// Retired, as the plan says; or, with Pruned, the undo window of its prune has
 	// ended. It is deleted only as it was decided on: by UID and resourceVersion.
-	DeleteImage, Retired, Pruned bool
+	DeleteImage, ExpiredByPlan, Pruned bool
 
-	// After is when to look again for what no event tells of; 0 for never.
-	After time.Duration
+	// RequeueAfter is when to look again for what no event tells of; 0 for never.
+	RequeueAfter time.Duration
 
-	Ended []Ended
+	EndedAttempts []EndedAttempt
 }
 
 // step works out one Decision.
 type step struct {
 	View
-	d      Decision
-	st     *v1alpha1.VMDiskImageStatus
-	policy policy.Policy
-	target string
-	now    metav1.Time
+	decision       Decision
+	status         *v1alpha1.VMDiskImageStatus
+	policy         policy.Policy
+	targetRevision string
+	now            metav1.Time
 	// tearDown: marked, seen live to be held by nobody since, and, before anything
 	// is deleted, stored as such.
 	tearDown bool
-	// wait is what the current revision is doing or waiting for.
-	wait Blocker
+	// activity is what the current revision is doing or waiting for.
+	activity Blocker
 }
 
 // Decide works out what becomes of an image.
 func Decide(v View) Decision {
-	s := &step{View: v, policy: policy.Default(), target: v.Image.Spec.Revision(), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	s := &step{View: v, policy: policy.Default(), targetRevision: v.Image.Spec.Revision(), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	if v.Policy != nil {
 		s.policy = *v.Policy
 	}
-	v.Image.Status.DeepCopyInto(&s.d.Status)
-	s.st = &s.d.Status
+	v.Image.Status.DeepCopyInto(&s.decision.Status)
+	s.status = &s.decision.Status
 
-	s.hold()
-	s.arrive()
-	s.leave()
-	s.follow()
-	s.forgetBytes()
-	if s.st.Phase != v1alpha1.PhaseDeleting {
-		s.keep()
+	s.countReferences()
+	s.ensureQueued()
+	s.reconcileDelete()
+	s.syncAttempts()
+	s.resetProgress()
+	if s.status.Phase != v1alpha1.PhaseDeleting {
+		s.reconcileCurrent()
 	}
-	s.sweep()
-	s.finish()
-	s.expire()
-	s.prune()
-	if s.d.NeedsLive && !v.Live {
-		return Decision{NeedsLive: true}
+	s.deleteUnused()
+	s.removeFinalizer()
+	s.expireUnreferenced()
+	s.reconcilePrune()
+	if s.decision.NeedsLiveRead && !v.Live {
+		return Decision{NeedsLiveRead: true}
 	}
-	s.summarize()
-	return s.d
+	s.summarizeStatus()
+	return s.decision
 }
 
-// arrive gives the current revision a place, and starts it over where a person
+// ensureQueued gives the current revision a place, and starts it over where a person
 // asked for that.
-func (s *step) arrive() {
+func (s *step) ensureQueued() {
 	if s.Image.DeletionTimestamp == nil && !hasFinalizer(s.Image) {
-		s.d.AddFinalizer = true
+		s.decision.AddFinalizer = true
 	}
 	retry := s.Image.Annotations[v1alpha1.AnnotationRetry]
-	if len(retry) > maxRetryToken {
+	if len(retry) > maxRetryTokenLength {
 		// Half a rune would be stored as another, and ask again for ever.
-		retry = strings.ToValidUTF8(retry[:maxRetryToken], "")
+		retry = strings.ToValidUTF8(retry[:maxRetryTokenLength], "")
 	}
-	asked := retry != s.st.ObservedRetry
-	retargeted := s.st.Revision != s.target
+	asked := retry != s.status.ObservedRetry
+	retargeted := s.status.Revision != s.targetRevision
 	// Being deleted raises the generation too, and is no edit.
-	edited := s.st.ObservedGeneration != s.Image.Generation && s.Image.DeletionTimestamp == nil
-	s.st.ObservedRetry = retry
-	s.st.Revision = s.target
+	edited := s.status.ObservedGeneration != s.Image.Generation && s.Image.DeletionTimestamp == nil
+	s.status.ObservedRetry = retry
+	s.status.Revision = s.targetRevision
 
-	s.putFirst()
-	e := find(s.st.Revisions, s.target)
+	s.moveTargetFirst()
+	e := findRevision(s.status.Revisions, s.targetRevision)
 	if e == nil {
-		s.makeRoom()
-		s.st.Revisions = append([]v1alpha1.RevisionStatus{{
-			Revision:       s.target,
+		s.trimRevisions()
+		s.status.Revisions = append([]v1alpha1.RevisionStatus{{
+			Revision:       s.targetRevision,
 			Source:         s.Image.Spec.URL,
 			OrderingKey:    s.ArrivalKey,
-			AttemptsBefore: s.st.LastAttempt,
-		}}, s.st.Revisions...)
-		s.st.QueuePosition = nil
+			AttemptsBefore: s.status.LastAttempt,
+		}}, s.status.Revisions...)
+		s.status.QueuePosition = nil
 		return
 	}
-	if asked || retargeted || (edited && failedForGood(e)) || (edited && snapshotFailed(e)) {
-		s.startOver(e, retargeted)
+	if asked || retargeted || (edited && hasFailedPermanently(e)) || (edited && hasSnapshotFailed(e)) {
+		s.restartRevision(e, retargeted)
 	}
 }
 
-const maxRetryToken = 1024
+const maxRetryTokenLength = 1024
 
-// startOver forgets what counted against a revision. One that had left the
+// restartRevision forgets what counted against a revision. One that had left the
 // queue returns to its end, one that was backing off keeps its place.
-func (s *step) startOver(e *v1alpha1.RevisionStatus, retargeted bool) {
+func (s *step) restartRevision(e *v1alpha1.RevisionStatus, retargeted bool) {
 	e.Resyncs, e.ResyncsSince = 0, nil
-	if snapshotFailed(e) {
+	if hasSnapshotFailed(e) {
 		e.Failure = nil
 		e.SnapshotSince = nil
 	}
 	if e.Outcome != v1alpha1.OutcomeFailed {
 		return
 	}
-	if failedForGood(e) || retargeted {
-		e.OrderingKey = s.FreshKey
-		s.st.QueuePosition = nil
+	if hasFailedPermanently(e) || retargeted {
+		e.OrderingKey = s.EndOfQueueKey
+		s.status.QueuePosition = nil
 	}
-	e.AttemptsBefore = s.st.LastAttempt
+	e.AttemptsBefore = s.status.LastAttempt
 	e.Failure = nil
 	e.NotBefore = &s.now
 }
 
-// putFirst puts the current revision at the head of the list: of the others,
-// makeRoom drops the last first.
-func (s *step) putFirst() {
-	i := slices.IndexFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool { return e.Revision == s.target })
+// moveTargetFirst puts the current revision at the head of the list: of the others,
+// trimRevisions drops the last first.
+func (s *step) moveTargetFirst() {
+	i := slices.IndexFunc(s.status.Revisions, func(e v1alpha1.RevisionStatus) bool { return e.Revision == s.targetRevision })
 	if i > 0 {
-		e := s.st.Revisions[i]
-		s.st.Revisions = slices.Insert(slices.Delete(s.st.Revisions, i, i+1), 0, e)
+		e := s.status.Revisions[i]
+		s.status.Revisions = slices.Insert(slices.Delete(s.status.Revisions, i, i+1), 0, e)
 	}
 }
 
-// makeRoom keeps the list of revisions short. What is served, what runs and
+// trimRevisions keeps the list of revisions short. What is served, what runs and
 // what is still being ended stays; of the rest the oldest goes, and sweep
 // removes what it left.
 //
 // What runs stays also where no slot of it is seen: the slots in the cache may
 // be late, and forgotten it would be begun a second time.
-func (s *step) makeRoom() {
+func (s *step) trimRevisions() {
 	const room = 2 // for the current one, and for one that follow finds a slot of
 	s.dropRevisions(v1alpha1.MaxRevisions-room, func(e v1alpha1.RevisionStatus) bool {
-		return !s.serves(e.Revision) && !s.hasSlot(e.Revision) && e.Attempt <= e.AttemptEnded
+		return !s.isServing(e.Revision) && !s.hasSlot(e.Revision) && e.Attempt <= e.AttemptEnded
 	})
 	s.dropRevisions(v1alpha1.MaxRevisions-1, func(e v1alpha1.RevisionStatus) bool {
-		return !s.serves(e.Revision) && !s.hasSlot(e.Revision)
+		return !s.isServing(e.Revision) && !s.hasSlot(e.Revision)
 	})
 }
 
 // dropRevisions drops of those that may go the last, down to a number.
 func (s *step) dropRevisions(most int, mayGo func(v1alpha1.RevisionStatus) bool) {
-	for i := len(s.st.Revisions) - 1; i >= 0 && len(s.st.Revisions) > most; i-- {
-		if mayGo(s.st.Revisions[i]) {
-			s.st.Revisions = slices.Delete(s.st.Revisions, i, i+1)
+	for i := len(s.status.Revisions) - 1; i >= 0 && len(s.status.Revisions) > most; i-- {
+		if mayGo(s.status.Revisions[i]) {
+			s.status.Revisions = slices.Delete(s.status.Revisions, i, i+1)
 		}
 	}
 }
 
-// follow stores what became of the attempts that have slots, and of those that
+// syncAttempts stores what became of the attempts that have slots, and of those that
 // were begun and have lost theirs.
-func (s *step) follow() {
+func (s *step) syncAttempts() {
 	for _, slot := range s.Slots {
-		if !s.open(slot) {
+		if !s.lacksOutcome(slot) {
 			continue
 		}
-		e := find(s.st.Revisions, slot.Revision)
+		e := findRevision(s.status.Revisions, slot.Revision)
 		if e == nil {
-			s.st.Revisions = append(s.st.Revisions, v1alpha1.RevisionStatus{
-				Revision: slot.Revision, OrderingKey: s.FreshKey, AttemptsBefore: slot.Attempt - 1,
+			s.status.Revisions = append(s.status.Revisions, v1alpha1.RevisionStatus{
+				Revision: slot.Revision, OrderingKey: s.EndOfQueueKey, AttemptsBefore: slot.Attempt - 1,
 			})
-			e = &s.st.Revisions[len(s.st.Revisions)-1]
+			e = &s.status.Revisions[len(s.status.Revisions)-1]
 		}
-		s.followSlot(e, slot)
+		s.syncAttempt(e, slot)
 	}
-	for i := range s.st.Revisions {
-		e := &s.st.Revisions[i]
+	for i := range s.status.Revisions {
+		e := &s.status.Revisions[i]
 		if e.Attempt <= e.AttemptEnded || s.hasSlot(e.Revision) {
 			continue
 		}
 		if !s.Live {
-			s.d.NeedsLive = true
+			s.decision.NeedsLiveRead = true
 			continue
 		}
-		slot := v1alpha1.Slot{Image: KeyOf(s.Image), Revision: e.Revision, Attempt: e.Attempt, DataVolume: e.DataVolume, StartedAt: orZero(e.StartedAt)}
-		if !s.Attempts[e.Attempt].Importing() {
-			s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its slot and its DataVolume are gone: the SyncLedger was changed by hand or restored"})
+		slot := v1alpha1.Slot{Image: KeyOf(s.Image), Revision: e.Revision, Attempt: e.Attempt, DataVolume: e.DataVolume, StartedAt: timeOrZero(e.StartedAt)}
+		if !s.ObjectsByAttempt[e.Attempt].CanDownload() {
+			s.recordFailure(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its slot and its DataVolume are gone: the SyncLedger was changed by hand or restored"})
 			continue
 		}
 		// The ledger takes an unfinished DataVolume up again. It looks for nothing
 		// else, so what has become of the rest is told from here.
-		s.followSlot(e, slot)
+		s.syncAttempt(e, slot)
 	}
 }
 
-// forgetBytes drops what was told of another source, once what ended of it has
+// resetProgress drops what was told of another source, once what ended of it has
 // been counted.
-func (s *step) forgetBytes() {
-	e := find(s.st.Revisions, s.target)
-	if s.Image.Status.Revision != s.target && e.Outcome != v1alpha1.OutcomeSucceeded {
-		s.st.Progress, s.st.BytesDone, s.st.BytesTotal = "", 0, 0
+func (s *step) resetProgress() {
+	e := findRevision(s.status.Revisions, s.targetRevision)
+	if s.Image.Status.Revision != s.targetRevision && e.Outcome != v1alpha1.OutcomeSucceeded {
+		s.status.Progress, s.status.BytesDone, s.status.BytesTotal = "", 0, 0
 	}
 }
 
-// open tells that the outcome of a slot's attempt is still to be stored.
-func (s *step) open(slot v1alpha1.Slot) bool {
-	outcome, _ := outcomeOf(s.st, slot)
+// lacksOutcome tells that the outcome of a slot's attempt is still to be stored.
+func (s *step) lacksOutcome(slot v1alpha1.Slot) bool {
+	outcome, _ := attemptOutcome(s.status, slot)
 	return outcome == ""
 }
 
-func (s *step) followSlot(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
-	o := s.Attempts[slot.Attempt]
+func (s *step) syncAttempt(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
+	o := s.ObjectsByAttempt[slot.Attempt]
 	switch {
 	case s.tearDown:
-		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDeleted, Message: "the image is being deleted"})
+		s.recordFailure(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDeleted, Message: "the image is being deleted"})
 		return
-	case slot.Revision != s.target:
-		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "the source was changed while it was imported"})
+	case slot.Revision != s.targetRevision:
+		s.recordFailure(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "the source was changed while it was imported"})
 		return
-	case slot.Ended && !o.Complete():
-		s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its outcome was stored and is gone again: the status was changed by hand or restored"})
+	case slot.Ended && !o.ImportComplete():
+		s.recordFailure(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: "its outcome was stored and is gone again: the status was changed by hand or restored"})
 		return
 	case o == nil || o.DataVolume == nil:
 		switch {
-		case o.Complete():
-			s.succeed(e, slot)
+		case o.ImportComplete():
+			s.recordSuccess(e, slot)
 		case e.Attempt < slot.Attempt:
 			// Not begun: the ledger's to create.
 		case !s.Live:
-			s.d.NeedsLive = true
+			s.decision.NeedsLiveRead = true
 		default:
-			s.fail(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: fmt.Sprintf("DataVolume %s was deleted while it was imported", slot.DataVolume)})
+			s.recordFailure(e, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeLost, Message: fmt.Sprintf("DataVolume %s was deleted while it was imported", slot.DataVolume)})
 		}
 		return
 	}
-	s.begin(e, slot, o.DataVolume)
-	if o.Complete() {
-		s.succeed(e, slot)
+	s.recordStart(e, slot, o.DataVolume)
+	if o.ImportComplete() {
+		s.recordSuccess(e, slot)
 		return
 	}
-	if f, failed := FailureOf(o); failed {
-		s.fail(e, slot, f)
+	if f, failed := DetectFailure(o); failed {
+		s.recordFailure(e, slot, f)
 		return
 	}
 	s.watchProgress(e, slot, o)
 }
 
-// begin notes that the DataVolume of an attempt is there: from now on its
+// recordStart notes that the DataVolume of an attempt is there: from now on its
 // absence is a loss.
-func (s *step) begin(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, dv *cdiv1.DataVolume) {
+func (s *step) recordStart(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, dv *cdiv1.DataVolume) {
 	if e.Attempt < slot.Attempt {
 		e.Attempt = slot.Attempt
 		e.DataVolume = dv.Name
@@ -357,46 +357,46 @@ func (s *step) begin(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, dv *cdiv1.D
 		e.StartedAt = &slot.StartedAt
 		e.ProgressedAt = &s.now
 		e.ImportPhase = string(dv.Status.Phase)
-		s.st.Progress = string(dv.Status.Progress)
-		s.st.BytesDone = 0
-		s.st.QueuePosition = nil
+		s.status.Progress = string(dv.Status.Progress)
+		s.status.BytesDone = 0
+		s.status.QueuePosition = nil
 	}
-	s.st.LastAttempt = max(s.st.LastAttempt, slot.Attempt)
+	s.status.LastAttempt = max(s.status.LastAttempt, slot.Attempt)
 }
 
-func (s *step) succeed(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
+func (s *step) recordSuccess(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot) {
 	e.Attempt = max(e.Attempt, slot.Attempt)
 	e.AttemptEnded = slot.Attempt
 	e.Outcome = v1alpha1.OutcomeSucceeded
 	e.Failure, e.NotBefore = nil, nil
 	e.ImportedAt = &s.now
 	e.ImportPhase = string(cdiv1.Succeeded)
-	s.st.LastAttempt = max(s.st.LastAttempt, slot.Attempt)
-	s.setBytes("100.0%")
-	s.d.Ended = append(s.d.Ended, Ended{Slot: slot, Outcome: e.Outcome, Bytes: s.st.BytesDone})
+	s.status.LastAttempt = max(s.status.LastAttempt, slot.Attempt)
+	s.setProgress("100.0%")
+	s.decision.EndedAttempts = append(s.decision.EndedAttempts, EndedAttempt{Slot: slot, Outcome: e.Outcome, DownloadedBytes: s.status.BytesDone})
 }
 
-func (s *step) fail(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, f v1alpha1.Failure) {
-	bytes := s.st.BytesDone
+func (s *step) recordFailure(e *v1alpha1.RevisionStatus, slot v1alpha1.Slot, f v1alpha1.Failure) {
+	bytes := s.status.BytesDone
 	if e.Attempt < slot.Attempt {
 		bytes = 0
 	}
-	Fail(s.st, s.Image.UID, e, slot.Attempt, f, s.policy, s.now)
-	s.d.Ended = append(s.d.Ended, Ended{Slot: slot, Outcome: e.Outcome, Failure: e.Failure, Bytes: bytes})
+	RecordFailure(s.status, s.Image.UID, e, slot.Attempt, f, s.policy, s.now)
+	s.decision.EndedAttempts = append(s.decision.EndedAttempts, EndedAttempt{Slot: slot, Outcome: e.Outcome, Failure: e.Failure, DownloadedBytes: bytes})
 }
 
-// Fail stores the failure of an attempt in a status: it is tried again after a
+// RecordFailure stores the failure of an attempt in a status: it is tried again after a
 // backoff while the policy allows it and waiting can help. e is the attempt's
 // entry of that status.
-func Fail(st *v1alpha1.VMDiskImageStatus, uid types.UID, e *v1alpha1.RevisionStatus, attempt int32, f v1alpha1.Failure, p policy.Policy, now metav1.Time) {
+func RecordFailure(st *v1alpha1.VMDiskImageStatus, uid types.UID, e *v1alpha1.RevisionStatus, attempt int32, f v1alpha1.Failure, p policy.Policy, now metav1.Time) {
 	e.Attempt = max(e.Attempt, attempt)
 	e.AttemptEnded = attempt
 	e.Outcome = v1alpha1.OutcomeFailed
 	f.Time = now
 	e.Failure = &f
 	e.NotBefore = nil
-	if used := attempt - e.AttemptsBefore; f.Reason.HealsByWaiting() && used <= p.RetryLimit {
-		at := metav1.NewTime(now.Add(Backoff(p, uid, max(used, 1))))
+	if used := attempt - e.AttemptsBefore; f.Reason.IsRetryable() && used <= p.RetryLimit {
+		at := metav1.NewTime(now.Add(ComputeBackoff(p, uid, max(used, 1))))
 		e.NotBefore = &at
 	}
 	st.LastAttempt = max(st.LastAttempt, attempt)
@@ -404,15 +404,15 @@ func Fail(st *v1alpha1.VMDiskImageStatus, uid types.UID, e *v1alpha1.RevisionSta
 	st.BytesDone = 0
 }
 
-func orZero(t *metav1.Time) metav1.Time {
+func timeOrZero(t *metav1.Time) metav1.Time {
 	if t == nil {
 		return metav1.Time{}
 	}
 	return *t
 }
 
-func (s *step) serves(revision string) bool {
-	return s.st.Serving != nil && s.st.Serving.Revision == revision
+func (s *step) isServing(revision string) bool {
+	return s.status.Serving != nil && s.status.Serving.Revision == revision
 }
 
 func (s *step) hasSlot(revision string) bool {
@@ -433,10 +433,10 @@ func hasFinalizer(img *v1alpha1.VMDiskImage) bool {
 	return false
 }
 
-// within asks for another look after d, at the latest.
-func (s *step) within(d time.Duration) {
+// requeueWithin asks for another look after d, at the latest.
+func (s *step) requeueWithin(d time.Duration) {
 	d = max(d, 10*time.Millisecond)
-	if s.d.After == 0 || d < s.d.After {
-		s.d.After = d
+	if s.decision.RequeueAfter == 0 || d < s.decision.RequeueAfter {
+		s.decision.RequeueAfter = d
 	}
 }

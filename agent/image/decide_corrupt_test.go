@@ -14,48 +14,48 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecideOnAnyStatus gives Decide what no agent would have written: a status
+// TestDecideHandlesCorruptStatus gives Decide what no agent would have written: a status
 // that was edited by hand, restored from a backup, or left by a later version.
 // It must not panic: the agent would for ever.
-func TestDecideOnAnyStatus(t *testing.T) {
+func TestDecideHandlesCorruptStatus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyWorld(t)
-		t.Repeat(w.someOf(t, "the agent, synced", "ledger and DataVolume", "CDI completes", "CDI fails", "the snapshot is ready",
+		w := drawSimulation(t)
+		t.Repeat(w.selectActions(t, "the agent, synced", "ledger and DataVolume", "CDI completes", "CDI fails", "the snapshot is ready",
 			"somebody edits", "VMs come and go", "time passes"))
 		if w.img == nil {
 			t.Skip("it is gone")
 		}
-		w.img.Status = anyStatus(t, w)
+		w.img.Status = drawStatus(t, w)
 		if rapid.Bool().Draw(t, "deleted") {
 			w.img.DeletionTimestamp = ptr.To(metav1.NewTime(w.now))
 		}
 		if rapid.Bool().Draw(t, "other slots") {
-			w.slots = append(w.slots, apitest.Slot(w.img, anyRevision(t, w), rapid.Int32().Draw(t, "slot")).Obj())
+			w.slots = append(w.slots, apitest.Slot(w.img, drawRevision(t, w), rapid.Int32().Draw(t, "slot")).Obj())
 		}
-		w.sync()
+		w.syncCaches()
 		for _, live := range []bool{false, true} {
-			v := w.view(live)
+			v := w.buildView(live)
 			before := asJSON(t, v.Image)
 			d := image.Decide(v)
 			require.Equal(t, before, asJSON(t, v.Image))
-			if !d.NeedsLive {
+			if !d.NeedsLiveRead {
 				require.NotEmpty(t, d.Status.Reason)
 				require.NotEmpty(t, d.Status.Message)
 				require.LessOrEqual(t, v.Image.Status.LastAttempt, d.Status.LastAttempt)
 			}
 		}
-		image.StandingOf(w.img)
+		image.QueueStateOf(w.img)
 		image.CandidateOf(w.img)
 		for _, slot := range w.slots {
 			image.OutcomeOf(w.img, slot)
-			image.MayRun(w.img, slot)
-			image.StoreRefusal(w.img.DeepCopy(), slot, v1alpha1.Failure{}, nil, metav1.Now())
+			image.IsAdoptable(w.img, slot)
+			image.RecordRefusal(w.img.DeepCopy(), slot, v1alpha1.Failure{}, nil, metav1.Now())
 		}
 	})
 }
 
-func (w *world) someOf(t *rapid.T, names ...string) map[string]func(*rapid.T) {
-	all, some := w.everybody(t), map[string]func(*rapid.T){}
+func (w *simulation) selectActions(t *rapid.T, names ...string) map[string]func(*rapid.T) {
+	all, some := w.allActions(t), map[string]func(*rapid.T){}
 	for _, name := range names {
 		require.Contains(t, all, name)
 		some[name] = all[name]
@@ -63,11 +63,11 @@ func (w *world) someOf(t *rapid.T, names ...string) map[string]func(*rapid.T) {
 	return some
 }
 
-func anyRevision(t *rapid.T, w *world) string {
+func drawRevision(t *rapid.T, w *simulation) string {
 	return rapid.SampledFrom([]string{w.img.Spec.Revision(), "x", "y", ""}).Draw(t, "revision")
 }
 
-func anyStatus(t *rapid.T, w *world) v1alpha1.VMDiskImageStatus {
+func drawStatus(t *rapid.T, w *simulation) v1alpha1.VMDiskImageStatus {
 	number := rapid.OneOf(rapid.Int32Range(0, 4), rapid.Int32())
 	at := func(name string) *metav1.Time {
 		if rapid.Bool().Draw(t, name+" is set") {
@@ -75,20 +75,20 @@ func anyStatus(t *rapid.T, w *world) v1alpha1.VMDiskImageStatus {
 		}
 		return nil
 	}
-	reasons := rapid.SampledFrom(append([]v1alpha1.Reason{"", "Other"}, closedSet...))
+	reasons := rapid.SampledFrom(append([]v1alpha1.Reason{"", "Other"}, allReasons...))
 	st := w.img.Status
 	st.LastAttempt = number.Draw(t, "lastAttempt")
 	st.Phase = rapid.SampledFrom([]v1alpha1.Phase{"", v1alpha1.PhaseQueued, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseDeleting, v1alpha1.PhaseTerminating, v1alpha1.PhasePrunePending}).Draw(t, "phase")
-	st.Revision = anyRevision(t, w)
+	st.Revision = drawRevision(t, w)
 	st.QueuePosition = rapid.SampledFrom([]*int32{nil, ptr.To[int32](-5), ptr.To[int32](5)}).Draw(t, "position")
 	st.Progress = rapid.SampledFrom([]string{"", "N/A", "NaN%", "1e400%", "-3%"}).Draw(t, "progress")
 	if rapid.Bool().Draw(t, "serves") {
-		st.Serving = &v1alpha1.Serving{Revision: anyRevision(t, w), Attempt: number.Draw(t, "serving"), VolumeSnapshot: rapid.SampledFrom([]string{"", "s"}).Draw(t, "snapshot")}
+		st.Serving = &v1alpha1.Serving{Revision: drawRevision(t, w), Attempt: number.Draw(t, "serving"), VolumeSnapshot: rapid.SampledFrom([]string{"", "s"}).Draw(t, "snapshot")}
 	}
 	st.Revisions = nil
 	for range rapid.IntRange(0, v1alpha1.MaxRevisions).Draw(t, "revisions") {
 		e := v1alpha1.RevisionStatus{
-			Revision: anyRevision(t, w), Attempt: number.Draw(t, "attempt"), AttemptEnded: number.Draw(t, "ended"),
+			Revision: drawRevision(t, w), Attempt: number.Draw(t, "attempt"), AttemptEnded: number.Draw(t, "ended"),
 			AttemptsBefore: number.Draw(t, "before"), SnapshotAttempt: number.Draw(t, "snapshots"), Resyncs: number.Draw(t, "resyncs"),
 			Outcome:   rapid.SampledFrom([]v1alpha1.Outcome{"", v1alpha1.OutcomeFailed, v1alpha1.OutcomeSucceeded}).Draw(t, "outcome"),
 			NotBefore: at("notBefore"), StartedAt: at("startedAt"), ProgressedAt: at("progressedAt"),

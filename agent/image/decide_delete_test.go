@@ -14,11 +14,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestDecideServesOnWhileItIsHeld(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestTerminatingImageServesWhileReferenced(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	serving := *w.status().Serving
-	w.holders = named("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6")
+	w.holders = holdersNamed("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6")
 	w.deleteImage()
 	for range 3 {
 		d := w.reconcile()
@@ -33,30 +33,30 @@ func TestDecideServesOnWhileItIsHeld(t *testing.T) {
 	w.holders = nil
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase, "marked")
-	assert.Empty(t, w.last.Delete, "and nothing more, before holders are listed again")
+	assert.Empty(t, w.lastDecision.Delete, "and nothing more, before holders are listed again")
 	w.reconcile()
-	assert.True(t, w.live)
-	assert.NotEmpty(t, w.last.Delete)
-	w.collect()
+	assert.True(t, w.lastViewLive)
+	assert.NotEmpty(t, w.lastDecision.Delete)
+	w.removeDeletedObjects()
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
-func TestDecideTakesTheMarkBackForAHolder(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestDeletingMarkIsRevertedForHolder(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	require.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReady).Status, "it can no longer be acquired")
 
-	w.sync() // the holder is not in the cache
-	w.holders = named("ns/vm")
+	w.syncCaches() // the holder is not in the cache
+	w.holders = holdersNamed("ns/vm")
 	w.reconcileCached(allWrites)
 
-	assert.True(t, w.live)
+	assert.True(t, w.lastViewLive)
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	assert.Empty(t, w.last.Delete)
+	assert.Empty(t, w.lastDecision.Delete)
 	assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionReady).Status)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
@@ -64,121 +64,121 @@ func TestDecideTakesTheMarkBackForAHolder(t *testing.T) {
 
 // A holder that is gone already must not have the mark taken back by a cache
 // that still shows it, for ever to and fro.
-func TestDecideAsksLiveForHoldersOfAMarkedImage(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestMarkedImageNeedsLiveListOfHolders(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	w.deleteImage()
 	w.reconcile()
-	w.cache.holders = named("ns/vm")
+	w.cache.holders = holdersNamed("ns/vm")
 	w.reconcileCached(allWrites)
-	assert.True(t, w.live)
+	assert.True(t, w.lastViewLive)
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 }
 
-func TestDecideTearsSnapshotsDownBeforeTheirClaims(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), unasked())
-	w.imported()
-	w.readySnapshot()
+func TestSnapshotsAreDeletedBeforeTheirClaims(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
+	w.runImport()
+	w.markSnapshotReady()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	w.deleteImage()
 	w.reconcile()
 	w.reconcile()
-	assert.Equal(t, []string{"VolumeSnapshot " + w.snapshot().Name}, deletes(w.last))
+	assert.Equal(t, []string{"VolumeSnapshot " + w.lastSnapshot().Name}, deletedNames(w.lastDecision))
 	w.reconcile()
-	assert.Empty(t, w.last.Delete, "it is still going")
-	assert.False(t, w.last.RemoveFinalizer)
-	w.collect()
+	assert.Empty(t, w.lastDecision.Delete, "it is still going")
+	assert.False(t, w.lastDecision.RemoveFinalizer)
+	w.removeDeletedObjects()
 	w.reconcile()
-	assert.Equal(t, []string{"DataVolume " + w.dataVolume().Name}, deletes(w.last))
-	w.collect()
+	assert.Equal(t, []string{"DataVolume " + w.lastDataVolume().Name}, deletedNames(w.lastDecision))
+	w.removeDeletedObjects()
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
-func TestDecideDeletesInEveryState(t *testing.T) {
-	for name, reach := range map[string]func(*world){
-		"never visited":        func(w *world) { w.img.Status = v1alpha1.VMDiskImageStatus{} },
-		"queued":               func(*world) {},
-		"admitted":             func(w *world) { w.ledger() },
-		"created":              func(w *world) { w.ledger(); w.rollForward() },
-		"importing":            func(w *world) { w.begun() },
-		"backing off":          func(w *world) { w.failed("unexpected EOF") },
-		"failed":               func(w *world) { w.failed(notFound) },
-		"imported, slot taken": func(w *world) { w.begun(); w.complete(); w.reconcile() },
-		"snapshotting":         func(w *world) { w.imported() },
-		"ready":                func(w *world) { w.imported(); w.readySnapshot(); w.reconcile() },
-		"another revision": func(w *world) {
-			w.imported()
-			w.readySnapshot()
+func TestImageIsDeletedFromEveryState(t *testing.T) {
+	for name, reach := range map[string]func(*simulation){
+		"never visited":        func(w *simulation) { w.img.Status = v1alpha1.VMDiskImageStatus{} },
+		"queued":               func(*simulation) {},
+		"admitted":             func(w *simulation) { w.stepLedger() },
+		"created":              func(w *simulation) { w.stepLedger(); w.createMissingDataVolumes() },
+		"importing":            func(w *simulation) { w.startImport() },
+		"backing off":          func(w *simulation) { w.runFailingAttempt("unexpected EOF") },
+		"failed":               func(w *simulation) { w.runFailingAttempt(notFoundMessage) },
+		"imported, slot taken": func(w *simulation) { w.startImport(); w.completeImport(); w.reconcile() },
+		"snapshotting":         func(w *simulation) { w.runImport() },
+		"ready":                func(w *simulation) { w.runImport(); w.markSnapshotReady(); w.reconcile() },
+		"another revision": func(w *simulation) {
+			w.runImport()
+			w.markSnapshotReady()
 			w.reconcile()
 			w.setURL(urlB)
 			w.reconcile()
-			w.begun()
+			w.startImport()
 		},
-		"claim without number": func(w *world) {
+		"claim without number": func(w *simulation) {
 			w.lists.Claims = append(w.lists.Claims, *apitest.Claim("ns/stray").Obj())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), unasked())
+			w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
 			reach(w)
 			w.deleteImage()
 			w.reconcile()
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonDeleted, w.status().Reason)
-			assert.Equal(t, queue.Out, image.StandingOf(w.img))
+			assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
 			for range 6 {
-				w.ledger()
-				w.rollForward()
+				w.stepLedger()
+				w.createMissingDataVolumes()
 				w.reconcile()
-				w.collect()
+				w.removeDeletedObjects()
 			}
-			w.ledger()
+			w.stepLedger()
 			w.reconcile()
 			assert.Nil(t, w.img, "let go")
 			assert.Empty(t, w.slots)
-			assert.Equal(t, image.Lists{}, w.lists)
+			assert.Equal(t, image.ObjectLists{}, w.lists)
 		})
 	}
 }
 
-func TestDecideImportsForHoldersOfATerminatingImage(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.holders = named("ns/vm")
+func TestReferencedTerminatingImageIsImported(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.holders = holdersNamed("ns/vm")
 	w.deleteImage()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	w.imported()
+	w.runImport()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
 	assert.NotNil(t, w.status().Serving)
 }
 
 // The API server raises the generation of what is deleted: that is no edit.
-func TestDecideDoesNotStartOverBecauseItIsDeleted(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.failed(notFound)
-	w.holders = named("ns/vm")
+func TestDeletionDoesNotRestartFailedImage(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runFailingAttempt(notFoundMessage)
+	w.holders = holdersNamed("ns/vm")
 	w.deleteImage()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	w.later(time.Hour)
+	w.advanceClock(time.Hour)
 	w.reconcile()
-	assert.Empty(t, w.ledger().Admitted)
+	assert.Empty(t, w.stepLedger().Admitted)
 	assert.Equal(t, string(v1alpha1.ReasonNotFound), w.condition(v1alpha1.ConditionImported).Reason)
 }
 
 // Its slot names a DataVolume that may still be created by a write that was
 // held up: the image stays until the ledger has freed it.
-func TestDecideIsNotLetGoBeforeItsSlotIsFree(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.ledger()
+func TestFinalizerStaysUntilSlotIsFree(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.stepLedger()
 	w.deleteImage()
 	for range 3 {
 		w.reconcile()
 		require.NotNil(t, w.img)
 	}
-	w.freeSlots()
+	w.stepLedgerTwice()
 	w.reconcile()
 	assert.Nil(t, w.img)
 }

@@ -16,46 +16,46 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestDecideStoresThatNobodyHeldItBeforeAnythingGoes(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestTearDownIsStoredBeforeDeletion(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 
-	v := w.view(true) // a leader lists, and is paused
+	v := w.buildView(true) // a leader lists, and is paused
 	d := decideChecked(t, v)
 	require.True(t, d.Status.TearDown)
 	require.NotEmpty(t, d.Delete)
 
-	w.come("ns/vm") // another one sees a machine that came
+	w.setHolders("ns/vm") // another one sees a machine that came
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
 
-	w.carryOut(v, d, allWrites)
+	w.carryOutDecision(v, d, allWrites)
 	assert.False(t, w.status().TearDown, "its write is refused")
-	assert.Nil(t, w.dataVolume().DeletionTimestamp, "and nothing is deleted")
+	assert.Nil(t, w.lastDataVolume().DeletionTimestamp, "and nothing is deleted")
 }
 
-func TestDecideHasNoWayBackFromTearingDown(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestTearDownIsIrreversible(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	w.reconcile()
 	require.True(t, w.status().TearDown)
-	w.come("ns/vm")
+	w.setHolders("ns/vm")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	assert.EqualValues(t, 1, w.status().References.Count, "it is told of all the same")
-	assert.Equal(t, queue.Out, image.StandingOf(w.img))
-	w.collect()
+	assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
+	w.removeDeletedObjects()
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
-func TestDecideLetsGoOnlyByWhatIsStored(t *testing.T) {
-	w := newWorld(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
+func TestFinalizerIsRemovedOnlyAfterStoredTearDown(t *testing.T) {
+	w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
@@ -66,56 +66,56 @@ func TestDecideLetsGoOnlyByWhatIsStored(t *testing.T) {
 	assert.Nil(t, w.img)
 }
 
-func TestDecideGoesWithItsNamespace(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
-	w.come("other/vm")
-	w.acquire("other/vm")
+func TestImageIsDeletedWithItsNamespace(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
+	w.setHolders("other/vm")
+	w.acquireImage("other/vm")
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	assert.LessOrEqual(t, w.last.After, 30*time.Second, "nothing tells of a namespace")
-	assert.NotZero(t, w.last.After)
+	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 30*time.Second, "nothing tells of a namespace")
+	assert.NotZero(t, w.lastDecision.RequeueAfter)
 
-	w.going = true
+	w.namespaceTerminating = true
 	w.holders[0].Pin = nil // for checkPinned: this is outside of S2
 	for range 3 {
 		w.reconcile()
-		w.collect()
+		w.removeDeletedObjects()
 	}
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
-// revised is an image that serves its second revision, while a machine is built
+// newRevisedSimulation is an image that serves its second revision, while a machine is built
 // from its first.
-func revised(t *testing.T, img *apitest.ImageBuilder) (w *world, pin v1alpha1.PinnedImage) {
-	w = queued(t, img, unasked())
+func newRevisedSimulation(t *testing.T, img *apitest.ImageBuilder) (w *simulation, pin v1alpha1.PinnedImage) {
+	w = queued(t, img, policyWithoutPreflight())
 	ready := func() {
-		w.imported()
-		if w.snapshot() != nil {
-			w.readySnapshot()
+		w.runImport()
+		if w.lastSnapshot() != nil {
+			w.markSnapshotReady()
 		}
 		w.reconcile()
 		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	}
 	ready()
-	w.come("ns/vm")
-	w.acquire("ns/vm")
+	w.setHolders("ns/vm")
+	w.acquireImage("ns/vm")
 	pin = *w.holders[0].Pin
-	w.later(time.Minute)
+	w.advanceClock(time.Minute)
 	w.setURL(urlB)
 	w.reconcile()
 	ready()
-	w.settleStorage()
+	w.finishDeletions()
 	return w, pin
 }
 
-func TestDecideKeepsWhatIsPinned(t *testing.T) {
-	for name, img := range map[string]*apitest.ImageBuilder{"claims": apitest.Image("ns/a"), "snapshots": snapshotted()} {
+func TestPinnedRevisionIsKept(t *testing.T) {
+	for name, img := range map[string]*apitest.ImageBuilder{"claims": apitest.Image("ns/a"), "snapshots": imageWithSnapshotClass()} {
 		t.Run(name, func(t *testing.T) {
-			w, pin := revised(t, img)
-			old := image.ByAttempt(w.lists)[pin.Attempt]
+			w, pin := newRevisedSimulation(t, img)
+			old := image.GroupByAttempt(w.lists)[pin.Attempt]
 			require.NotNil(t, old)
 			assert.Nil(t, old.DataVolume.DeletionTimestamp)
 			assert.Nil(t, old.Claim.DeletionTimestamp)
@@ -126,18 +126,18 @@ func TestDecideKeepsWhatIsPinned(t *testing.T) {
 			require.Len(t, w.status().Revisions, 2)
 			assert.Equal(t, v1alpha1.OutcomeSucceeded, w.status().Revisions[1].Outcome)
 			assert.Contains(t, w.status().Message, "kept for those built from it: ns/vm")
-			assert.False(t, w.live, "nothing is asked live while the cache shows the pin")
+			assert.False(t, w.lastViewLive, "nothing is asked live while the cache shows the pin")
 
-			w.sync()
-			w.come() // the cache does not show it yet
+			w.syncCaches()
+			w.setHolders() // the cache does not show it yet
 			w.reconcileCached(allWrites)
-			assert.False(t, w.live)
+			assert.False(t, w.lastViewLive)
 			w.reconcile()
-			assert.True(t, w.live)
+			assert.True(t, w.lastViewLive)
 			assert.Equal(t, v1alpha1.OutcomeFailed, w.status().Revisions[1].Outcome)
 			assert.Equal(t, v1alpha1.ReasonSuperseded, w.status().Revisions[1].Failure.Reason)
-			assert.NotEmpty(t, w.last.Delete)
-			w.settleStorage()
+			assert.NotEmpty(t, w.lastDecision.Delete)
+			w.finishDeletions()
 			assert.Len(t, w.lists.DataVolumes, 1)
 			assert.Len(t, w.status().Revisions, 1)
 			assert.NotContains(t, w.status().Message, "kept")
@@ -145,21 +145,21 @@ func TestDecideKeepsWhatIsPinned(t *testing.T) {
 	}
 }
 
-func TestDecideSeesAPinThatItsCacheDoesNotShow(t *testing.T) {
-	w, _ := revised(t, apitest.Image("ns/a"))
-	w.sync()
+func TestPinMissingFromCacheIsRespected(t *testing.T) {
+	w, _ := newRevisedSimulation(t, apitest.Image("ns/a"))
+	w.syncCaches()
 	w.cache.holders = nil
 	before := w.img.DeepCopy()
 	w.reconcileCached(allWrites)
-	assert.True(t, w.live)
-	assert.Empty(t, w.last.Delete)
+	assert.True(t, w.lastViewLive)
+	assert.Empty(t, w.lastDecision.Delete)
 	assert.Equal(t, before.Status.Revisions, w.status().Revisions)
 }
 
 // A retired revision is imported anew, whatever is still there of it: somebody
 // may be about to delete that.
-func TestDecideImportsARetiredRevisionAnew(t *testing.T) {
-	w, pin := revised(t, apitest.Image("ns/a"))
+func TestSupersededRevisionIsImportedAgain(t *testing.T) {
+	w, pin := newRevisedSimulation(t, apitest.Image("ns/a"))
 	url := apitest.Image("ns/a").Obj().Spec.URL
 	t.Run("one that is pinned serves again", func(t *testing.T) {
 		w.setURL(url)
@@ -169,42 +169,42 @@ func TestDecideImportsARetiredRevisionAnew(t *testing.T) {
 		w.reconcile()
 		assert.EqualValues(t, 2, w.status().Serving.Attempt, "of the other, which nobody has pinned, nothing is gone yet")
 	})
-	w.come()
+	w.setHolders()
 	w.reconcile()
 	w.setURL(url)
 	w.reconcile()
 	assert.EqualValues(t, 2, w.status().Serving.Attempt)
 	assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
-	w.collect()
+	w.removeDeletedObjects()
 	w.reconcile()
-	w.imported()
+	w.runImport()
 	assert.EqualValues(t, 3, w.status().Serving.Attempt)
 }
 
-func TestDecideKeepsWhatIsPinnedBeyondTheList(t *testing.T) {
-	w, pin := revised(t, apitest.Image("ns/a"))
+func TestPinnedAttemptOfForgottenRevisionIsKept(t *testing.T) {
+	w, pin := newRevisedSimulation(t, apitest.Image("ns/a"))
 	for _, url := range []string{"c", "d", "e", "f", "g"} {
-		w.come("ns/"+url, "ns/vm")
-		w.acquire("ns/" + url) // what serves now
-		w.come(append([]string{"ns/" + url}, names(w)...)...)
-		w.later(time.Minute)
+		w.setHolders("ns/"+url, "ns/vm")
+		w.acquireImage("ns/" + url) // what serves now
+		w.setHolders(append([]string{"ns/" + url}, retainedNames(w)...)...)
+		w.advanceClock(time.Minute)
 		w.setURL("https://images.example.com/" + url)
 		w.reconcile()
-		w.imported()
-		w.settleStorage()
+		w.runImport()
+		w.finishDeletions()
 		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 		require.LessOrEqual(t, len(w.status().Revisions), v1alpha1.MaxRevisions)
 	}
-	there := image.ByAttempt(w.lists)
+	there := image.GroupByAttempt(w.lists)
 	assert.NotNil(t, there[pin.Attempt], "the oldest, which has lost its place in the list")
-	w.come()
+	w.setHolders()
 	for range 10 {
-		w.settleStorage()
+		w.finishDeletions()
 	}
-	assert.Len(t, image.ByAttempt(w.lists), 1, "all but what serves is gone")
+	assert.Len(t, image.GroupByAttempt(w.lists), 1, "all but what serves is gone")
 }
 
-func names(w *world) (names []string) {
+func retainedNames(w *simulation) (names []string) {
 	for _, h := range w.holders {
 		names = append(names, h.Name)
 	}
@@ -213,157 +213,157 @@ func names(w *world) (names []string) {
 
 // CDI makes a lost claim again for its DataVolume and downloads into it, in no
 // slot. A snapshot that was made of it is not lost with it.
-func TestDecideDoesNotDownloadALostRevisionAgain(t *testing.T) {
+func TestLostOldRevisionIsNotDownloadedAgain(t *testing.T) {
 	for name, beyondTheList := range map[string]bool{"listed": false, "forgotten": true} {
 		t.Run(name, func(t *testing.T) {
-			w, pin := revised(t, snapshotted())
+			w, pin := newRevisedSimulation(t, imageWithSnapshotClass())
 			if beyondTheList {
 				w.img.Status.Revisions = w.img.Status.Revisions[:1]
-				w.touch()
+				w.bumpResourceVersion()
 			}
-			w.claim(pin.PersistentVolumeClaim).Status.Phase = corev1.ClaimLost
+			w.findClaim(pin.PersistentVolumeClaim).Status.Phase = corev1.ClaimLost
 			w.reconcile()
-			assert.True(t, w.live)
-			assert.Equal(t, []string{"DataVolume " + pin.PersistentVolumeClaim}, deletes(w.last))
-			w.settleStorage()
-			left := image.ByAttempt(w.lists)[pin.Attempt]
+			assert.True(t, w.lastViewLive)
+			assert.Equal(t, []string{"DataVolume " + pin.PersistentVolumeClaim}, deletedNames(w.lastDecision))
+			w.finishDeletions()
+			left := image.GroupByAttempt(w.lists)[pin.Attempt]
 			require.NotNil(t, left)
 			assert.Nil(t, left.Claim)
 			require.Len(t, left.Snapshots, 1)
 			assert.Equal(t, pin.VolumeSnapshot, left.Snapshots[0].Name)
 			assert.Nil(t, left.Snapshots[0].DeletionTimestamp)
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-			w.come()
-			w.settleStorage()
-			assert.Len(t, image.ByAttempt(w.lists), 1)
+			w.setHolders()
+			w.finishDeletions()
+			assert.Len(t, image.GroupByAttempt(w.lists), 1)
 		})
 	}
 }
 
-func TestDecideKeepsAnOlderSnapshotThatIsPinned(t *testing.T) {
-	w := queued(t, snapshotted(), unasked())
-	w.imported()
-	w.readySnapshot()
+func TestPinnedOlderSnapshotIsKept(t *testing.T) {
+	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w.runImport()
+	w.markSnapshotReady()
 	w.reconcile()
-	w.come("ns/vm")
-	w.acquire("ns/vm")
-	first := w.snapshot().Name
-	w.later(time.Minute)
-	w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "other" })
+	w.setHolders("ns/vm")
+	w.acquireImage("ns/vm")
+	first := w.lastSnapshot().Name
+	w.advanceClock(time.Minute)
+	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "other" })
 	w.reconcile()
-	w.readySnapshot()
-	w.settleStorage()
+	w.markSnapshotReady()
+	w.finishDeletions()
 	require.NotEqual(t, first, w.status().Serving.VolumeSnapshot)
 	require.Len(t, w.lists.Snapshots, 2)
 	assert.Nil(t, w.lists.Snapshots[0].DeletionTimestamp)
-	w.come()
+	w.setHolders()
 	w.reconcile()
-	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletes(w.last))
+	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletedNames(w.lastDecision))
 }
 
-func TestDecideDeletesWhatNobodyReferences(t *testing.T) {
-	reach := map[string]func(*world){
-		"queued": func(*world) {}, "importing": (*world).begun, "ready": (*world).imported,
-		"failed": func(w *world) { w.failed(notFound) },
+func TestUnreferencedImageExpires(t *testing.T) {
+	reach := map[string]func(*simulation){
+		"queued": func(*simulation) {}, "importing": (*simulation).startImport, "ready": (*simulation).runImport,
+		"failed": func(w *simulation) { w.runFailingAttempt(notFoundMessage) },
 	}
 	for name, do := range reach {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked())
-			w.come("ns/vm")
-			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.setHolders("ns/vm")
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
 			do(w)
-			w.later(2 * time.Hour)
+			w.advanceClock(2 * time.Hour)
 			w.reconcile()
-			require.False(t, w.last.DeleteImage, "it is referenced")
+			require.False(t, w.lastDecision.DeleteImage, "it is referenced")
 
-			w.come()
+			w.setHolders()
 			w.reconcile()
-			require.False(t, w.last.DeleteImage)
-			assert.LessOrEqual(t, w.last.After, time.Hour)
-			assert.NotZero(t, w.last.After)
-			w.later(59 * time.Minute)
+			require.False(t, w.lastDecision.DeleteImage)
+			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour)
+			assert.NotZero(t, w.lastDecision.RequeueAfter)
+			w.advanceClock(59 * time.Minute)
 			w.reconcile()
-			require.False(t, w.last.DeleteImage)
-			assert.LessOrEqual(t, w.last.After, time.Minute)
+			require.False(t, w.lastDecision.DeleteImage)
+			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Minute)
 
-			w.later(time.Minute)
-			w.plan.Stays = true
+			w.advanceClock(time.Minute)
+			w.plan.Keep = true
 			w.reconcile()
-			require.False(t, w.last.DeleteImage, "a plan wants it")
-			assert.NotZero(t, w.last.After, "and may let go of it")
-			assert.LessOrEqual(t, w.last.After, time.Minute)
+			require.False(t, w.lastDecision.DeleteImage, "a plan wants it")
+			assert.NotZero(t, w.lastDecision.RequeueAfter, "and may let go of it")
+			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Minute)
 
-			w.plan.Stays = false
-			w.sync()
-			w.come("ns/vm") // the cache does not show it
+			w.plan.Keep = false
+			w.syncCaches()
+			w.setHolders("ns/vm") // the cache does not show it
 			w.reconcileCached(allWrites)
-			assert.True(t, w.live)
-			require.False(t, w.last.DeleteImage)
+			assert.True(t, w.lastViewLive)
+			require.False(t, w.lastDecision.DeleteImage)
 
-			w.come()
+			w.setHolders()
 			w.reconcile()
-			require.False(t, w.last.DeleteImage, "its time begins anew")
-			w.later(time.Hour)
+			require.False(t, w.lastDecision.DeleteImage, "its time begins anew")
+			w.advanceClock(time.Hour)
 			w.reconcile()
-			assert.True(t, w.live)
-			assert.True(t, w.last.DeleteImage)
+			assert.True(t, w.lastViewLive)
+			assert.True(t, w.lastDecision.DeleteImage)
 			w.deleteImage()
 			w.reconcile()
-			assert.False(t, w.last.DeleteImage)
+			assert.False(t, w.lastDecision.DeleteImage)
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 		})
 	}
 	t.Run("retired by the plan", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.hand(image.Planned)
-		w.imported()
-		w.come("ns/vm")
-		w.plan.Retired = ptr.To(time.Hour)
-		w.later(2 * time.Hour)
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.setPlannedLabel(image.PlannedLabelValue)
+		w.runImport()
+		w.setHolders("ns/vm")
+		w.plan.DeleteAfter = ptr.To(time.Hour)
+		w.advanceClock(2 * time.Hour)
 		w.reconcile()
-		require.False(t, w.last.DeleteImage, "it is referenced")
+		require.False(t, w.lastDecision.DeleteImage, "it is referenced")
 
-		w.come()
+		w.setHolders()
 		w.reconcile()
-		require.False(t, w.last.DeleteImage, "its time begins when nobody references it")
-		assert.LessOrEqual(t, w.last.After, time.Hour)
-		w.later(time.Hour)
-		w.plan.Stays = true
-		w.seen.Stays = false
+		require.False(t, w.lastDecision.DeleteImage, "its time begins when nobody references it")
+		assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour)
+		w.advanceClock(time.Hour)
+		w.plan.Keep = true
+		w.cachedPlan.Keep = false
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
-		require.False(t, w.last.DeleteImage, "a newer plan, that the cache does not show, wants it")
+		assert.True(t, w.lastViewLive)
+		require.False(t, w.lastDecision.DeleteImage, "a newer plan, that the cache does not show, wants it")
 
-		w.plan.Stays = false
+		w.plan.Keep = false
 		w.reconcile()
-		assert.True(t, w.live)
-		assert.True(t, w.last.DeleteImage)
-		assert.True(t, w.last.Retired)
+		assert.True(t, w.lastViewLive)
+		assert.True(t, w.lastDecision.DeleteImage)
+		assert.True(t, w.lastDecision.ExpiredByPlan)
 	})
 	t.Run("retired by the plan at once", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.hand(image.Planned)
-		w.imported()
-		w.plan.Retired = ptr.To(time.Duration(0))
-		w.sync()
-		w.come("ns/vm") // the cache does not show it
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.setPlannedLabel(image.PlannedLabelValue)
+		w.runImport()
+		w.plan.DeleteAfter = ptr.To(time.Duration(0))
+		w.syncCaches()
+		w.setHolders("ns/vm") // the cache does not show it
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
-		require.False(t, w.last.DeleteImage)
-		w.come()
+		assert.True(t, w.lastViewLive)
+		require.False(t, w.lastDecision.DeleteImage)
+		w.setHolders()
 		w.reconcile()
-		assert.True(t, w.last.DeleteImage)
+		assert.True(t, w.lastDecision.DeleteImage)
 	})
 	t.Run("retired by the plan, and not the plan's", func(t *testing.T) {
 		for _, label := range []string{"", "false"} {
-			w := queued(t, apitest.Image("ns/a"), unasked())
-			w.hand(label)
-			w.imported()
-			w.plan.Retired = ptr.To(time.Duration(0))
-			w.later(1000 * time.Hour)
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.setPlannedLabel(label)
+			w.runImport()
+			w.plan.DeleteAfter = ptr.To(time.Duration(0))
+			w.advanceClock(1000 * time.Hour)
 			w.reconcile()
-			assert.False(t, w.last.DeleteImage)
-			assert.Zero(t, w.last.After)
+			assert.False(t, w.lastDecision.DeleteImage)
+			assert.Zero(t, w.lastDecision.RequeueAfter)
 		}
 	})
 	for name, tt := range map[string]struct {
@@ -374,23 +374,23 @@ func TestDecideDeletesWhatNobodyReferences(t *testing.T) {
 		"the spec's time is the shorter": {3 * time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked())
-			w.hand(image.Planned)
-			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
-			w.imported()
-			w.plan.Retired = &tt.plan
-			w.later(2 * time.Hour)
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.setPlannedLabel(image.PlannedLabelValue)
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
+			w.runImport()
+			w.plan.DeleteAfter = &tt.plan
+			w.advanceClock(2 * time.Hour)
 			w.reconcile()
-			assert.True(t, w.last.DeleteImage)
-			assert.Equal(t, tt.wantRetired, w.last.Retired)
+			assert.True(t, w.lastDecision.DeleteImage)
+			assert.Equal(t, tt.wantRetired, w.lastDecision.ExpiredByPlan)
 		})
 	}
 	t.Run("not unless the spec says so", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.imported()
-		w.later(1000 * time.Hour)
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runImport()
+		w.advanceClock(1000 * time.Hour)
 		w.reconcile()
-		assert.False(t, w.last.DeleteImage)
-		assert.Zero(t, w.last.After)
+		assert.False(t, w.lastDecision.DeleteImage)
+		assert.Zero(t, w.lastDecision.RequeueAfter)
 	})
 }

@@ -19,42 +19,42 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecideInAnyHistory has everybody do anything in any order, and looks after
+// TestDecideComesToRestAfterAnyHistory has everybody do anything in any order, and looks after
 // every step: world and decideChecked hold what must always be true. Then
 // faults stop, and the image has to come to rest (S5).
-func TestDecideInAnyHistory(t *testing.T) {
+func TestDecideComesToRestAfterAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyWorld(t)
-		everybody := w.everybody(t)
+		w := drawSimulation(t)
+		everybody := w.allActions(t)
 		everybody[""] = func(*rapid.T) { w.checkSlots(t) }
 		t.Repeat(everybody)
-		w.comesToRest(t)
+		w.requireComesToRest(t)
 	})
 }
 
-func anyWorld(t *rapid.T) *world {
-	img := apitest.Image("ns/a").WithURL(anyURL(t)).WithSnapshotClass(rapid.SampledFrom([]string{"", "snap"}).Draw(t, "snapshot class"))
+func drawSimulation(t *rapid.T) *simulation {
+	img := apitest.Image("ns/a").WithURL(drawURL(t)).WithSnapshotClass(rapid.SampledFrom([]string{"", "snap"}).Draw(t, "snapshot class"))
 	p := apitest.Policy().
 		RetryLimit(rapid.Int32Range(0, 2).Draw(t, "retryLimit")).
 		ResyncLimit(rapid.Int32Range(0, 2).Draw(t, "resyncLimit")).
 		Backoff(time.Minute, 10*time.Minute).Timeouts(3*time.Hour, 15*time.Minute)
 	if rapid.Bool().Draw(t, "no preflight") {
-		p.NoPreflight()
+		p.WithoutPreflight()
 	}
-	w := newWorld(t, img, p.Obj())
-	w.usual = w.policy
+	w := newSimulation(t, img, p.Obj())
+	w.undisturbedPolicy = w.policy
 	if rapid.Bool().Draw(t, "there is no policy yet") {
 		w.policy = nil
 	}
 	return w
 }
 
-func anyURL(t *rapid.T) string {
+func drawURL(t *rapid.T) string {
 	return fmt.Sprintf("https://images.example.com/%d.qcow2", rapid.IntRange(0, 4).Draw(t, "url"))
 }
 
-// everybody lists what each of them may do next.
-func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
+// allActions lists what each of them may do next.
+func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 	alive := func(do func()) func(*rapid.T) {
 		return func(*rapid.T) {
 			if w.img != nil {
@@ -64,7 +64,7 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 	}
 	importing := func(do func()) func(*rapid.T) {
 		return func(*rapid.T) {
-			if dv := w.dataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
+			if dv := w.lastDataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
 				do()
 			}
 		}
@@ -77,40 +77,42 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		"cached slots":          func(t *rapid.T) { w.syncSlots() },
 		"cached storage":        func(t *rapid.T) { w.syncLists() },
 		"cached holders":        func(t *rapid.T) { w.syncHolders() },
-		"the ledger":            func(t *rapid.T) { w.ledger() },
-		"roll forward":          func(t *rapid.T) { w.rollForward() },
-		"ledger and DataVolume": func(t *rapid.T) { w.ledger(); w.rollForward() },
+		"the ledger":            func(t *rapid.T) { w.stepLedger() },
+		"roll forward":          func(t *rapid.T) { w.createMissingDataVolumes() },
+		"ledger and DataVolume": func(t *rapid.T) { w.stepLedger(); w.createMissingDataVolumes() },
 		"the ledger is emptied": func(t *rapid.T) { w.slots = nil },
-		"CDI downloads":         importing(func() { w.download(rapid.SampledFrom([]string{"N/A", "3.0%", "50.0%", "99.9%"}).Draw(t, "progress")) }),
-		"CDI completes":         importing(w.complete),
+		"CDI downloads": importing(func() {
+			w.reportProgress(rapid.SampledFrom([]string{"N/A", "3.0%", "50.0%", "99.9%"}).Draw(t, "progress"))
+		}),
+		"CDI completes": importing(w.completeImport),
 		"CDI fails": importing(func() {
-			w.breakOff(rapid.SampledFrom([]string{"unexpected EOF", notFound}).Draw(t, "message"))
+			w.failImport(rapid.SampledFrom([]string{"unexpected EOF", notFoundMessage}).Draw(t, "message"))
 		}),
 		"a good day": func(*rapid.T) {
 			for range 8 {
-				w.work("", true)
+				w.runEverybodyOnce("", true)
 			}
 		},
 		"a bad day": func(t *rapid.T) {
 			for range 8 {
-				if w.work("unexpected EOF", false); w.last.After > 0 {
-					w.later(w.last.After)
+				if w.runEverybodyOnce("unexpected EOF", false); w.lastDecision.RequeueAfter > 0 {
+					w.advanceClock(w.lastDecision.RequeueAfter)
 				}
 			}
 		},
-		"storage is collected": func(t *rapid.T) { w.collect() },
+		"storage is collected": func(t *rapid.T) { w.removeDeletedObjects() },
 		"the snapshot is ready": func(t *rapid.T) {
-			if w.snapshot() != nil {
-				w.readySnapshot()
+			if w.lastSnapshot() != nil {
+				w.markSnapshotReady()
 			}
 		},
-		"somebody deletes storage": func(t *rapid.T) { w.loseAny(t) },
-		"somebody edits":           alive(func() { w.setURL(anyURL(t)) }),
+		"somebody deletes storage": func(t *rapid.T) { w.loseRandomObject(t) },
+		"somebody edits":           alive(func() { w.setURL(drawURL(t)) }),
 		"somebody edits a class": alive(func() {
 			class := rapid.SampledFrom([]string{"", "snap", "other"}).Draw(t, "class")
-			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
 		}),
-		"somebody starts it over": alive(func() { w.retry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
+		"somebody starts it over": alive(func() { w.requestRetry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
 		"somebody deletes it": func(t *rapid.T) {
 			if w.img != nil && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
 				w.deleteImage()
@@ -118,37 +120,39 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 		},
 		"the namespace goes": func(t *rapid.T) {
 			if w.img != nil && rapid.IntRange(0, 5).Draw(t, "really") == 0 {
-				w.going = true
+				w.namespaceTerminating = true
 				w.deleteImage()
 			}
 		},
 		"another plan": func(t *rapid.T) {
-			w.plan = image.Wish{
-				Stays:   rapid.Bool().Draw(t, "stays"),
-				Retired: rapid.SampledFrom([]*time.Duration{nil, ptr.To(time.Duration(0)), ptr.To(time.Hour)}).Draw(t, "retired"),
-				Prune:   w.anyPrune(t),
+			w.plan = image.PlannedState{
+				Keep:        rapid.Bool().Draw(t, "stays"),
+				DeleteAfter: rapid.SampledFrom([]*time.Duration{nil, ptr.To(time.Duration(0)), ptr.To(time.Hour)}).Draw(t, "retired"),
+				Prune:       w.drawPrune(t),
 			}
 		},
-		"a plan prunes it":    func(t *rapid.T) { w.plan = image.Wish{Prune: w.anyPrune(t)} },
-		"the plan is refused": func(t *rapid.T) { w.plan = image.Wish{Stays: true, Unknown: true} },
+		"a plan prunes it":    func(t *rapid.T) { w.plan = image.PlannedState{Prune: w.drawPrune(t)} },
+		"the plan is refused": func(t *rapid.T) { w.plan = image.PlannedState{Keep: true, Unknown: true} },
 		"cached plan":         func(*rapid.T) { w.syncPlan() },
 		"it is handed to the plan, or taken back": alive(func() {
-			w.hand(rapid.SampledFrom([]string{"", "false", image.Planned}).Draw(t, "planned"))
+			w.setPlannedLabel(rapid.SampledFrom([]string{"", "false", image.PlannedLabelValue}).Draw(t, "planned"))
 		}),
 		"somebody edits its time": alive(func() {
 			after := rapid.SampledFrom([]*metav1.Duration{nil, {Duration: time.Minute}, {Duration: time.Hour}}).Draw(t, "deleteUnreferencedAfter")
-			w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = after })
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = after })
 		}),
 		"VMs come and go": func(t *rapid.T) {
-			w.come(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}), 0, 3, rapid.ID).Draw(t, "holders")...)
+			w.setHolders(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}), 0, 3, rapid.ID).Draw(t, "holders")...)
 		},
-		"a VM acquires": func(t *rapid.T) { w.acquire(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}).Draw(t, "holder")) },
+		"a VM acquires": func(t *rapid.T) {
+			w.acquireImage(rapid.SampledFrom([]string{"ns/1", "ns/2", "ns/3"}).Draw(t, "holder"))
+		},
 		"the source answers": alive(func() {
 			var refused *v1alpha1.Failure
 			if reason := rapid.SampledFrom([]v1alpha1.Reason{"", "", v1alpha1.ReasonNotFound, v1alpha1.ReasonForbidden}).Draw(t, "refused"); reason != "" {
 				refused = &v1alpha1.Failure{Reason: reason, Message: "HEAD: no"}
 			}
-			w.answer(image.Preflight{Refused: refused})
+			w.answerProbe(image.PreflightResult{Refused: refused})
 		}),
 		"something is missing": func(t *rapid.T) {
 			w.blocker = rapid.SampledFrom([]*image.Blocker{
@@ -157,21 +161,25 @@ func (w *world) everybody(t *rapid.T) map[string]func(*rapid.T) {
 			}).Draw(t, "blocker")
 		},
 		"the policy is changed": func(t *rapid.T) {
-			paused := *w.usual
+			paused := *w.undisturbedPolicy
 			paused.Concurrency = 0
-			w.policy = rapid.SampledFrom([]*policy.Policy{w.usual, w.usual, &paused}).Draw(t, "policy")
+			w.policy = rapid.SampledFrom([]*policy.Policy{w.undisturbedPolicy, w.undisturbedPolicy, &paused}).Draw(t, "policy")
 		},
-		"time passes":           func(t *rapid.T) { w.later(time.Duration(rapid.IntRange(1, 1200).Draw(t, "seconds")) * time.Second) },
-		"the clock is set back": func(t *rapid.T) { w.later(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second) },
-		"the queue moves":       func(t *rapid.T) { w.position = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
+		"time passes": func(t *rapid.T) {
+			w.advanceClock(time.Duration(rapid.IntRange(1, 1200).Draw(t, "seconds")) * time.Second)
+		},
+		"the clock is set back": func(t *rapid.T) {
+			w.advanceClock(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second)
+		},
+		"the queue moves": func(t *rapid.T) { w.queuePosition = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
 		"the fleet withholds": func(t *rapid.T) {
-			w.withheld = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource}).Draw(t, "withheld")
+			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource}).Draw(t, "withheld")
 		},
 	}
 }
 
-// anyPrune is one of few, so that they come back.
-func (w *world) anyPrune(t *rapid.T) *v1alpha1.PlannedPrune {
+// drawPrune is one of few, so that they come back.
+func (w *simulation) drawPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 	if w.img == nil || rapid.IntRange(0, 3).Draw(t, "prunes nothing") == 0 {
 		return nil
 	}
@@ -193,23 +201,23 @@ func (w *world) anyPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 	return want
 }
 
-// loseAny deletes one object by hand.
-func (w *world) loseAny(t *rapid.T) {
-	var targets []image.Target
+// loseRandomObject deletes one object by hand.
+func (w *simulation) loseRandomObject(t *rapid.T) {
+	var targets []image.DeleteTarget
 	for i := range w.lists.DataVolumes {
-		targets = append(targets, image.Target{Kind: image.DataVolume, Name: w.lists.DataVolumes[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.DataVolume, Name: w.lists.DataVolumes[i].Name})
 	}
 	for i := range w.lists.Claims {
-		targets = append(targets, image.Target{Kind: image.PersistentVolumeClaim, Name: w.lists.Claims[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.PersistentVolumeClaim, Name: w.lists.Claims[i].Name})
 	}
 	for i := range w.lists.Snapshots {
-		targets = append(targets, image.Target{Kind: image.VolumeSnapshot, Name: w.lists.Snapshots[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.VolumeSnapshot, Name: w.lists.Snapshots[i].Name})
 	}
 	if len(targets) == 0 {
 		return
 	}
 	target := rapid.SampledFrom(targets).Draw(t, "target")
-	switch claim := w.claim(target.Name); rapid.SampledFrom([]string{"", "leaving its claim", "volume and all"}).Draw(t, "how") {
+	switch claim := w.findClaim(target.Name); rapid.SampledFrom([]string{"", "leaving its claim", "volume and all"}).Draw(t, "how") {
 	case "leaving its claim":
 		if claim != nil {
 			claim.OwnerReferences = nil
@@ -221,12 +229,12 @@ func (w *world) loseAny(t *rapid.T) {
 			return
 		}
 	}
-	w.lose(target.Kind, target.Name)
+	w.loseObject(target.Kind, target.Name)
 }
 
 // checkSlots: an image imports once at a time, and each attempt has a
 // DataVolume of its own.
-func (w *world) checkSlots(t require.TestingT) {
+func (w *simulation) checkSlots(t require.TestingT) {
 	require.LessOrEqual(t, len(w.slots), int(v1alpha1.MaxRevisions))
 	names := map[string]bool{}
 	for i := range w.lists.DataVolumes {
@@ -235,64 +243,64 @@ func (w *world) checkSlots(t require.TestingT) {
 	}
 }
 
-// work has everybody do what is theirs, once. Imports end with a message, or
+// runEverybodyOnce has everybody do what is theirs, once. Imports end with a message, or
 // well for none.
-func (w *world) work(fails string, snapshots bool) {
+func (w *simulation) runEverybodyOnce(fails string, snapshots bool) {
 	if w.reconcile(); w.img == nil {
 		return
 	}
-	if w.last.AskSource {
-		w.answer(image.Preflight{})
+	if w.lastDecision.ProbeSource {
+		w.answerProbe(image.PreflightResult{})
 	}
-	w.ledger()
-	w.rollForward()
-	if dv := w.dataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
+	w.stepLedger()
+	w.createMissingDataVolumes()
+	if dv := w.lastDataVolume(); dv != nil && dv.DeletionTimestamp == nil && dv.Status.Phase != cdiv1.Succeeded {
 		if fails == "" {
-			w.complete()
+			w.completeImport()
 		} else {
-			w.breakOff(fails)
+			w.failImport(fails)
 		}
 	}
-	if snapshots && w.snapshot() != nil {
-		w.readySnapshot()
+	if snapshots && w.lastSnapshot() != nil {
+		w.markSnapshotReady()
 	}
-	w.collect()
+	w.removeDeletedObjects()
 }
 
-// comesToRest stops all faults and has everybody do their work.
-func (w *world) comesToRest(t *rapid.T) {
-	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFound}).Draw(t, "in the end the source says")
+// requireComesToRest stops all faults and has everybody do their work.
+func (w *simulation) requireComesToRest(t *rapid.T) {
+	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFoundMessage}).Draw(t, "in the end the source says")
 	snapshots := rapid.Bool().Draw(t, "in the end snapshots become ready")
-	w.blocker, w.policy = nil, w.usual
+	w.blocker, w.policy = nil, w.undisturbedPolicy
 	if w.plan.Unknown {
-		w.plan = image.Wish{}
+		w.plan = image.PlannedState{}
 	}
 	looksAgain := 0
 	for range 400 {
 		before := asJSON(t, []any{w.img, w.slots, w.lists})
-		w.work(fails, snapshots)
+		w.runEverybodyOnce(fails, snapshots)
 		if w.img == nil {
 			require.Empty(t, w.lists.DataVolumes)
 			require.Empty(t, w.slots)
 			return
 		}
-		if w.last.AskSource || asJSON(t, []any{w.img, w.slots, w.lists}) != before {
+		if w.lastDecision.ProbeSource || asJSON(t, []any{w.img, w.slots, w.lists}) != before {
 			looksAgain = 0
 			continue
 		}
 		// One that is held looks for its namespace for as long as it is, and one that
 		// is planned for whether it still is.
-		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.plan.Stays
-		if looksAgain++; w.last.After == 0 || (looks && looksAgain > 100) {
+		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.plan.Keep
+		if looksAgain++; w.lastDecision.RequeueAfter == 0 || (looks && looksAgain > 100) {
 			w.checkAtRest(t)
 			return
 		}
-		w.later(w.last.After)
+		w.advanceClock(w.lastDecision.RequeueAfter)
 	}
 	require.Fail(t, "does not come to rest", "%s %s: %s", w.status().Phase, w.status().Reason, w.status().Message)
 }
 
-func (w *world) checkAtRest(t require.TestingT) {
+func (w *simulation) checkAtRest(t require.TestingT) {
 	st := w.status()
 	switch st.Phase {
 	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
@@ -301,18 +309,18 @@ func (w *world) checkAtRest(t require.TestingT) {
 	default:
 		require.Fail(t, "rests unfinished", "%s %s: %s", st.Phase, st.Reason, st.Message)
 	}
-	require.False(t, st.Prune != nil && !st.Prune.State.Ended(), "a prune that does not end")
+	require.False(t, st.Prune != nil && !st.Prune.State.IsFinal(), "a prune that does not end")
 	if want := w.plan.Prune; want != nil && want.ImageUID == w.img.UID {
-		require.True(t, st.Prune != nil && st.Prune.State.Ended(), "a prune that nothing comes of")
+		require.True(t, st.Prune != nil && st.Prune.State.IsFinal(), "a prune that nothing comes of")
 		require.True(t, st.Prune.UID == want.UID || st.Phase == v1alpha1.PhaseTerminating)
 	}
 	require.Empty(t, w.slots, "a slot that nobody needs")
 	if st.Phase == v1alpha1.PhaseSucceeded {
 		stay, snapshots := map[int32]bool{st.Serving.Attempt: true}, map[string]bool{st.Serving.VolumeSnapshot: true}
-		for _, pin := range w.pinned() {
+		for _, pin := range w.listPins() {
 			stay[pin.Attempt], snapshots[pin.VolumeSnapshot] = true, true
 		}
-		left := image.ByAttempt(w.lists)
+		left := image.GroupByAttempt(w.lists)
 		require.NotNil(t, left[st.Serving.Attempt].Claim)
 		for attempt, o := range left {
 			if attempt > st.LastAttempt {
@@ -320,7 +328,7 @@ func (w *world) checkAtRest(t require.TestingT) {
 			}
 			require.True(t, stay[attempt], "attempt %d is left, neither served nor pinned", attempt)
 			for _, snap := range o.Snapshots {
-				if e := entry(*st, snap.Labels[v1alpha1.LabelRevision]); e.VolumeSnapshot != snap.Name {
+				if e := revisionStatus(*st, snap.Labels[v1alpha1.LabelRevision]); e.VolumeSnapshot != snap.Name {
 					require.True(t, snapshots[snap.Name], "VolumeSnapshot %s is left, neither served nor pinned", snap.Name)
 				}
 			}

@@ -20,114 +20,114 @@ const (
 	urlB = "https://images.example.com/b.qcow2"
 )
 
-func TestDecideSyncsANewRevisionBesideTheOld(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestNewRevisionIsImportedBesideOld(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	old := *w.status().Serving
-	oldPlace := w.current().OrderingKey
+	oldPlace := w.currentRevision().OrderingKey
 
-	w.later(time.Minute)
+	w.advanceClock(time.Minute)
 	w.setURL(urlB)
-	require.Equal(t, queue.Pending, image.StandingOf(w.img), "not looked at yet")
+	require.Equal(t, queue.Pending, image.QueueStateOf(w.img), "not looked at yet")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
 	assert.Equal(t, &old, w.status().Serving, "the old one serves")
-	assert.NotEqual(t, oldPlace, w.current().OrderingKey)
+	assert.NotEqual(t, oldPlace, w.currentRevision().OrderingKey)
 	assert.Zero(t, w.status().Attempts)
 
-	w.begun()
+	w.startImport()
 	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
 	assert.EqualValues(t, 1, w.status().Attempts)
-	assert.EqualValues(t, 2, w.current().Attempt, "numbers go on through all revisions")
+	assert.EqualValues(t, 2, w.currentRevision().Attempt, "numbers go on through all revisions")
 	assert.Equal(t, &old, w.status().Serving)
 
-	w.complete()
+	w.completeImport()
 	w.reconcile()
-	assert.Equal(t, w.dataVolume().Name, w.status().Serving.PersistentVolumeClaim)
-	assert.Empty(t, w.last.Delete, "not before it is stored what serves")
+	assert.Equal(t, w.lastDataVolume().Name, w.status().Serving.PersistentVolumeClaim)
+	assert.Empty(t, w.lastDecision.Delete, "not before it is stored what serves")
 	w.reconcile()
-	assert.True(t, w.live, "nor before VMs are listed that have pinned it")
-	assert.Equal(t, []string{"DataVolume " + old.PersistentVolumeClaim}, deletes(w.last), "the old one goes once the new one serves")
-	w.settleStorage()
+	assert.True(t, w.lastViewLive, "nor before VMs are listed that have pinned it")
+	assert.Equal(t, []string{"DataVolume " + old.PersistentVolumeClaim}, deletedNames(w.lastDecision), "the old one goes once the new one serves")
+	w.finishDeletions()
 	assert.Len(t, w.status().Revisions, 1, "and is forgotten once it is gone")
 	assert.Len(t, w.lists.DataVolumes, 1)
 }
 
-func TestDecideEndsASupersededImport(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestSupersededImportIsEnded(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	old := *w.status().Serving
 	w.setURL(urlB)
 	w.reconcile()
-	w.begun()
-	superseded := w.dataVolume().Name
+	w.startImport()
+	superseded := w.lastDataVolume().Name
 
 	w.setURL("https://images.example.com/c.qcow2")
 	d := w.reconcile()
 
-	require.Len(t, d.Ended, 1)
-	assert.Equal(t, v1alpha1.ReasonSuperseded, d.Ended[0].Failure.Reason)
-	assert.Empty(t, w.ledger().Admitted, "not before its slot is free")
-	assert.Equal(t, []string{"DataVolume " + superseded}, deletes(w.reconcile()))
+	require.Len(t, d.EndedAttempts, 1)
+	assert.Equal(t, v1alpha1.ReasonSuperseded, d.EndedAttempts[0].Failure.Reason)
+	assert.Empty(t, w.stepLedger().Admitted, "not before its slot is free")
+	assert.Equal(t, []string{"DataVolume " + superseded}, deletedNames(w.reconcile()))
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 	assert.Equal(t, &old, w.status().Serving, "the old one still serves")
 	assert.Zero(t, w.status().Attempts, "what was superseded counts against nobody")
-	w.settleStorage()
-	w.imported()
+	w.finishDeletions()
+	w.runImport()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	assert.EqualValues(t, 3, w.status().Serving.Attempt)
 }
 
-func TestDecideEndsASupersededSlotThatWasNotBegun(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.ledger()
+func TestSupersededSlotWithoutStartIsEnded(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.stepLedger()
 	w.setURL(urlB)
 	d := w.reconcile()
-	require.Len(t, d.Ended, 1)
-	assert.Equal(t, v1alpha1.ReasonSuperseded, d.Ended[0].Failure.Reason)
-	w.rollForward()
+	require.Len(t, d.EndedAttempts, 1)
+	assert.Equal(t, v1alpha1.ReasonSuperseded, d.EndedAttempts[0].Failure.Reason)
+	w.createMissingDataVolumes()
 	assert.Empty(t, w.lists.DataVolumes)
-	w.settleStorage()
+	w.finishDeletions()
 	assert.Len(t, w.slots, 1, "the new one has it")
 	assert.EqualValues(t, 2, w.slots[0].Attempt)
 }
 
-func TestDecideGoesBackToAnEarlierRevision(t *testing.T) {
+func TestEarlierRevisionIsServedAgain(t *testing.T) {
 	t.Run("that still serves", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), unasked())
-		w.imported()
+		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w.runImport()
 		serving := *w.status().Serving
 		w.setURL(urlB)
 		w.reconcile()
-		w.begun()
+		w.startImport()
 		w.setURL(urlA)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "nothing needs to be downloaded")
 		assert.Equal(t, &serving, w.status().Serving)
-		w.settleStorage()
+		w.finishDeletions()
 		assert.Empty(t, w.slots)
 		assert.Len(t, w.lists.DataVolumes, 1)
 	})
 	t.Run("that was being imported", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), unasked())
-		w.begun()
+		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w.startImport()
 		w.setURL(urlB)
 		w.reconcile()
-		place := w.current().OrderingKey
+		place := w.currentRevision().OrderingKey
 		w.setURL(urlA)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-		assert.Less(t, place.Sequence, w.current().OrderingKey.Sequence, "it queues behind")
+		assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "it queues behind")
 		assert.Zero(t, w.status().Attempts)
-		w.settleStorage()
+		w.finishDeletions()
 		require.Len(t, w.slots, 1)
 		assert.EqualValues(t, 2, w.slots[0].Attempt, "the number of what was superseded is not used again")
-		w.imported()
+		w.runImport()
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
 	t.Run("before anybody looked", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), unasked())
-		w.begun()
+		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w.startImport()
 		w.setURL(urlB)
 		w.setURL(urlA)
 		w.reconcile()
@@ -135,28 +135,28 @@ func TestDecideGoesBackToAnEarlierRevision(t *testing.T) {
 	})
 }
 
-func TestDecideBoundsTheRevisions(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestRevisionListIsBounded(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	serving := *w.status().Serving
 	for i := range 20 {
 		w.setURL(fmt.Sprintf("https://images.example.com/%d.qcow2", i))
 		w.reconcile() // holds that there are no more than MaxRevisions
 		if i%3 == 0 {
-			w.ledger()
-			w.rollForward()
+			w.stepLedger()
+			w.createMissingDataVolumes()
 		}
 		if i%6 == 0 {
 			w.reconcile()
 		}
 		if i%5 == 0 {
-			w.settleStorage()
+			w.finishDeletions()
 		}
 		assert.Equal(t, &serving, w.status().Serving)
 	}
-	w.settleStorage()
-	w.imported()
-	w.settleStorage()
+	w.finishDeletions()
+	w.runImport()
+	w.finishDeletions()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	assert.Len(t, w.status().Revisions, 1)
 	assert.Len(t, w.lists.DataVolumes, 1)
@@ -164,49 +164,49 @@ func TestDecideBoundsTheRevisions(t *testing.T) {
 
 // The slots in the cache are late: an import that runs must not be forgotten
 // meanwhile, or the ledger takes it for one that was never begun.
-func TestDecideKeepsARevisionThatRunsThoughItsSlotIsNotSeen(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func TestRunningRevisionWithUnseenSlotIsKept(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	for _, name := range []string{"c", "d", "c"} {
 		w.setURL("https://images.example.com/" + name)
 		w.reconcile()
 	}
-	w.begun()
+	w.startImport()
 	slot := w.slots[0]
 	w.setURL("https://images.example.com/e")
-	w.sync()
+	w.syncCaches()
 	w.cache.slots = nil
 
 	w.reconcileCached(allWrites)
 
-	assert.True(t, w.live)
+	assert.True(t, w.lastViewLive)
 	outcome, begun := image.OutcomeOf(w.img, slot)
 	assert.True(t, begun)
 	assert.Equal(t, v1alpha1.OutcomeFailed, outcome)
 }
 
-func TestDecideStartsOver(t *testing.T) {
-	for name, change := range map[string]func(*world){
-		"by annotation":              func(w *world) { w.retry("now") },
-		"by an edit of the source":   func(w *world) { w.setURL(urlB) },
-		"by an edit of the Secret":   func(w *world) { w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "s" }) },
-		"by an edit of the priority": func(w *world) { w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 }) },
+func TestFailedImageRestartsOnRequest(t *testing.T) {
+	for name, change := range map[string]func(*simulation){
+		"by annotation":              func(w *simulation) { w.requestRetry("now") },
+		"by an edit of the source":   func(w *simulation) { w.setURL(urlB) },
+		"by an edit of the Secret":   func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "s" }) },
+		"by an edit of the priority": func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked())
-			w.failed(notFound)
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.runFailingAttempt(notFoundMessage)
 			require.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
-			place := w.current().OrderingKey
+			place := w.currentRevision().OrderingKey
 			change(w)
 			w.reconcile()
 			assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 			assert.Zero(t, w.status().Attempts)
-			assert.Less(t, place.Sequence, w.current().OrderingKey.Sequence, "who has left the queue returns to its end")
+			assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "who has left the queue returns to its end")
 
 			for range 3 { // all of its retries
-				w.failed("unexpected EOF")
-				w.later(time.Hour)
+				w.runFailingAttempt("unexpected EOF")
+				w.advanceClock(time.Hour)
 				w.reconcile()
 			}
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
@@ -216,56 +216,56 @@ func TestDecideStartsOver(t *testing.T) {
 		})
 	}
 	t.Run("while it backs off", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.failed("unexpected EOF")
-		place := w.current().OrderingKey
-		w.retry("now")
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runFailingAttempt("unexpected EOF")
+		place := w.currentRevision().OrderingKey
+		w.requestRetry("now")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-		assert.Equal(t, place, w.current().OrderingKey, "and keeps its place")
+		assert.Equal(t, place, w.currentRevision().OrderingKey, "and keeps its place")
 	})
 	t.Run("while it backs off, by a clock that is behind", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.failed("unexpected EOF")
-		w.retry("now")
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runFailingAttempt("unexpected EOF")
+		w.requestRetry("now")
 		w.reconcile()
-		w.later(-time.Hour)
+		w.advanceClock(-time.Hour)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 	})
 	t.Run("while a retry runs", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.failed("unexpected EOF")
-		w.later(time.Hour)
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runFailingAttempt("unexpected EOF")
+		w.advanceClock(time.Hour)
 		w.reconcile()
-		w.begun()
-		w.retry("now")
+		w.startImport()
+		w.requestRetry("now")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
 		assert.NotContains(t, w.status().Message, "attempt 0")
-		w.breakOff("unexpected EOF")
+		w.failImport("unexpected EOF")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 	})
 	t.Run("not by an edit that changes no source while a retry runs", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.failed("unexpected EOF")
-		w.later(time.Hour)
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runFailingAttempt("unexpected EOF")
+		w.advanceClock(time.Hour)
 		w.reconcile()
-		w.begun()
-		place := w.current().OrderingKey
-		w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 })
+		w.startImport()
+		place := w.currentRevision().OrderingKey
+		w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 })
 		w.reconcile()
-		assert.Equal(t, place, w.current().OrderingKey)
+		assert.Equal(t, place, w.currentRevision().OrderingKey)
 		assert.EqualValues(t, 2, w.status().Attempts)
 	})
 	t.Run("once for a token of any length", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.failed(notFound)
-		w.retry(strings.Repeat("x", 1023) + "界")
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runFailingAttempt(notFoundMessage)
+		w.requestRetry(strings.Repeat("x", 1023) + "界")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
-		w.failed(notFound)
+		w.runFailingAttempt(notFoundMessage)
 		w.reconcile()
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
@@ -274,15 +274,15 @@ func TestDecideStartsOver(t *testing.T) {
 
 // A revision can be forgotten before the ledger has seen how its attempt ended.
 // If it is asked for again just then, its old slot is not one still to begin.
-func TestDecideDoesNotBeginTheAttemptOfAForgottenRevisionAgain(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a").WithURL(urlA), unasked())
-	w.begun()
+func TestAttemptOfForgottenRevisionIsNotRestarted(t *testing.T) {
+	w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+	w.startImport()
 	w.cache.slots = nil // and stays late
 	w.setURL(urlB)
 	for range 3 {
 		w.syncImage()
 		w.reconcileCached(allWrites)
-		w.collect()
+		w.removeDeletedObjects()
 		w.syncImage()
 		w.syncLists()
 	}
@@ -291,14 +291,14 @@ func TestDecideDoesNotBeginTheAttemptOfAForgottenRevisionAgain(t *testing.T) {
 	w.syncImage()
 	w.reconcileCached(allWrites)
 
-	w.rollForward()
+	w.createMissingDataVolumes()
 	assert.Empty(t, w.lists.DataVolumes)
-	assert.True(t, w.ledger().Slots[0].Ended)
+	assert.True(t, w.stepLedger().Slots[0].Ended)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-	w.ledger()
+	w.stepLedger()
 	require.Len(t, w.slots, 1)
 	assert.EqualValues(t, 2, w.slots[0].Attempt)
-	w.imported()
+	w.runImport()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 }

@@ -15,12 +15,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func snapshotted() *apitest.ImageBuilder { return apitest.Image("ns/a").WithSnapshotClass("snap") }
+func imageWithSnapshotClass() *apitest.ImageBuilder {
+	return apitest.Image("ns/a").WithSnapshotClass("snap")
+}
 
-func TestDecideSnapshotsWhatIsImported(t *testing.T) {
-	w := queued(t, snapshotted(), unasked())
-	w.begun()
-	w.complete()
+func TestImportedImageIsSnapshotted(t *testing.T) {
+	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w.startImport()
+	w.completeImport()
 	d := w.reconcile()
 
 	require.NotNil(t, d.CreateSnapshot)
@@ -29,10 +31,10 @@ func TestDecideSnapshotsWhatIsImported(t *testing.T) {
 	assert.True(t, image.AwaitsSnapshot(w.img))
 	assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionImported).Status)
 	assert.Nil(t, w.status().Serving, "it is not cloned from before it is ready")
-	w.freeSlots()
+	w.stepLedgerTwice()
 	assert.Empty(t, w.slots, "snapshotting holds no slot")
-	snap := w.snapshot()
-	assert.Equal(t, w.dataVolume().Name, *snap.Spec.Source.PersistentVolumeClaimName)
+	snap := w.lastSnapshot()
+	assert.Equal(t, w.lastDataVolume().Name, *snap.Spec.Source.PersistentVolumeClaimName)
 	assert.Equal(t, "snap", *snap.Spec.VolumeSnapshotClassName)
 	assert.Empty(t, snap.OwnerReferences)
 	assert.Equal(t, string(w.img.UID), snap.Labels[v1alpha1.LabelImageUID])
@@ -45,33 +47,33 @@ func TestDecideSnapshotsWhatIsImported(t *testing.T) {
 		"ready, bound to ''": apitest.Snapshot("ns/x").ReadyToUse(true).Content(""),
 		"not told":           apitest.Snapshot("ns/x").Content("c"),
 	} {
-		w.snapshot().Status = tt.Obj().Status
+		w.lastSnapshot().Status = tt.Obj().Status
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, name)
 	}
-	w.snapshot().Status = apitest.Snapshot("ns/x").Error("driver is away").Obj().Status
+	w.lastSnapshot().Status = apitest.Snapshot("ns/x").Error("driver is away").Obj().Status
 	w.reconcile()
 	assert.Contains(t, w.status().Message, "driver is away")
 
-	w.readySnapshot()
+	w.markSnapshotReady()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	assert.False(t, image.AwaitsSnapshot(w.img))
 	assert.Equal(t, snap.Name, w.status().Serving.VolumeSnapshot)
 	assert.Equal(t, "2Gi", w.status().Serving.RestoreSize.String())
-	assert.Zero(t, w.last.After)
+	assert.Zero(t, w.lastDecision.RequeueAfter)
 }
 
-func TestDecideGivesUpSnapshotsThatAreNeverReady(t *testing.T) {
-	w := queued(t, snapshotted(), unasked()) // retryLimit 2
-	w.imported()
+func TestSnapshotThatIsNeverReadyFails(t *testing.T) {
+	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight()) // retryLimit 2
+	w.runImport()
 	var names []string
 	for range 3 {
 		require.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
-		names = append(names, w.snapshot().Name)
-		w.later(15 * time.Minute)
+		names = append(names, w.lastSnapshot().Name)
+		w.advanceClock(15 * time.Minute)
 		w.reconcile()
-		w.collect()
+		w.removeDeletedObjects()
 		w.reconcile()
 	}
 	assert.NotEqual(t, names[0], names[1])
@@ -82,77 +84,77 @@ func TestDecideGivesUpSnapshotsThatAreNeverReady(t *testing.T) {
 	assert.Contains(t, w.status().Message, v1alpha1.AnnotationRetry)
 	assert.Empty(t, w.lists.Snapshots)
 	assert.Len(t, w.lists.Claims, 1, "the import is kept")
-	assert.Zero(t, w.last.After)
+	assert.Zero(t, w.lastDecision.RequeueAfter)
 
-	w.retry("1")
+	w.requestRetry("1")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
-	w.readySnapshot()
+	w.markSnapshotReady()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	assert.EqualValues(t, 1, w.status().LastAttempt, "nothing was downloaded again")
 }
 
-func TestDecideServesTheClaimOnceNoSnapshotIsWanted(t *testing.T) {
-	w := queued(t, snapshotted(), unasked())
-	w.imported()
-	w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "" })
+func TestClaimIsServedWithoutSnapshotClass(t *testing.T) {
+	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w.runImport()
+	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "" })
 	d := w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	assert.Empty(t, w.status().Serving.VolumeSnapshot)
-	assert.Equal(t, []string{"VolumeSnapshot " + w.snapshot().Name}, deletes(d))
+	assert.Equal(t, []string{"VolumeSnapshot " + w.lastSnapshot().Name}, deletedNames(d))
 }
 
-func TestDecideFollowsTheSnapshotClass(t *testing.T) {
-	w := queued(t, snapshotted(), unasked())
-	w.imported()
-	w.readySnapshot()
+func TestChangedSnapshotClassIsFollowed(t *testing.T) {
+	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w.runImport()
+	w.markSnapshotReady()
 	w.reconcile()
-	first := w.snapshot().Name
+	first := w.lastSnapshot().Name
 	for _, class := range []string{"other", "third", "fourth", "fifth", "sixth"} {
-		w.later(time.Minute)
-		w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
+		w.advanceClock(time.Minute)
+		w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
 		w.reconcile()
 	}
 	assert.Equal(t, first, w.status().Serving.VolumeSnapshot, "the old one serves until the new one is ready")
-	w.collect()
+	w.removeDeletedObjects()
 	require.Len(t, w.lists.Snapshots, 2)
-	w.later(15 * time.Minute)
+	w.advanceClock(15 * time.Minute)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "a new class has its own tries")
-	w.collect()
-	w.readySnapshot()
+	w.removeDeletedObjects()
+	w.markSnapshotReady()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-	assert.Empty(t, w.last.Delete, "not before it is stored what serves")
+	assert.Empty(t, w.lastDecision.Delete, "not before it is stored what serves")
 	w.reconcile()
-	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletes(w.last))
+	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletedNames(w.lastDecision))
 	assert.EqualValues(t, 1, w.status().LastAttempt)
 }
 
-func TestDecideWithoutItsSnapshotClass(t *testing.T) {
+func TestMissingSnapshotClassBlocks(t *testing.T) {
 	missing := &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "VolumeSnapshotClass snap does not exist: create it"}
 	t.Run("a snapshot is to be made", func(t *testing.T) {
-		w := queued(t, snapshotted(), unasked())
-		w.begun()
-		w.complete()
+		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+		w.startImport()
+		w.completeImport()
 		w.blocker = missing
 		d := w.reconcile()
 		assert.Nil(t, d.CreateSnapshot)
 		assert.Equal(t, v1alpha1.ReasonSnapshotClassMissing, w.status().Reason)
-		w.later(time.Hour)
+		w.advanceClock(time.Hour)
 		w.reconcile()
 		w.blocker = nil
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "the wait did not count")
-		w.later(14 * time.Minute)
+		w.advanceClock(14 * time.Minute)
 		w.reconcile()
-		assert.EqualValues(t, 1, w.current().SnapshotAttempt)
+		assert.EqualValues(t, 1, w.currentRevision().SnapshotAttempt)
 	})
 	t.Run("a snapshot is there", func(t *testing.T) {
-		w := queued(t, snapshotted(), unasked())
-		w.imported()
-		w.readySnapshot()
+		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+		w.runImport()
+		w.markSnapshotReady()
 		w.reconcile()
 		w.blocker = missing
 		w.reconcile()
@@ -160,34 +162,34 @@ func TestDecideWithoutItsSnapshotClass(t *testing.T) {
 	})
 }
 
-func TestDecideSyncsLostStorageAgain(t *testing.T) {
-	for name, lose := range map[string]func(*world){
-		"the DataVolume and its claim": func(w *world) { w.lose(image.DataVolume, w.dataVolume().Name) },
-		"the claim":                    func(w *world) { w.lose(image.PersistentVolumeClaim, w.dataVolume().Name) },
-		"the volume": func(w *world) {
+func TestLostStorageIsResynced(t *testing.T) {
+	for name, lose := range map[string]func(*simulation){
+		"the DataVolume and its claim": func(w *simulation) { w.loseObject(image.DataVolume, w.lastDataVolume().Name) },
+		"the claim":                    func(w *simulation) { w.loseObject(image.PersistentVolumeClaim, w.lastDataVolume().Name) },
+		"the volume": func(w *simulation) {
 			w.excuses++
 			w.lists.Claims[0].Status.Phase = corev1.ClaimLost
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked().ResyncLimit(2))
-			w.imported()
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(2))
+			w.runImport()
 			for resync := int32(1); resync <= 2; resync++ {
-				place := w.current().OrderingKey
+				place := w.currentRevision().OrderingKey
 				lose(w)
 				w.reconcile()
-				assert.True(t, w.live)
+				assert.True(t, w.lastViewLive)
 				assert.Nil(t, w.status().Serving, "what is gone is not offered")
 				if name == "the DataVolume and its claim" {
 					assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 				} else {
 					assert.Equal(t, v1alpha1.ReasonStorageLost, w.status().Reason, "CDI may fill its claim again: no slot before that is over")
 				}
-				assert.Equal(t, v1alpha1.ReasonStorageLost, w.current().Failure.Reason)
-				assert.Less(t, place.Sequence, w.current().OrderingKey.Sequence, "through the queue")
+				assert.Equal(t, v1alpha1.ReasonStorageLost, w.currentRevision().Failure.Reason)
+				assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "through the queue")
 				assert.Zero(t, w.status().Attempts, "with all retries")
-				w.settleStorage()
-				w.imported()
+				w.finishDeletions()
+				w.runImport()
 				require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 			}
 			lose(w)
@@ -195,97 +197,97 @@ func TestDecideSyncsLostStorageAgain(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
 			assert.Contains(t, w.status().Message, "Find what deletes it")
-			assert.Empty(t, w.ledger().Admitted)
+			assert.Empty(t, w.stepLedger().Admitted)
 
-			w.retry("1")
+			w.requestRetry("1")
 			w.reconcile()
-			w.settleStorage()
-			w.imported()
+			w.finishDeletions()
+			w.runImport()
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 		})
 	}
 	t.Run("the limit is one of 24 hours", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked().ResyncLimit(1))
-		w.imported()
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(1))
+		w.runImport()
 		for range 5 {
-			w.lose(image.DataVolume, w.dataVolume().Name)
+			w.loseObject(image.DataVolume, w.lastDataVolume().Name)
 			w.reconcile()
-			w.imported()
+			w.runImport()
 			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-			w.later(25 * time.Hour)
+			w.advanceClock(25 * time.Hour)
 		}
 	})
 	t.Run("not by a cache that is late before it serves", func(t *testing.T) {
-		w := queued(t, snapshotted(), unasked())
-		w.imported()
-		w.sync()
-		w.cache.lists = image.Lists{}
+		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+		w.runImport()
+		w.syncCaches()
+		w.cache.lists = image.ObjectLists{}
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
+		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
 	})
 	t.Run("nor one that serves beside a new revision", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.imported()
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runImport()
 		w.setURL(urlB)
-		w.sync()
-		w.cache.lists = image.Lists{}
+		w.syncCaches()
+		w.cache.lists = image.ObjectLists{}
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
+		assert.True(t, w.lastViewLive)
 		assert.NotNil(t, w.status().Serving)
 	})
 	t.Run("not by a cache that is late", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.imported()
-		w.sync()
-		w.cache.lists = image.Lists{}
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runImport()
+		w.syncCaches()
+		w.cache.lists = image.ObjectLists{}
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
+		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
 }
 
-func TestDecideMakesALostSnapshotAgain(t *testing.T) {
-	ready := func(t *testing.T) *world {
-		w := queued(t, snapshotted(), unasked().ResyncLimit(2))
-		w.imported()
-		w.readySnapshot()
+func TestLostSnapshotIsRecreated(t *testing.T) {
+	ready := func(t *testing.T) *simulation {
+		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight().ResyncLimit(2))
+		w.runImport()
+		w.markSnapshotReady()
 		w.reconcile()
 		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 		return w
 	}
-	for name, lose := range map[string]func(*world){
-		"gone at once": func(w *world) { w.lose(image.VolumeSnapshot, w.snapshot().Name); w.reconcile() },
-		"seen to go": func(w *world) {
-			w.delete(image.Target{Kind: image.VolumeSnapshot, Name: w.snapshot().Name, UID: w.snapshot().UID})
+	for name, lose := range map[string]func(*simulation){
+		"gone at once": func(w *simulation) { w.loseObject(image.VolumeSnapshot, w.lastSnapshot().Name); w.reconcile() },
+		"seen to go": func(w *simulation) {
+			w.markForDeletion(image.DeleteTarget{Kind: image.VolumeSnapshot, Name: w.lastSnapshot().Name, UID: w.lastSnapshot().UID})
 			w.reconcile()
-			w.collect()
+			w.removeDeletedObjects()
 			w.reconcile()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := ready(t)
 			for range 2 {
-				old := w.snapshot().Name
-				w.later(time.Minute)
+				old := w.lastSnapshot().Name
+				w.advanceClock(time.Minute)
 				lose(w)
 				assert.Nil(t, w.status().Serving)
 				assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
 				assert.EqualValues(t, 1, w.status().LastAttempt, "nothing is downloaded")
-				assert.False(t, strings.EqualFold(old, w.snapshot().Name), "a name is not used twice")
-				w.readySnapshot()
+				assert.False(t, strings.EqualFold(old, w.lastSnapshot().Name), "a name is not used twice")
+				w.markSnapshotReady()
 				w.reconcile()
 				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 			}
-			w.later(time.Minute)
+			w.advanceClock(time.Minute)
 			lose(w)
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
 
-			w.later(time.Minute)
-			w.retry("1")
+			w.advanceClock(time.Minute)
+			w.requestRetry("1")
 			w.reconcile()
-			w.readySnapshot()
+			w.markSnapshotReady()
 			w.reconcile()
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 			assert.EqualValues(t, 1, w.status().LastAttempt, "the import was kept")

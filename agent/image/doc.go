@@ -4,6 +4,6 @@
 // returns the status to store and what is to be done.
 //
 // What is irreversible rests on live reads alone. Where a View from the cache
-// leads to such a step, Decide asks for a live one (Decision.NeedsLive) and
+// leads to such a step, Decide asks for a live one (Decision.NeedsLiveRead) and
 // decides nothing else.
 package image

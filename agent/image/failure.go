@@ -13,10 +13,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// patterns tell failures by what CDI's importer says (CDI 1.65,
+// failurePatterns tell failures by what CDI's importer says (CDI 1.65,
 // pkg/importer). They are anchored in its own wording: an image that is called
 // lab-404 is not missing.
-var patterns = []struct {
+var failurePatterns = []struct {
 	reason  v1alpha1.Reason
 	pattern *regexp.Regexp
 }{
@@ -32,42 +32,42 @@ var patterns = []struct {
 
 // CDI's reasons on the conditions of a DataVolume (CDI 1.65, pkg/controller).
 const (
-	cdiError         = "Error"
-	cdiChecksumError = "ChecksumError"
-	cdiExceededQuota = "ErrExceededQuota"
-	cdiClaimInvalid  = "ErrClaimNotValid"
+	cdiReasonError         = "Error"
+	cdiReasonChecksumError = "ChecksumError"
+	cdiReasonExceededQuota = "ErrExceededQuota"
+	cdiReasonClaimInvalid  = "ErrClaimNotValid"
 )
 
-// FailureOf tells whether an import has failed, at its first sign: CDI itself
+// DetectFailure tells whether an import has failed, at its first sign: CDI itself
 // would start the download over, for ever.
-func FailureOf(o *Objects) (v1alpha1.Failure, bool) {
+func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	for i := range o.Pods {
-		if text, failed := podFailure(&o.Pods[i]); failed {
-			return explain(text), true
+		if text, failed := detectPodFailure(&o.Pods[i]); failed {
+			return classifyFailure(text), true
 		}
 	}
 	dv := o.DataVolume
 	if dv == nil {
 		return v1alpha1.Failure{}, false
 	}
-	running := condition(dv, cdiv1.DataVolumeRunning)
+	running := findCondition(dv, cdiv1.DataVolumeRunning)
 	for _, c := range dv.Status.Conditions {
-		if c.Reason == cdiExceededQuota {
-			return v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded, Message: cut(c.Message)}, true
+		if c.Reason == cdiReasonExceededQuota {
+			return v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded, Message: truncateMessage(c.Message)}, true
 		}
 	}
-	if running.Reason == cdiChecksumError {
-		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: cut(running.Message)}, true
+	if running.Reason == cdiReasonChecksumError {
+		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: truncateMessage(running.Message)}, true
 	}
 	notRunning := running.Status == corev1.ConditionFalse
-	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || (notRunning && running.Reason == cdiError) {
-		return explain(running.Message), true
+	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || (notRunning && running.Reason == cdiReasonError) {
+		return classifyFailure(running.Message), true
 	}
 	return v1alpha1.Failure{}, false
 }
 
-// podFailure reads an importer's own status, which says so before CDI does.
-func podFailure(pod *corev1.Pod) (string, bool) {
+// detectPodFailure reads an importer's own status, which says so before CDI does.
+func detectPodFailure(pod *corev1.Pod) (string, bool) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
@@ -85,14 +85,14 @@ func podFailure(pod *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// explain gives an importer's words a reason, and says what to do where only a
+// classifyFailure gives an importer's words a reason, and says what to do where only a
 // person can help.
-func explain(text string) v1alpha1.Failure {
-	f := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: cut(text)}
+func classifyFailure(text string) v1alpha1.Failure {
+	f := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: truncateMessage(text)}
 	if f.Message == "" {
 		f.Message = "the importer failed and gave no reason"
 	}
-	for _, p := range patterns {
+	for _, p := range failurePatterns {
 		if p.pattern.MatchString(text) {
 			f.Reason = p.reason
 			break
@@ -101,8 +101,8 @@ func explain(text string) v1alpha1.Failure {
 	return f
 }
 
-// stuckOn says what an import that does not get on is waiting for.
-func stuckOn(o *Objects) string {
+// describeStall says what an import that does not get on is waiting for.
+func describeStall(o *AttemptObjects) string {
 	dv := o.DataVolume
 	if dv == nil {
 		return "its DataVolume has not been created"
@@ -110,19 +110,19 @@ func stuckOn(o *Objects) string {
 	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 {
 		return "CDI has not looked at its DataVolume: is cdi-controller running?"
 	}
-	if bound := condition(dv, cdiv1.DataVolumeBound); bound.Reason == cdiClaimInvalid {
+	if bound := findCondition(dv, cdiv1.DataVolumeBound); bound.Reason == cdiReasonClaimInvalid {
 		return "CDI cannot make its claim: " + bound.Message +
 			". Set claimPropertySets (accessModes) in the StorageProfile of its StorageClass"
 	} else if bound.Status != corev1.ConditionTrue && bound.Message != "" {
 		return "its claim is not bound: " + bound.Message
 	}
-	if running := condition(dv, cdiv1.DataVolumeRunning); running.Status != corev1.ConditionTrue && running.Message != "" {
+	if running := findCondition(dv, cdiv1.DataVolumeRunning); running.Status != corev1.ConditionTrue && running.Message != "" {
 		return "its importer does not run: " + running.Message
 	}
 	return fmt.Sprintf("its DataVolume is in phase %q at %q", dv.Status.Phase, dv.Status.Progress)
 }
 
-func condition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {
+func findCondition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {
 	for _, c := range dv.Status.Conditions {
 		if c.Type == t {
 			return c
@@ -131,24 +131,24 @@ func condition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.Data
 	return cdiv1.DataVolumeCondition{}
 }
 
-const maxMessage = 512
+const maxMessageLength = 512
 
-func cut(text string) string {
+func truncateMessage(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
-	if r := []rune(text); len(r) > maxMessage {
-		return string(r[:maxMessage]) + "…"
+	if r := []rune(text); len(r) > maxMessageLength {
+		return string(r[:maxMessageLength]) + "…"
 	}
 	return text
 }
 
-// StoreRefusal writes into an image's status that the API server refused the
+// RecordRefusal writes into an image's status that the API server refused the
 // DataVolume of a slot. It tells whether there was anything to write: an
 // outcome that is stored already is not changed.
-func StoreRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, f v1alpha1.Failure, p *policy.Policy, now metav1.Time) bool {
+func RecordRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, f v1alpha1.Failure, p *policy.Policy, now metav1.Time) bool {
 	if outcome, begun := OutcomeOf(img, slot); outcome != "" || begun {
 		return false
 	}
-	e := find(img.Status.Revisions, slot.Revision)
+	e := findRevision(img.Status.Revisions, slot.Revision)
 	if e == nil {
 		return false
 	}
@@ -156,7 +156,7 @@ func StoreRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, f v1alpha1.Fail
 		d := policy.Default()
 		p = &d
 	}
-	f.Message = cut(f.Message)
-	Fail(&img.Status, img.UID, e, slot.Attempt, f, *p, now)
+	f.Message = truncateMessage(f.Message)
+	RecordFailure(&img.Status, img.UID, e, slot.Attempt, f, *p, now)
 	return true
 }

@@ -16,51 +16,51 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// importing is a DataVolume whose importer was seen to stop, as CDI 1.65 shows
+// importingDataVolume is a DataVolume whose importer was seen to stop, as CDI 1.65 shows
 // it: the phase stays ImportInProgress.
-func importing(reason, message string) *apitest.DataVolumeBuilder {
+func importingDataVolume(reason, message string) *apitest.DataVolumeBuilder {
 	return apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Progress("12.0%").
 		Condition(cdiv1.DataVolumeBound, corev1.ConditionTrue, "Bound", "PVC dv Bound").
 		Condition(cdiv1.DataVolumeReady, corev1.ConditionFalse, "TransferRunning", "").
 		Condition(cdiv1.DataVolumeRunning, corev1.ConditionFalse, reason, message)
 }
 
-func TestFailureOfWhatCDISays(t *testing.T) {
+func TestDetectFailureFromDataVolume(t *testing.T) {
 	const connect = "Unable to connect to http data source: "
 	for name, tt := range map[string]struct {
 		dv         *apitest.DataVolumeBuilder
 		wantReason v1alpha1.Reason // empty: it has not failed
 	}{
-		"404":                        {importing("Error", connect+"expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound},
-		"410":                        {importing("Error", connect+"expected status code 200, got 410. Status: 410 Gone"), v1alpha1.ReasonNotFound},
-		"403":                        {importing("Error", connect+"expected status code 200, got 403. Status: 403 Forbidden"), v1alpha1.ReasonForbidden},
-		"401":                        {importing("Error", connect+"expected status code 200, got 401. Status: 401 Unauthorized"), v1alpha1.ReasonForbidden},
-		"500":                        {importing("Error", connect+"expected status code 200, got 500. Status: 500 Internal Server Error"), v1alpha1.ReasonImportFailed},
-		"a number that begins alike": {importing("Error", connect+"expected status code 200, got 4040"), v1alpha1.ReasonImportFailed},
-		"an image called lab-404":    {importing("Error", connect+`Get "https://x/lab-404/got%20404.qcow2": dial tcp: connection refused`), v1alpha1.ReasonImportFailed},
-		"no such key in a bucket":    {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchKey: The specified key does not exist.\n\tstatus code: 404, request id: 1, host id: 2"), v1alpha1.ReasonNotFound},
-		"no such bucket":             {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchBucket: The specified bucket does not exist\n\tstatus code: 404"), v1alpha1.ReasonNotFound},
-		"no access to a bucket":      {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": AccessDenied: Access Denied\n\tstatus code: 403"), v1alpha1.ReasonForbidden},
-		"an object called NotFound":  {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/NotFound.qcow2\": RequestError: send request failed\ncaused by: dial tcp: connection refused"), v1alpha1.ReasonImportFailed},
-		"an object called AccessDenied, quotes and all": {importing("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/x\": AccessDenied.qcow2\": SlowDown: Please reduce your request rate"), v1alpha1.ReasonImportFailed},
-		"a broken transfer":                             {importing("Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed},
-		"too small, CDI's own words":                    {importing("Error", "DataVolume too small to contain image"), v1alpha1.ReasonDiskTooSmall},
-		"an image called like that":                     {importing("Error", `Unable to connect to http data source: Get "https://x/DataVolume too small to contain image": EOF`), v1alpha1.ReasonImportFailed},
-		"checksum":                                      {importing("ChecksumError", "Unable to process data: checksum mismatch").Phase(cdiv1.Failed), v1alpha1.ReasonChecksumMismatch},
-		"checksum, before the phase":                    {importing("ChecksumError", "Unable to process data: checksum mismatch"), v1alpha1.ReasonChecksumMismatch},
+		"404":                        {importingDataVolume("Error", connect+"expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound},
+		"410":                        {importingDataVolume("Error", connect+"expected status code 200, got 410. Status: 410 Gone"), v1alpha1.ReasonNotFound},
+		"403":                        {importingDataVolume("Error", connect+"expected status code 200, got 403. Status: 403 Forbidden"), v1alpha1.ReasonForbidden},
+		"401":                        {importingDataVolume("Error", connect+"expected status code 200, got 401. Status: 401 Unauthorized"), v1alpha1.ReasonForbidden},
+		"500":                        {importingDataVolume("Error", connect+"expected status code 200, got 500. Status: 500 Internal Server Error"), v1alpha1.ReasonImportFailed},
+		"a number that begins alike": {importingDataVolume("Error", connect+"expected status code 200, got 4040"), v1alpha1.ReasonImportFailed},
+		"an image called lab-404":    {importingDataVolume("Error", connect+`Get "https://x/lab-404/got%20404.qcow2": dial tcp: connection refused`), v1alpha1.ReasonImportFailed},
+		"no such key in a bucket":    {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchKey: The specified key does not exist.\n\tstatus code: 404, request id: 1, host id: 2"), v1alpha1.ReasonNotFound},
+		"no such bucket":             {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": NoSuchBucket: The specified bucket does not exist\n\tstatus code: 404"), v1alpha1.ReasonNotFound},
+		"no access to a bucket":      {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": AccessDenied: Access Denied\n\tstatus code: 403"), v1alpha1.ReasonForbidden},
+		"an object called NotFound":  {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/NotFound.qcow2\": RequestError: send request failed\ncaused by: dial tcp: connection refused"), v1alpha1.ReasonImportFailed},
+		"an object called AccessDenied, quotes and all": {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/x\": AccessDenied.qcow2\": SlowDown: Please reduce your request rate"), v1alpha1.ReasonImportFailed},
+		"a broken transfer":                             {importingDataVolume("Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed},
+		"too small, CDI's own words":                    {importingDataVolume("Error", "DataVolume too small to contain image"), v1alpha1.ReasonDiskTooSmall},
+		"an image called like that":                     {importingDataVolume("Error", `Unable to connect to http data source: Get "https://x/DataVolume too small to contain image": EOF`), v1alpha1.ReasonImportFailed},
+		"checksum":                                      {importingDataVolume("ChecksumError", "Unable to process data: checksum mismatch").Phase(cdiv1.Failed), v1alpha1.ReasonChecksumMismatch},
+		"checksum, before the phase":                    {importingDataVolume("ChecksumError", "Unable to process data: checksum mismatch"), v1alpha1.ReasonChecksumMismatch},
 		"quota of claims":                               {apitest.DataVolume("ns/dv").Phase(cdiv1.Pending).Condition(cdiv1.DataVolumeBound, corev1.ConditionUnknown, "ErrExceededQuota", `persistentvolumeclaims "dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
-		"quota of Pods":                                 {importing("ErrExceededQuota", `pods "importer-dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
+		"quota of Pods":                                 {importingDataVolume("ErrExceededQuota", `pods "importer-dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
 		"phase Failed without words":                    {apitest.DataVolume("ns/dv").Phase(cdiv1.Failed), v1alpha1.ReasonImportFailed},
-		"a restart without words":                       {importing("", "").Restarts(1), v1alpha1.ReasonImportFailed},
-		"an importer still to start":                    {importing("ErrStartingPod", "Error starting pod 'importer-dv': For more information, request access to cdi-deploy logs from your sysadmin"), ""},
-		"an importer that is created":                   {importing("ContainerCreating", ""), ""},
-		"scratch space is on its way":                   {importing("Scratch space required", "scratch space required and none found"), ""},
+		"a restart without words":                       {importingDataVolume("", "").Restarts(1), v1alpha1.ReasonImportFailed},
+		"an importer still to start":                    {importingDataVolume("ErrStartingPod", "Error starting pod 'importer-dv': For more information, request access to cdi-deploy logs from your sysadmin"), ""},
+		"an importer that is created":                   {importingDataVolume("ContainerCreating", ""), ""},
+		"scratch space is on its way":                   {importingDataVolume("Scratch space required", "scratch space required and none found"), ""},
 		"not looked at by CDI":                          {apitest.DataVolume("ns/dv"), ""},
 		"getting on":                                    {apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Condition(cdiv1.DataVolumeRunning, corev1.ConditionTrue, "Pod is running", ""), ""},
 		"a claim CDI cannot make":                       {apitest.DataVolume("ns/dv").Condition(cdiv1.DataVolumeBound, corev1.ConditionFalse, "ErrClaimNotValid", "no accessMode specified in StorageProfile"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, failed := image.FailureOf(&image.Objects{DataVolume: tt.dv.Obj()})
+			got, failed := image.DetectFailure(&image.AttemptObjects{DataVolume: tt.dv.Obj()})
 			assert.Equal(t, tt.wantReason, got.Reason)
 			assert.Equal(t, tt.wantReason != "", failed)
 			if failed {
@@ -70,7 +70,7 @@ func TestFailureOfWhatCDISays(t *testing.T) {
 	}
 }
 
-func TestFailureOfWhatTheImporterSays(t *testing.T) {
+func TestDetectFailureFromImporterPod(t *testing.T) {
 	pod := func() *apitest.PodBuilder { return apitest.Pod("ns/importer-dv").Phase(corev1.PodRunning) }
 	for name, tt := range map[string]struct {
 		pod         *apitest.PodBuilder
@@ -93,7 +93,7 @@ func TestFailureOfWhatTheImporterSays(t *testing.T) {
 		"a registry that wants a login": {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, failed := image.FailureOf(&image.Objects{
+			got, failed := image.DetectFailure(&image.AttemptObjects{
 				DataVolume: apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Obj(),
 				Pods:       []corev1.Pod{*tt.pod.Obj()},
 			})
@@ -114,7 +114,7 @@ func TestFailureMessagesFitTheStatus(t *testing.T) {
 		"white space": " \n\t",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, failed := image.FailureOf(&image.Objects{DataVolume: importing("Error", text).Obj()})
+			got, failed := image.DetectFailure(&image.AttemptObjects{DataVolume: importingDataVolume("Error", text).Obj()})
 			require.True(t, failed)
 			assert.NotEmpty(t, got.Message)
 			assert.LessOrEqual(t, len([]rune(got.Message)), 1024)
@@ -123,7 +123,7 @@ func TestFailureMessagesFitTheStatus(t *testing.T) {
 	}
 }
 
-func TestStoreRefusal(t *testing.T) {
+func TestRecordRefusal(t *testing.T) {
 	refused := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: strings.Repeat("no ", 1000)}
 	now := metav1.NewTime(apitest.Epoch)
 	for name, tt := range map[string]struct {
@@ -138,7 +138,7 @@ func TestStoreRefusal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("ns/a").WithRevisions(tt.revision).Obj()
 			before := img.DeepCopy()
-			got := image.StoreRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, ptr.To(unasked().Obj()), now)
+			got := image.RecordRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, ptr.To(policyWithoutPreflight().Obj()), now)
 			assert.Equal(t, tt.want, got)
 			if !got {
 				assert.Equal(t, before, img)
@@ -152,5 +152,5 @@ func TestStoreRefusal(t *testing.T) {
 		})
 	}
 	img := apitest.Image("ns/a").WithRevisions(v1alpha1.RevisionStatus{Revision: "r"}).Obj()
-	assert.True(t, image.StoreRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default where no policy is known")
+	assert.True(t, image.RecordRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default where no policy is known")
 }

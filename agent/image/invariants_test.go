@@ -20,19 +20,19 @@ func decideChecked(t require.TestingT, v image.View) image.Decision {
 	d := image.Decide(v)
 	require.Equal(t, before, asJSON(t, v.Image), "what a cache holds must not be changed")
 	require.Equal(t, asJSON(t, d), asJSON(t, image.Decide(v)), "the same View has the same Decision")
-	if d.NeedsLive {
-		require.Equal(t, image.Decision{NeedsLive: true}, d, "nothing else is decided")
+	if d.NeedsLiveRead {
+		require.Equal(t, image.Decision{NeedsLiveRead: true}, d, "nothing else is decided")
 		return d
 	}
-	checkSweep(t, v, d)
+	checkDeletedObjects(t, v, d)
 	checkDeletion(t, v, d)
 	checkPrune(t, v, d)
-	checkAgain(t, v, d)
+	checkIdempotence(t, v, d)
 	return d
 }
 
-// checkSweep: what VMs are cloned from stays, but for an image that nobody holds.
-func checkSweep(t require.TestingT, v image.View, d image.Decision) {
+// checkDeletedObjects: what VMs are cloned from stays, but for an image that nobody holds.
+func checkDeletedObjects(t require.TestingT, v image.View, d image.Decision) {
 	serving := d.Status.Serving
 	for _, target := range d.Delete {
 		require.NotEmpty(t, target.UID)
@@ -40,7 +40,7 @@ func checkSweep(t require.TestingT, v image.View, d image.Decision) {
 			continue
 		}
 		// A snapshot serves on when the storage that it was made of is lost.
-		if e := entry(d.Status, serving.Revision); serving.VolumeSnapshot == "" || (e.AttemptEnded == serving.Attempt && e.Outcome == v1alpha1.OutcomeSucceeded) {
+		if e := revisionStatus(d.Status, serving.Revision); serving.VolumeSnapshot == "" || (e.AttemptEnded == serving.Attempt && e.Outcome == v1alpha1.OutcomeSucceeded) {
 			require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
 		}
 		require.NotEqual(t, serving.VolumeSnapshot, target.Name, "%s is served", target.Kind)
@@ -51,13 +51,13 @@ func checkSweep(t require.TestingT, v image.View, d image.Decision) {
 // long as who has it deleted says.
 func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
 	if !d.DeleteImage {
-		require.False(t, d.Pruned || d.Retired)
+		require.False(t, d.Pruned || d.ExpiredByPlan)
 		return
 	}
 	require.True(t, v.Live)
 	require.Nil(t, v.Image.DeletionTimestamp)
 	require.Empty(t, v.Holders)
-	require.False(t, v.Plan.Stays || v.Plan.Unknown)
+	require.False(t, v.Plan.Keep || v.Plan.Unknown)
 	unreferenced := v.Now.Sub(d.Status.References.UnreferencedSince.Time)
 	switch {
 	case d.Pruned:
@@ -71,9 +71,9 @@ func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
 		require.Equal(t, want.ImageUID, v.Image.UID, "another image of that name is pruned")
 		require.Equal(t, want.Revision, v.Image.Spec.Revision(), "another revision is pruned")
 		require.NotContains(t, v.Image.Status.EndedPrunes, want.UID)
-	case d.Retired:
-		require.Equal(t, image.Planned, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")
-		require.GreaterOrEqual(t, unreferenced, *v.Plan.Retired)
+	case d.ExpiredByPlan:
+		require.Equal(t, image.PlannedLabelValue, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")
+		require.GreaterOrEqual(t, unreferenced, *v.Plan.DeleteAfter)
 	default:
 		require.GreaterOrEqual(t, unreferenced, v.Image.Spec.DeleteUnreferencedAfter.Duration)
 	}
@@ -109,11 +109,11 @@ func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown {
 		require.NotNil(t, next)
 		require.Equal(t, want.UID, next.UID, "it tells of the prune that is asked for")
-		require.False(t, pending(next) && (want.Undo || v.Plan.Stays || want.Revision != v.Image.Spec.Revision()))
+		require.False(t, pending(next) && (want.Undo || v.Plan.Keep || want.Revision != v.Image.Spec.Revision()))
 	}
 }
 
-func entry(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.RevisionStatus {
+func revisionStatus(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.RevisionStatus {
 	for _, e := range st.Revisions {
 		if e.Revision == revision {
 			return e
@@ -122,8 +122,8 @@ func entry(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.RevisionStat
 	return v1alpha1.RevisionStatus{}
 }
 
-// checkAgain decides on the outcome, with all else as it was.
-func checkAgain(t require.TestingT, v image.View, d image.Decision) {
+// checkIdempotence decides on the outcome, with all else as it was.
+func checkIdempotence(t require.TestingT, v image.View, d image.Decision) {
 	if d.RemoveFinalizer || d.Status.Phase == v1alpha1.PhaseDeleting || !sameJSON(d.Status.Serving, v.Image.Status.Serving) {
 		return // that calls for a View that was read after it
 	}
@@ -132,27 +132,27 @@ func checkAgain(t require.TestingT, v image.View, d image.Decision) {
 	if d.AddFinalizer {
 		again.Image.Finalizers = append(again.Image.Finalizers, v1alpha1.FinalizerImage)
 	}
-	require.NoError(t, json.Unmarshal([]byte(asJSON(t, d.Status)), clear(&again.Image.Status)))
+	require.NoError(t, json.Unmarshal([]byte(asJSON(t, d.Status)), resetStatus(&again.Image.Status)))
 	if d.Status.LastAttempt != v.Image.Status.LastAttempt {
-		again.Preflight = image.Preflight{} // the answer was for the attempt before
+		again.Preflight = image.PreflightResult{} // the answer was for the attempt before
 	}
 	d2 := image.Decide(again)
-	if d2.NeedsLive {
+	if d2.NeedsLiveRead {
 		return // it may ask; what it then finds is another View
 	}
 	require.Equal(t, asJSON(t, d.Status), asJSON(t, d2.Status), "decided again, with nothing else changed")
 	require.Equal(t, d.Delete, d2.Delete)
 	require.Equal(t, d.CreateSnapshot, d2.CreateSnapshot)
-	require.Equal(t, d.AskSource, d2.AskSource)
-	require.Empty(t, d2.Ended, "an outcome is told twice")
+	require.Equal(t, d.ProbeSource, d2.ProbeSource)
+	require.Empty(t, d2.EndedAttempts, "an outcome is told twice")
 }
 
-func clear(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
+func resetStatus(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
 	*st = v1alpha1.VMDiskImageStatus{}
 	return st
 }
 
-var closedSet = append([]v1alpha1.Reason{
+var allReasons = append([]v1alpha1.Reason{
 	v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonBackingOff,
 	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonImporting,
@@ -164,7 +164,7 @@ var closedSet = append([]v1alpha1.Reason{
 func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.VMDiskImageStatus) {
 	old := &img.Status
 	require.Equal(t, img.Generation, next.ObservedGeneration)
-	require.Contains(t, closedSet, next.Reason)
+	require.Contains(t, allReasons, next.Reason)
 	require.NotEmpty(t, strings.TrimSpace(next.Message))
 	require.GreaterOrEqual(t, next.Attempts, int32(0))
 	require.LessOrEqual(t, next.BytesDone, max(next.BytesTotal, 0))
@@ -198,7 +198,7 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 	for _, c := range st.Conditions {
 		status[c.Type] = c.Status
 		require.Equal(t, img.Generation, c.ObservedGeneration, c.Type)
-		require.Contains(t, closedSet, v1alpha1.Reason(c.Reason), c.Type)
+		require.Contains(t, allReasons, v1alpha1.Reason(c.Reason), c.Type)
 		require.NotEmpty(t, c.Message, c.Type)
 		require.False(t, c.LastTransitionTime.IsZero(), c.Type)
 	}

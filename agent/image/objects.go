@@ -13,64 +13,64 @@ import (
 
 // Kinds of other projects that images are made of.
 var (
-	DataVolumeKind     = cdiv1.SchemeGroupVersion.WithKind("DataVolume")
-	VolumeSnapshotKind = snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshot")
+	DataVolumeGVK     = cdiv1.SchemeGroupVersion.WithKind("DataVolume")
+	VolumeSnapshotGVK = snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshot")
 )
 
-// UIDIndex is the field index of what belongs to an image; its values are the
+// ImageUIDIndex is the field index of what belongs to an image; its values are the
 // image's UID.
-const UIDIndex = "image-uid"
+const ImageUIDIndex = "image-uid"
 
 // UnfinishedIndex is the field index of DataVolumes that may still download;
 // its one value is Unfinished.
 const (
-	UnfinishedIndex = "unfinished"
-	Unfinished      = "true"
+	UnfinishedIndex      = "unfinished"
+	UnfinishedIndexValue = "true"
 )
 
-// Objects are what exists of one attempt.
-type Objects struct {
+// AttemptObjects are what exists of one attempt.
+type AttemptObjects struct {
 	DataVolume *cdiv1.DataVolume
 	// Claim is the one that the DataVolume fills; both have one name.
 	Claim *corev1.PersistentVolumeClaim
-	// OtherClaims are CDI's own while it imports: prime and scratch space.
-	OtherClaims []corev1.PersistentVolumeClaim
+	// CDIClaims are CDI's own while it imports: prime and scratch space.
+	CDIClaims []corev1.PersistentVolumeClaim
 	// Pods are importers.
 	Pods      []corev1.Pod
 	Snapshots []snapshotv1.VolumeSnapshot
 }
 
-// Importing tells whether anything of the attempt exists that can download, or
+// CanDownload tells whether anything of the attempt exists that can download, or
 // that CDI would start a download from again.
-func (o *Objects) Importing() bool {
-	return o != nil && (o.DataVolume != nil || o.Claim != nil || len(o.OtherClaims) > 0 || len(o.Pods) > 0)
+func (o *AttemptObjects) CanDownload() bool {
+	return o != nil && (o.DataVolume != nil || o.Claim != nil || len(o.CDIClaims) > 0 || len(o.Pods) > 0)
 }
 
-// annPodPhase is where CDI keeps the importer's phase on a claim (CDI 1.65).
-const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
+// podPhaseAnnotation is where CDI keeps the importer's phase on a claim (CDI 1.65).
+const podPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
 
-// Complete tells whether the import is done and its storage is there. A
+// ImportComplete tells whether the import is done and its storage is there. A
 // DataVolume that is gone counts as done where its claim was filled: older CDI
 // collects finished DataVolumes.
-func (o *Objects) Complete() bool {
+func (o *AttemptObjects) ImportComplete() bool {
 	if o == nil || o.Claim == nil || o.Claim.Status.Phase != corev1.ClaimBound || o.Claim.DeletionTimestamp != nil {
 		return false
 	}
 	if o.DataVolume == nil {
-		return filled(o.Claim)
+		return isPopulated(o.Claim)
 	}
 	return o.DataVolume.DeletionTimestamp == nil && o.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// filled tells that CDI has done with a claim.
-func filled(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[annPodPhase] == string(corev1.PodSucceeded)
+// isPopulated tells that CDI has done with a claim.
+func isPopulated(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[podPhaseAnnotation] == string(corev1.PodSucceeded)
 }
 
 // SnapshotReady tells whether disks can be cloned from a snapshot.
 func SnapshotReady(snap *snapshotv1.VolumeSnapshot) bool { return ready(snap) }
 
-func (o *Objects) snapshot(name string) *snapshotv1.VolumeSnapshot {
+func (o *AttemptObjects) findSnapshot(name string) *snapshotv1.VolumeSnapshot {
 	if o == nil || name == "" {
 		return nil
 	}
@@ -82,22 +82,22 @@ func (o *Objects) snapshot(name string) *snapshotv1.VolumeSnapshot {
 	return nil
 }
 
-// Lists are the objects that carry the UID of one image.
-type Lists struct {
+// ObjectLists are the objects that carry the UID of one image.
+type ObjectLists struct {
 	DataVolumes []cdiv1.DataVolume
 	Claims      []corev1.PersistentVolumeClaim
 	Pods        []corev1.Pod
 	Snapshots   []snapshotv1.VolumeSnapshot
 }
 
-// ByAttempt sorts what exists of an image by attempt. What carries no number is
+// GroupByAttempt sorts what exists of an image by attempt. What carries no number is
 // nobody's attempt and stands under 0.
-func ByAttempt(l Lists) map[int32]*Objects {
-	attempts := map[int32]*Objects{}
-	at := func(o metav1.Object) *Objects {
-		n := attemptOf(o)
+func GroupByAttempt(l ObjectLists) map[int32]*AttemptObjects {
+	attempts := map[int32]*AttemptObjects{}
+	at := func(o metav1.Object) *AttemptObjects {
+		n := attemptNumber(o)
 		if attempts[n] == nil {
-			attempts[n] = &Objects{}
+			attempts[n] = &AttemptObjects{}
 		}
 		return attempts[n]
 	}
@@ -106,10 +106,10 @@ func ByAttempt(l Lists) map[int32]*Objects {
 	}
 	for i := range l.Claims {
 		o := at(&l.Claims[i])
-		if isTarget(&l.Claims[i], o) {
+		if isTargetClaim(&l.Claims[i], o) {
 			o.Claim = &l.Claims[i]
 		} else {
-			o.OtherClaims = append(o.OtherClaims, l.Claims[i])
+			o.CDIClaims = append(o.CDIClaims, l.Claims[i])
 		}
 	}
 	for i := range l.Pods {
@@ -123,10 +123,10 @@ func ByAttempt(l Lists) map[int32]*Objects {
 	return attempts
 }
 
-// isTarget tells the claim that a DataVolume fills from CDI's own: those are
+// isTargetClaim tells the claim that a DataVolume fills from CDI's own: those are
 // owned by a claim or a Pod, it by the DataVolume or, once that is collected,
 // by nobody.
-func isTarget(claim *corev1.PersistentVolumeClaim, o *Objects) bool {
+func isTargetClaim(claim *corev1.PersistentVolumeClaim, o *AttemptObjects) bool {
 	if o.DataVolume != nil {
 		return claim.Name == o.DataVolume.Name
 	}
@@ -134,7 +134,7 @@ func isTarget(claim *corev1.PersistentVolumeClaim, o *Objects) bool {
 	return owner == nil || owner.Kind == "DataVolume"
 }
 
-func attemptOf(o metav1.Object) int32 {
+func attemptNumber(o metav1.Object) int32 {
 	n, err := strconv.ParseInt(o.GetLabels()[v1alpha1.LabelAttempt], 10, 32)
 	if err != nil || n < 0 {
 		return 0
@@ -142,8 +142,8 @@ func attemptOf(o metav1.Object) int32 {
 	return int32(n)
 }
 
-// Labels of what belongs to an attempt of an image.
-func Labels(img v1alpha1.ImageKey, revision string, attempt int32) map[string]string {
+// AttemptLabels of what belongs to an attempt of an image.
+func AttemptLabels(img v1alpha1.ImageKey, revision string, attempt int32) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelImageUID: string(img.UID),
 		v1alpha1.LabelRevision: revision,

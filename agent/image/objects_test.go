@@ -14,7 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestComplete(t *testing.T) {
+func TestImportComplete(t *testing.T) {
 	dv := func() *apitest.DataVolumeBuilder { return apitest.DataVolume("ns/a").Phase(cdiv1.Succeeded) }
 	claim := func() *apitest.ClaimBuilder { return apitest.Claim("ns/a").Bound("1Gi") }
 	for name, tt := range map[string]struct {
@@ -36,59 +36,59 @@ func TestComplete(t *testing.T) {
 		"a claim that nobody filled":          {nil, claim(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &image.Objects{}
+			o := &image.AttemptObjects{}
 			if tt.dv != nil {
 				o.DataVolume = tt.dv.Obj()
 			}
 			if tt.claim != nil {
 				o.Claim = tt.claim.Obj()
 			}
-			assert.Equal(t, tt.want, o.Complete())
+			assert.Equal(t, tt.want, o.ImportComplete())
 		})
 	}
-	assert.False(t, (*image.Objects)(nil).Complete())
-	assert.False(t, (*image.Objects)(nil).Importing())
+	assert.False(t, (*image.AttemptObjects)(nil).ImportComplete())
+	assert.False(t, (*image.AttemptObjects)(nil).CanDownload())
 }
 
-func TestImporting(t *testing.T) {
+func TestCanDownload(t *testing.T) {
 	for name, tt := range map[string]struct {
-		objects image.Objects
+		objects image.AttemptObjects
 		want    bool
 	}{
-		"nothing":       {image.Objects{}, false},
-		"a DataVolume":  {image.Objects{DataVolume: apitest.DataVolume("ns/a").Obj()}, true},
-		"a claim":       {image.Objects{Claim: apitest.Claim("ns/a").Obj()}, true},
-		"scratch space": {image.Objects{OtherClaims: []corev1.PersistentVolumeClaim{*apitest.Claim("ns/s").Obj()}}, true},
-		"an importer":   {image.Objects{Pods: []corev1.Pod{*apitest.Pod("ns/i").Obj()}}, true},
-		"a snapshot":    {image.Objects{Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/s").Obj()}}, false},
+		"nothing":       {image.AttemptObjects{}, false},
+		"a DataVolume":  {image.AttemptObjects{DataVolume: apitest.DataVolume("ns/a").Obj()}, true},
+		"a claim":       {image.AttemptObjects{Claim: apitest.Claim("ns/a").Obj()}, true},
+		"scratch space": {image.AttemptObjects{CDIClaims: []corev1.PersistentVolumeClaim{*apitest.Claim("ns/s").Obj()}}, true},
+		"an importer":   {image.AttemptObjects{Pods: []corev1.Pod{*apitest.Pod("ns/i").Obj()}}, true},
+		"a snapshot":    {image.AttemptObjects{Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/s").Obj()}}, false},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.objects.Importing()) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.objects.CanDownload()) })
 	}
 }
 
-func TestByAttempt(t *testing.T) {
+func TestGroupByAttempt(t *testing.T) {
 	unlabelled := apitest.Claim("ns/x").Obj()
-	wrong := apitest.Claim("ns/y").Of("u", "r", 1).Obj()
+	wrong := apitest.Claim("ns/y").ForAttempt("u", "r", 1).Obj()
 	wrong.Labels[v1alpha1.LabelAttempt] = "99999999999"
-	negative := apitest.Claim("ns/z").Of("u", "r", -1).Obj()
+	negative := apitest.Claim("ns/z").ForAttempt("u", "r", -1).Obj()
 
-	got := image.ByAttempt(image.Lists{
-		DataVolumes: []cdiv1.DataVolume{*apitest.DataVolume("ns/a-1").Of("u", "r", 1).Obj(), *apitest.DataVolume("ns/a-3").Of("u", "r", 3).Obj()},
+	got := image.GroupByAttempt(image.ObjectLists{
+		DataVolumes: []cdiv1.DataVolume{*apitest.DataVolume("ns/a-1").ForAttempt("u", "r", 1).Obj(), *apitest.DataVolume("ns/a-3").ForAttempt("u", "r", 3).Obj()},
 		Claims: []corev1.PersistentVolumeClaim{
-			*apitest.Claim("ns/prime-0").Of("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
-			*apitest.Claim("ns/a-1").Of("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
-			*apitest.Claim("ns/a-1-scratch").Of("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
-			*apitest.Claim("ns/a-2").Of("u", "r", 2).Obj(), // its DataVolume was collected
+			*apitest.Claim("ns/prime-0").ForAttempt("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
+			*apitest.Claim("ns/a-1").ForAttempt("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
+			*apitest.Claim("ns/a-1-scratch").ForAttempt("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
+			*apitest.Claim("ns/a-2").ForAttempt("u", "r", 2).Obj(), // its DataVolume was collected
 			*unlabelled, *wrong, *negative,
 		},
-		Pods:      []corev1.Pod{*apitest.Pod("ns/importer-a-1").Of("u", "r", 1).Obj()},
-		Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/a-2-s").Of("u", "r", 2).Obj()},
+		Pods:      []corev1.Pod{*apitest.Pod("ns/importer-a-1").ForAttempt("u", "r", 1).Obj()},
+		Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/a-2-s").ForAttempt("u", "r", 2).Obj()},
 	})
 
-	require.ElementsMatch(t, []int32{0, 1, 2, 3}, keys(got))
+	require.ElementsMatch(t, []int32{0, 1, 2, 3}, sortedKeys(got))
 	assert.Equal(t, "a-1", got[1].DataVolume.Name)
 	assert.Equal(t, "a-1", got[1].Claim.Name)
-	assert.Len(t, got[1].OtherClaims, 2, "CDI's own are not what VMs are cloned from")
+	assert.Len(t, got[1].CDIClaims, 2, "CDI's own are not what VMs are cloned from")
 	assert.Len(t, got[1].Pods, 1)
 	assert.Nil(t, got[2].DataVolume)
 	assert.Equal(t, "a-2", got[2].Claim.Name)
@@ -97,7 +97,7 @@ func TestByAttempt(t *testing.T) {
 	assert.NotNil(t, got[0].Claim, "what carries no number is nobody's attempt")
 }
 
-func keys[V any](m map[int32]V) []int32 {
+func sortedKeys[V any](m map[int32]V) []int32 {
 	list := make([]int32, 0, len(m))
 	for k := range m {
 		list = append(list, k)

@@ -17,8 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// asks has the plan prune the image as it is.
-func (w *world) asks(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune {
+// planPrune has the plan prune the image as it is.
+func (w *simulation) planPrune(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune {
 	w.plan.Prune = &v1alpha1.PlannedPrune{
 		Namespace: w.img.Namespace, Name: w.img.Name, ImageUID: w.img.UID, Revision: w.img.Spec.Revision(),
 		UnreferencedSince: w.now.Unix(), Others: true,
@@ -28,28 +28,28 @@ func (w *world) asks(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune
 }
 
 // ready is an image that is there.
-func ready(t *testing.T) *world {
-	w := queued(t, apitest.Image("ns/a"), unasked())
-	w.imported()
+func ready(t *testing.T) *simulation {
+	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	return w
 }
 
-// pending is an image whose undo window has an hour to go.
-func pending(t *testing.T) *world {
+// newPendingPruneSimulation is an image whose undo window has an hour to go.
+func newPendingPruneSimulation(t *testing.T) *simulation {
 	w := ready(t)
-	w.asks("prune", time.Hour)
+	w.planPrune("prune", time.Hour)
 	w.reconcile()
 	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	return w
 }
 
-func TestPruneServesOnUntilItsWindowEnds(t *testing.T) {
+func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
 	w := ready(t)
 	serving := *w.status().Serving
-	w.later(300 * time.Millisecond)
-	w.asks("prune", time.Hour)
+	w.advanceClock(300 * time.Millisecond)
+	w.planPrune("prune", time.Hour)
 	begun := w.now
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
@@ -60,83 +60,83 @@ func TestPruneServesOnUntilItsWindowEnds(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReconciling).Status)
 	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
 	assert.Equal(t, &serving, w.status().Serving)
-	assert.Equal(t, queue.Out, image.StandingOf(w.img))
+	assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
 	until := w.status().Prune.Until.Time
 	assert.GreaterOrEqual(t, until.Sub(begun), time.Hour, "none shorter than was asked for")
 	assert.Less(t, until.Sub(begun), time.Hour+time.Second)
-	assert.LessOrEqual(t, w.last.After, time.Hour+time.Second)
-	assert.NotZero(t, w.last.After)
-	assert.False(t, w.live, "nothing is asked live to wait")
+	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour+time.Second)
+	assert.NotZero(t, w.lastDecision.RequeueAfter)
+	assert.False(t, w.lastViewLive, "nothing is asked live to wait")
 
-	w.later(until.Sub(w.now) - time.Millisecond)
+	w.advanceClock(until.Sub(w.now) - time.Millisecond)
 	w.reconcile()
-	require.False(t, w.last.DeleteImage)
-	assert.LessOrEqual(t, w.last.After, 10*time.Millisecond)
-	w.later(time.Millisecond)
+	require.False(t, w.lastDecision.DeleteImage)
+	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 10*time.Millisecond)
+	w.advanceClock(time.Millisecond)
 	w.reconcile()
-	assert.True(t, w.live)
-	assert.True(t, w.last.DeleteImage)
-	assert.True(t, w.last.Pruned)
+	assert.True(t, w.lastViewLive)
+	assert.True(t, w.lastDecision.DeleteImage)
+	assert.True(t, w.lastDecision.Pruned)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State, "until it is gone")
 	w.reconcile()
-	w.collect()
+	w.removeDeletedObjects()
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
 func TestPruneIsStoredBeforeAnythingIsDeleted(t *testing.T) {
 	w := ready(t)
-	w.asks("prune", 0)
-	w.sync()
+	w.planPrune("prune", 0)
+	w.syncCaches()
 	w.reconcileCached(0)
-	require.False(t, w.last.DeleteImage)
+	require.False(t, w.lastDecision.DeleteImage)
 	require.Nil(t, w.status().Prune, "the agent has died before it could store that")
 	w.reconcileCached(allWrites)
-	require.False(t, w.last.DeleteImage)
+	require.False(t, w.lastDecision.DeleteImage)
 	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
-	assert.NotZero(t, w.last.After)
+	assert.NotZero(t, w.lastDecision.RequeueAfter)
 	w.reconcile()
-	assert.True(t, w.last.DeleteImage, "there is no window to wait for")
+	assert.True(t, w.lastDecision.DeleteImage, "there is no window to wait for")
 }
 
-func TestPruneKeepsItsWindowWhateverTheClockDoes(t *testing.T) {
-	w := pending(t)
+func TestUndoWindowIsKeptWhenClockMoves(t *testing.T) {
+	w := newPendingPruneSimulation(t)
 	until := w.status().Prune.Until
-	w.later(-48 * time.Hour)
+	w.advanceClock(-48 * time.Hour)
 	w.reconcile()
 	assert.Equal(t, until, w.status().Prune.Until)
-	require.False(t, w.last.DeleteImage)
-	w.later(49*time.Hour + time.Second)
+	require.False(t, w.lastDecision.DeleteImage)
+	w.advanceClock(49*time.Hour + time.Second)
 	w.reconcile()
-	assert.True(t, w.last.Pruned)
+	assert.True(t, w.lastDecision.Pruned)
 }
 
-func TestPruneEnds(t *testing.T) {
+func TestPruneEndsWithReason(t *testing.T) {
 	const ended = 5 * time.Minute
 	for name, tt := range map[string]struct {
-		change      func(*world)
+		change      func(*simulation)
 		wantState   v1alpha1.PruneState
 		wantReason  string
 		wantMessage string
 	}{
-		"it is undone":                {func(w *world) { w.plan.Prune.Undo = true }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "undone"},
-		"a plan wants it":             {func(w *world) { w.plan.Stays = true }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, "ClusterPlan"},
-		"a machine names it":          {func(w *world) { w.come("ns/vm", "ns/other") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "ns/vm, ns/other"},
-		"its source changes":          {func(w *world) { w.setURL(urlB) }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
-		"the plan has another source": {func(w *world) { w.plan.Prune.Revision = "another" }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
-		"its storage is lost": {func(w *world) {
-			w.lose(image.DataVolume, w.dataVolume().Name)
+		"it is undone":                {func(w *simulation) { w.plan.Prune.Undo = true }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "undone"},
+		"a plan wants it":             {func(w *simulation) { w.plan.Keep = true }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, "ClusterPlan"},
+		"a machine names it":          {func(w *simulation) { w.setHolders("ns/vm", "ns/other") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "ns/vm, ns/other"},
+		"its source changes":          {func(w *simulation) { w.setURL(urlB) }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
+		"the plan has another source": {func(w *simulation) { w.plan.Prune.Revision = "another" }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
+		"its storage is lost": {func(w *simulation) {
+			w.loseObject(image.DataVolume, w.lastDataVolume().Name)
 		}, v1alpha1.PruneSkipped, v1alpha1.PruneInTransition, "Queued"},
-		"it is undone, and held":  {func(w *world) { w.plan.Prune.Undo = true; w.come("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
-		"it is wanted, and held":  {func(w *world) { w.plan.Stays = true; w.come("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
-		"it is held, and changed": {func(w *world) { w.setURL(urlB); w.come("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, ""},
+		"it is undone, and held":  {func(w *simulation) { w.plan.Prune.Undo = true; w.setHolders("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
+		"it is wanted, and held":  {func(w *simulation) { w.plan.Keep = true; w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
+		"it is held, and changed": {func(w *simulation) { w.setURL(urlB); w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, ""},
 	} {
 		for _, begun := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", begun ", begun), func(t *testing.T) {
 				w := ready(t)
-				w.asks("prune", ended)
+				w.planPrune("prune", ended)
 				if begun {
 					w.reconcile()
 					require.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
@@ -154,15 +154,15 @@ func TestPruneEnds(t *testing.T) {
 
 				asked := *w.plan.Prune
 				asked.Undo, asked.Revision = false, w.img.Spec.Revision()
-				w.plan = image.Wish{Prune: &asked}
-				w.come()
+				w.plan = image.PlannedState{Prune: &asked}
+				w.setHolders()
 				if w.status().Phase == v1alpha1.PhaseQueued {
-					w.imported()
+					w.runImport()
 				}
 				for range 3 {
-					w.later(time.Hour)
+					w.advanceClock(time.Hour)
 					w.reconcile()
-					require.False(t, w.last.DeleteImage, "it does not begin again")
+					require.False(t, w.lastDecision.DeleteImage, "it does not begin again")
 				}
 				assert.Equal(t, p, w.status().Prune)
 				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -171,30 +171,30 @@ func TestPruneEnds(t *testing.T) {
 	}
 }
 
-func TestPruneIsWithdrawn(t *testing.T) {
+func TestWithdrawnPruneIsUndone(t *testing.T) {
 	t.Run("what is pending is undone", func(t *testing.T) {
-		w := pending(t)
+		w := newPendingPruneSimulation(t)
 		w.plan.Prune = nil
 		w.reconcile()
-		assert.True(t, w.live)
+		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.PruneUndone, w.status().Prune.State)
 		assert.Equal(t, v1alpha1.PruneWithdrawn, w.status().Prune.Reason)
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
 	t.Run("not by a plan that the cache has not got rid of", func(t *testing.T) {
-		w := pending(t)
-		w.seen.Prune = nil
+		w := newPendingPruneSimulation(t)
+		w.cachedPlan.Prune = nil
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
+		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	})
 	t.Run("one that is due is not deleted for a plan that the cache still shows", func(t *testing.T) {
-		w := pending(t)
-		w.later(2 * time.Hour)
+		w := newPendingPruneSimulation(t)
+		w.advanceClock(2 * time.Hour)
 		w.plan.Prune = nil
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
-		require.False(t, w.last.DeleteImage)
+		assert.True(t, w.lastViewLive)
+		require.False(t, w.lastDecision.DeleteImage)
 		assert.Equal(t, v1alpha1.PruneUndone, w.status().Prune.State)
 	})
 	t.Run("nothing is told where nothing had begun", func(t *testing.T) {
@@ -203,16 +203,16 @@ func TestPruneIsWithdrawn(t *testing.T) {
 		assert.Nil(t, w.status().Prune)
 	})
 	t.Run("for another one, which begins", func(t *testing.T) {
-		w := pending(t)
-		w.later(30 * time.Minute)
-		w.asks("next", time.Hour)
+		w := newPendingPruneSimulation(t)
+		w.advanceClock(30 * time.Minute)
+		w.planPrune("next", time.Hour)
 		w.reconcile()
 		assert.Equal(t, types.UID("next"), w.status().Prune.UID)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 		assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
 		assert.True(t, w.status().Prune.Until.After(w.now.Add(59*time.Minute)), "with a window of its own")
 
-		w.asks("prune", time.Hour)
+		w.planPrune("prune", time.Hour)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneStatus{
 			UID: "prune", State: v1alpha1.PruneUndone, Reason: v1alpha1.PruneWithdrawn,
@@ -222,84 +222,84 @@ func TestPruneIsWithdrawn(t *testing.T) {
 	})
 	t.Run("for an image of that name that is another one", func(t *testing.T) {
 		w := ready(t)
-		w.asks("prune", 0).ImageUID = "former"
+		w.planPrune("prune", 0).ImageUID = "former"
 		for range 3 {
 			w.reconcile()
 			assert.Nil(t, w.status().Prune)
-			require.False(t, w.last.DeleteImage)
+			require.False(t, w.lastDecision.DeleteImage)
 		}
 	})
 }
 
-func TestPruneWaitsWhileThePlanIsRefused(t *testing.T) {
-	refused := image.Wish{Stays: true, Unknown: true}
-	w := pending(t)
+func TestPruneWaitsWhilePlanIsUnknown(t *testing.T) {
+	refused := image.PlannedState{Keep: true, Unknown: true}
+	w := newPendingPruneSimulation(t)
 	w.plan = refused
-	w.later(2 * time.Hour)
+	w.advanceClock(2 * time.Hour)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
-	require.False(t, w.last.DeleteImage)
-	assert.NotZero(t, w.last.After)
+	require.False(t, w.lastDecision.DeleteImage)
+	assert.NotZero(t, w.lastDecision.RequeueAfter)
 	t.Run("it comes back", func(t *testing.T) {
-		w.asks("prune", time.Hour)
-		w.plan.Stays, w.plan.Unknown = false, false
-		w.sync()
+		w.planPrune("prune", time.Hour)
+		w.plan.Keep, w.plan.Unknown = false, false
+		w.syncCaches()
 		w.plan = refused // and is refused again by the time that this is read live
 		w.reconcileCached(allWrites)
-		assert.True(t, w.live)
-		require.False(t, w.last.DeleteImage)
+		assert.True(t, w.lastViewLive)
+		require.False(t, w.lastDecision.DeleteImage)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	})
 	t.Run("a machine ends it all the same", func(t *testing.T) {
-		w.come("ns/vm")
+		w.setHolders("ns/vm")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
 	t.Run("none begins", func(t *testing.T) {
 		w := ready(t)
-		w.asks("prune", 0)
-		w.plan.Stays, w.plan.Unknown = true, true
+		w.planPrune("prune", 0)
+		w.plan.Keep, w.plan.Unknown = true, true
 		w.reconcile()
 		assert.Nil(t, w.status().Prune)
 	})
 }
 
-func TestPruneSeesAHolderThatItsCacheDoesNotShow(t *testing.T) {
-	w := pending(t)
-	w.later(2 * time.Hour)
-	w.sync()
-	w.come("ns/vm")
+func TestPruneSeesHolderMissingFromCache(t *testing.T) {
+	w := newPendingPruneSimulation(t)
+	w.advanceClock(2 * time.Hour)
+	w.syncCaches()
+	w.setHolders("ns/vm")
 	w.reconcileCached(allWrites)
-	assert.True(t, w.live)
-	require.False(t, w.last.DeleteImage)
+	assert.True(t, w.lastViewLive)
+	require.False(t, w.lastDecision.DeleteImage)
 	assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 }
 
 // A leader lists machines and is paused. By the time it deletes, another one has seen
 // a machine and ended the prune.
-func TestPruneDeletesNothingThatWasWrittenSince(t *testing.T) {
-	w := pending(t)
-	w.later(2 * time.Hour)
-	w.sync()
-	v := w.view(true)
+func TestPruneDeletesOnlyUnchangedImage(t *testing.T) {
+	w := newPendingPruneSimulation(t)
+	w.advanceClock(2 * time.Hour)
+	w.syncCaches()
+	v := w.buildView(true)
 	d := decideChecked(t, v)
 	require.True(t, d.Pruned)
-	w.come("ns/vm")
+	w.setHolders("ns/vm")
 	w.reconcile()
 	require.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
-	w.carryOut(v, d, allWrites)
+	w.carryOutDecision(v, d, allWrites)
 	assert.Nil(t, w.img.DeletionTimestamp)
 }
 
-func TestPruneOfAnImageThatIsBeingDeleted(t *testing.T) {
+func TestPruneOfDeletedImage(t *testing.T) {
 	t.Run("a machine comes after it was deleted for its prune", func(t *testing.T) {
-		w := pending(t)
-		w.later(2 * time.Hour)
+		w := newPendingPruneSimulation(t)
+		w.advanceClock(2 * time.Hour)
 		w.reconcile()
-		require.True(t, w.last.Pruned)
-		w.come("ns/vm")
+		require.True(t, w.lastDecision.Pruned)
+		w.setHolders("ns/vm")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
 		assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
@@ -309,20 +309,20 @@ func TestPruneOfAnImageThatIsBeingDeleted(t *testing.T) {
 	})
 	t.Run("a person deletes it while it is held, and a plan comes", func(t *testing.T) {
 		w := ready(t)
-		w.come("ns/vm")
+		w.setHolders("ns/vm")
 		w.deleteImage()
 		w.reconcile()
-		w.asks("prune", 0)
+		w.planPrune("prune", 0)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
 	})
 	t.Run("what goes is neither undone nor skipped", func(t *testing.T) {
-		for _, plan := range []func(*world){
-			func(w *world) { w.plan = image.Wish{} },
-			func(w *world) { w.plan.Prune.Undo = true },
-			func(w *world) { w.plan.Stays = true },
+		for _, plan := range []func(*simulation){
+			func(w *simulation) { w.plan = image.PlannedState{} },
+			func(w *simulation) { w.plan.Prune.Undo = true },
+			func(w *simulation) { w.plan.Keep = true },
 		} {
-			w := pending(t)
+			w := newPendingPruneSimulation(t)
 			w.deleteImage()
 			plan(w)
 			w.reconcile()
@@ -332,22 +332,22 @@ func TestPruneOfAnImageThatIsBeingDeleted(t *testing.T) {
 	})
 }
 
-func TestPruneOfAnImageThatIsNotThere(t *testing.T) {
+func TestPruneOfUnfinishedImage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		reach func(*world)
+		reach func(*simulation)
 		want  v1alpha1.PruneState
 	}{
-		"queued":      {func(*world) {}, v1alpha1.PruneSkipped},
-		"admitted":    {func(w *world) { w.ledger(); w.later(time.Minute); w.reconcile() }, v1alpha1.PruneSkipped},
-		"importing":   {(*world).begun, v1alpha1.PruneSkipped},
-		"backing off": {func(w *world) { w.failed("unexpected EOF") }, v1alpha1.PruneSkipped},
-		"failed":      {func(w *world) { w.failed(notFound) }, v1alpha1.PrunePending},
+		"queued":      {func(*simulation) {}, v1alpha1.PruneSkipped},
+		"admitted":    {func(w *simulation) { w.stepLedger(); w.advanceClock(time.Minute); w.reconcile() }, v1alpha1.PruneSkipped},
+		"importing":   {(*simulation).startImport, v1alpha1.PruneSkipped},
+		"backing off": {func(w *simulation) { w.runFailingAttempt("unexpected EOF") }, v1alpha1.PruneSkipped},
+		"failed":      {func(w *simulation) { w.runFailingAttempt(notFoundMessage) }, v1alpha1.PrunePending},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked())
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			tt.reach(w)
 			before, message := w.status().Phase, w.status().Message
-			w.asks("prune", time.Hour)
+			w.planPrune("prune", time.Hour)
 			w.reconcile()
 			require.NotNil(t, w.status().Prune)
 			assert.Equal(t, tt.want, w.status().Prune.State)
@@ -360,18 +360,18 @@ func TestPruneOfAnImageThatIsNotThere(t *testing.T) {
 			assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReady).Status)
 			assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionStalled).Status)
 			assert.Equal(t, string(v1alpha1.ReasonNotFound), w.condition(v1alpha1.ConditionImported).Reason)
-			w.later(2 * time.Hour)
+			w.advanceClock(2 * time.Hour)
 			w.reconcile()
-			assert.True(t, w.last.Pruned)
+			assert.True(t, w.lastDecision.Pruned)
 		})
 	}
 }
 
-func TestPruneRemembersTheLastThatEnded(t *testing.T) {
+func TestEndedPrunesAreRemembered(t *testing.T) {
 	w := ready(t)
-	w.come("ns/vm")
+	w.setHolders("ns/vm")
 	for i := range v1alpha1.MaxEndedPrunes + 2 {
-		w.asks(types.UID(fmt.Sprint("prune-", i)), time.Hour)
+		w.planPrune(types.UID(fmt.Sprint("prune-", i)), time.Hour)
 		w.reconcile()
 	}
 	require.Len(t, w.status().EndedPrunes, v1alpha1.MaxEndedPrunes)
@@ -380,70 +380,70 @@ func TestPruneRemembersTheLastThatEnded(t *testing.T) {
 }
 
 // A status from which people have removed what it remembers.
-func TestPruneThatHasEndedAndIsNotRemembered(t *testing.T) {
+func TestForgottenEndedPruneStaysEnded(t *testing.T) {
 	w := ready(t)
 	w.img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced}
-	w.touch()
-	w.asks("prune", 0)
+	w.bumpResourceVersion()
+	w.planPrune("prune", 0)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
-	w.asks("next", time.Hour)
+	w.planPrune("next", time.Hour)
 	w.reconcile()
 	assert.Equal(t, types.UID("next"), w.status().Prune.UID)
 	assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
 }
 
 // What is told of a prune has room for 512 characters.
-func TestPruneNamesHoldersInShort(t *testing.T) {
+func TestPruneMessageIsBounded(t *testing.T) {
 	w := ready(t)
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprint("ns/", i, strings.Repeat("ä", 200)))
 	}
-	w.come(names...)
-	w.asks("prune", time.Hour)
+	w.setHolders(names...)
+	w.planPrune("prune", time.Hour)
 	w.reconcile()
 	assert.LessOrEqual(t, len(w.status().Prune.Message), 512)
 	assert.NotContains(t, w.status().Prune.Message, "�")
 }
 
 // Its own time may end before its undo window does: then it goes as it would have.
-func TestPruneDoesNotKeepAnImageBeyondItsTime(t *testing.T) {
+func TestPruneDoesNotDelayExpiry(t *testing.T) {
 	w := ready(t)
-	w.edit(func(s *v1alpha1.VMDiskImageSpec) {
+	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) {
 		s.DeleteUnreferencedAfter = &metav1.Duration{Duration: 2 * time.Hour}
 	})
-	w.asks("prune", 48*time.Hour)
+	w.planPrune("prune", 48*time.Hour)
 	w.reconcile()
 	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
-	w.later(3 * time.Hour)
+	w.advanceClock(3 * time.Hour)
 	w.reconcile()
-	assert.True(t, w.last.DeleteImage)
-	assert.False(t, w.last.Pruned)
+	assert.True(t, w.lastDecision.DeleteImage)
+	assert.False(t, w.lastDecision.Pruned)
 }
 
-func TestPruneSparesWhatIsNotAsItWasReviewed(t *testing.T) {
-	reported := func(w *world) *v1alpha1.PlannedPrune {
-		want := w.asks("prune", time.Hour)
+func TestPruneSkipsChangedImage(t *testing.T) {
+	reported := func(w *simulation) *v1alpha1.PlannedPrune {
+		want := w.planPrune("prune", time.Hour)
 		want.UnreferencedSince = w.status().References.UnreferencedSince.Unix()
 		return want
 	}
-	referencedAgain := func(w *world) {
-		w.later(time.Minute)
+	referencedAgain := func(w *simulation) {
+		w.advanceClock(time.Minute)
 		w.holders = []image.Holder{{Name: "ns/vm"}}
 		w.reconcile()
-		w.later(time.Minute)
+		w.advanceClock(time.Minute)
 		w.holders = nil
 		w.reconcile()
 	}
-	takenBack := func(w *world) { delete(w.img.Labels, v1alpha1.LabelPlanned) }
+	takenBack := func(w *simulation) { delete(w.img.Labels, v1alpha1.LabelPlanned) }
 	for name, tt := range map[string]struct {
 		pending bool
 		others  bool
-		change  func(*world)
+		change  func(*simulation)
 		want    string
 	}{
-		"nothing has changed":                      {change: func(*world) {}},
+		"nothing has changed":                      {change: func(*simulation) {}},
 		"it was referenced meanwhile":              {change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
 		"it was referenced, and others go too":     {others: true, change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
 		"it was taken back":                        {change: takenBack, want: "it goes only with spec.includeOthers"},
@@ -452,7 +452,7 @@ func TestPruneSparesWhatIsNotAsItWasReviewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := ready(t)
-			w.img.Labels = map[string]string{v1alpha1.LabelPlanned: image.Planned}
+			w.img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 			want := reported(w)
 			want.Others = tt.others
 			if tt.pending {
@@ -471,7 +471,7 @@ func TestPruneSparesWhatIsNotAsItWasReviewed(t *testing.T) {
 			assert.Equal(t, v1alpha1.PruneSkipped, w.status().Prune.State)
 			assert.Equal(t, v1alpha1.PruneChanged, w.status().Prune.Reason)
 			assert.Contains(t, w.status().Prune.Message, tt.want)
-			w.later(2 * time.Hour)
+			w.advanceClock(2 * time.Hour)
 			w.reconcile()
 			assert.Nil(t, w.img.DeletionTimestamp)
 		})

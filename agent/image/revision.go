@@ -15,7 +15,7 @@ func KeyOf(img *v1alpha1.VMDiskImage) v1alpha1.ImageKey {
 	return v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}
 }
 
-func find(revisions []v1alpha1.RevisionStatus, revision string) *v1alpha1.RevisionStatus {
+func findRevision(revisions []v1alpha1.RevisionStatus, revision string) *v1alpha1.RevisionStatus {
 	for i := range revisions {
 		if revisions[i].Revision == revision {
 			return &revisions[i]
@@ -30,11 +30,11 @@ func find(revisions []v1alpha1.RevisionStatus, revision string) *v1alpha1.Revisi
 // One that it has no record of although later ones were begun is over: its
 // revision was forgotten since, and may be back by now.
 func OutcomeOf(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
-	return outcomeOf(&img.Status, slot)
+	return attemptOutcome(&img.Status, slot)
 }
 
-func outcomeOf(st *v1alpha1.VMDiskImageStatus, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
-	e := find(st.Revisions, slot.Revision)
+func attemptOutcome(st *v1alpha1.VMDiskImageStatus, slot v1alpha1.Slot) (outcome v1alpha1.Outcome, begun bool) {
+	e := findRevision(st.Revisions, slot.Revision)
 	switch {
 	case e != nil && e.AttemptEnded == slot.Attempt:
 		return e.Outcome, true
@@ -49,31 +49,31 @@ func outcomeOf(st *v1alpha1.VMDiskImageStatus, slot v1alpha1.Slot) (outcome v1al
 	}
 }
 
-// MayRun tells, by the image as stored, whether an attempt that stands in no
+// IsAdoptable tells, by the image as stored, whether an attempt that stands in no
 // slot is one that the ledger has lost: it has no outcome, and it is not one of
 // a revision that has been forgotten.
-func MayRun(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) bool {
+func IsAdoptable(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) bool {
 	outcome, begun := OutcomeOf(img, slot)
 	return outcome == "" && (begun || slot.Attempt > img.Status.LastAttempt)
 }
 
-// StandingOf tells how an image takes part in the queue, by its status.
-func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
+// QueueStateOf tells how an image takes part in the queue, by its status.
+func QueueStateOf(img *v1alpha1.VMDiskImage) queue.QueueState {
 	st := &img.Status
 	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
-		return queue.Out
+		return queue.NotQueued
 	}
 	target := img.Spec.Revision()
-	e := find(st.Revisions, target)
+	e := findRevision(st.Revisions, target)
 	if e == nil || st.Revision != target {
 		return queue.Pending
 	}
-	if e.Outcome == v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded || failedForGood(e) {
-		return queue.Out
+	if e.Outcome == v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded || hasFailedPermanently(e) {
+		return queue.NotQueued
 	}
-	switch reason := waitingFor(st); {
-	case awaitsTurn(reason):
-		return queue.Ready
+	switch reason := storedWaitReason(st); {
+	case waitsForAdmission(reason):
+		return queue.Admissible
 	case reason == v1alpha1.ReasonChecking:
 		return queue.Pending
 	default:
@@ -84,13 +84,13 @@ func StandingOf(img *v1alpha1.VMDiskImage) queue.Standing {
 // AwaitsSnapshot tells that an image is imported and that its snapshot is still
 // to come.
 func AwaitsSnapshot(img *v1alpha1.VMDiskImage) bool {
-	e := find(img.Status.Revisions, img.Status.Revision)
+	e := findRevision(img.Status.Revisions, img.Status.Revision)
 	return e != nil && e.SnapshotSince != nil && (img.Status.Serving == nil || img.Status.Serving.VolumeSnapshot != e.VolumeSnapshot)
 }
 
-// awaitsTurn tells the waits that are over when the image gets a slot: it lacks
+// waitsForAdmission tells the waits that are over when the image gets a slot: it lacks
 // nothing of its own.
-func awaitsTurn(r v1alpha1.Reason) bool {
+func waitsForAdmission(r v1alpha1.Reason) bool {
 	return queued(r) || r == v1alpha1.ReasonPaused || r == v1alpha1.ReasonPolicyMissing
 }
 
@@ -101,7 +101,7 @@ func queued(r v1alpha1.Reason) bool {
 
 // CandidateOf returns what would be admitted for an image that was read live.
 func CandidateOf(img *v1alpha1.VMDiskImage) (queue.Candidate, bool) {
-	if StandingOf(img) != queue.Ready {
+	if QueueStateOf(img) != queue.Admissible {
 		return queue.Candidate{}, false
 	}
 	return queue.Candidate{
@@ -112,44 +112,44 @@ func CandidateOf(img *v1alpha1.VMDiskImage) (queue.Candidate, bool) {
 	}, true
 }
 
-// longestHost is the longest name that there can be in the DNS.
-const longestHost = 253
+// maxHostLength is the longest name that there can be in the DNS.
+const maxHostLength = 253
 
 // HostOf is the host that an image is imported from, in lower case; empty for none.
 func HostOf(spec v1alpha1.VMDiskImageSpec) string {
 	if spec.SourceType == v1alpha1.SourceBlank {
 		return ""
 	}
-	return hostOf(spec.URL)
+	return parseHost(spec.URL)
 }
 
-func hostOf(from string) string {
+func parseHost(from string) string {
 	u, err := url.Parse(from)
-	if err != nil || len(u.Hostname()) > longestHost {
+	if err != nil || len(u.Hostname()) > maxHostLength {
 		return ""
 	}
 	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 }
 
-// HostOfImport is the host that a DataVolume of ours imports from.
-func HostOfImport(dv *cdiv1.DataVolume) string {
+// DataVolumeHost is the host that a DataVolume of ours imports from.
+func DataVolumeHost(dv *cdiv1.DataVolume) string {
 	switch s := dv.Spec.Source; {
 	case s == nil:
 		return ""
 	case s.HTTP != nil:
-		return hostOf(s.HTTP.URL)
+		return parseHost(s.HTTP.URL)
 	case s.S3 != nil:
-		return hostOf(s.S3.URL)
+		return parseHost(s.S3.URL)
 	case s.Registry != nil && s.Registry.URL != nil:
-		return hostOf(*s.Registry.URL)
+		return parseHost(*s.Registry.URL)
 	default:
 		return ""
 	}
 }
 
-// waitingFor is the reason for which a revision waits; it outlives a phase,
+// storedWaitReason is the reason for which a revision waits; it outlives a phase,
 // such as Terminating, that has a reason of its own.
-func waitingFor(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
+func storedWaitReason(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == v1alpha1.ConditionImported {
 			return v1alpha1.Reason(st.Conditions[i].Reason)
@@ -158,7 +158,7 @@ func waitingFor(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
 	return ""
 }
 
-func failedForGood(e *v1alpha1.RevisionStatus) bool {
+func hasFailedPermanently(e *v1alpha1.RevisionStatus) bool {
 	return e.Outcome == v1alpha1.OutcomeFailed && e.NotBefore == nil && e.Attempt <= e.AttemptEnded
 }
 

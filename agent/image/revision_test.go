@@ -73,7 +73,7 @@ func TestPreflightURL(t *testing.T) {
 	}
 }
 
-func TestStandingOf(t *testing.T) {
+func TestQueueStateOf(t *testing.T) {
 	at := metav1.NewTime(apitest.Epoch)
 	current := apitest.Image("ns/a").Obj().Spec.Revision()
 	// an image whose current revision waits for a reason
@@ -90,34 +90,34 @@ func TestStandingOf(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		img  *apitest.ImageBuilder
-		want queue.Standing
+		want queue.QueueState
 	}{
 		"never visited":              {apitest.Image("ns/a"), queue.Pending},
-		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), queue.Ready},
-		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), queue.Ready},
-		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), queue.Ready},
+		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), queue.Admissible},
+		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), queue.Admissible},
+		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), queue.Admissible},
 		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), queue.Pending},
-		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), queue.Ready},
-		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), queue.Ready},
+		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), queue.Admissible},
+		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), queue.Admissible},
 		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), queue.Skipped},
 		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), queue.Skipped},
-		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), queue.Ready},
+		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), queue.Admissible},
 		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), queue.Pending},
-		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), queue.Out},
-		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), queue.Out},
-		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), queue.Out},
-		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), queue.Out},
-		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), queue.Out},
-		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), queue.Out},
-		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), queue.Ready},
+		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), queue.NotQueued},
+		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), queue.NotQueued},
+		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), queue.NotQueued},
+		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), queue.NotQueued},
+		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), queue.NotQueued},
+		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), queue.NotQueued},
+		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), queue.Admissible},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
 			img.Status.LastAttempt = 4
-			assert.Equal(t, tt.want, image.StandingOf(img))
+			assert.Equal(t, tt.want, image.QueueStateOf(img))
 
 			got, may := image.CandidateOf(img)
-			assert.Equal(t, tt.want == queue.Ready, may)
+			assert.Equal(t, tt.want == queue.Admissible, may)
 			if may {
 				assert.Equal(t, queue.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "numbers go on through all revisions")
 			}
@@ -152,7 +152,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-func TestMayRun(t *testing.T) {
+func TestIsAdoptable(t *testing.T) {
 	img := apitest.Image("ns/a").WithStatus(v1alpha1.VMDiskImageStatus{LastAttempt: 4}).WithRevisions(
 		v1alpha1.RevisionStatus{Revision: "r", Attempt: 4, AttemptEnded: 3, Outcome: v1alpha1.OutcomeFailed},
 	).Obj()
@@ -168,7 +168,7 @@ func TestMayRun(t *testing.T) {
 		"one of a revision not stored yet": {"q", 5, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, image.MayRun(img, apitest.Slot(img, tt.revision, tt.attempt).Obj()))
+			assert.Equal(t, tt.want, image.IsAdoptable(img, apitest.Slot(img, tt.revision, tt.attempt).Obj()))
 		})
 	}
 }
@@ -192,7 +192,7 @@ func TestHostOf(t *testing.T) {
 			img.Spec.SourceType, img.Spec.URL = tt.kind, tt.url
 			assert.Equal(t, tt.want, image.HostOf(img.Spec))
 			dv := image.NewDataVolume(img, v1alpha1.Slot{Image: image.KeyOf(img), Attempt: 1})
-			assert.Equal(t, tt.want, image.HostOfImport(dv))
+			assert.Equal(t, tt.want, image.DataVolumeHost(dv))
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// sweep removes what is left of attempts that are neither running, nor served,
+// deleteUnused removes what is left of attempts that are neither running, nor served,
 // nor about to be, and forgets revisions of which nothing is left.
 //
 // It goes by numbers that only grow, so that what has failed may be removed by a
@@ -18,45 +18,45 @@ import (
 // two live looks of two sides (DESIGN, S2): the status says, stored, that it does
 // not serve, then nobody is seen live to have pinned it. Whoever pins it later
 // sees, live, that it does not serve.
-func (s *step) sweep() {
-	if s.d.NeedsLive {
+func (s *step) deleteUnused() {
+	if s.decision.NeedsLiveRead {
 		return
 	}
-	s.retire()
-	numbers := make([]int32, 0, len(s.Attempts))
-	for n := range s.Attempts {
+	s.supersede()
+	numbers := make([]int32, 0, len(s.ObjectsByAttempt))
+	for n := range s.ObjectsByAttempt {
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
 	for _, n := range numbers {
-		s.sweepAttempt(n, s.Attempts[n])
-		s.release(s.Attempts[n])
+		s.deleteUnusedOfAttempt(n, s.ObjectsByAttempt[n])
+		s.releaseClaims(s.ObjectsByAttempt[n])
 	}
-	s.st.Revisions = slices.DeleteFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool {
-		_, left := s.Attempts[e.AttemptEnded]
-		return e.Revision != s.target && !s.serves(e.Revision) && !s.hasSlot(e.Revision) &&
+	s.status.Revisions = slices.DeleteFunc(s.status.Revisions, func(e v1alpha1.RevisionStatus) bool {
+		_, left := s.ObjectsByAttempt[e.AttemptEnded]
+		return e.Revision != s.targetRevision && !s.isServing(e.Revision) && !s.hasSlot(e.Revision) &&
 			e.Attempt <= e.AttemptEnded && !left
 	})
 }
 
-// retire gives up revisions that were imported and do not serve, one by one. By
+// supersede gives up revisions that were imported and do not serve, one by one. By
 // a write without way back: a revision that is wanted again gets another attempt,
 // for somebody may still be about to delete what was left of this one.
-func (s *step) retire() {
-	for i := range s.st.Revisions {
-		e := &s.st.Revisions[i]
+func (s *step) supersede() {
+	for i := range s.status.Revisions {
+		e := &s.status.Revisions[i]
 		n := e.AttemptEnded
-		if e.Revision == s.target || e.Outcome != v1alpha1.OutcomeSucceeded || e.Attempt > n || s.servesAttempt(n) || s.tearDown {
+		if e.Revision == s.targetRevision || e.Outcome != v1alpha1.OutcomeSucceeded || e.Attempt > n || s.isServingAttempt(n) || s.tearDown {
 			continue
 		}
-		pinned := len(s.pins(n)) > 0
-		o := s.Attempts[n]
-		there := o != nil && o.Claim != nil && !lost(o.Claim)
+		pinned := len(s.pinsForAttempt(n)) > 0
+		o := s.ObjectsByAttempt[n]
+		there := o != nil && o.Claim != nil && !isClaimLost(o.Claim)
 		switch {
 		case pinned && there:
 			continue
 		case !s.Live:
-			s.d.NeedsLive = true
+			s.decision.NeedsLiveRead = true
 			return
 		case there:
 			e.Failure = &v1alpha1.Failure{Reason: v1alpha1.ReasonSuperseded, Message: "another source took its place, and no VirtualMachine is built from it", Time: s.now}
@@ -68,10 +68,10 @@ func (s *step) retire() {
 	}
 }
 
-// servesAttempt tells that an attempt serves, or did so by what is stored: VMs
+// isServingAttempt tells that an attempt serves, or did so by what is stored: VMs
 // may still be acquiring it.
-func (s *step) servesAttempt(n int32) bool {
-	for _, serving := range []*v1alpha1.Serving{s.st.Serving, s.Image.Status.Serving} {
+func (s *step) isServingAttempt(n int32) bool {
+	for _, serving := range []*v1alpha1.Serving{s.status.Serving, s.Image.Status.Serving} {
 		if serving != nil && serving.Attempt == n {
 			return true
 		}
@@ -79,11 +79,11 @@ func (s *step) servesAttempt(n int32) bool {
 	return false
 }
 
-func (s *step) sweepAttempt(n int32, o *Objects) {
-	if s.d.NeedsLive {
+func (s *step) deleteUnusedOfAttempt(n int32, o *AttemptObjects) {
+	if s.decision.NeedsLiveRead {
 		return
 	}
-	keepStorage, keepSnapshots := s.wanted(n, o)
+	keepStorage, keepSnapshots := s.objectsInUse(n, o)
 	keepStorage = keepStorage || s.mayBeCreated(n)
 	snapshots := 0
 	for i := range o.Snapshots {
@@ -94,10 +94,10 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 		snapshots++
 		if snap.DeletionTimestamp == nil {
 			if !s.Live {
-				s.d.NeedsLive = true // somebody may have pinned it
+				s.decision.NeedsLiveRead = true // somebody may have pinned it
 				return
 			}
-			s.d.Delete = append(s.d.Delete, Target{Kind: VolumeSnapshot, Name: snap.Name, UID: snap.UID})
+			s.decision.Delete = append(s.decision.Delete, DeleteTarget{Kind: VolumeSnapshot, Name: snap.Name, UID: snap.UID})
 		}
 	}
 	// A snapshot that never became ready is gone before its claim goes, or
@@ -105,48 +105,48 @@ func (s *step) sweepAttempt(n int32, o *Objects) {
 	if keepStorage || snapshots > 0 {
 		return
 	}
-	var target Target
+	var target DeleteTarget
 	switch {
 	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
-		target = Target{Kind: DataVolume, Name: o.DataVolume.Name, UID: o.DataVolume.UID}
+		target = DeleteTarget{Kind: DataVolume, Name: o.DataVolume.Name, UID: o.DataVolume.UID}
 	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
-		target = Target{Kind: PersistentVolumeClaim, Name: o.Claim.Name, UID: o.Claim.UID}
+		target = DeleteTarget{Kind: PersistentVolumeClaim, Name: o.Claim.Name, UID: o.Claim.UID}
 	default:
 		return
 	}
-	if !s.Live && !s.hasFailed(n) {
-		s.d.NeedsLive = true
+	if !s.Live && !s.hasAttemptFailed(n) {
+		s.decision.NeedsLiveRead = true
 		return
 	}
-	s.d.Delete = append(s.d.Delete, target)
+	s.decision.Delete = append(s.decision.Delete, target)
 }
 
-// release has claims go that Pods keep. Where CDI's cache shows an importer as gone
+// releaseClaims has claims go that Pods keep. Where CDI's cache shows an importer as gone
 // and its claim still as it was before it was done, CDI makes that importer once more,
 // and then looks at neither again: it has done with finished claims. A claim does not
 // go while a Pod uses it, nor does a Pod for its owner's sake before that has gone.
 // A foreground deletion takes the Pod first. The claim is going already, which no
 // write takes back: a cache may say so.
-func (s *step) release(o *Objects) {
-	claims := o.OtherClaims
+func (s *step) releaseClaims(o *AttemptObjects) {
+	claims := o.CDIClaims
 	if o.Claim != nil {
 		claims = append(slices.Clone(claims), *o.Claim)
 	}
 	for i := range claims {
 		claim := &claims[i]
-		if claim.DeletionTimestamp == nil || !filled(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
+		if claim.DeletionTimestamp == nil || !isPopulated(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
 			continue
 		}
 		if slices.ContainsFunc(o.Pods, func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil && metav1.IsControlledBy(&pod, claim) }) {
-			s.d.Delete = append(s.d.Delete, Target{Kind: PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true})
+			s.decision.Delete = append(s.decision.Delete, DeleteTarget{Kind: PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true})
 		}
 	}
 }
 
-// hasFailed tells that the status has an attempt as failed: it has never served,
+// hasAttemptFailed tells that the status has an attempt as failed: it has never served,
 // or was retired, or lost its storage.
-func (s *step) hasFailed(n int32) bool {
-	return slices.ContainsFunc(s.st.Revisions, func(e v1alpha1.RevisionStatus) bool {
+func (s *step) hasAttemptFailed(n int32) bool {
+	return slices.ContainsFunc(s.status.Revisions, func(e v1alpha1.RevisionStatus) bool {
 		return e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeFailed
 	})
 }
@@ -163,21 +163,21 @@ func (s *step) mayBeCreated(n int32) bool {
 	return false
 }
 
-// wanted tells what of an attempt is to stay.
-func (s *step) wanted(n int32, o *Objects) (storage bool, snapshots []string) {
+// objectsInUse tells what of an attempt is to stay.
+func (s *step) objectsInUse(n int32, o *AttemptObjects) (storage bool, snapshots []string) {
 	if s.tearDown {
 		return false, nil
 	}
-	for _, serving := range []*v1alpha1.Serving{s.st.Serving, s.Image.Status.Serving} {
+	for _, serving := range []*v1alpha1.Serving{s.status.Serving, s.Image.Status.Serving} {
 		if serving == nil || serving.Attempt != n {
 			continue
 		}
-		e := find(s.st.Revisions, serving.Revision)
+		e := findRevision(s.status.Revisions, serving.Revision)
 		storage = storage || e == nil || e.AttemptEnded < n || (e.AttemptEnded == n && e.Outcome == v1alpha1.OutcomeSucceeded)
 		snapshots = append(snapshots, serving.VolumeSnapshot)
 	}
-	for i := range s.st.Revisions {
-		e := &s.st.Revisions[i]
+	for i := range s.status.Revisions {
+		e := &s.status.Revisions[i]
 		if e.Attempt == n && e.AttemptEnded < n {
 			storage = true
 		}
@@ -188,18 +188,18 @@ func (s *step) wanted(n int32, o *Objects) (storage bool, snapshots []string) {
 	}
 	// What is pinned stays, also of a revision that has lost its place in the list.
 	// A claim that is lost does not: CDI would make it again and download into it.
-	for _, pin := range s.pins(n) {
-		storage = storage || (o.Claim != nil && !lost(o.Claim) && !s.hasFailed(n))
+	for _, pin := range s.pinsForAttempt(n) {
+		storage = storage || (o.Claim != nil && !isClaimLost(o.Claim) && !s.hasAttemptFailed(n))
 		snapshots = append(snapshots, pin.VolumeSnapshot)
 	}
-	known := n <= s.st.LastAttempt
+	known := n <= s.status.LastAttempt
 	return storage || !known, snapshots
 }
 
-// finish lets the image go once nothing of it is left, by a live View and by
+// removeFinalizer lets the image go once nothing of it is left, by a live View and by
 // what is stored.
-func (s *step) finish() {
-	if s.tearDown && s.Image.Status.TearDown && len(s.Slots) == 0 && len(s.Attempts) == 0 {
-		s.d.RemoveFinalizer = true
+func (s *step) removeFinalizer() {
+	if s.tearDown && s.Image.Status.TearDown && len(s.Slots) == 0 && len(s.ObjectsByAttempt) == 0 {
+		s.decision.RemoveFinalizer = true
 	}
 }

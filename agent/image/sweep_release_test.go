@@ -17,7 +17,7 @@ import (
 
 // A claim that CDI has done with, and that a Pod keeps which CDI made too late, goes
 // by a foreground deletion, and nothing else is deleted so.
-func TestDecideReleasesWhatALatePodKeeps(t *testing.T) {
+func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(prime *corev1.PersistentVolumeClaim, late *corev1.Pod)
 		want   []string
@@ -34,37 +34,37 @@ func TestDecideReleasesWhatALatePodKeeps(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), unasked())
-			w.imported()
+			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.runImport()
 			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-			prime := apitest.Claim("ns/prime").Of(w.uid(), w.current().Revision, 1).OwnedBy("PersistentVolumeClaim", w.dataVolume().Name).
+			prime := apitest.Claim("ns/prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).OwnedBy("PersistentVolumeClaim", w.lastDataVolume().Name).
 				ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch).Obj()
-			late := apitest.Pod("ns/importer-prime").Of(w.uid(), w.current().Revision, 1).Obj()
+			late := apitest.Pod("ns/importer-prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).Obj()
 			late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: prime.Name, UID: prime.UID, Controller: ptr.To(true)}}
 			test.change(prime, late)
 			w.lists.Claims = append(w.lists.Claims, *prime)
 			w.lists.Pods = append(w.lists.Pods, *late)
 
 			d := w.reconcile()
-			assert.Equal(t, test.want, deletes(d))
+			assert.Equal(t, test.want, deletedNames(d))
 			for _, target := range d.Delete {
-				assert.Equal(t, image.Target{Kind: image.PersistentVolumeClaim, Name: "prime", UID: prime.UID, Foreground: true}, target)
+				assert.Equal(t, image.DeleteTarget{Kind: image.PersistentVolumeClaim, Name: "prime", UID: prime.UID, Foreground: true}, target)
 			}
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "and serves on")
 		})
 	}
 	t.Run("the claim that the DataVolume filled", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), unasked())
-		w.imported()
+		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.runImport()
 		w.deleteImage()
 		w.reconcile()
 		w.reconcile()
-		claim := w.claim(w.dataVolume().Name)
+		claim := w.findClaim(w.lastDataVolume().Name)
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "cdi.kubevirt.io/storage.pod.phase", string(corev1.PodSucceeded))
 		claim.DeletionTimestamp = &metav1.Time{Time: w.now.Add(time.Second)}
-		late := apitest.Pod("ns/importer").Of(w.uid(), w.status().Revision, 1).Obj()
+		late := apitest.Pod("ns/importer").ForAttempt(w.newUID(), w.status().Revision, 1).Obj()
 		late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: claim.Name, UID: claim.UID, Controller: ptr.To(true)}}
 		w.lists.Pods = append(w.lists.Pods, *late)
-		assert.Equal(t, []image.Target{{Kind: image.PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true}}, w.reconcile().Delete)
+		assert.Equal(t, []image.DeleteTarget{{Kind: image.PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true}}, w.reconcile().Delete)
 	})
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-// dataVolume is the one that was created last, nil for none.
-func (w *world) dataVolume() *cdiv1.DataVolume {
+// lastDataVolume is the one that was created last, nil for none.
+func (w *simulation) lastDataVolume() *cdiv1.DataVolume {
 	if n := len(w.lists.DataVolumes); n > 0 {
 		return &w.lists.DataVolumes[n-1]
 	}
 	return nil
 }
 
-func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
+func (w *simulation) findClaim(name string) *corev1.PersistentVolumeClaim {
 	for i := range w.lists.Claims {
 		if w.lists.Claims[i].Name == name {
 			return &w.lists.Claims[i]
@@ -30,101 +30,101 @@ func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
 	return nil
 }
 
-func (w *world) snapshot() *snapshotv1.VolumeSnapshot {
+func (w *simulation) lastSnapshot() *snapshotv1.VolumeSnapshot {
 	if n := len(w.lists.Snapshots); n > 0 {
 		return &w.lists.Snapshots[n-1]
 	}
 	return nil
 }
 
-// download has CDI get on with the last DataVolume.
-func (w *world) download(progress string) {
-	dv := w.dataVolume()
+// reportProgress has CDI get on with the last DataVolume.
+func (w *simulation) reportProgress(progress string) {
+	dv := w.lastDataVolume()
 	dv.Status.Phase = cdiv1.ImportInProgress
 	dv.Status.Progress = cdiv1.DataVolumeProgress(progress)
-	w.dropPods(dv.Name)
+	w.deletePods(dv.Name)
 	pod := apitest.Pod(dv.Namespace + "/importer-" + dv.Name).Running().Obj()
 	pod.Labels = dv.Labels
 	w.lists.Pods = append(w.lists.Pods, *pod)
 }
 
-// complete has CDI finish the last DataVolume.
-func (w *world) complete() {
-	dv := w.dataVolume()
+// completeImport has CDI finish the last DataVolume.
+func (w *simulation) completeImport() {
+	dv := w.lastDataVolume()
 	dv.Status.Phase, dv.Status.Progress = cdiv1.Succeeded, "100.0%"
-	w.dropPods(dv.Name)
-	if claim := w.claim(dv.Name); claim != nil {
+	w.deletePods(dv.Name)
+	if claim := w.findClaim(dv.Name); claim != nil {
 		claim.Status.Phase = corev1.ClaimBound
 		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "cdi.kubevirt.io/storage.pod.phase", string(corev1.PodSucceeded))
 	}
 }
 
-// breakOff has the last DataVolume's importer end with a message.
-func (w *world) breakOff(message string) {
-	w.download(string(w.dataVolume().Status.Progress))
+// failImport has the last DataVolume's importer end with a message.
+func (w *simulation) failImport(message string) {
+	w.reportProgress(string(w.lastDataVolume().Status.Progress))
 	pod := &w.lists.Pods[len(w.lists.Pods)-1]
 	pod.Status.ContainerStatuses = apitest.Pod("ns/x").Terminated(1, "Error", message).Obj().Status.ContainerStatuses
 }
 
-func (w *world) dropPods(dv string) {
+func (w *simulation) deletePods(dv string) {
 	w.lists.Pods = slices.DeleteFunc(w.lists.Pods, func(p corev1.Pod) bool { return p.Name == "importer-"+dv })
 	if len(w.lists.Pods) == 0 {
 		w.lists.Pods = nil
 	}
 }
 
-// begun admits the image and has its import started and noticed.
-func (w *world) begun() {
-	w.ledger()
-	w.rollForward()
-	w.download("1.0%")
+// startImport admits the image and has its import started and noticed.
+func (w *simulation) startImport() {
+	w.stepLedger()
+	w.createMissingDataVolumes()
+	w.reportProgress("1.0%")
 	w.reconcile()
 }
 
-// imported takes the image through one import.
-func (w *world) imported() {
-	w.begun()
-	w.complete()
+// runImport takes the image through one import.
+func (w *simulation) runImport() {
+	w.startImport()
+	w.completeImport()
 	w.reconcile()
-	w.freeSlots()
+	w.stepLedgerTwice()
 }
 
-// freeSlots has the ledger mark the slots of what is over, and free those of
+// stepLedgerTwice has the ledger mark the slots of what is over, and free those of
 // which nothing is to go any more.
-func (w *world) freeSlots() {
-	w.ledger()
-	w.ledger()
+func (w *simulation) stepLedgerTwice() {
+	w.stepLedger()
+	w.stepLedger()
 }
 
-// failed takes the image through one attempt that ends with a message.
-func (w *world) failed(message string) {
-	w.begun()
-	w.breakOff(message)
+// runFailingAttempt takes the image through one attempt that ends with a message.
+func (w *simulation) runFailingAttempt(message string) {
+	w.startImport()
+	w.failImport(message)
 	w.reconcile()
-	w.settleStorage()
+	w.finishDeletions()
 }
 
-// settleStorage marks slots, removes what is being deleted, and frees them.
-func (w *world) settleStorage() {
+// finishDeletions marks slots, removes what is being deleted, and frees them.
+func (w *simulation) finishDeletions() {
 	for range 3 {
-		w.ledger()
+		w.stepLedger()
 		w.reconcile()
-		w.collect()
+		w.removeDeletedObjects()
 	}
-	w.ledger()
+	w.stepLedger()
 	w.reconcile()
 }
 
-// readySnapshot has the snapshot controller finish the last VolumeSnapshot.
-func (w *world) readySnapshot() {
-	snap := w.snapshot()
+// markSnapshotReady has the snapshot controller finish the last VolumeSnapshot.
+func (w *simulation) markSnapshotReady() {
+	snap := w.lastSnapshot()
 	ready, content, size := true, "content-of-"+snap.Name, resource.MustParse("2Gi")
 	snap.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: &ready, BoundVolumeSnapshotContentName: &content, RestoreSize: &size}
 }
 
-// delete marks one object, as the API server does for what has finalizers.
-func (w *world) delete(target image.Target) {
+// markForDeletion marks one object, as the API server does for what has finalizers.
+func (w *simulation) markForDeletion(target image.DeleteTarget) {
 	at := metav1.NewTime(w.now)
 	mark := func(o *metav1.ObjectMeta) {
 		if o.Name == target.Name && o.UID == target.UID && o.DeletionTimestamp == nil {
@@ -147,8 +147,8 @@ func (w *world) delete(target image.Target) {
 	}
 }
 
-// collect finishes deletions, and takes what their objects owned.
-func (w *world) collect() {
+// removeDeletedObjects finishes deletions, and takes what their objects owned.
+func (w *simulation) removeDeletedObjects() {
 	l := &w.lists
 	var gone []string
 	l.DataVolumes = slices.DeleteFunc(l.DataVolumes, func(dv cdiv1.DataVolume) bool {
@@ -162,35 +162,35 @@ func (w *world) collect() {
 		return c.DeletionTimestamp != nil || (owner != nil && slices.Contains(gone, owner.Name))
 	})
 	for _, name := range gone {
-		w.dropPods(name)
+		w.deletePods(name)
 	}
 	l.Snapshots = slices.DeleteFunc(l.Snapshots, func(s snapshotv1.VolumeSnapshot) bool { return s.DeletionTimestamp != nil })
 	*l = copyLists(*l) // nil where it is empty
 }
 
-// lose takes an object away at once, as somebody may by hand, and what it owned.
-func (w *world) lose(kind image.Kind, name string) {
+// loseObject takes an object away at once, as somebody may by hand, and what it owned.
+func (w *simulation) loseObject(kind image.ObjectKind, name string) {
 	w.excuses++
 	for i := range w.lists.DataVolumes {
 		if o := &w.lists.DataVolumes[i]; kind == image.DataVolume && o.Name == name {
-			w.delete(image.Target{Kind: kind, Name: name, UID: o.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}
 	for i := range w.lists.Claims {
 		if o := &w.lists.Claims[i]; kind == image.PersistentVolumeClaim && o.Name == name {
-			w.delete(image.Target{Kind: kind, Name: name, UID: o.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}
 	for i := range w.lists.Snapshots {
 		if o := &w.lists.Snapshots[i]; kind == image.VolumeSnapshot && o.Name == name {
-			w.delete(image.Target{Kind: kind, Name: name, UID: o.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}
-	w.collect()
+	w.removeDeletedObjects()
 }
 
-// deletes lists what a decision deletes, as "Kind name".
-func deletes(d image.Decision) []string {
+// deletedNames lists what a decision deletes, as "Kind name".
+func deletedNames(d image.Decision) []string {
 	var list []string
 	for _, target := range d.Delete {
 		list = append(list, string(target.Kind)+" "+target.Name)

@@ -20,18 +20,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// state is what the API server holds, or what a cache showed of it.
-type state struct {
+// clusterSnapshot is what the API server holds, or what a cache showed of it.
+type clusterSnapshot struct {
 	img     *v1alpha1.VMDiskImage // nil once it is gone
 	slots   []v1alpha1.Slot
-	lists   image.Lists
+	lists   image.ObjectLists
 	holders []image.Holder
 }
 
-// come has VMs be those of some names. Who stays keeps what it has pinned.
-func (w *world) come(names ...string) {
+// setHolders has VMs be those of some names. Who stays keeps what it has pinned.
+func (w *simulation) setHolders(names ...string) {
 	before := w.holders
-	w.holders = named(names...)
+	w.holders = holdersNamed(names...)
 	for i := range w.holders {
 		for _, h := range before {
 			if h.Name == w.holders[i].Name {
@@ -41,8 +41,8 @@ func (w *world) come(names ...string) {
 	}
 }
 
-// acquire has a VM pin what serves, where it may: it has looked live.
-func (w *world) acquire(name string) {
+// acquireImage has a VM pin what serves, where it may: it has looked live.
+func (w *simulation) acquireImage(name string) {
 	for i := range w.holders {
 		h := &w.holders[i]
 		if w.img == nil || h.Name != name || h.Pin != nil || w.status().Serving == nil || w.status().Phase == v1alpha1.PhaseDeleting {
@@ -56,7 +56,7 @@ func (w *world) acquire(name string) {
 	}
 }
 
-func (w *world) pinned() []*v1alpha1.PinnedImage {
+func (w *simulation) listPins() []*v1alpha1.PinnedImage {
 	var pins []*v1alpha1.PinnedImage
 	for _, h := range w.holders {
 		if h.Pin != nil {
@@ -67,23 +67,23 @@ func (w *world) pinned() []*v1alpha1.PinnedImage {
 }
 
 // checkPinned holds what the agent deletes against what VMs are built from (S2).
-func (w *world) checkPinned(target image.Target) {
-	if w.going {
+func (w *simulation) checkPinned(target image.DeleteTarget) {
+	if w.namespaceTerminating {
 		return // outside of it
 	}
-	for _, pin := range w.pinned() {
+	for _, pin := range w.listPins() {
 		require.NotEqual(w.t, pin.VolumeSnapshot, target.Name, "a pinned VolumeSnapshot is deleted")
 		if target.Name != pin.PersistentVolumeClaim {
 			continue
 		}
-		claim := w.claim(target.Name)
+		claim := w.findClaim(target.Name)
 		require.True(w.t, claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase == corev1.ClaimLost,
 			"%s %s is deleted, which is pinned", target.Kind, target.Name)
 	}
 }
 
-// named are holders that have pinned nothing.
-func named(names ...string) []image.Holder {
+// holdersNamed are holders that have pinned nothing.
+func holdersNamed(names ...string) []image.Holder {
 	var holders []image.Holder
 	for _, name := range names {
 		holders = append(holders, image.Holder{Name: name})
@@ -91,60 +91,60 @@ func named(names ...string) []image.Holder {
 	return holders
 }
 
-// world is a cluster with one image and who works on it: the agent, around the
+// simulation is a cluster with one image and who works on it: the agent, around the
 // functions that are tested, CDI, the snapshot controller, and people. Nothing
 // moves unless a test moves it.
-type world struct {
-	// ages of slots that are more than the times tell.
-	ages map[string]time.Duration
-	t    require.TestingT
-	now  time.Time
-	state
+type simulation struct {
+	// slotAges of slots that are more than the times tell.
+	slotAges map[string]time.Duration
+	t        require.TestingT
+	now      time.Time
+	clusterSnapshot
 	// cache is what the agent sees unless it reads live.
-	cache state
+	cache clusterSnapshot
 
 	// policy in force, and the one that ends a disturbance of it.
-	policy, usual *policy.Policy
+	policy, undisturbedPolicy *policy.Policy
 
 	blocker *image.Blocker
-	// going is the image's namespace.
-	going bool
+	// namespaceTerminating is the image's namespace.
+	namespaceTerminating bool
 	// plan is what the plan says by now, seen what the cache shows of that.
-	plan, seen image.Wish
-	position   *int32
-	withheld   v1alpha1.Reason
-	answers    map[string]image.Preflight
+	plan, cachedPlan image.PlannedState
+	queuePosition    *int32
+	withheldReason   v1alpha1.Reason
+	probeAnswers     map[string]image.PreflightResult
 
 	serial int64
-	// last is the last decision that was carried out, live whether it took a live View.
-	last image.Decision
-	live bool
-	// created counts the DataVolumes made for each attempt; rounds the attempts
+	// lastDecision is the last decision that was carried out, live whether it took a live View.
+	lastDecision image.Decision
+	lastViewLive bool
+	// createdDataVolumes counts the DataVolumes made for each attempt; rounds the attempts
 	// made for each round of retries.
-	created map[int32]int
-	rounds  map[string]map[int32]bool
+	createdDataVolumes map[int32]int
+	attemptsByRound    map[string]map[int32]bool
 	// excuses for a new round: what people did, and what was lost.
 	excuses int
 }
 
-func newWorld(t require.TestingT, img *apitest.ImageBuilder, p policy.Policy) *world {
-	w := &world{
+func newSimulation(t require.TestingT, img *apitest.ImageBuilder, p policy.Policy) *simulation {
+	w := &simulation{
 		t: t, now: apitest.Epoch.Add(time.Hour), policy: &p,
-		answers: map[string]image.Preflight{}, created: map[int32]int{}, rounds: map[string]map[int32]bool{},
+		probeAnswers: map[string]image.PreflightResult{}, createdDataVolumes: map[int32]int{}, attemptsByRound: map[string]map[int32]bool{},
 	}
 	w.img = img.Obj()
-	w.sync()
+	w.syncCaches()
 	return w
 }
 
-func (w *world) later(d time.Duration) { w.now = w.now.Add(d) }
+func (w *simulation) advanceClock(d time.Duration) { w.now = w.now.Add(d) }
 
-func (w *world) status() *v1alpha1.VMDiskImageStatus { return &w.img.Status }
+func (w *simulation) status() *v1alpha1.VMDiskImageStatus { return &w.img.Status }
 
-// current is the entry of the revision that the spec asks for.
-func (w *world) current() *v1alpha1.RevisionStatus { return &w.img.Status.Revisions[0] }
+// currentRevision is the entry of the revision that the spec asks for.
+func (w *simulation) currentRevision() *v1alpha1.RevisionStatus { return &w.img.Status.Revisions[0] }
 
-func (w *world) condition(t string) metav1.Condition {
+func (w *simulation) condition(t string) metav1.Condition {
 	for _, c := range w.img.Status.Conditions {
 		if c.Type == t {
 			return c
@@ -153,8 +153,8 @@ func (w *world) condition(t string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// sync has the caches catch up.
-func (w *world) sync() {
+// syncCaches has the caches catch up.
+func (w *simulation) syncCaches() {
 	w.syncImage()
 	w.syncSlots()
 	w.syncLists()
@@ -162,14 +162,14 @@ func (w *world) sync() {
 	w.syncPlan()
 }
 
-func (w *world) syncPlan()    { w.seen = w.plan }
-func (w *world) syncImage()   { w.cache.img = w.img.DeepCopy() }
-func (w *world) syncSlots()   { w.cache.slots = append([]v1alpha1.Slot(nil), w.slots...) }
-func (w *world) syncHolders() { w.cache.holders = append([]image.Holder(nil), w.holders...) }
-func (w *world) syncLists()   { w.cache.lists = copyLists(w.lists) }
+func (w *simulation) syncPlan()    { w.cachedPlan = w.plan }
+func (w *simulation) syncImage()   { w.cache.img = w.img.DeepCopy() }
+func (w *simulation) syncSlots()   { w.cache.slots = append([]v1alpha1.Slot(nil), w.slots...) }
+func (w *simulation) syncHolders() { w.cache.holders = append([]image.Holder(nil), w.holders...) }
+func (w *simulation) syncLists()   { w.cache.lists = copyLists(w.lists) }
 
-func copyLists(l image.Lists) image.Lists {
-	var c image.Lists
+func copyLists(l image.ObjectLists) image.ObjectLists {
+	var c image.ObjectLists
 	for i := range l.DataVolumes {
 		c.DataVolumes = append(c.DataVolumes, *l.DataVolumes[i].DeepCopy())
 	}
@@ -185,10 +185,10 @@ func copyLists(l image.Lists) image.Lists {
 	return c
 }
 
-func (w *world) view(live bool) image.View {
-	from, plan := w.cache, w.seen
+func (w *simulation) buildView(live bool) image.View {
+	from, plan := w.cache, w.cachedPlan
 	if live {
-		from, plan = w.state, w.plan
+		from, plan = w.clusterSnapshot, w.plan
 	}
 	w.serial++
 	img := from.img.DeepCopy()
@@ -196,31 +196,31 @@ func (w *world) view(live bool) image.View {
 	arrival := key
 	arrival.Time = img.CreationTimestamp
 	return image.View{
-		Now: w.now, Ages: w.ages, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
-		Attempts: image.ByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
-		Preflight: w.answers[question(img)], Position: w.position, Withheld: w.withheld,
-		NamespaceGoing: w.going, Plan: plan,
-		ArrivalKey: arrival, FreshKey: key, Live: live,
+		Now: w.now, SlotAges: w.slotAges, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
+		ObjectsByAttempt: image.GroupByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
+		Preflight: w.probeAnswers[probeQuestion(img)], QueuePosition: w.queuePosition, WithheldReason: w.withheldReason,
+		NamespaceTerminating: w.namespaceTerminating, Plan: plan,
+		ArrivalKey: arrival, EndOfQueueKey: key, Live: live,
 	}
 }
 
-// question is what a source is asked for an image: one URL, before one attempt.
-func question(img *v1alpha1.VMDiskImage) string {
+// probeQuestion is what a source is asked for an image: one URL, before one attempt.
+func probeQuestion(img *v1alpha1.VMDiskImage) string {
 	return fmt.Sprint(img.Spec.URL, "#", img.Status.LastAttempt+1)
 }
 
-// answer has the source of the image answer.
-func (w *world) answer(p image.Preflight) {
+// answerProbe has the source of the image answer.
+func (w *simulation) answerProbe(p image.PreflightResult) {
 	p.Known = true
-	w.answers[question(w.img)] = p
+	w.probeAnswers[probeQuestion(w.img)] = p
 }
 
 // reconcile decides with caches that have caught up.
-func (w *world) reconcile() image.Decision {
-	w.sync()
+func (w *simulation) reconcile() image.Decision {
+	w.syncCaches()
 	w.reconcileCached(allWrites)
-	w.sync()
-	return w.last
+	w.syncCaches()
+	return w.lastDecision
 }
 
 // allWrites is more than a decision has writes.
@@ -228,27 +228,27 @@ const allWrites = 100
 
 // reconcileCached decides by the caches as they are, live where that is asked
 // for, and carries out as many writes as the agent lives for.
-func (w *world) reconcileCached(writes int) {
+func (w *simulation) reconcileCached(writes int) {
 	if w.cache.img == nil {
 		return
 	}
-	v := w.view(false)
-	w.live = false
+	v := w.buildView(false)
+	w.lastViewLive = false
 	d := decideChecked(w.t, v)
-	if d.NeedsLive {
+	if d.NeedsLiveRead {
 		if w.img == nil {
 			return
 		}
-		w.live = true
-		v = w.view(true)
+		w.lastViewLive = true
+		v = w.buildView(true)
 		d = decideChecked(w.t, v)
-		require.False(w.t, d.NeedsLive, "a live View has to do")
+		require.False(w.t, d.NeedsLiveRead, "a live View has to do")
 	}
-	w.last = d
-	w.carryOut(v, d, writes)
+	w.lastDecision = d
+	w.carryOutDecision(v, d, writes)
 }
 
-func (w *world) carryOut(v image.View, d image.Decision, writes int) {
+func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int) {
 	was := v.Image.ResourceVersion
 	conflict := func() bool { return w.img == nil || w.img.ResourceVersion != was }
 	die := func() bool { writes--; return writes < 0 }
@@ -258,7 +258,7 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 			return
 		}
 		require.Empty(w.t, w.slots, "let go while it holds a slot")
-		require.Equal(w.t, image.Lists{}, w.lists, "let go while something of it is left")
+		require.Equal(w.t, image.ObjectLists{}, w.lists, "let go while something of it is left")
 		w.img = nil
 		return
 	}
@@ -267,7 +267,7 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 			return
 		}
 		w.img.Finalizers = append(w.img.Finalizers, v1alpha1.FinalizerImage)
-		w.touch()
+		w.bumpResourceVersion()
 		return // the event of it brings the image back
 	}
 	if d.CreateSnapshot != nil {
@@ -280,7 +280,7 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 		if conflict() || die() {
 			return
 		}
-		w.store(d.Status)
+		w.storeStatus(d.Status)
 		was = w.img.ResourceVersion
 	}
 	for _, target := range d.Delete {
@@ -288,54 +288,56 @@ func (w *world) carryOut(v image.View, d image.Decision, writes int) {
 			return
 		}
 		w.checkPinned(target)
-		w.delete(target)
+		w.markForDeletion(target)
 	}
 	if d.DeleteImage && !conflict() && !die() {
 		w.deleteImage()
 	}
 }
 
-// store keeps a status as the API server does, seconds and all.
-func (w *world) store(next v1alpha1.VMDiskImageStatus) {
+// storeStatus keeps a status as the API server does, seconds and all.
+func (w *simulation) storeStatus(next v1alpha1.VMDiskImageStatus) {
 	data, err := json.Marshal(next)
 	require.NoError(w.t, err)
 	var st v1alpha1.VMDiskImageStatus
 	require.NoError(w.t, json.Unmarshal(data, &st))
 	checkStored(w.t, w.img, &st)
 	w.img.Status = st
-	w.touch()
+	w.bumpResourceVersion()
 }
 
-func (w *world) touch() {
+func (w *simulation) bumpResourceVersion() {
 	n, _ := strconv.Atoi(w.img.ResourceVersion)
 	w.img.ResourceVersion = strconv.Itoa(n + 1)
 }
 
-// edit changes the spec.
-func (w *world) edit(change func(*v1alpha1.VMDiskImageSpec)) {
+// editSpec changes the spec.
+func (w *simulation) editSpec(change func(*v1alpha1.VMDiskImageSpec)) {
 	change(&w.img.Spec)
 	w.img.Generation++
 	w.excuses++
-	w.touch()
+	w.bumpResourceVersion()
 }
 
-func (w *world) setURL(url string) { w.edit(func(s *v1alpha1.VMDiskImageSpec) { s.URL = url }) }
+func (w *simulation) setURL(url string) {
+	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.URL = url })
+}
 
-// retry sets the annotation that starts over.
-func (w *world) retry(token string) {
+// requestRetry sets the annotation that starts over.
+func (w *simulation) requestRetry(token string) {
 	metav1.SetMetaDataAnnotation(&w.img.ObjectMeta, v1alpha1.AnnotationRetry, token)
 	w.excuses++
-	w.touch()
+	w.bumpResourceVersion()
 }
 
-// hand has somebody label the image as one of the plan, or of nobody.
-func (w *world) hand(planned string) {
+// setPlannedLabel has somebody label the image as one of the plan, or of nobody.
+func (w *simulation) setPlannedLabel(planned string) {
 	w.img.Labels = map[string]string{v1alpha1.LabelPlanned: planned}
-	w.touch()
+	w.bumpResourceVersion()
 }
 
 // deleteImage is what kubectl delete does; the API server raises the generation.
-func (w *world) deleteImage() {
+func (w *simulation) deleteImage() {
 	switch {
 	case w.img.DeletionTimestamp != nil:
 	case len(w.img.Finalizers) == 0:
@@ -344,20 +346,20 @@ func (w *world) deleteImage() {
 		at := metav1.NewTime(w.now)
 		w.img.DeletionTimestamp = &at
 		w.img.Generation++
-		w.touch()
+		w.bumpResourceVersion()
 	}
 }
 
-// ledger takes the SyncLedger a step further, as its controller would.
-func (w *world) ledger() queue.Step {
-	v := queue.View{Now: w.now, Ledger: &v1alpha1.SyncLedgerStatus{Slots: w.slots}, Facts: map[string]queue.Facts{}}
+// stepLedger takes the SyncLedger a step further, as its controller would.
+func (w *simulation) stepLedger() queue.Decision {
+	v := queue.View{Now: w.now, Ledger: &v1alpha1.SyncLedgerStatus{Slots: w.slots}, Facts: map[string]queue.SlotFacts{}}
 	if w.policy != nil {
 		v.Budget = w.policy.Concurrency
 	}
 	listed := map[string]bool{}
 	for _, slot := range w.slots {
 		listed[slot.DataVolume] = true
-		v.Facts[queue.DataVolumeKey(slot)] = w.facts(slot)
+		v.Facts[queue.DataVolumeKey(slot)] = w.slotFacts(slot)
 	}
 	for i := range w.lists.DataVolumes {
 		dv := &w.lists.DataVolumes[i]
@@ -365,10 +367,10 @@ func (w *world) ledger() queue.Step {
 			continue
 		}
 		slot := slotOf(dv)
-		wanted := w.img != nil && image.MayRun(w.img, slot)
-		v.Unlisted = append(v.Unlisted, queue.Unlisted{Slot: slot, Wanted: wanted})
+		wanted := w.img != nil && image.IsAdoptable(w.img, slot)
+		v.Unlisted = append(v.Unlisted, queue.UnlistedDataVolume{Slot: slot, Adoptable: wanted})
 		if !wanted {
-			w.delete(image.Target{Kind: image.DataVolume, Name: dv.Name, UID: dv.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: image.DataVolume, Name: dv.Name, UID: dv.UID})
 		}
 	}
 	if w.img != nil {
@@ -376,7 +378,7 @@ func (w *world) ledger() queue.Step {
 			v.Candidates = []queue.Candidate{c}
 		}
 	}
-	step := queue.Next(v)
+	step := queue.Decide(v)
 	w.slots = step.Slots
 	return step
 }
@@ -392,66 +394,66 @@ func slotOf(dv *cdiv1.DataVolume) v1alpha1.Slot {
 	}
 }
 
-func (w *world) facts(slot v1alpha1.Slot) queue.Facts {
-	f := queue.Facts{ImageGone: w.img == nil}
+func (w *simulation) slotFacts(slot v1alpha1.Slot) queue.SlotFacts {
+	f := queue.SlotFacts{ImageGone: w.img == nil}
 	if w.img != nil {
-		f.Outcome, f.Begun = image.OutcomeOf(w.img, slot)
+		f.Outcome, f.Started = image.OutcomeOf(w.img, slot)
 	}
-	if o := image.ByAttempt(w.lists)[slot.Attempt]; o != nil {
-		f.DataVolume, f.Complete, f.Remains = o.DataVolume != nil, o.Complete(), o.Importing()
+	if o := image.GroupByAttempt(w.lists)[slot.Attempt]; o != nil {
+		f.DataVolume, f.Complete, f.ObjectsRemain = o.DataVolume != nil, o.ImportComplete(), o.CanDownload()
 	}
 	return f
 }
 
-// rollForward creates the DataVolumes of slots that have none.
-func (w *world) rollForward() {
+// createMissingDataVolumes creates the DataVolumes of slots that have none.
+func (w *simulation) createMissingDataVolumes() {
 	for _, slot := range w.slots {
-		if w.img == nil || !queue.ShouldCreate(slot, w.facts(slot)) || w.img.Spec.Revision() != slot.Revision {
+		if w.img == nil || !queue.ShouldCreateDataVolume(slot, w.slotFacts(slot)) || w.img.Spec.Revision() != slot.Revision {
 			continue
 		}
 		require.Greater(w.t, slot.Attempt, w.img.Status.LastAttempt, "attempt %d is begun a second time", slot.Attempt)
 		for _, e := range w.img.Status.Revisions {
 			if e.Revision == slot.Revision {
-				w.count(fmt.Sprint(e.Revision, " after ", e.AttemptsBefore), slot.Attempt)
+				w.countAttempt(fmt.Sprint(e.Revision, " after ", e.AttemptsBefore), slot.Attempt)
 			}
 		}
 		dv := image.NewDataVolume(w.img, slot)
-		dv.UID = w.uid()
+		dv.UID = w.newUID()
 		dv.CreationTimestamp = metav1.NewTime(w.now)
 		w.lists.DataVolumes = append(w.lists.DataVolumes, *dv)
 		claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Obj()
-		claim.UID, claim.Labels = w.uid(), dv.Labels
+		claim.UID, claim.Labels = w.newUID(), dv.Labels
 		w.lists.Claims = append(w.lists.Claims, *claim)
-		w.created[slot.Attempt]++
+		w.createdDataVolumes[slot.Attempt]++
 	}
 }
 
-// count notes an attempt of a round, and that people or losses, nobody else,
+// countAttempt notes an attempt of a round, and that people or losses, nobody else,
 // start rounds.
-func (w *world) count(round string, attempt int32) {
-	if w.rounds[round] == nil {
-		w.rounds[round] = map[int32]bool{}
+func (w *simulation) countAttempt(round string, attempt int32) {
+	if w.attemptsByRound[round] == nil {
+		w.attemptsByRound[round] = map[int32]bool{}
 	}
-	w.rounds[round][attempt] = true
+	w.attemptsByRound[round][attempt] = true
 	if w.policy != nil { // without one, the default decides
-		require.LessOrEqual(w.t, len(w.rounds[round]), int(w.policy.RetryLimit)+1, "too many attempts of %s", round)
+		require.LessOrEqual(w.t, len(w.attemptsByRound[round]), int(w.policy.RetryLimit)+1, "too many attempts of %s", round)
 	}
-	require.LessOrEqual(w.t, len(w.rounds), 1+w.excuses, "started over without a reason: %v", w.rounds)
+	require.LessOrEqual(w.t, len(w.attemptsByRound), 1+w.excuses, "started over without a reason: %v", w.attemptsByRound)
 }
 
-func (w *world) uid() types.UID {
+func (w *simulation) newUID() types.UID {
 	w.serial++
 	return types.UID(fmt.Sprint("uid-", w.serial))
 }
 
 // createSnapshot creates a VolumeSnapshot, unless its name is taken.
-func (w *world) createSnapshot(want *snapshotv1.VolumeSnapshot) {
+func (w *simulation) createSnapshot(want *snapshotv1.VolumeSnapshot) {
 	for i := range w.lists.Snapshots {
 		if w.lists.Snapshots[i].Name == want.Name {
 			return
 		}
 	}
 	snap := want.DeepCopy()
-	snap.UID = w.uid()
+	snap.UID = w.newUID()
 	w.lists.Snapshots = append(w.lists.Snapshots, *snap)
 }

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Follow has something done at every event of a kind; it must not block. When
+// NotifyOnEvents has something done at every event of a kind; it must not block. When
 // Follow returns, no event can be missed any more by whoever reads from the cache
 // from then on. That cannot be said of a source.Kind that a running controller is
 // given: it is waited for beside what the controller does, and what is deleted
 // meanwhile is never told of.
-func Follow(ctx context.Context, c cache.Cache, obj client.Object, do func()) error {
+func NotifyOnEvents(ctx context.Context, c cache.Cache, obj client.Object, do func()) error {
 	informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("following %T: %w", obj, err)

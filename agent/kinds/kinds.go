@@ -15,62 +15,62 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// interval of asking whether a kind is served by now.
-const interval = 10 * time.Second
+// discoveryInterval of asking whether a kind is served by now.
+const discoveryInterval = 10 * time.Second
 
-// Served keeps track of kinds that may come later. It is a Runnable of a
+// KindTracker keeps track of kinds that may come later. It is a Runnable of a
 // controller-runtime manager and runs where the controllers run.
-type Served struct {
+type KindTracker struct {
 	mapper meta.RESTMapper
 
-	waiting map[schema.GroupVersionKind][]func(context.Context) error
+	callbacks map[schema.GroupVersionKind][]func(context.Context) error
 
-	mu     sync.Mutex
-	asked  bool
-	served map[schema.GroupVersionKind]bool
+	mu         sync.Mutex
+	discovered bool
+	served     map[schema.GroupVersionKind]bool
 }
 
-// New returns a Served that asks a mapper.
-func New(mapper meta.RESTMapper) *Served {
-	return &Served{
-		mapper:  mapper,
-		waiting: map[schema.GroupVersionKind][]func(context.Context) error{},
-		served:  map[schema.GroupVersionKind]bool{},
+// NewKindTracker returns a Served that asks a mapper.
+func NewKindTracker(mapper meta.RESTMapper) *KindTracker {
+	return &KindTracker{
+		mapper:    mapper,
+		callbacks: map[schema.GroupVersionKind][]func(context.Context) error{},
+		served:    map[schema.GroupVersionKind]bool{},
 	}
 }
 
-// Serves tells whether a kind has been found to be served, and what was to be
+// IsServed tells whether a kind has been found to be served, and what was to be
 // done then has been done.
-func (s *Served) Serves(gvk schema.GroupVersionKind) bool {
+func (s *KindTracker) IsServed(gvk schema.GroupVersionKind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.served[gvk]
 }
 
-// Known tells that the cluster has been asked about every kind. Before, that a
+// Discovered tells that the cluster has been asked about every kind. Before, that a
 // kind is not known to be served says nothing about what exists of it.
-func (s *Served) Known() bool {
+func (s *KindTracker) Discovered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked
+	return s.discovered
 }
 
 // WhenServed has something done once, as soon as a kind is served. Call it
 // before Start.
-func (s *Served) WhenServed(gvk schema.GroupVersionKind, then func(context.Context) error) {
-	s.waiting[gvk] = append(s.waiting[gvk], then)
+func (s *KindTracker) WhenServed(gvk schema.GroupVersionKind, then func(context.Context) error) {
+	s.callbacks[gvk] = append(s.callbacks[gvk], then)
 }
 
 // NeedLeaderElection is true: what waits for kinds are controllers.
-func (s *Served) NeedLeaderElection() bool { return true }
+func (s *KindTracker) NeedLeaderElection() bool { return true }
 
 // Start asks until every kind is served or ctx ends. An error of what was to be
 // done then is returned.
-func (s *Served) Start(ctx context.Context) error {
+func (s *KindTracker) Start(ctx context.Context) error {
 	var failed error
-	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextCancel(ctx, discoveryInterval, true, func(ctx context.Context) (bool, error) {
 		answered := true
-		for gvk, then := range s.waiting {
+		for gvk, then := range s.callbacks {
 			if _, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 				if !meta.IsNoMatchError(err) {
 					answered = false
@@ -84,15 +84,15 @@ func (s *Served) Start(ctx context.Context) error {
 					return true, nil
 				}
 			}
-			delete(s.waiting, gvk)
+			delete(s.callbacks, gvk)
 			s.mu.Lock()
 			s.served[gvk] = true
 			s.mu.Unlock()
 		}
 		s.mu.Lock()
-		s.asked = s.asked || answered
+		s.discovered = s.discovered || answered
 		s.mu.Unlock()
-		return len(s.waiting) == 0, nil
+		return len(s.callbacks) == 0, nil
 	})
 	return failed
 }

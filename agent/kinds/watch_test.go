@@ -20,11 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// unsynced is a cache with an informer that has not synced: who waits for that
+// unsyncedCache is a cache with an informer that has not synced: who waits for that
 // waits until the test ends.
-type unsynced struct{ informertest.FakeInformers }
+type unsyncedCache struct{ informertest.FakeInformers }
 
-func (c *unsynced) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *unsyncedCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	var o cache.InformerGetOptions
 	for _, opt := range opts {
 		opt(&o)
@@ -67,7 +67,7 @@ func TestWatchMissesNoDeletion(t *testing.T) {
 	wantLooked(running)
 
 	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}
-	informers := &unsynced{}
+	informers := &unsyncedCache{}
 	require.NoError(t, Watch(t.Context(), c, informers, gone, &handler.EnqueueRequestForObject{}))
 	informer, err := informers.FakeInformerFor(t.Context(), gone)
 	require.NoError(t, err)

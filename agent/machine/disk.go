@@ -17,42 +17,42 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// mostDiskName leaves room in a label for what CDI and Kubernetes add to a name.
-const mostDiskName = 53
+// maxDiskNameLength leaves room in a label for what CDI and Kubernetes add to a name.
+const maxDiskNameLength = 53
 
 // RootDiskName is the name of a machine's root disk, the same whenever a machine
 // of that name is made again.
 func RootDiskName(vm *v1alpha1.VirtualMachine) string {
 	const suffix = "-root"
 	name := strings.ReplaceAll(vm.Name, ".", "-")
-	if name == vm.Name && len(name)+len(suffix) <= mostDiskName {
+	if name == vm.Name && len(name)+len(suffix) <= maxDiskNameLength {
 		return name + suffix
 	}
 	sum := sha256.Sum256([]byte(vm.Name))
 	hash := "-" + hex.EncodeToString(sum[:])[:8]
-	if most := mostDiskName - len(hash) - len(suffix); len(name) > most {
+	if most := maxDiskNameLength - len(hash) - len(suffix); len(name) > most {
 		name = strings.TrimRight(name[:most], "-")
 	}
 	return name + hash + suffix
 }
 
-// RootDisk is the DataVolume of a machine's root disk, cloned from what the
+// BuildRootDisk is the DataVolume of a machine's root disk, cloned from what the
 // machine has pinned. Unlike an image's it is bound by the machine that uses it
 // first, and is no concern of the ledger's.
-func RootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
+func BuildRootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
-		ObjectMeta: owned(vm, RootDiskName(vm)),
+		ObjectMeta: ownedObjectMeta(vm, RootDiskName(vm)),
 		Spec: cdiv1.DataVolumeSpec{
 			Source:      &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}},
 			ContentType: cdiv1.DataVolumeKubeVirt,
 			Storage: &cdiv1.StorageSpec{
-				Resources: corev1.VolumeResourceRequirements{Requests: request(size, img, pin)},
+				Resources: corev1.VolumeResourceRequirements{Requests: storageRequest(size, img, pin)},
 			},
 		},
 	}
 	dv.Annotations = map[string]string{
-		v1alpha1.AnnotationClonedFrom:                   ClonedFrom(pin),
+		v1alpha1.AnnotationClonedFrom:                   ClonedFromValue(pin),
 		"cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
 	}
 	if pin.VolumeSnapshot != "" {
@@ -64,8 +64,8 @@ func RootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alph
 	return dv
 }
 
-// ClonedFrom is the value of AnnotationClonedFrom.
-func ClonedFrom(pin v1alpha1.PinnedImage) string {
+// ClonedFromValue is the value of AnnotationClonedFrom.
+func ClonedFromValue(pin v1alpha1.PinnedImage) string {
 	source := pin.VolumeSnapshot
 	if source == "" {
 		source = pin.PersistentVolumeClaim
@@ -73,9 +73,9 @@ func ClonedFrom(pin v1alpha1.PinnedImage) string {
 	return strings.Join([]string{string(pin.UID), pin.Revision, strconv.Itoa(int(pin.Attempt)), source}, "/")
 }
 
-// DiskSize is the size of a machine's root disk as the guest sees it: as asked
+// RootDiskSize is the size of a machine's root disk as the guest sees it: as asked
 // for, and no less than the image has. Where that is more, adjusted says so.
-func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
+func RootDiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
 	least := img.Spec.DiskSize
 	if vm.Spec.Resources == nil || vm.Spec.Resources.DiskSize == nil {
 		return least, ""
@@ -87,13 +87,13 @@ func DiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size reso
 	return least, fmt.Sprintf("resources.diskSize %s is less than image %s/%s has: the root disk has %s", asked.String(), img.Namespace, img.Name, least.String())
 }
 
-// request is what CDI is asked for (CDI 1.65). Of a claim that is the size of
+// storageRequest is what CDI is asked for (CDI 1.65). Of a claim that is the size of
 // the disk: CDI adds the overhead of a filesystem to it as it did for the image,
 // and would have to start a Pod to find out where nothing is asked for. Of a
 // snapshot, a disk as large as its image asks for nothing: CDI takes the size of
 // the snapshot, overhead included, and refuses to clone into less; it would add
 // the overhead a second time.
-func request(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage) corev1.ResourceList {
+func storageRequest(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage) corev1.ResourceList {
 	known := pin.RestoreSize != nil && pin.RestoreSize.Sign() > 0
 	switch {
 	case pin.VolumeSnapshot == "" || !known:
@@ -105,12 +105,12 @@ func request(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.Pin
 	return corev1.ResourceList{corev1.ResourceStorage: size}
 }
 
-// CloudInitSecret holds what the guest is told. The keys are those that KubeVirt
+// BuildCloudInitSecret holds what the guest is told. The keys are those that BuildVirtualMachine
 // looks for.
-func CloudInitSecret(vm *v1alpha1.VirtualMachine, cfg guest.Config) *corev1.Secret {
+func BuildCloudInitSecret(vm *v1alpha1.VirtualMachine, cfg guest.Config) *corev1.Secret {
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: owned(vm, guest.SecretName(vm)),
+		ObjectMeta: ownedObjectMeta(vm, guest.SecretName(vm)),
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{"userdata": cfg.UserData},
 	}
@@ -120,7 +120,7 @@ func CloudInitSecret(vm *v1alpha1.VirtualMachine, cfg guest.Config) *corev1.Secr
 	return secret
 }
 
-func owned(vm *v1alpha1.VirtualMachine, name string) metav1.ObjectMeta {
+func ownedObjectMeta(vm *v1alpha1.VirtualMachine, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: vm.Namespace, Name: name,
 		Labels: map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)},

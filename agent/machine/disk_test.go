@@ -17,24 +17,24 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func asYAML(t require.TestingT, object any) string {
+func toYAML(t require.TestingT, object any) string {
 	text, err := yaml.Marshal(object)
 	require.NoError(t, err)
 	return string(text)
 }
 
-func pin(img *v1alpha1.VMDiskImage, claim, snapshot string) v1alpha1.PinnedImage {
+func newPin(img *v1alpha1.VMDiskImage, claim, snapshot string) v1alpha1.PinnedImage {
 	return v1alpha1.PinnedImage{
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
 		Revision: "r1", Attempt: 3, PersistentVolumeClaim: claim, VolumeSnapshot: snapshot,
 	}
 }
 
-func TestRootDisk(t *testing.T) {
+func TestBuildRootDisk(t *testing.T) {
 	vm := apitest.VirtualMachine("workspaces", "demo").WithUID("vm-uid").Obj()
 	img := apitest.Image("farm/ubuntu").WithUID("image-uid").WithStorageClass("gp3").Obj()
 
-	got := asYAML(t, machine.RootDisk(vm, img, pin(img, "ubuntu-x-3", "ubuntu-x-3-1"), resource.MustParse("24Gi")))
+	got := toYAML(t, machine.BuildRootDisk(vm, img, newPin(img, "ubuntu-x-3", "ubuntu-x-3-1"), resource.MustParse("24Gi")))
 
 	assert.Equal(t, `apiVersion: cdi.kubevirt.io/v1beta1
 kind: DataVolume
@@ -66,7 +66,7 @@ spec:
 status: {}
 `, got)
 
-	plain := machine.RootDisk(vm, apitest.Image("farm/ubuntu").Obj(), pin(img, "ubuntu-x-3", ""), resource.MustParse("1Gi"))
+	plain := machine.BuildRootDisk(vm, apitest.Image("farm/ubuntu").Obj(), newPin(img, "ubuntu-x-3", ""), resource.MustParse("1Gi"))
 	assert.Equal(t, "image-uid/r1/3/ubuntu-x-3", plain.Annotations[v1alpha1.AnnotationClonedFrom])
 	assert.Nil(t, plain.Spec.Source.Snapshot)
 	assert.Equal(t, "farm/ubuntu-x-3", plain.Spec.Source.PVC.Namespace+"/"+plain.Spec.Source.PVC.Name)
@@ -91,7 +91,7 @@ func TestRootDiskName(t *testing.T) {
 	assert.Equal(t, "demo-vm", seen["demo-vm-root"])
 }
 
-func TestDiskSize(t *testing.T) {
+func TestRootDiskSize(t *testing.T) {
 	for name, tt := range map[string]struct {
 		asked        string
 		img          *apitest.ImageBuilder
@@ -104,18 +104,18 @@ func TestDiskSize(t *testing.T) {
 		"more":           {"1Ti", apitest.Image("farm/a").WithDiskSize("24Gi"), "1Ti", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, adjusted := machine.DiskSize(apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", tt.asked).Obj(), tt.img.Obj())
+			got, adjusted := machine.RootDiskSize(apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", tt.asked).Obj(), tt.img.Obj())
 			assert.Equal(t, tt.want, got.String())
 			assert.Equal(t, tt.wantAdjusted, adjusted)
 		})
 	}
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
 	vm.Spec.Resources = nil
-	got, _ := machine.DiskSize(vm, apitest.Image("farm/a").Obj())
+	got, _ := machine.RootDiskSize(vm, apitest.Image("farm/a").Obj())
 	assert.Equal(t, "1Gi", got.String())
 }
 
-func TestRootDiskAsksFor(t *testing.T) {
+func TestRootDiskStorageRequest(t *testing.T) {
 	for name, tt := range map[string]struct{ source, size, image, restore, want string }{
 		"as large as its image":      {"snapshot", "24Gi", "24Gi", "25Gi", ""},
 		"larger":                     {"snapshot", "40Gi", "24Gi", "25Gi", "40Gi"},
@@ -125,12 +125,12 @@ func TestRootDiskAsksFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("farm/a").WithDiskSize(tt.image).Obj()
-			p := pin(img, "claim", tt.source)
+			p := newPin(img, "claim", tt.source)
 			if tt.restore != "" {
 				q := resource.MustParse(tt.restore)
 				p.RestoreSize = &q
 			}
-			got := machine.RootDisk(apitest.VirtualMachine("ns", "vm").Obj(), img, p, resource.MustParse(tt.size)).Spec.Storage.Resources.Requests
+			got := machine.BuildRootDisk(apitest.VirtualMachine("ns", "vm").Obj(), img, p, resource.MustParse(tt.size)).Spec.Storage.Resources.Requests
 			if tt.want == "" {
 				assert.Empty(t, got, "CDI takes the size of the source")
 				return
@@ -140,12 +140,12 @@ func TestRootDiskAsksFor(t *testing.T) {
 	}
 }
 
-func TestCloudInitSecret(t *testing.T) {
+func TestBuildCloudInitSecret(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "demo").WithUID("vm-uid").Obj()
-	got := machine.CloudInitSecret(vm, guest.Config{UserData: []byte("u"), NetworkData: []byte("n")})
+	got := machine.BuildCloudInitSecret(vm, guest.Config{UserData: []byte("u"), NetworkData: []byte("n")})
 	assert.Equal(t, "ns/demo-cloudinit", types.NamespacedName{Namespace: got.Namespace, Name: got.Name}.String())
 	assert.Equal(t, map[string][]byte{"userdata": []byte("u"), "networkdata": []byte("n")}, got.Data)
 	assert.Equal(t, map[string]string{v1alpha1.LabelMachineUID: "vm-uid"}, got.Labels)
 	assert.Equal(t, vm.UID, got.OwnerReferences[0].UID)
-	assert.NotContains(t, machine.CloudInitSecret(vm, guest.Config{UserData: []byte("u")}).Data, "networkdata")
+	assert.NotContains(t, machine.BuildCloudInitSecret(vm, guest.Config{UserData: []byte("u")}).Data, "networkdata")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Kind is KubeVirt's VirtualMachine.
-var Kind = kubevirtv1.VirtualMachineGroupVersionKind
+// VirtualMachineKind is BuildVirtualMachine's VirtualMachine.
+var VirtualMachineKind = kubevirtv1.VirtualMachineGroupVersionKind
 
 // Names inside a machine, for who writes an overlay. Interfaces and their
 // networks are net0, net1 and so on; the one of the Pod is PodNetwork.
@@ -29,40 +29,40 @@ const (
 	PodNetwork      = "default"
 )
 
-// KubeVirt is what is applied as a machine's KubeVirt VirtualMachine: what the
+// BuildVirtualMachine is what is applied as a machine's BuildVirtualMachine VirtualMachine: what the
 // agent owns of it and nothing else. An error is for the author of the
 // VirtualMachine: the overlay does not do.
-func KubeVirt(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unstructured, error) {
-	typed := kubevirtv1.VirtualMachine{ObjectMeta: owned(vm, vm.Name), Spec: machineSpec(vm, cfg)}
-	addLabels(typed.Labels, vm)
+func BuildVirtualMachine(vm *v1alpha1.VirtualMachine, cfg guest.Config) (*unstructured.Unstructured, error) {
+	typed := kubevirtv1.VirtualMachine{ObjectMeta: ownedObjectMeta(vm, vm.Name), Spec: buildSpec(vm, cfg)}
+	addVersionLabels(typed.Labels, vm)
 	typed.Spec.Template.ObjectMeta.Labels = typed.Labels
-	typed.SetGroupVersionKind(Kind)
-	content, err := toMap(typed)
+	typed.SetGroupVersionKind(VirtualMachineKind)
+	content, err := toUnstructuredContent(typed)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	if content, err = overlaid(content, vm.Spec.Overlay); err != nil {
+	if content, err = applyOverlay(content, vm.Spec.Overlay); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: content}
-	rendered, asked, err := digests(u, vm)
+	rendered, asked, err := computeDigests(u, vm)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
 	annotations := map[string]string{
-		v1alpha1.AnnotationApplied: rendered, v1alpha1.AnnotationSpec: asked, v1alpha1.AnnotationGuest: cfg.Digest,
+		v1alpha1.AnnotationAppliedDigest: rendered, v1alpha1.AnnotationAppliedSpec: asked, v1alpha1.AnnotationAppliedGuest: cfg.Digest,
 	}
-	if names := overlaidNames(u); names != "" {
+	if names := overlayItemNames(u); names != "" {
 		annotations[v1alpha1.AnnotationOverlaid] = names
 	}
 	u.SetAnnotations(annotations)
 	return u, nil
 }
 
-// toMap goes by way of JSON: the converter of runtime keeps unsigned numbers,
+// toUnstructuredContent goes by way of JSON: the converter of runtime keeps unsigned numbers,
 // which an Unstructured cannot hold. What is written though it is empty is not
 // the agent's.
-func toMap(typed kubevirtv1.VirtualMachine) (map[string]any, error) {
+func toUnstructuredContent(typed kubevirtv1.VirtualMachine) (map[string]any, error) {
 	text, err := json.Marshal(typed)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func toMap(typed kubevirtv1.VirtualMachine) (map[string]any, error) {
 	return content, nil
 }
 
-func addLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
+func addVersionLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
 	for label, value := range map[string]string{
 		v1alpha1.LabelBaseVM: vm.Spec.BaseVM, v1alpha1.LabelBaseVMVersion: vm.Spec.BaseVMVersion, v1alpha1.LabelVersion: vm.Spec.Version,
 	} {
@@ -89,7 +89,7 @@ func addLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
 	}
 }
 
-func machineSpec(vm *v1alpha1.VirtualMachine, cfg guest.Config) kubevirtv1.VirtualMachineSpec {
+func buildSpec(vm *v1alpha1.VirtualMachine, cfg guest.Config) kubevirtv1.VirtualMachineSpec {
 	spec := kubevirtv1.VirtualMachineSpec{Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{}}
 	if vm.Spec.RunStrategy != "" {
 		spec.RunStrategy = ptr.To(kubevirtv1.VirtualMachineRunStrategy(vm.Spec.RunStrategy))
@@ -102,14 +102,14 @@ func machineSpec(vm *v1alpha1.VirtualMachine, cfg guest.Config) kubevirtv1.Virtu
 	}
 	instance := &spec.Template.Spec
 	instance.Hostname = cfg.Hostname
-	instance.Domain.CPU, instance.Domain.Memory = size(vm)
-	instance.Domain.Devices.Disks, instance.Volumes = disks(vm, cfg)
-	instance.Domain.Devices.Interfaces, instance.Networks = interfaces(vm, cfg)
+	instance.Domain.CPU, instance.Domain.Memory = cpuAndMemory(vm)
+	instance.Domain.Devices.Disks, instance.Volumes = buildDisks(vm, cfg)
+	instance.Domain.Devices.Interfaces, instance.Networks = buildInterfaces(vm, cfg)
 	return spec
 }
 
-// size is left to the instancetype where there is one: KubeVirt refuses both.
-func size(vm *v1alpha1.VirtualMachine) (*kubevirtv1.CPU, *kubevirtv1.Memory) {
+// cpuAndMemory is left to the instancetype where there is one: BuildVirtualMachine refuses both.
+func cpuAndMemory(vm *v1alpha1.VirtualMachine) (*kubevirtv1.CPU, *kubevirtv1.Memory) {
 	if vm.Spec.Instancetype != nil {
 		return nil, nil
 	}
@@ -126,7 +126,7 @@ func size(vm *v1alpha1.VirtualMachine) (*kubevirtv1.CPU, *kubevirtv1.Memory) {
 	return cpu, &kubevirtv1.Memory{Guest: ptr.To(vm.Spec.Resources.Memory.DeepCopy())}
 }
 
-func disks(vm *v1alpha1.VirtualMachine, cfg guest.Config) ([]kubevirtv1.Disk, []kubevirtv1.Volume) {
+func buildDisks(vm *v1alpha1.VirtualMachine, cfg guest.Config) ([]kubevirtv1.Disk, []kubevirtv1.Volume) {
 	// A preference's bus is taken where the disk names none.
 	bus := kubevirtv1.DiskBusVirtio
 	if vm.Spec.Preference != nil {
@@ -145,7 +145,7 @@ func disks(vm *v1alpha1.VirtualMachine, cfg guest.Config) ([]kubevirtv1.Disk, []
 	}
 }
 
-func interfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv1.Interface, networks []kubevirtv1.Network) {
+func buildInterfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv1.Interface, networks []kubevirtv1.Network) {
 	if len(vm.Spec.Interfaces) == 0 {
 		return []kubevirtv1.Interface{*kubevirtv1.DefaultMasqueradeNetworkInterface()}, []kubevirtv1.Network{*kubevirtv1.DefaultPodNetwork()}
 	}
@@ -162,14 +162,14 @@ func interfaces(vm *v1alpha1.VirtualMachine, cfg guest.Config) (nics []kubevirtv
 	return nics, networks
 }
 
-// digests are of what an instance is made of, and of what the author has asked
+// computeDigests are of what an instance is made of, and of what the author has asked
 // for that it is made of. Whether one is to run is no part of either, so that it
 // can be changed while one runs; nor is what the guest alone is told.
-func digests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (rendered, asked string, err error) {
+func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (rendered, asked string, err error) {
 	spec, _ := u.Object["spec"].(map[string]any)
 	spec = maps.Clone(spec)
 	delete(spec, "runStrategy")
-	if rendered, err = digest(map[string]any{"labels": u.GetLabels(), "spec": spec}); err != nil {
+	if rendered, err = hashJSON(map[string]any{"labels": u.GetLabels(), "spec": spec}); err != nil {
 		return "", "", err
 	}
 	of := v1alpha1.VirtualMachineSpec{
@@ -191,11 +191,11 @@ func digests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (rendere
 	if len(overlay) == 0 {
 		overlay = nil // as if it were not there
 	}
-	asked, err = digest(map[string]any{"spec": of, "overlay": overlay})
+	asked, err = hashJSON(map[string]any{"spec": of, "overlay": overlay})
 	return rendered, asked, err
 }
 
-func digest(of any) (string, error) {
+func hashJSON(of any) (string, error) {
 	text, err := json.Marshal(of)
 	if err != nil {
 		return "", err

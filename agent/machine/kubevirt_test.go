@@ -14,22 +14,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func made(t require.TestingT, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
+func mustBuild(t require.TestingT, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
 	cfg, err := guest.Render(vm, guest.Inputs{})
 	require.NoError(t, err)
-	u, err := machine.KubeVirt(vm, cfg)
+	u, err := machine.BuildVirtualMachine(vm, cfg)
 	require.NoError(t, err)
 	return u
 }
 
-func at(t *testing.T, u *unstructured.Unstructured, path string) any {
+func fieldAt(t *testing.T, u *unstructured.Unstructured, path string) any {
 	value, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 	require.NoError(t, err)
 	return value
 }
 
-// TestProposal builds the machine of the proposal's example.
-func TestProposal(t *testing.T) {
+// TestBuildVirtualMachineOfProposal builds the machine of the proposal's example.
+func TestBuildVirtualMachineOfProposal(t *testing.T) {
 	vm := apitest.VirtualMachine("workspaces", "demo-workspace-1").WithUID("vm-uid").WithHostname("demo-vm").
 		WithResources("2", "2Gi", "18Gi").
 		WithUsers(v1alpha1.User{Name: "demo user", PlainTextPasswd: "demo-pwd", Sudo: "ALL=(ALL) NOPASSWD:ALL", Groups: "sudo"}).
@@ -39,7 +39,7 @@ func TestProposal(t *testing.T) {
 		).Obj()
 	vm.Spec.BaseVM, vm.Spec.BaseVMVersion, vm.Spec.Version = "ubuntu_2004_lts_en-us_x64", "2.1.2", "2.1.0"
 
-	got := made(t, vm)
+	got := mustBuild(t, vm)
 	// The first digest tells of a dependency, or an agent, that makes something else
 	// of machines: those that run take it up at their next start. Were another one to
 	// change, every machine that runs would ask for a restart.
@@ -111,19 +111,19 @@ spec:
           secretRef:
             name: demo-workspace-1-cloudinit
         name: cloudinit
-`, asYAML(t, got))
+`, toYAML(t, got))
 }
 
-func TestPodNetwork(t *testing.T) {
-	u := made(t, apitest.VirtualMachine("ns", "vm").Obj())
-	assert.Equal(t, []any{map[string]any{"name": "default", "masquerade": map[string]any{}}}, at(t, u, "spec.template.spec.domain.devices.interfaces"))
-	assert.Equal(t, []any{map[string]any{"name": "default", "pod": map[string]any{}}}, at(t, u, "spec.template.spec.networks"))
-	assert.NotContains(t, asYAML(t, u), "networkDataSecretRef")
+func TestPodNetworkIsDefault(t *testing.T) {
+	u := mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj())
+	assert.Equal(t, []any{map[string]any{"name": "default", "masquerade": map[string]any{}}}, fieldAt(t, u, "spec.template.spec.domain.devices.interfaces"))
+	assert.Equal(t, []any{map[string]any{"name": "default", "pod": map[string]any{}}}, fieldAt(t, u, "spec.template.spec.networks"))
+	assert.NotContains(t, toYAML(t, u), "networkDataSecretRef")
 }
 
-func TestRunStrategy(t *testing.T) {
-	assert.NotContains(t, at(t, made(t, apitest.VirtualMachine("ns", "vm").Obj()), "spec"), "runStrategy", "virtctl's, unless it is set")
-	assert.Equal(t, "Halted", at(t, made(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("Halted").Obj()), "spec.runStrategy"))
+func TestRunStrategyOwnedOnlyWhenSet(t *testing.T) {
+	assert.NotContains(t, fieldAt(t, mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj()), "spec"), "runStrategy", "virtctl's, unless it is set")
+	assert.Equal(t, "Halted", fieldAt(t, mustBuild(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("Halted").Obj()), "spec.runStrategy"))
 }
 
 func TestInstancetypeAndPreference(t *testing.T) {
@@ -132,20 +132,20 @@ func TestInstancetypeAndPreference(t *testing.T) {
 	vm.Spec.Instancetype = &v1alpha1.Matcher{Name: "u1.small"}
 	vm.Spec.Preference = &v1alpha1.Matcher{Name: "ubuntu", Kind: "VirtualMachinePreference"}
 
-	u := made(t, vm)
+	u := mustBuild(t, vm)
 
-	assert.Equal(t, map[string]any{"name": "u1.small"}, at(t, u, "spec.instancetype"))
-	assert.Equal(t, map[string]any{"name": "ubuntu", "kind": "VirtualMachinePreference"}, at(t, u, "spec.preference"))
-	assert.NotContains(t, at(t, u, "spec.template.spec.domain"), "cpu", "KubeVirt refuses both")
-	assert.NotContains(t, at(t, u, "spec.template.spec.domain"), "memory", "KubeVirt refuses both")
-	assert.NotContains(t, asYAML(t, u), "bus:", "the preference's is taken where there is none")
+	assert.Equal(t, map[string]any{"name": "u1.small"}, fieldAt(t, u, "spec.instancetype"))
+	assert.Equal(t, map[string]any{"name": "ubuntu", "kind": "VirtualMachinePreference"}, fieldAt(t, u, "spec.preference"))
+	assert.NotContains(t, fieldAt(t, u, "spec.template.spec.domain"), "cpu", "KubeVirt refuses both")
+	assert.NotContains(t, fieldAt(t, u, "spec.template.spec.domain"), "memory", "KubeVirt refuses both")
+	assert.NotContains(t, toYAML(t, u), "bus:", "the preference's is taken where there is none")
 
 	vm.Spec.Instancetype = nil
 	vm.Spec.Resources = apitest.VirtualMachine("ns", "vm").WithResources("", "1Gi", "").Obj().Spec.Resources
-	assert.Equal(t, int64(1), at(t, made(t, vm), "spec.template.spec.domain.cpu.cores"))
+	assert.Equal(t, int64(1), fieldAt(t, mustBuild(t, vm), "spec.template.spec.domain.cpu.cores"))
 }
 
-func TestDigest(t *testing.T) {
+func TestAppliedDigestCoversTemplate(t *testing.T) {
 	base := func() *apitest.MachineBuilder { return apitest.VirtualMachine("ns", "vm") }
 	labelled := base().Obj()
 	labelled.Spec.Version = "2"
@@ -156,10 +156,10 @@ func TestDigest(t *testing.T) {
 		"overlay": base().WithOverlay(`{"template":{"spec":{"nodeSelector":{"a":"b"}}}}`).Obj(),
 		"label":   labelled,
 	} {
-		d := made(t, vm).GetAnnotations()[v1alpha1.AnnotationApplied]
+		d := mustBuild(t, vm).GetAnnotations()[v1alpha1.AnnotationAppliedDigest]
 		assert.Empty(t, seen[d], "%s and %s", name, seen[d])
 		seen[d] = name
 	}
-	assert.Equal(t, made(t, base().WithRunStrategy("Always").Obj()).GetAnnotations(), made(t, base().WithRunStrategy("Halted").Obj()).GetAnnotations(),
+	assert.Equal(t, mustBuild(t, base().WithRunStrategy("Always").Obj()).GetAnnotations(), mustBuild(t, base().WithRunStrategy("Halted").Obj()).GetAnnotations(),
 		"whether it runs can be changed while it runs")
 }

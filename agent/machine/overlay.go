@@ -14,8 +14,8 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
-// refused are what the agent decides, or what would take the root disk past it.
-var refused = map[string]string{
+// forbiddenOverlayKeys are what the agent decides, or what would take the root disk past it.
+var forbiddenOverlayKeys = map[string]string{
 	"runStrategy":         "say it in spec.runStrategy",
 	"running":             "say it in spec.runStrategy",
 	"instancetype":        "say it in spec.instancetype",
@@ -25,10 +25,10 @@ var refused = map[string]string{
 
 var errOverlay = errors.New("overlay")
 
-// overlaid is content, a KubeVirt VirtualMachine, with an overlay merged over its
-// spec. It comes out as KubeVirt stores it: with quantities in one spelling and
+// applyOverlay is content, a BuildVirtualMachine VirtualMachine, with an overlay merged over its
+// spec. It comes out as BuildVirtualMachine stores it: with quantities in one spelling and
 // without what is empty, or it would look changed for ever.
-func overlaid(content map[string]any, raw *runtime.RawExtension) (map[string]any, error) {
+func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string]any, error) {
 	if raw == nil || len(raw.Raw) == 0 {
 		return content, nil
 	}
@@ -37,7 +37,7 @@ func overlaid(content map[string]any, raw *runtime.RawExtension) (map[string]any
 		return nil, fmt.Errorf("%w must be an object, with what belongs under spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(over)) {
-		if why, no := refused[key]; no {
+		if why, no := forbiddenOverlayKeys[key]; no {
 			return nil, fmt.Errorf("%w must not set %s: %s", errOverlay, key, why)
 		}
 		if slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "status"}, key) {
@@ -50,21 +50,21 @@ func overlaid(content map[string]any, raw *runtime.RawExtension) (map[string]any
 	spec, _ := content["spec"].(map[string]any)
 	content["spec"] = mergeMaps(spec, over)
 
-	if err := isKubeVirt(content); err != nil {
+	if err := validateVirtualMachine(content); err != nil {
 		return nil, fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
 	var typed kubevirtv1.VirtualMachine
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed); err != nil {
 		return nil, fmt.Errorf("%w: %w", errOverlay, err)
 	}
-	return toMap(typed)
+	return toUnstructuredContent(typed)
 }
 
 // instanceSpec is without the methods of VirtualMachineInstanceSpec, one of
 // which decodes it and passes over fields that it does not know.
 type instanceSpec kubevirtv1.VirtualMachineInstanceSpec
 
-func isKubeVirt(content map[string]any) error {
+func validateVirtualMachine(content map[string]any) error {
 	spec, found, err := unstructured.NestedMap(content, "spec", "template", "spec")
 	if err != nil {
 		return err
@@ -74,14 +74,14 @@ func isKubeVirt(content map[string]any) error {
 	}
 	outer := runtime.DeepCopyJSON(content)
 	unstructured.RemoveNestedField(outer, "spec", "template", "spec")
-	if err := decodes(outer, &kubevirtv1.VirtualMachine{}, ""); err != nil {
+	if err := decodeStrictly(outer, &kubevirtv1.VirtualMachine{}, ""); err != nil {
 		return err
 	}
-	return decodes(spec, &instanceSpec{}, "spec.template.spec.")
+	return decodeStrictly(spec, &instanceSpec{}, "spec.template.spec.")
 }
 
-// decodes tells what does not, under is where the content stands.
-func decodes(content map[string]any, into any, under string) error {
+// decodeStrictly tells what does not, under is where the content stands.
+func decodeStrictly(content map[string]any, into any, under string) error {
 	text, err := json.Marshal(content)
 	if err != nil {
 		return err
@@ -109,13 +109,13 @@ func mergeMaps(base, over map[string]any) map[string]any {
 		if value == nil {
 			delete(base, key)
 		} else {
-			base[key] = merge(base[key], value)
+			base[key] = mergeValues(base[key], value)
 		}
 	}
 	return base
 }
 
-func merge(base, over any) any {
+func mergeValues(base, over any) any {
 	switch over := over.(type) {
 	case map[string]any:
 		m, _ := base.(map[string]any)
@@ -130,26 +130,26 @@ func merge(base, over any) any {
 
 // mergeLists by name where all items of both have one.
 func mergeLists(base, over []any) []any {
-	if !named(base) || !named(over) {
+	if !allItemsNamed(base) || !allItemsNamed(over) {
 		base = []any{}
 	}
 	merged := base
 	for _, item := range over {
-		i := slices.IndexFunc(base, func(b any) bool { return nameOf(b) == nameOf(item) })
+		i := slices.IndexFunc(base, func(b any) bool { return itemName(b) == itemName(item) })
 		if i < 0 {
-			merged = append(merged, merge(nil, item))
+			merged = append(merged, mergeValues(nil, item))
 		} else {
-			merged[i] = merge(merged[i], item)
+			merged[i] = mergeValues(merged[i], item)
 		}
 	}
 	return merged
 }
 
-func named(list []any) bool {
-	return len(list) > 0 && !slices.ContainsFunc(list, func(item any) bool { return nameOf(item) == "" })
+func allItemsNamed(list []any) bool {
+	return len(list) > 0 && !slices.ContainsFunc(list, func(item any) bool { return itemName(item) == "" })
 }
 
-func nameOf(item any) string {
+func itemName(item any) string {
 	m, _ := item.(map[string]any)
 	name, _ := m["name"].(string)
 	return name

@@ -13,13 +13,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func withOverlay(t *testing.T, over string) *apitest.MachineBuilder {
+func machineWithOverlay(t *testing.T, over string) *apitest.MachineBuilder {
 	text, err := yaml.YAMLToJSON([]byte(over))
 	require.NoError(t, err)
 	return apitest.VirtualMachine("ns", "vm").WithOverlay(string(text))
 }
 
-func TestOverlay(t *testing.T) {
+func TestOverlayIsMerged(t *testing.T) {
 	for name, tt := range map[string]struct{ over, path, want string }{
 		"adds": {
 			"template: {spec: {nodeSelector: {zone: a}}}", "spec.template.spec.nodeSelector", "zone: a\n",
@@ -60,23 +60,23 @@ func TestOverlay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vm := withOverlay(t, tt.over).WithUID("vm").Obj()
-			assert.Equal(t, tt.want, asYAML(t, at(t, made(t, vm), tt.path)))
+			vm := machineWithOverlay(t, tt.over).WithUID("vm").Obj()
+			assert.Equal(t, tt.want, toYAML(t, fieldAt(t, mustBuild(t, vm), tt.path)))
 		})
 	}
 }
 
-func TestOverlayOfNothing(t *testing.T) {
-	want := made(t, apitest.VirtualMachine("ns", "vm").Obj())
+func TestEmptyOverlayChangesNothing(t *testing.T) {
+	want := mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj())
 	for _, over := range []string{"", "{}", "null", `{"template":{}}`, `{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"root"}]}}}}}`} {
-		got := made(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj())
+		got := mustBuild(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj())
 		assert.Equal(t, want.Object["spec"], got.Object["spec"], over)
-		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationApplied], got.GetAnnotations()[v1alpha1.AnnotationApplied], over)
+		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], got.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], over)
 		assert.NotContains(t, got.GetAnnotations(), v1alpha1.AnnotationOverlaid)
 	}
 }
 
-func TestOverlayRefused(t *testing.T) {
+func TestInvalidOverlayIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ over, want string }{
 		"run strategy":  {"runStrategy: Always", "overlay must not set runStrategy: say it in spec.runStrategy"},
 		"running":       {"running: true", "overlay must not set running: say it in spec.runStrategy"},
@@ -98,7 +98,7 @@ func TestOverlayRefused(t *testing.T) {
 		"no object":     {"template: {spec: 1}", "spec.template.spec"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := machine.KubeVirt(withOverlay(t, tt.over).Obj(), guest.Config{Hostname: "vm"})
+			_, err := machine.BuildVirtualMachine(machineWithOverlay(t, tt.over).Obj(), guest.Config{Hostname: "vm"})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}

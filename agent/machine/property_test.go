@@ -30,7 +30,7 @@ func drawMachine(t *rapid.T) (*v1alpha1.VirtualMachine, guest.Inputs) {
 	b := apitest.VirtualMachine(label.Draw(t, "namespace"), name).
 		WithHostname(rapid.StringN(0, 40, 253).Draw(t, "hostname")).
 		WithResources(fmt.Sprint(rapid.IntRange(1, 512).Draw(t, "cpu")), rapid.SampledFrom([]string{"1Mi", "2Gi", "64Ti"}).Draw(t, "memory"), "")
-	in := guest.Inputs{Cluster: "c", Passwords: map[string]string{}}
+	in := guest.Inputs{ClusterUID: "c", Passwords: map[string]string{}}
 	var users []v1alpha1.User
 	for i := range rapid.IntRange(0, 4).Draw(t, "users") {
 		u := v1alpha1.User{
@@ -78,20 +78,20 @@ func drawMachine(t *rapid.T) (*v1alpha1.VirtualMachine, guest.Inputs) {
 	return vm, in
 }
 
-func TestEveryMachineIsMade(t *testing.T) {
+func TestAnyValidMachineBuilds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vm, in := drawMachine(t)
 		before := vm.DeepCopy()
 		cfg, err := guest.Render(vm, in)
 		require.NoError(t, err)
-		u, err := machine.KubeVirt(vm, cfg)
+		u, err := machine.BuildVirtualMachine(vm, cfg)
 		require.NoError(t, err)
 		require.Equal(t, before, vm, "the spec is the author's")
 
 		again, err := guest.Render(vm, in)
 		require.NoError(t, err)
 		require.Equal(t, cfg, again)
-		u2, err := machine.KubeVirt(vm, again)
+		u2, err := machine.BuildVirtualMachine(vm, again)
 		require.NoError(t, err)
 		require.Equal(t, u, u2)
 		require.Equal(t, u, u.DeepCopy(), "made of what an Unstructured can hold")
@@ -125,7 +125,7 @@ func TestEveryMachineIsMade(t *testing.T) {
 		require.Equal(t, cfg.Digest, changed.Digest, "passwords are left out")
 
 		vm.Spec.Overlay = apitest.VirtualMachine("ns", "vm").WithOverlay("{}").Obj().Spec.Overlay
-		u3, err := machine.KubeVirt(vm, cfg)
+		u3, err := machine.BuildVirtualMachine(vm, cfg)
 		require.NoError(t, err)
 		require.Equal(t, u, u3, "an overlay of nothing changes nothing")
 	})
@@ -141,14 +141,14 @@ func TestRootDiskIsNeverTooSmall(t *testing.T) {
 		restore, asked := size("restore"), size("asked")
 		vm := apitest.VirtualMachine("ns", "vm").Obj()
 		vm.Spec.Resources.DiskSize = &asked
-		got, adjusted := machine.DiskSize(vm, img)
+		got, adjusted := machine.RootDiskSize(vm, img)
 		require.GreaterOrEqual(t, got.Cmp(img.Spec.DiskSize), 0)
 		require.GreaterOrEqual(t, got.Cmp(asked), 0)
 		require.Equal(t, got.Cmp(asked) != 0, adjusted != "")
 
-		p := pin(img, "claim", "snapshot")
+		p := newPin(img, "claim", "snapshot")
 		p.RestoreSize = &restore
-		if request, asks := machine.RootDisk(vm, img, p, got).Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asks {
+		if request, asks := machine.BuildRootDisk(vm, img, p, got).Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asks {
 			require.GreaterOrEqual(t, request.Cmp(restore), 0, "CDI refuses to clone into less")
 			require.GreaterOrEqual(t, request.Cmp(got), 0)
 		}

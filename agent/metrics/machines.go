@@ -20,7 +20,7 @@ type machineState struct {
 	reason v1alpha1.Reason
 }
 
-var machines = prometheus.NewDesc(namespace+"_virtual_machines", "VirtualMachines by phase, and by the reason for it.", []string{"phase", "reason"}, nil)
+var machinesDesc = prometheus.NewDesc(namespace+"_virtual_machines", "VirtualMachines by phase, and by the reason for it.", []string{"phase", "reason"}, nil)
 
 // NewMachines registers the metrics.
 func NewMachines(r prometheus.Registerer) *Machines {
@@ -36,15 +36,15 @@ func (m *Machines) Set(name types.NamespacedName, phase v1alpha1.MachinePhase, r
 	m.states[name] = machineState{phase, reason}
 }
 
-// Forget a machine that is gone.
-func (m *Machines) Forget(name types.NamespacedName) {
+// Delete a machine that is gone.
+func (m *Machines) Delete(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.states, name)
 }
 
 // Describe implements prometheus.Collector.
-func (m *Machines) Describe(ch chan<- *prometheus.Desc) { ch <- machines }
+func (m *Machines) Describe(ch chan<- *prometheus.Desc) { ch <- machinesDesc }
 
 // Collect implements prometheus.Collector: machines are counted when that is
 // asked for, not at every change of one.
@@ -59,6 +59,6 @@ func (m *Machines) Collect(ch chan<- prometheus.Metric) {
 		counts[state]++
 	}
 	for state, n := range counts {
-		ch <- prometheus.MustNewConstMetric(machines, prometheus.GaugeValue, float64(n), string(state.phase), string(state.reason))
+		ch <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), string(state.phase), string(state.reason))
 	}
 }

@@ -43,18 +43,18 @@ func NewReport(r prometheus.Registerer) *Report {
 	return m
 }
 
-// Wrote counts a write of a root or a page.
-func (m *Report) Wrote(object string) { m.writes.WithLabelValues(object).Inc() }
+// CountWrite counts a write of a root or a page.
+func (m *Report) CountWrite(object string) { m.writes.WithLabelValues(object).Inc() }
 
-// Root tells what the root that was written says.
-func (m *Report) Root(at time.Time, pages int, omitted int32) {
+// SetRoot tells what the root that was written says.
+func (m *Report) SetRoot(at time.Time, pages int, omitted int32) {
 	m.pages.Set(float64(pages))
 	m.omitted.Set(float64(omitted))
 	m.written.Set(float64(at.UnixMilli()) / 1000)
 }
 
-// Orphans tells how much storage belongs to no image.
-func (m *Report) Orphans(objects int32, bytes int64) {
+// SetOrphans tells how much storage belongs to no image.
+func (m *Report) SetOrphans(objects int32, bytes int64) {
 	m.orphaned.Set(float64(objects))
 	m.orphanedBytes.Set(float64(bytes))
 }

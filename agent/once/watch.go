@@ -21,48 +21,48 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=ot-agent-importers;ot-agent-failed-imports,verbs=get
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdis,verbs=list
 
-// pause between two looks.
-const pause = 10 * time.Second
+// oneDownloadInterval between two looks.
+const oneDownloadInterval = 10 * time.Second
 
-// Watch looks, where the agent leads. It is a Runnable of a manager.
-type Watch struct {
+// OneDownloadCheck looks, where the agent leads. It is a Runnable of a manager.
+type OneDownloadCheck struct {
 	// Live reads from the API server, Cached what the agent follows anyway.
 	Live, Cached client.Reader
 	// Changed is called when something else is told.
 	Changed func()
 
-	told atomic.Pointer[metav1.Condition]
+	condition atomic.Pointer[metav1.Condition]
 }
 
 // NeedLeaderElection is true: the ledger, which tells of it, is the leader's.
-func (w *Watch) NeedLeaderElection() bool { return true }
+func (w *OneDownloadCheck) NeedLeaderElection() bool { return true }
 
 // Start looks until ctx ends.
-func (w *Watch) Start(ctx context.Context) error {
+func (w *OneDownloadCheck) Start(ctx context.Context) error {
 	for {
-		if seen, err := w.look(ctx); err == nil {
-			w.tell(ctx, Judge(seen))
+		if seen, err := w.readState(ctx); err == nil {
+			w.publishCondition(ctx, OneDownloadCondition(seen))
 		} else if ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Not knowing whether an attempt costs one download")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(oneDownloadInterval):
 		}
 	}
 }
 
 // Condition is what is known.
-func (w *Watch) Condition() metav1.Condition {
-	if c := w.told.Load(); c != nil {
+func (w *OneDownloadCheck) Condition() metav1.Condition {
+	if c := w.condition.Load(); c != nil {
 		return *c
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionOneDownload, Status: metav1.ConditionUnknown, Reason: "NotLooked", Message: "the agent has not looked yet"}
 }
 
-func (w *Watch) tell(ctx context.Context, c metav1.Condition) {
-	before := w.told.Swap(&c)
+func (w *OneDownloadCheck) publishCondition(ctx context.Context, c metav1.Condition) {
+	before := w.condition.Swap(&c)
 	if before != nil && before.Message == c.Message {
 		return
 	}
@@ -70,35 +70,35 @@ func (w *Watch) tell(ctx context.Context, c metav1.Condition) {
 	w.Changed()
 }
 
-// look reads what decides it. Kinds that are not served have no objects.
-func (w *Watch) look(ctx context.Context) (Seen, error) {
-	seen := Seen{Served: true}
+// readState reads what decides it. Kinds that are not served have no objects.
+func (w *OneDownloadCheck) readState(ctx context.Context) (OneDownloadState, error) {
+	seen := OneDownloadState{PoliciesServed: true}
 	for _, kind := range []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} {
-		for _, name := range Names {
+		for _, name := range OneDownloadPolicies {
 			object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: kind}}
 			err := w.Live.Get(ctx, client.ObjectKey{Name: name}, object)
 			switch {
 			case meta.IsNoMatchError(err):
-				return Seen{}, nil
+				return OneDownloadState{}, nil
 			case apierrors.IsNotFound(err):
-				seen.Missing = append(seen.Missing, kind+" "+name)
+				seen.MissingObjects = append(seen.MissingObjects, kind+" "+name)
 			case err != nil:
 				return seen, fmt.Errorf("reading %s %s: %w", kind, name, err)
-			case object.Annotations[annVersions] != "":
-				seen.Known = strings.Split(object.Annotations[annVersions], ",")
-				seen.Account = object.Annotations[annAccount]
+			case object.Annotations[annCDIVersions] != "":
+				seen.CDIVersions = strings.Split(object.Annotations[annCDIVersions], ",")
+				seen.CDIAccount = object.Annotations[annCDIAccount]
 			}
 		}
 	}
-	if err := w.lookAtCDI(ctx, &seen); err != nil {
+	if err := w.readCDIVersions(ctx, &seen); err != nil {
 		return seen, err
 	}
-	return seen, w.lookAtImporters(ctx, &seen)
+	return seen, w.findRestartableImporter(ctx, &seen)
 }
 
-// lookAtCDI reads the versions of CDI. Its operator takes one object for an
+// readCDIVersions reads the versions of CDIInstalled. Its operator takes one object for an
 // installation; of others the API server's policies take any.
-func (w *Watch) lookAtCDI(ctx context.Context, seen *Seen) error {
+func (w *OneDownloadCheck) readCDIVersions(ctx context.Context, seen *OneDownloadState) error {
 	var list cdiv1.CDIList
 	if err := w.Live.List(ctx, &list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -107,22 +107,22 @@ func (w *Watch) lookAtCDI(ctx context.Context, seen *Seen) error {
 	}
 	for i := range list.Items {
 		st := &list.Items[i].Status
-		if !seen.CDI || seen.Observed == "" {
-			seen.CDI, seen.Observed, seen.Target = true, st.ObservedVersion, st.TargetVersion
+		if !seen.CDIInstalled || seen.ObservedVersion == "" {
+			seen.CDIInstalled, seen.ObservedVersion, seen.TargetVersion = true, st.ObservedVersion, st.TargetVersion
 		}
 	}
 	return nil
 }
 
-// lookAtImporters holds the policies against what they have made of Pods.
-func (w *Watch) lookAtImporters(ctx context.Context, seen *Seen) error {
+// findRestartableImporter holds the policies against what they have made of Pods.
+func (w *OneDownloadCheck) findRestartableImporter(ctx context.Context, seen *OneDownloadState) error {
 	var pods corev1.PodList
 	if err := w.Cached.List(ctx, &pods, client.MatchingLabels{"cdi.kubevirt.io": "importer"}, client.HasLabels{v1alpha1.LabelImageUID}); err != nil {
 		return fmt.Errorf("listing importers: %w", err)
 	}
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
-			seen.Restartable = pod.Namespace + "/" + pod.Name
+			seen.RestartableImporter = pod.Namespace + "/" + pod.Name
 			return nil
 		}
 	}

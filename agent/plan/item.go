@@ -32,74 +32,74 @@ const (
 	Change Action = "Change"
 )
 
-// Applied is what was last applied to an image: further fields that others have
+// AppliedState is what was last applied to an image: further fields that others have
 // set make it differ from the plan for good.
-type Applied struct {
+type AppliedState struct {
 	UID types.UID
-	// Spec is the fingerprint of the planned spec.
-	Spec string
+	// SpecFingerprint is the fingerprint of the planned spec.
+	SpecFingerprint string
 	// Generation that the image had then.
 	Generation int64
 }
 
-// Next tells what to do about a planned image. there is the image of that name,
+// NextAction tells what to do about a planned image. there is the image of that name,
 // nil for none; applied is nil for an image that nothing was applied to yet.
-func Next(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, applied *Applied) (Action, v1alpha1.PlanItemReport) {
+func NextAction(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, applied *AppliedState) (Action, v1alpha1.PlanItemReport) {
 	switch {
 	case there == nil:
-		return Create, waiting("not made yet")
-	case !image.OfPlan(there):
+		return Create, waitingReport("not made yet")
+	case !image.IsPlanned(there):
 		return Leave, v1alpha1.PlanItemReport{
 			State:   v1alpha1.PlanItemNotOurs,
-			Message: fmt.Sprintf("a VMDiskImage of that name was made by somebody else and is left alone; label it %s=%s to hand it over to the plan", v1alpha1.LabelPlanned, image.Planned),
+			Message: fmt.Sprintf("a VMDiskImage of that name was made by somebody else and is left alone; label it %s=%s to hand it over to the plan", v1alpha1.LabelPlanned, image.PlannedLabelValue),
 		}
 	case there.DeletionTimestamp != nil:
-		return Leave, waiting("it is being deleted, and is made again when it is gone")
+		return Leave, waitingReport("it is being deleted, and is made again when it is gone")
 	case equality.Semantic.DeepEqual(there.Spec, want.Spec),
-		applied != nil && applied.UID == there.UID && applied.Spec == Fingerprint(want) && there.Generation <= applied.Generation:
-		return Leave, Done()
+		applied != nil && applied.UID == there.UID && applied.SpecFingerprint == FingerprintSpec(want) && there.Generation <= applied.Generation:
+		return Leave, AppliedReport()
 	default:
-		return Change, waiting("not changed yet")
+		return Change, waitingReport("not changed yet")
 	}
 }
 
-// Done is the report of an image that is as the plan says.
-func Done() v1alpha1.PlanItemReport {
+// AppliedReport is the report of an image that is as the plan says.
+func AppliedReport() v1alpha1.PlanItemReport {
 	return v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied}
 }
 
-func waiting(format string, args ...any) v1alpha1.PlanItemReport {
-	return item(v1alpha1.PlanItemWaiting, fmt.Sprintf(format, args...))
+func waitingReport(format string, args ...any) v1alpha1.PlanItemReport {
+	return itemReport(v1alpha1.PlanItemWaiting, fmt.Sprintf(format, args...))
 }
 
-const mostMessage = 1024
+const maxMessageBytes = 1024
 
-func item(state v1alpha1.PlanItemState, message string) v1alpha1.PlanItemReport {
-	if len(message) > mostMessage {
-		message = strings.ToValidUTF8(message[:mostMessage], "")
+func itemReport(state v1alpha1.PlanItemState, message string) v1alpha1.PlanItemReport {
+	if len(message) > maxMessageBytes {
+		message = strings.ToValidUTF8(message[:maxMessageBytes], "")
 	}
 	return v1alpha1.PlanItemReport{State: state, Message: message}
 }
 
-// Fingerprint tells planned specs apart.
-func Fingerprint(want *v1alpha1.PlannedImage) string {
+// FingerprintSpec tells planned specs apart.
+func FingerprintSpec(want *v1alpha1.PlannedImage) string {
 	h := fnv.New64a()
 	_ = json.NewEncoder(h).Encode(want.Spec)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// New is the VMDiskImage that a plan asks for.
-func New(want *v1alpha1.PlannedImage) *v1alpha1.VMDiskImage {
+// NewImage is the VMDiskImage that a plan asks for.
+func NewImage(want *v1alpha1.PlannedImage) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: map[string]string{v1alpha1.LabelPlanned: image.Planned}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}},
 		Spec:       *want.Spec.DeepCopy(),
 	}
 }
 
-// Configuration is what is applied to change an image. It names the UID and the
+// NewApplyConfiguration is what is applied to change an image. It names the UID and the
 // resourceVersion of what was looked at: by the time it arrives, that name may
 // be somebody else's image.
-func Configuration(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (*unstructured.Unstructured, error) {
+func NewApplyConfiguration(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (*unstructured.Unstructured, error) {
 	text, err := json.Marshal(want.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the planned spec of VMDiskImage %s/%s: %w", want.Namespace, want.Name, err)
@@ -114,38 +114,38 @@ func Configuration(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (*u
 	u.SetName(want.Name)
 	u.SetUID(there.UID)
 	u.SetResourceVersion(there.ResourceVersion)
-	u.SetLabels(map[string]string{v1alpha1.LabelPlanned: image.Planned})
+	u.SetLabels(map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue})
 	return u, nil
 }
 
-// Answer is what the API server's refusal of a planned image means.
-type Answer struct {
+// Refusal is what the API server's refusal of a planned image means.
+type Refusal struct {
 	Report v1alpha1.PlanItemReport
 	// Namespace: it is the namespace that is not there, so that no other image can
 	// be made in it either.
-	Namespace bool
+	NamespaceUnavailable bool
 	// Transient: the API server has not judged the image. The same request may
 	// succeed the next time.
 	Transient bool
 }
 
-// Refused reads the error of a request that was to create or change an image.
-func Refused(want *v1alpha1.PlannedImage, err error) Answer {
+// ClassifyRefusal reads the error of a request that was to create or change an image.
+func ClassifyRefusal(want *v1alpha1.PlannedImage, err error) Refusal {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return Answer{Report: waiting("namespace %s is being deleted", want.Namespace), Namespace: true}
-	case namespaceMissing(err):
-		return Answer{Report: waiting("namespace %s does not exist: create it", want.Namespace), Namespace: true}
+		return Refusal{Report: waitingReport("namespace %s is being deleted", want.Namespace), NamespaceUnavailable: true}
+	case isNamespaceMissing(err):
+		return Refusal{Report: waitingReport("namespace %s does not exist: create it", want.Namespace), NamespaceUnavailable: true}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "):
-		return Answer{Report: waiting("%s", err.Error())}
+		return Refusal{Report: waitingReport("%s", err.Error())}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err):
-		return Answer{Report: item(v1alpha1.PlanItemRejected, err.Error())}
+		return Refusal{Report: itemReport(v1alpha1.PlanItemRejected, err.Error())}
 	default:
-		return Answer{Report: waiting("%s", err.Error()), Transient: true}
+		return Refusal{Report: waitingReport("%s", err.Error()), Transient: true}
 	}
 }
 
-func namespaceMissing(err error) bool {
+func isNamespaceMissing(err error) bool {
 	if !apierrors.IsNotFound(err) {
 		return false
 	}

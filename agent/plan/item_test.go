@@ -23,49 +23,49 @@ import (
 
 const key = "lab/ubuntu"
 
-func wanted(b *apitest.ImageBuilder) *v1alpha1.PlannedImage {
+func planItem(b *apitest.ImageBuilder) *v1alpha1.PlannedImage {
 	img := b.Obj()
 	return &v1alpha1.PlannedImage{Namespace: img.Namespace, Name: img.Name, Spec: img.Spec}
 }
 
-func ours(b *apitest.ImageBuilder) *v1alpha1.VMDiskImage {
+func plannedImage(b *apitest.ImageBuilder) *v1alpha1.VMDiskImage {
 	img := b.Obj()
 	img.Labels = map[string]string{v1alpha1.LabelPlanned: "true", "other": "label"}
 	return img
 }
 
-func TestNext(t *testing.T) {
-	want := wanted(apitest.Image(key))
+func TestNextAction(t *testing.T) {
+	want := planItem(apitest.Image(key))
 	differs := func() *apitest.ImageBuilder { return apitest.Image(key).WithURL("https://elsewhere.example.com/a") }
 	further := func() *apitest.ImageBuilder { return apitest.Image(key).WithPriority(7).WithGeneration(3) }
 	uid := apitest.Image(key).Obj().UID
-	before := plan.Fingerprint(wanted(differs()))
-	notOurs := ours(differs())
+	before := plan.FingerprintSpec(planItem(differs()))
+	notOurs := plannedImage(differs())
 	notOurs.Labels[v1alpha1.LabelPlanned] = "false"
 
 	for _, tt := range []struct {
 		name       string
 		there      *v1alpha1.VMDiskImage
-		applied    *plan.Applied
+		applied    *plan.AppliedState
 		wantAction plan.Action
 		wantState  v1alpha1.PlanItemState
 	}{
 		{"none", nil, nil, plan.Create, v1alpha1.PlanItemWaiting},
-		{"none any more", nil, &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 1}, plan.Create, v1alpha1.PlanItemWaiting},
-		{"as it is to be", ours(apitest.Image(key)), nil, plan.Leave, v1alpha1.PlanItemApplied},
-		{"another spec", ours(differs()), nil, plan.Change, v1alpha1.PlanItemWaiting},
+		{"none any more", nil, &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 1}, plan.Create, v1alpha1.PlanItemWaiting},
+		{"as it is to be", plannedImage(apitest.Image(key)), nil, plan.Leave, v1alpha1.PlanItemApplied},
+		{"another spec", plannedImage(differs()), nil, plan.Change, v1alpha1.PlanItemWaiting},
 		{"somebody's", differs().Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
 		{"somebody's, the same", apitest.Image(key).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
 		{"labelled otherwise", notOurs, nil, plan.Leave, v1alpha1.PlanItemNotOurs},
 		{"somebody's, being deleted", differs().Deleted(time.Unix(1, 0)).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
-		{"being deleted", ours(differs().Deleted(time.Unix(1, 0))), nil, plan.Leave, v1alpha1.PlanItemWaiting},
-		{"applied, others have set more", ours(further()), &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 3}, plan.Leave, v1alpha1.PlanItemApplied},
-		{"changed since it was applied", ours(further()), &plan.Applied{UID: uid, Spec: plan.Fingerprint(want), Generation: 2}, plan.Change, v1alpha1.PlanItemWaiting},
-		{"another spec was applied", ours(further()), &plan.Applied{UID: uid, Spec: before, Generation: 3}, plan.Change, v1alpha1.PlanItemWaiting},
-		{"applied to one of that name before", ours(further()), &plan.Applied{UID: "former", Spec: plan.Fingerprint(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"being deleted", plannedImage(differs().Deleted(time.Unix(1, 0))), nil, plan.Leave, v1alpha1.PlanItemWaiting},
+		{"applied, others have set more", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 3}, plan.Leave, v1alpha1.PlanItemApplied},
+		{"changed since it was applied", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 2}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"another spec was applied", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: before, Generation: 3}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"applied to one of that name before", plannedImage(further()), &plan.AppliedState{UID: "former", SpecFingerprint: plan.FingerprintSpec(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			action, report := plan.Next(want, tt.there, tt.applied)
+			action, report := plan.NextAction(want, tt.there, tt.applied)
 			assert.Equal(t, tt.wantAction, action)
 			assert.Equal(t, tt.wantState, report.State)
 			assert.Equal(t, tt.wantState == v1alpha1.PlanItemApplied, report.Message == "", "what is not applied says why")
@@ -73,9 +73,9 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestConfigurationNamesWhatWasLookedAt(t *testing.T) {
-	want := wanted(apitest.Image(key))
-	u, err := plan.Configuration(want, ours(apitest.Image(key).WithUID("looked-at")))
+func TestApplyConfigurationNamesUIDAndResourceVersion(t *testing.T) {
+	want := planItem(apitest.Image(key))
+	u, err := plan.NewApplyConfiguration(want, plannedImage(apitest.Image(key).WithUID("looked-at")))
 	require.NoError(t, err)
 	assert.Equal(t, "looked-at", string(u.GetUID()))
 	assert.Equal(t, "1", u.GetResourceVersion())
@@ -85,10 +85,10 @@ func TestConfigurationNamesWhatWasLookedAt(t *testing.T) {
 	assert.NotContains(t, spec, "priority", "what the plan does not say is not claimed")
 	back := &v1alpha1.VMDiskImage{}
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, back))
-	assert.Equal(t, plan.New(want).Spec, back.Spec)
+	assert.Equal(t, plan.NewImage(want).Spec, back.Spec)
 }
 
-func TestRefused(t *testing.T) {
+func TestClassifyRefusal(t *testing.T) {
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "vmdiskimages"}
 	terminating := apierrors.NewForbidden(resource, "ubuntu", errors.New("being terminated"))
 	terminating.ErrStatus.Details.Causes = append(terminating.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
@@ -110,36 +110,36 @@ func TestRefused(t *testing.T) {
 		{"overloaded", apierrors.NewTooManyRequests("later", 1), v1alpha1.PlanItemWaiting, "later", false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := plan.Refused(wanted(apitest.Image(key)), tt.err)
+			got := plan.ClassifyRefusal(planItem(apitest.Image(key)), tt.err)
 			assert.Equal(t, tt.wantState, got.Report.State)
 			assert.Contains(t, got.Report.Message, tt.wantMessage)
 			assert.LessOrEqual(t, len(got.Report.Message), 1024)
-			assert.Equal(t, tt.wantNamespace, got.Namespace)
+			assert.Equal(t, tt.wantNamespace, got.NamespaceUnavailable)
 			assert.Equal(t, tt.wantTransient, got.Transient)
 		})
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestResultsNotifyOnChange(t *testing.T) {
 	var r plan.Results
 	told := 0
 	r.OnChange(func() { told++ })
 	assert.False(t, r.Known())
-	r.Set(nil)
+	r.SetItems(nil)
 	assert.True(t, r.Known())
 	assert.Equal(t, 1, told, "that there are none is news")
-	items := map[plan.Key]v1alpha1.PlanItemReport{{Namespace: "lab", Name: "ubuntu"}: plan.Done()}
-	r.Set(items)
-	r.Set(items)
+	items := map[plan.Key]v1alpha1.PlanItemReport{{Namespace: "lab", Name: "ubuntu"}: plan.AppliedReport()}
+	r.SetItems(items)
+	r.SetItems(items)
 	assert.Equal(t, 2, told, "the same again is none")
 	clear(items)
-	got := r.Get()
+	got := r.Items()
 	assert.Len(t, got, 1)
 	clear(got)
-	assert.Len(t, r.Get(), 1, "what is returned is the caller's")
+	assert.Len(t, r.Items(), 1, "what is returned is the caller's")
 }
 
-func TestResultsOfPrunes(t *testing.T) {
+func TestResultsOfPrunesNotifyOnChange(t *testing.T) {
 	var r plan.Results
 	told := 0
 	r.OnChange(func() { told++ })

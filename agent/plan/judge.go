@@ -23,27 +23,27 @@ type Verdict struct {
 	Message string
 	// Policy that an accepted plan asks for; nil where it says nothing about it.
 	Policy *policy.Policy
-	// Unknown are keys of that policy that this agent does not know.
-	Unknown []string
+	// UnknownPolicyKeys are keys of that policy that this agent does not know.
+	UnknownPolicyKeys []string
 }
 
-// Judge tells whether a plan may be gone by in the cluster whose identity is own,
+// EvaluatePlan tells whether a plan may be gone by in the cluster whose identity is own,
 // when acknowledged is the newest plan that its ledger was written under; nil for
 // none.
-func Judge(p v1alpha1.ClusterPlanSpec, own types.UID, acknowledged *v1alpha1.PlanVersion) Verdict {
+func EvaluatePlan(p v1alpha1.ClusterPlanSpec, own types.UID, acknowledged *v1alpha1.PlanVersion) Verdict {
 	if p.ClusterUID != own {
-		return refused(v1alpha1.ReasonPlanForAnother,
+		return refusedVerdict(v1alpha1.ReasonPlanForAnotherCluster,
 			"%s was made for cluster %s, this is %s: nothing of it is used; on the hub, accept this cluster under its name, or give it one of its own",
-			Name(p.PlanVersion), p.ClusterUID, own)
+			DescribeVersion(p.PlanVersion), p.ClusterUID, own)
 	}
-	if !Follows(p.PlanVersion, acknowledged) {
+	if !MayFollow(p.PlanVersion, acknowledged) {
 		if p.Compare(*acknowledged) == 0 {
-			return refused(v1alpha1.ReasonPlanOlder,
-				"%s is refused: another plan of that version was acknowledged; the hub plans anew when it reads this cluster's report", Name(p.PlanVersion))
+			return refusedVerdict(v1alpha1.ReasonPlanOlder,
+				"%s is refused: another plan of that version was acknowledged; the hub plans anew when it reads this cluster's report", DescribeVersion(p.PlanVersion))
 		}
-		return refused(v1alpha1.ReasonPlanOlder, "%s is refused: %s was acknowledged before", Name(p.PlanVersion), Name(*acknowledged))
+		return refusedVerdict(v1alpha1.ReasonPlanOlder, "%s is refused: %s was acknowledged before", DescribeVersion(p.PlanVersion), DescribeVersion(*acknowledged))
 	}
-	v := Verdict{Accepted: true, Reason: v1alpha1.ReasonPlanInForce, Message: Name(p.PlanVersion) + " is in force"}
+	v := Verdict{Accepted: true, Reason: v1alpha1.ReasonPlanInForce, Message: DescribeVersion(p.PlanVersion) + " is in force"}
 	if len(p.Policy) == 0 {
 		v.Message += "; it says nothing about the policy"
 		return v
@@ -54,24 +54,24 @@ func Judge(p v1alpha1.ClusterPlanSpec, own types.UID, acknowledged *v1alpha1.Pla
 		for i, e := range errs {
 			texts[i] = e.Error()
 		}
-		return refused(v1alpha1.ReasonPlanPolicyFaulty, "%s is not used, its policy is wrong: %s", Name(p.PlanVersion), strings.Join(texts, "; "))
+		return refusedVerdict(v1alpha1.ReasonPlanPolicyInvalid, "%s is not used, its policy is wrong: %s", DescribeVersion(p.PlanVersion), strings.Join(texts, "; "))
 	}
-	v.Policy, v.Unknown = &parsed, unknown
+	v.Policy, v.UnknownPolicyKeys = &parsed, unknown
 	if len(unknown) > 0 {
 		v.Message += fmt.Sprintf("; keys of its policy that this agent does not know are ignored: %s", strings.Join(unknown, ", "))
 	}
 	return v
 }
 
-func refused(reason, format string, args ...any) Verdict {
+func refusedVerdict(reason, format string, args ...any) Verdict {
 	return Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Follows tells whether a plan may come after the one that was acknowledged: it
+// MayFollow tells whether a plan may come after the one that was acknowledged: it
 // is newer, or it is that one. Two plans of one version are told apart by their
 // hash, and neither is known to be the newer one: then the one that was
 // acknowledged stays.
-func Follows(v v1alpha1.PlanVersion, acknowledged *v1alpha1.PlanVersion) bool {
+func MayFollow(v v1alpha1.PlanVersion, acknowledged *v1alpha1.PlanVersion) bool {
 	if acknowledged == nil {
 		return true
 	}
@@ -79,7 +79,7 @@ func Follows(v v1alpha1.PlanVersion, acknowledged *v1alpha1.PlanVersion) bool {
 	return order > 0 || (order == 0 && v.Hash == acknowledged.Hash)
 }
 
-// Name of a plan, for people.
-func Name(v v1alpha1.PlanVersion) string {
+// DescribeVersion of a plan, for people.
+func DescribeVersion(v v1alpha1.PlanVersion) string {
 	return fmt.Sprintf("the plan of epoch %d, sequence %d", v.Epoch, v.Sequence)
 }

@@ -12,20 +12,20 @@ import (
 // Key names a planned image.
 type Key struct{ Namespace, Name string }
 
-// KeyOf a planned image.
-func KeyOf(p *v1alpha1.PlannedImage) Key { return Key{p.Namespace, p.Name} }
+// KeyForImage a planned image.
+func KeyForImage(p *v1alpha1.PlannedImage) Key { return Key{p.Namespace, p.Name} }
 
-// KeyOfPrune names an image that is to be pruned.
-func KeyOfPrune(p *v1alpha1.PlannedPrune) Key { return Key{p.Namespace, p.Name} }
+// KeyForPrune names an image that is to be pruned.
+func KeyForPrune(p *v1alpha1.PlannedPrune) Key { return Key{p.Namespace, p.Name} }
 
 // Results are what became of the images that the plan names. They are safe to be
 // used by several at a time.
 type Results struct {
-	mu       sync.Mutex
-	known    bool
-	items    map[Key]v1alpha1.PlanItemReport
-	prunes   map[Key]v1alpha1.ReportedPrune
-	onChange []func()
+	mu        sync.Mutex
+	known     bool
+	items     map[Key]v1alpha1.PlanItemReport
+	prunes    map[Key]v1alpha1.ReportedPrune
+	listeners []func()
 }
 
 // OnChange has something done after every change, in the goroutine that made it:
@@ -33,19 +33,19 @@ type Results struct {
 func (r *Results) OnChange(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.onChange = append(r.onChange, do)
+	r.listeners = append(r.listeners, do)
 }
 
-// Set replaces all results.
-func (r *Results) Set(items map[Key]v1alpha1.PlanItemReport) {
+// SetItems replaces all results.
+func (r *Results) SetItems(items map[Key]v1alpha1.PlanItemReport) {
 	r.mu.Lock()
 	same := r.known && maps.Equal(r.items, items)
 	r.known, r.items = true, maps.Clone(items)
-	r.tell(same)
+	r.unlockAndNotify(same)
 }
 
-// Get returns all results.
-func (r *Results) Get() map[Key]v1alpha1.PlanItemReport {
+// Items returns all results.
+func (r *Results) Items() map[Key]v1alpha1.PlanItemReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.items)
@@ -58,7 +58,7 @@ func (r *Results) SetPrunes(gone map[Key]v1alpha1.ReportedPrune) {
 	r.mu.Lock()
 	same := maps.EqualFunc(r.prunes, gone, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })
 	r.prunes = maps.Clone(gone)
-	r.tell(same)
+	r.unlockAndNotify(same)
 }
 
 // Prunes returns all that is told of prunes whose image is not there any more.
@@ -68,9 +68,9 @@ func (r *Results) Prunes() map[Key]v1alpha1.ReportedPrune {
 	return maps.Clone(r.prunes)
 }
 
-// tell ends a change: it unlocks.
-func (r *Results) tell(same bool) {
-	do := r.onChange
+// unlockAndNotify ends a change: it unlocks.
+func (r *Results) unlockAndNotify(same bool) {
+	do := r.listeners
 	r.mu.Unlock()
 	if same {
 		return

@@ -7,7 +7,7 @@ import (
 
 // Wishes are what an accepted plan says about the stay of images, by their names:
 // nothing, the zero Wish, about those that it does not name.
-type Wishes map[Key]image.Wish
+type Wishes map[Key]image.PlannedState
 
 // WishesOf reads a plan. What it names as wanted or kept it cannot retire. What it
 // prunes all the same is told, for the agent answers that.
@@ -16,19 +16,19 @@ func WishesOf(p *v1alpha1.ClusterPlanSpec) Wishes {
 	for i := range p.Retired {
 		retired := &p.Retired[i]
 		after := max(0, retired.UnreferencedFor.Duration)
-		wishes[Key{retired.Namespace, retired.Name}] = image.Wish{Retired: &after}
+		wishes[Key{retired.Namespace, retired.Name}] = image.PlannedState{DeleteAfter: &after}
 	}
 	for i := range p.Images {
-		wishes[KeyOf(&p.Images[i])] = image.Wish{Stays: true}
+		wishes[KeyForImage(&p.Images[i])] = image.PlannedState{Keep: true}
 	}
 	for _, kept := range p.Kept {
-		wishes[Key{kept.Namespace, kept.Name}] = image.Wish{Stays: true}
+		wishes[Key{kept.Namespace, kept.Name}] = image.PlannedState{Keep: true}
 	}
 	for i := range p.Prunes {
 		prune := p.Prunes[i]
-		wish := wishes[KeyOfPrune(&prune)]
+		wish := wishes[KeyForPrune(&prune)]
 		wish.Prune = &prune
-		wishes[KeyOfPrune(&prune)] = wish
+		wishes[KeyForPrune(&prune)] = wish
 	}
 	return wishes
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func retired(name string, after time.Duration) v1alpha1.RetiredImage {
+func retiredImage(name string, after time.Duration) v1alpha1.RetiredImage {
 	return v1alpha1.RetiredImage{Namespace: "lab", Name: name, UnreferencedFor: metav1.Duration{Duration: after}}
 }
 
@@ -28,25 +28,25 @@ func TestWishesOf(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		plan v1alpha1.ClusterPlanSpec
-		want image.Wish
+		want image.PlannedState
 	}{
-		{"it prunes it", v1alpha1.ClusterPlanSpec{Prunes: prunes}, image.Wish{Prune: &prune}},
-		{"it prunes what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Prunes: prunes}, image.Wish{Stays: true, Prune: &prune}},
-		{"it prunes what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Prunes: prunes}, image.Wish{Stays: true, Prune: &prune}},
-		{"it prunes what it retires", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", time.Hour)}, Prunes: prunes}, image.Wish{Retired: ptr.To(time.Hour), Prune: &prune}},
-		{"it prunes one of that name elsewhere", v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{{Namespace: "farm", Name: "ubuntu", ImageUID: "image", UID: "prune"}}}, image.Wish{}},
-		{"nothing", v1alpha1.ClusterPlanSpec{}, image.Wish{}},
-		{"it wants it", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.Wish{Stays: true}},
-		{"it keeps it", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.Wish{Stays: true}},
-		{"it retires it", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", time.Hour)}}, image.Wish{Retired: ptr.To(time.Hour)}},
-		{"it retires it at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Retired: ptr.To(time.Duration(0))}},
-		{"less than at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retired("ubuntu", -time.Hour)}}, image.Wish{Retired: ptr.To(time.Duration(0))}},
-		{"it retires what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Stays: true}},
-		{"it retires what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{retired("ubuntu", 0)}}, image.Wish{Stays: true}},
+		{"it prunes it", v1alpha1.ClusterPlanSpec{Prunes: prunes}, image.PlannedState{Prune: &prune}},
+		{"it prunes what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Prunes: prunes}, image.PlannedState{Keep: true, Prune: &prune}},
+		{"it prunes what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Prunes: prunes}, image.PlannedState{Keep: true, Prune: &prune}},
+		{"it prunes what it retires", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", time.Hour)}, Prunes: prunes}, image.PlannedState{DeleteAfter: ptr.To(time.Hour), Prune: &prune}},
+		{"it prunes one of that name elsewhere", v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{{Namespace: "farm", Name: "ubuntu", ImageUID: "image", UID: "prune"}}}, image.PlannedState{}},
+		{"nothing", v1alpha1.ClusterPlanSpec{}, image.PlannedState{}},
+		{"it wants it", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.PlannedState{Keep: true}},
+		{"it keeps it", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true}},
+		{"it retires it", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", time.Hour)}}, image.PlannedState{DeleteAfter: ptr.To(time.Hour)}},
+		{"it retires it at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
+		{"less than at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", -time.Hour)}}, image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
+		{"it retires what it wants", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{Keep: true}},
+		{"it retires what it keeps", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{Keep: true}},
 		{"one of that name elsewhere", v1alpha1.ClusterPlanSpec{
 			Kept:    []v1alpha1.KeptImage{{Namespace: "farm", Name: "ubuntu"}},
 			Retired: []v1alpha1.RetiredImage{{Namespace: "farm", Name: "ubuntu"}},
-		}, image.Wish{}},
+		}, image.PlannedState{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, plan.WishesOf(&tt.plan)[plan.Key{Namespace: "lab", Name: "ubuntu"}])
@@ -54,8 +54,8 @@ func TestWishesOf(t *testing.T) {
 	}
 }
 
-// TestWhatStaysIsNotRetired has plans name anything in any of their lists.
-func TestWhatStaysIsNotRetired(t *testing.T) {
+// TestWantedOrKeptImageIsNotRetired has plans name anything in any of their lists.
+func TestWantedOrKeptImageIsNotRetired(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := func(list string) []string {
 			return rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3, rapid.ID).Draw(t, list)
@@ -72,7 +72,7 @@ func TestWhatStaysIsNotRetired(t *testing.T) {
 		}
 		goes := map[string]bool{}
 		for _, name := range names("retired") {
-			p.Retired = append(p.Retired, retired(name, 0))
+			p.Retired = append(p.Retired, retiredImage(name, 0))
 			goes[name] = true
 		}
 		prunes := map[string]bool{}
@@ -83,8 +83,8 @@ func TestWhatStaysIsNotRetired(t *testing.T) {
 		wishes := plan.WishesOf(&p)
 		for _, name := range []string{"a", "b", "c"} {
 			got := wishes[plan.Key{Namespace: "lab", Name: name}]
-			require.Equal(t, stays[name], got.Stays)
-			require.Equal(t, goes[name] && !stays[name], got.Retired != nil)
+			require.Equal(t, stays[name], got.Keep)
+			require.Equal(t, goes[name] && !stays[name], got.DeleteAfter != nil)
 			require.Equal(t, prunes[name], got.Prune != nil && got.Prune.UID == types.UID(name))
 		}
 	})

@@ -20,41 +20,41 @@ import (
 )
 
 const (
-	// timeout of one question. While it is open, the image holds up those behind
+	// probeTimeout of one question. While it is open, the image holds up those behind
 	// it in the queue.
-	timeout = 3 * time.Second
-	// parallel questions at a time.
-	parallel = 32
+	probeTimeout = 3 * time.Second
+	// maxConcurrentProbes questions at a time.
+	maxConcurrentProbes = 32
 )
 
 // Prober asks sources. Each image has at most one answer, for one URL and
 // attempt; it is kept until it is forgotten.
 type Prober struct {
-	client *http.Client
-	tokens chan struct{}
+	client    *http.Client
+	semaphore chan struct{}
 
 	mu      sync.Mutex
-	answers map[types.UID]answer
+	results map[types.UID]probeResult
 }
 
-type answer struct {
+type probeResult struct {
 	url     string
 	attempt int32
-	image.Preflight
+	image.PreflightResult
 }
 
 // New returns a Prober with nothing asked yet.
 func New() *Prober {
-	dialer := &net.Dialer{Timeout: timeout, Control: refuseLinkLocal}
+	dialer := &net.Dialer{Timeout: probeTimeout, Control: refuseLinkLocal}
 	return &Prober{
-		tokens:  make(chan struct{}, parallel),
-		answers: map[types.UID]answer{},
+		semaphore: make(chan struct{}, maxConcurrentProbes),
+		results:   map[types.UID]probeResult{},
 		client: &http.Client{
-			Timeout: timeout,
+			Timeout: probeTimeout,
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
 				DialContext:         dialer.DialContext,
-				TLSHandshakeTimeout: timeout,
+				TLSHandshakeTimeout: probeTimeout,
 				MaxIdleConnsPerHost: 2,
 				IdleConnTimeout:     30 * time.Second,
 			},
@@ -79,38 +79,38 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// Answer returns what the source of an image said before an attempt.
-func (p *Prober) Answer(uid types.UID, url string, attempt int32) image.Preflight {
+// CachedResult returns what the source of an image said before an attempt.
+func (p *Prober) CachedResult(uid types.UID, url string, attempt int32) image.PreflightResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.answers[uid]; a.url == url && a.attempt == attempt {
-		return a.Preflight
+	if a := p.results[uid]; a.url == url && a.attempt == attempt {
+		return a.PreflightResult
 	}
-	return image.Preflight{}
+	return image.PreflightResult{}
 }
 
-// Ask asks the source of an image in the background, unless that question is
+// ProbeAsync asks the source of an image in the background, unless that question is
 // open or answered already, and calls then once there is an answer.
-func (p *Prober) Ask(ctx context.Context, uid types.UID, url string, attempt int32, then func()) {
+func (p *Prober) ProbeAsync(ctx context.Context, uid types.UID, url string, attempt int32, then func()) {
 	p.mu.Lock()
-	a, asked := p.answers[uid]
+	a, asked := p.results[uid]
 	if asked && a.url == url && a.attempt == attempt {
 		p.mu.Unlock()
 		return
 	}
-	p.answers[uid] = answer{url: url, attempt: attempt}
+	p.results[uid] = probeResult{url: url, attempt: attempt}
 	p.mu.Unlock()
 	go func() {
 		select {
-		case p.tokens <- struct{}{}:
+		case p.semaphore <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		defer func() { <-p.tokens }()
-		result := p.head(ctx, url)
+		defer func() { <-p.semaphore }()
+		result := p.sendHead(ctx, url)
 		p.mu.Lock()
-		if now, open := p.answers[uid]; open && now.url == url && now.attempt == attempt {
-			p.answers[uid] = answer{url, attempt, result}
+		if now, open := p.results[uid]; open && now.url == url && now.attempt == attempt {
+			p.results[uid] = probeResult{url, attempt, result}
 		}
 		p.mu.Unlock()
 		then()
@@ -121,14 +121,14 @@ func (p *Prober) Ask(ctx context.Context, uid types.UID, url string, attempt int
 func (p *Prober) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.answers, uid)
+	delete(p.results, uid)
 }
 
-// head counts only what is definite: 404 and 410 mean that the image is not
+// sendHead counts only what is definite: 404 and 410 mean that the image is not
 // there, 403 that it is not given. Whatever else happens is left to CDI, which
 // may reach what the agent does not.
-func (p *Prober) head(ctx context.Context, url string) image.Preflight {
-	known := image.Preflight{Known: true}
+func (p *Prober) sendHead(ctx context.Context, url string) image.PreflightResult {
+	known := image.PreflightResult{Known: true}
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
 		return known
@@ -138,7 +138,7 @@ func (p *Prober) head(ctx context.Context, url string) image.Preflight {
 		return known
 	}
 	defer func() { _ = response.Body.Close() }()
-	refused := func(reason v1alpha1.Reason) image.Preflight {
+	refused := func(reason v1alpha1.Reason) image.PreflightResult {
 		known.Refused = &v1alpha1.Failure{
 			Reason:  reason,
 			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded", response.Status, url),

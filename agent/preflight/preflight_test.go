@@ -16,16 +16,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ask asks and waits for the answer.
-func ask(t *testing.T, p *preflight.Prober, uid types.UID, url string) image.Preflight {
+// probeAndWait asks and waits for the answer.
+func probeAndWait(t *testing.T, p *preflight.Prober, uid types.UID, url string) image.PreflightResult {
 	t.Helper()
 	answered := make(chan struct{})
-	p.Ask(t.Context(), uid, url, 1, func() { close(answered) })
+	p.ProbeAsync(t.Context(), uid, url, 1, func() { close(answered) })
 	<-answered
-	return p.Answer(uid, url, 1)
+	return p.CachedResult(uid, url, 1)
 }
 
-func TestAsk(t *testing.T) {
+func TestProbeResults(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodHead {
 			t.Errorf("%s downloads", r.Method)
@@ -68,7 +68,7 @@ func TestAsk(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			got := ask(t, preflight.New(), "uid", s.URL+"/"+path)
+			got := probeAndWait(t, preflight.New(), "uid", s.URL+"/"+path)
 			assert.True(t, got.Known, "an answer, whatever it is, ends the wait")
 			assert.Equal(t, want.size, got.Size)
 			if want.refused == "" {
@@ -82,24 +82,24 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func TestAskNotTheMetadataService(t *testing.T) {
-	got := ask(t, preflight.New(), "uid", "http://169.254.169.254/latest/meta-data")
+func TestMetadataServiceIsNotProbed(t *testing.T) {
+	got := probeAndWait(t, preflight.New(), "uid", "http://169.254.169.254/latest/meta-data")
 	assert.True(t, got.Known)
 	assert.Nil(t, got.Refused)
 }
 
-func TestAskOnce(t *testing.T) {
+func TestSourceIsProbedOncePerAttempt(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(s.Close)
 	p := preflight.New()
-	require.True(t, ask(t, p, "uid", s.URL).Known)
-	p.Ask(t.Context(), "uid", s.URL, 1, func() { t.Error("asked again for the same attempt") })
+	require.True(t, probeAndWait(t, p, "uid", s.URL).Known)
+	p.ProbeAsync(t.Context(), "uid", s.URL, 1, func() { t.Error("asked again for the same attempt") })
 	assert.EqualValues(t, 1, asked.Load())
 
-	assert.False(t, p.Answer("uid", s.URL, 2).Known, "another attempt is another question")
-	assert.False(t, p.Answer("uid", s.URL+"/other", 1).Known, "another source is another question")
-	assert.False(t, p.Answer("other", s.URL, 1).Known)
+	assert.False(t, p.CachedResult("uid", s.URL, 2).Known, "another attempt is another question")
+	assert.False(t, p.CachedResult("uid", s.URL+"/other", 1).Known, "another source is another question")
+	assert.False(t, p.CachedResult("other", s.URL, 1).Known)
 	p.Forget("uid")
-	assert.False(t, p.Answer("uid", s.URL, 1).Known)
+	assert.False(t, p.CachedResult("uid", s.URL, 1).Known)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Standing is how an image takes part in the queue.
-type Standing int
+// QueueState is how an image takes part in the queue.
+type QueueState int
 
 const (
 	// Out: not in the queue.
-	Out Standing = iota
+	NotQueued QueueState = iota
 	// Ready: may be admitted.
-	Ready
+	Admissible
 	// Pending: it is not known yet whether it may be admitted. It holds up those
 	// behind it for up to Grace, or they would pass it.
 	Pending
@@ -28,49 +28,49 @@ const (
 	Skipped
 )
 
-// Grace is how long a Pending image holds up those behind it.
-const Grace = 10 * time.Second
+// PendingGracePeriod is how long a Pending image holds up those behind it.
+const PendingGracePeriod = 10 * time.Second
 
-// Item is an image in the queue.
-type Item struct {
+// QueuedImage is an image in the queue.
+type QueuedImage struct {
 	Image    v1alpha1.ImageKey
 	Revision string
 	Key      v1alpha1.OrderingKey
 	Priority int32
-	Standing Standing
+	State    QueueState
 	// Since is when it took this standing.
 	Since time.Time
 	// Host that the revision is imported from, and Group the group of sources that it
 	// belongs to, which the Index knows; empty for none.
-	Host, Group string
+	Host, SourceGroup string
 }
 
-// Index is the queue of a cluster in memory: who is next, and who is where. All
+// Queue is the queue of a cluster in memory: who is next, and who is where. All
 // of it is worked out anew from the images after a restart. It is safe for
 // concurrent use.
 //
 // The order is a sorted slice: finding a place is a binary search, and at
 // 10,000 images an insertion moves 80 KB, which takes microseconds.
-type Index struct {
-	mu          sync.Mutex
-	items       map[types.UID]*Item
-	order       []*Item // Ready and Pending, sorted
-	maxPriority int32
-	lastTime    metav1.Time
-	lastSeq     int64
+type Queue struct {
+	mu              sync.Mutex
+	images          map[types.UID]*QueuedImage
+	order           []*QueuedImage // Ready and Pending, sorted
+	maxPriority     int32
+	lastKeyTime     metav1.Time
+	lastKeySequence int64
 
-	groupOf  func(host string) string
-	withheld map[types.UID]v1alpha1.Reason
+	sourceGroupOf   func(host string) string
+	withheldReasons map[types.UID]v1alpha1.Reason
 }
 
-// NewIndex returns an empty queue.
-func NewIndex() *Index {
-	return &Index{items: map[types.UID]*Item{}, groupOf: func(string) string { return "" }}
+// NewQueue returns an empty queue.
+func NewQueue() *Queue {
+	return &Queue{images: map[types.UID]*QueuedImage{}, sourceGroupOf: func(string) string { return "" }}
 }
 
-// compare orders two items; UID decides between keys that two leaders gave at
+// compareImages orders two items; UID decides between keys that two leaders gave at
 // the same time.
-func (x *Index) compare(a, b *Item) int {
+func (x *Queue) compareImages(a, b *QueuedImage) int {
 	return cmp.Or(
 		cmp.Compare(min(b.Priority, x.maxPriority), min(a.Priority, x.maxPriority)),
 		a.Key.Time.Compare(b.Key.Time.Time),
@@ -79,94 +79,94 @@ func (x *Index) compare(a, b *Item) int {
 	)
 }
 
-// Saw keeps later keys behind one that was given before.
-func (x *Index) Saw(key v1alpha1.OrderingKey) {
+// ObserveKey keeps later keys behind one that was given before.
+func (x *Queue) ObserveKey(key v1alpha1.OrderingKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.lastSeq = max(x.lastSeq, key.Sequence)
-	if key.Time.After(x.lastTime.Time) {
-		x.lastTime = key.Time
+	x.lastKeySequence = max(x.lastKeySequence, key.Sequence)
+	if key.Time.After(x.lastKeyTime.Time) {
+		x.lastKeyTime = key.Time
 	}
 }
 
-// NewKey gives the key of what has just arrived: behind everything that was
+// NewKeyAtEnd gives the key of what has just arrived: behind everything that was
 // there before, whatever the clocks say. With a zero time, it is that of a
 // return to the queue.
-func (x *Index) NewKey(created metav1.Time) v1alpha1.OrderingKey {
+func (x *Queue) NewKeyAtEnd(created metav1.Time) v1alpha1.OrderingKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if created.After(x.lastTime.Time) {
-		x.lastTime = created
+	if created.After(x.lastKeyTime.Time) {
+		x.lastKeyTime = created
 	}
-	x.lastSeq++
-	return v1alpha1.OrderingKey{Time: x.lastTime, Sequence: x.lastSeq}
+	x.lastKeySequence++
+	return v1alpha1.OrderingKey{Time: x.lastKeyTime, Sequence: x.lastKeySequence}
 }
 
-// NewKeyByAge gives the key of what arrived while no agent ran: by its creation
+// NewKeyByCreation gives the key of what arrived while no agent ran: by its creation
 // time. Call it in the order in which the images are taken to have arrived.
-func (x *Index) NewKeyByAge(created metav1.Time) v1alpha1.OrderingKey {
+func (x *Queue) NewKeyByCreation(created metav1.Time) v1alpha1.OrderingKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.lastSeq++
-	if created.After(x.lastTime.Time) {
-		x.lastTime = created
+	x.lastKeySequence++
+	if created.After(x.lastKeyTime.Time) {
+		x.lastKeyTime = created
 	}
-	return v1alpha1.OrderingKey{Time: created, Sequence: x.lastSeq}
+	return v1alpha1.OrderingKey{Time: created, Sequence: x.lastKeySequence}
 }
 
-// Change is what a change of one image did to the queue.
-type Change struct {
+// QueueChange is what a change of one image did to the queue.
+type QueueChange struct {
 	// Head: who is first may be another now.
-	Head bool
-	// Passed are the images whose place has fallen below another power of ten.
-	Passed []v1alpha1.ImageKey
+	HeadChanged bool
+	// Advanced are the images whose place has fallen below another power of ten.
+	Advanced []v1alpha1.ImageKey
 }
 
 // Set puts an image where its standing says.
-func (x *Index) Set(item Item) Change {
+func (x *Queue) Set(item QueuedImage) QueueChange {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	old := x.items[item.Image.UID]
-	if old != nil && old.Standing == item.Standing && sameKey(old.Key, item.Key) &&
+	old := x.images[item.Image.UID]
+	if old != nil && old.State == item.State && equalKeys(old.Key, item.Key) &&
 		old.Priority == item.Priority && old.Revision == item.Revision {
-		return Change{}
+		return QueueChange{}
 	}
-	if old != nil && old.Standing == item.Standing && old.Revision == item.Revision {
+	if old != nil && old.State == item.State && old.Revision == item.Revision {
 		item.Since = old.Since
 	}
-	left := x.remove(item.Image.UID)
-	if item.Standing == Out {
-		return x.change(left)
+	left := x.removeLocked(item.Image.UID)
+	if item.State == NotQueued {
+		return x.changeAfterRemoval(left)
 	}
 	it := &item
-	it.Group = x.groupOf(it.Host)
-	x.items[item.Image.UID] = it
-	if item.Standing == Skipped {
-		return x.change(left)
+	it.SourceGroup = x.sourceGroupOf(it.Host)
+	x.images[item.Image.UID] = it
+	if item.State == Skipped {
+		return x.changeAfterRemoval(left)
 	}
-	i, _ := slices.BinarySearchFunc(x.order, it, x.compare)
+	i, _ := slices.BinarySearchFunc(x.order, it, x.compareImages)
 	x.order = slices.Insert(x.order, i, it)
-	return Change{Head: i < headDepth || (left >= 0 && left < headDepth)}
+	return QueueChange{HeadChanged: i < maxHeadDepth || (left >= 0 && left < maxHeadDepth)}
 }
 
-// headDepth is how far from the front a change can matter to an admission.
-const headDepth = v1alpha1.MaxSlots
+// maxHeadDepth is how far from the front a change can matter to an admission.
+const maxHeadDepth = v1alpha1.MaxSlots
 
 // Remove takes an image out.
-func (x *Index) Remove(uid types.UID) Change {
+func (x *Queue) Remove(uid types.UID) QueueChange {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.change(x.remove(uid))
+	return x.changeAfterRemoval(x.removeLocked(uid))
 }
 
-// remove returns the place that the image had; -1 for none.
-func (x *Index) remove(uid types.UID) int {
-	it := x.items[uid]
+// removeLocked returns the place that the image had; -1 for none.
+func (x *Queue) removeLocked(uid types.UID) int {
+	it := x.images[uid]
 	if it == nil {
 		return -1
 	}
-	delete(x.items, uid)
-	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
+	delete(x.images, uid)
+	i, found := slices.BinarySearchFunc(x.order, it, x.compareImages)
 	if !found {
 		return -1
 	}
@@ -174,53 +174,53 @@ func (x *Index) remove(uid types.UID) int {
 	return i
 }
 
-// change tells what follows when the image at a place has left: of those behind
+// changeAfterRemoval tells what follows when the image at a place has left: of those behind
 // it, the ones at 0, 9, 99 and so on have just come there.
-func (x *Index) change(left int) Change {
+func (x *Queue) changeAfterRemoval(left int) QueueChange {
 	if left < 0 {
-		return Change{}
+		return QueueChange{}
 	}
-	c := Change{Head: left < headDepth}
+	c := QueueChange{HeadChanged: left < maxHeadDepth}
 	for top := 1; top <= len(x.order); top *= 10 {
 		if left < top {
-			c.Passed = append(c.Passed, x.order[top-1].Image)
+			c.Advanced = append(c.Advanced, x.order[top-1].Image)
 		}
 	}
 	return c
 }
 
-// Keys returns the images of some standings, of all where none is named.
-func (x *Index) Keys(standings ...Standing) []v1alpha1.ImageKey {
+// ListKeys returns the images of some standings, of all where none is named.
+func (x *Queue) ListKeys(standings ...QueueState) []v1alpha1.ImageKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var keys []v1alpha1.ImageKey
-	for _, it := range x.items {
-		if len(standings) == 0 || slices.Contains(standings, it.Standing) {
+	for _, it := range x.images {
+		if len(standings) == 0 || slices.Contains(standings, it.State) {
 			keys = append(keys, it.Image)
 		}
 	}
 	return keys
 }
 
-func sameKey(a, b v1alpha1.OrderingKey) bool {
+func equalKeys(a, b v1alpha1.OrderingKey) bool {
 	return a.Sequence == b.Sequence && a.Time.Time.Equal(b.Time.Time)
 }
 
 // Get returns the item of an image.
-func (x *Index) Get(uid types.UID) (Item, bool) {
+func (x *Queue) Get(uid types.UID) (QueuedImage, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	it := x.items[uid]
+	it := x.images[uid]
 	if it == nil {
-		return Item{}, false
+		return QueuedImage{}, false
 	}
 	return *it, true
 }
 
-// Head returns the first n that may be admitted, in order. It stops at one that
+// PeekHead returns the first n that may be admitted, in order. It stops at one that
 // is Pending, and then tells how long that one can still hold up the others. Of a
 // group that is in most it returns no more than that says: those beyond are passed.
-func (x *Index) Head(n int, now time.Time, most map[string]int) (head []Item, wait time.Duration) {
+func (x *Queue) PeekHead(n int, now time.Time, most map[string]int) (head []QueuedImage, wait time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	taken := map[string]int{}
@@ -228,123 +228,123 @@ func (x *Index) Head(n int, now time.Time, most map[string]int) (head []Item, wa
 		if len(head) >= n {
 			break
 		}
-		if most, limited := most[it.Group]; limited && taken[it.Group] >= most {
+		if most, limited := most[it.SourceGroup]; limited && taken[it.SourceGroup] >= most {
 			continue
 		}
-		if it.Standing == Pending {
-			if left := Grace - now.Sub(it.Since); left > 0 {
+		if it.State == Pending {
+			if left := PendingGracePeriod - now.Sub(it.Since); left > 0 {
 				return head, left
 			}
 			continue
 		}
-		taken[it.Group]++
+		taken[it.SourceGroup]++
 		head = append(head, *it)
 	}
 	return head, 0
 }
 
-// Front returns the first n that are Ready, in order, whoever holds them up, but for
+// ListAdmissible returns the first n that are Ready, in order, whoever holds them up, but for
 // those that are left out.
-func (x *Index) Front(n int, but map[types.UID]bool) []Item {
+func (x *Queue) ListAdmissible(n int, but map[types.UID]bool) []QueuedImage {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var front []Item
+	var front []QueuedImage
 	for _, it := range x.order {
 		if len(front) >= n {
 			break
 		}
-		if it.Standing == Ready && !but[it.Image.UID] {
+		if it.State == Admissible && !but[it.Image.UID] {
 			front = append(front, *it)
 		}
 	}
 	return front
 }
 
-// SetGroups says which group of sources a host belongs to, empty for none.
-func (x *Index) SetGroups(of func(host string) string) {
+// SetSourceGroups says which group of sources a host belongs to, empty for none.
+func (x *Queue) SetSourceGroups(of func(host string) string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.groupOf = of
-	for _, it := range x.items {
-		it.Group = of(it.Host)
+	x.sourceGroupOf = of
+	for _, it := range x.images {
+		it.SourceGroup = of(it.Host)
 	}
 }
 
-// Withhold takes note of why images wait that could run but for the fleet-wide budget,
+// SetWithheldReasons takes note of why images wait that could run but for the fleet-wide budget,
 // and returns those in the queue for which that is another reason than before.
-func (x *Index) Withhold(reasons map[types.UID]v1alpha1.Reason) (changed []v1alpha1.ImageKey) {
+func (x *Queue) SetWithheldReasons(reasons map[types.UID]v1alpha1.Reason) (changed []v1alpha1.ImageKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.withheld
-	x.withheld = reasons
+	before := x.withheldReasons
+	x.withheldReasons = reasons
 	for uid := range before {
-		if it := x.items[uid]; it != nil && reasons[uid] == "" {
+		if it := x.images[uid]; it != nil && reasons[uid] == "" {
 			changed = append(changed, it.Image)
 		}
 	}
 	for uid, reason := range reasons {
-		if it := x.items[uid]; it != nil && before[uid] != reason {
+		if it := x.images[uid]; it != nil && before[uid] != reason {
 			changed = append(changed, it.Image)
 		}
 	}
 	return changed
 }
 
-// Withheld is the reason that was taken note of for an image, empty for none.
-func (x *Index) Withheld(uid types.UID) v1alpha1.Reason {
+// WithheldReason is the reason that was taken note of for an image, empty for none.
+func (x *Queue) WithheldReason(uid types.UID) v1alpha1.Reason {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.withheld[uid]
+	return x.withheldReasons[uid]
 }
 
 // Position returns how many will go before an image, as the queue stands.
-func (x *Index) Position(uid types.UID) (int32, bool) {
+func (x *Queue) Position(uid types.UID) (int32, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	it := x.items[uid]
+	it := x.images[uid]
 	if it == nil {
 		return 0, false
 	}
-	i, found := slices.BinarySearchFunc(x.order, it, x.compare)
+	i, found := slices.BinarySearchFunc(x.order, it, x.compareImages)
 	return int32(i), found
 }
 
 // SetMaxPriority caps what a priority is worth and sorts anew where that
 // changes anything.
-func (x *Index) SetMaxPriority(most int32) {
+func (x *Queue) SetMaxPriority(most int32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if most == x.maxPriority {
 		return
 	}
 	x.maxPriority = most
-	slices.SortFunc(x.order, x.compare)
+	slices.SortFunc(x.order, x.compareImages)
 }
 
-// Stats counts the queue.
-type Stats struct {
-	Ready, Pending, Skipped int
-	// OldestSince is when the one that has waited longest in the queue arrived;
+// QueueStats counts the queue.
+type QueueStats struct {
+	Admissible, Pending, Skipped int
+	// OldestArrival is when the one that has waited longest in the queue arrived;
 	// zero for an empty queue.
-	OldestSince time.Time
+	OldestArrival time.Time
 }
 
 // Stats counts the queue; it looks at every image in it.
-func (x *Index) Stats() Stats {
+func (x *Queue) Stats() QueueStats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var s Stats
-	for _, it := range x.items {
-		switch it.Standing {
-		case Ready:
-			s.Ready++
+	var s QueueStats
+	for _, it := range x.images {
+		switch it.State {
+		case Admissible:
+			s.Admissible++
 		case Pending:
 			s.Pending++
 		case Skipped:
 			s.Skipped++
 		}
-		if s.OldestSince.IsZero() || it.Key.Time.Time.Before(s.OldestSince) {
-			s.OldestSince = it.Key.Time.Time
+		if s.OldestArrival.IsZero() || it.Key.Time.Time.Before(s.OldestArrival) {
+			s.OldestArrival = it.Key.Time.Time
 		}
 	}
 	return s

@@ -13,13 +13,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Facts are what live reads said of a slot's attempt, made after the ledger was
+// SlotFacts are what live reads said of a slot's attempt, made after the ledger was
 // read, the image before the storage.
-type Facts struct {
+type SlotFacts struct {
 	// ImageGone: there is no VMDiskImage of the slot's UID any more.
 	ImageGone bool
 	// Begun: the image's status says that the DataVolume has been there.
-	Begun bool
+	Started bool
 	// Outcome stored on the image for this attempt; empty for none.
 	Outcome v1alpha1.Outcome
 	// DataVolume: it exists.
@@ -27,19 +27,19 @@ type Facts struct {
 	// Complete: the import has succeeded and its claim is Bound.
 	Complete bool
 	// Remains: a DataVolume, claim or importer Pod of the attempt exists.
-	Remains bool
+	ObjectsRemain bool
 }
 
-func (f Facts) over() bool { return f.ImageGone || f.Outcome != "" }
+func (f SlotFacts) hasEnded() bool { return f.ImageGone || f.Outcome != "" }
 
-// succeeded tells that the attempt is over and what it made is to stay.
-func (f Facts) succeeded() bool {
+// hasSucceeded tells that the attempt is over and what it made is to stay.
+func (f SlotFacts) hasSucceeded() bool {
 	return f.Outcome == v1alpha1.OutcomeSucceeded && !f.ImageGone && f.Complete
 }
 
-// Free tells whether the attempt's slot, once it is marked as ended, can be given
+// CanFreeSlot tells whether the attempt's slot, once it is marked as ended, can be given
 // to another.
-func (f Facts) Free() bool { return f.over() && (f.succeeded() || !f.Remains) }
+func (f SlotFacts) CanFreeSlot() bool { return f.hasEnded() && (f.hasSucceeded() || !f.ObjectsRemain) }
 
 // Candidate is an image that may import next, by a live read made after the
 // ledger was read.
@@ -51,12 +51,12 @@ type Candidate struct {
 	Host string
 }
 
-// Unlisted is an unfinished DataVolume of ours that stands in no slot.
-type Unlisted struct {
+// UnlistedDataVolume is an unfinished DataVolume of ours that stands in no slot.
+type UnlistedDataVolume struct {
 	Slot v1alpha1.Slot
 	// Wanted: its image lives and has no outcome for its attempt, so the ledger
 	// has lost the slot: it was rebuilt, or edited by hand.
-	Wanted bool
+	Adoptable bool
 }
 
 // View is what a step of the ledger rests on.
@@ -67,34 +67,34 @@ type View struct {
 	// Budget that the policy asks for.
 	Budget int32
 	// Facts of the slots that were looked at, by DataVolumeKey.
-	Facts map[string]Facts
+	Facts map[string]SlotFacts
 	// Unlisted DataVolumes, by live reads made after the ledger was read.
-	Unlisted []Unlisted
+	Unlisted []UnlistedDataVolume
 	// Candidates in the order of the queue.
 	Candidates []Candidate
-	// Rooms is how many imports may run at a time from each group of sources; GroupOf
+	// SourceGroupLimits is how many imports may run at a time from each group of sources; SourceGroupOf
 	// says which group a host belongs to. A host whose group is not there has no limit
 	// of its own.
-	Rooms   map[string]int32
-	GroupOf func(host string) string
+	SourceGroupLimits map[string]int32
+	SourceGroupOf     func(host string) string
 }
 
-// group that a host belongs to, if it is one with a limit.
-func (v View) group(host string) (name string, limited bool) {
-	if v.GroupOf == nil {
+// limitedGroupOf that a host belongs to, if it is one with a limit.
+func (v View) limitedGroupOf(host string) (name string, limited bool) {
+	if v.SourceGroupOf == nil {
 		return "", false
 	}
-	name = v.GroupOf(host)
-	_, limited = v.Rooms[name]
+	name = v.SourceGroupOf(host)
+	_, limited = v.SourceGroupLimits[name]
 	return name, limited
 }
 
-// Running counts what runs from each group of sources: all slots, and what runs in
+// CountRunningByGroup counts what runs from each group of sources: all slots, and what runs in
 // none.
-func (v View) Running(slots []v1alpha1.Slot) map[string]int32 {
+func (v View) CountRunningByGroup(slots []v1alpha1.Slot) map[string]int32 {
 	running := map[string]int32{}
 	count := func(slot v1alpha1.Slot) {
-		if group, limited := v.group(slot.Host); limited {
+		if group, limited := v.limitedGroupOf(slot.Host); limited {
 			running[group]++
 		}
 	}
@@ -109,35 +109,35 @@ func (v View) Running(slots []v1alpha1.Slot) map[string]int32 {
 	return running
 }
 
-// Step is what is to be written, against the resourceVersion that was read.
-type Step struct {
+// Decision is what is to be written, against the resourceVersion that was read.
+type Decision struct {
 	Budget int32
 	Slots  []v1alpha1.Slot
 	// Changed: budget or slots differ from what was read.
 	Changed bool
 
 	Admitted []v1alpha1.Slot
-	Released []v1alpha1.Slot
+	Freed    []v1alpha1.Slot
 	Adopted  []v1alpha1.Slot
 }
 
-// Next works out the next state of the ledger: slots are freed and marked as
+// Decide works out the next state of the ledger: slots are freed and marked as
 // ended, lost ones are listed again, the budget follows the policy, and the
 // head of the queue takes what is free. A candidate whose group of sources has no
 // room is passed, and keeps its place.
-func Next(v View) Step {
+func Decide(v View) Decision {
 	var before v1alpha1.SyncLedgerStatus
 	if v.Ledger != nil {
 		before = *v.Ledger
 	}
-	s := Step{Budget: v.Budget}
+	s := Decision{Budget: v.Budget}
 	held := map[string]bool{}
 	for _, slot := range before.Slots {
 		f, looked := v.Facts[DataVolumeKey(slot)]
 		switch {
-		case !looked || !f.over():
-		case slot.Ended && f.Free():
-			s.Released = append(s.Released, slot)
+		case !looked || !f.hasEnded():
+		case slot.Ended && f.CanFreeSlot():
+			s.Freed = append(s.Freed, slot)
 			s.Changed = true
 			continue
 		case !slot.Ended:
@@ -150,7 +150,7 @@ func Next(v View) Step {
 
 	strays := 0
 	for _, u := range v.Unlisted {
-		if !u.Wanted || len(s.Slots) >= v1alpha1.MaxSlots {
+		if !u.Adoptable || len(s.Slots) >= v1alpha1.MaxSlots {
 			strays++
 			continue
 		}
@@ -171,7 +171,7 @@ func Next(v View) Step {
 
 	// A stray counts as running until it is seen to be gone.
 	free := int(v.Budget) - len(s.Slots) - strays
-	running := v.Running(s.Slots)
+	running := v.CountRunningByGroup(s.Slots)
 	for _, c := range v.Candidates {
 		if free <= 0 {
 			break
@@ -179,8 +179,8 @@ func Next(v View) Step {
 		if held[string(c.Image.UID)] {
 			continue
 		}
-		group, limited := v.group(c.Host)
-		if limited && running[group] >= v.Rooms[group] {
+		group, limited := v.limitedGroupOf(c.Host)
+		if limited && running[group] >= v.SourceGroupLimits[group] {
 			continue
 		}
 		running[group]++
@@ -201,17 +201,17 @@ func Next(v View) Step {
 	return s
 }
 
-// ShouldCreate tells whether a slot's DataVolume is to be created: roll
+// ShouldCreateDataVolume tells whether a slot's DataVolume is to be created: roll
 // forward. An attempt that was begun is never begun again; what became of its
 // DataVolume is the image's to judge.
-func ShouldCreate(slot v1alpha1.Slot, f Facts) bool {
-	return !slot.Ended && !f.over() && !f.Begun && !f.DataVolume
+func ShouldCreateDataVolume(slot v1alpha1.Slot, f SlotFacts) bool {
+	return !slot.Ended && !f.hasEnded() && !f.Started && !f.DataVolume
 }
 
 // DataVolumeKey is a slot's DataVolume as namespace/name.
 func DataVolumeKey(s v1alpha1.Slot) string { return s.Image.Namespace + "/" + s.DataVolume }
 
-const readablePart = 30
+const maxReadablePrefix = 30
 
 // DataVolumeName names the DataVolume, the claim and what else belongs to an
 // attempt. It starts with the image's name for people, cut to fit; image UID
@@ -221,8 +221,8 @@ func DataVolumeName(image v1alpha1.ImageKey, attempt int32) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(image.UID))
 	name := strings.ReplaceAll(image.Name, ".", "-")
-	if len(name) > readablePart {
-		name = name[:readablePart]
+	if len(name) > maxReadablePrefix {
+		name = name[:maxReadablePrefix]
 	}
 	name = strings.TrimRight(name, "-")
 	return fmt.Sprintf("%s-%s-%d", name, strconv.FormatUint(h.Sum64(), 36), attempt)

@@ -1,118 +1,118 @@
 package queue_test
 
-// move is something that can happen in a world.
-type move struct {
-	next      world
+// transition is something that can happen in a world.
+type transition struct {
+	next      clusterState
 	violation string
 	// fault: it need not happen; progress is to be possible without.
 	fault bool
-	// what happened, only worked out when a trace is shown.
-	what func() string
+	// describe happened, only worked out when a trace is shown.
+	describe func() string
 }
 
-// moves calls do with everything that can happen next.
-func (s *scenario) moves(w *world, do func(move)) {
-	emit := func(next world, fault bool, what func() string) {
-		s.settle(&next)
-		do(move{next: next, violation: s.violated(&next), fault: fault, what: what})
+// forEachTransition calls do with everything that can happen next.
+func (s *scenario) forEachTransition(w *clusterState, do func(transition)) {
+	emit := func(next clusterState, fault bool, what func() string) {
+		s.normalize(&next)
+		do(transition{next: next, violation: s.checkInvariants(&next), fault: fault, describe: what})
 	}
 	for who := range w.writers {
 		if w.writers[who].pc == pcNone {
 			continue
 		}
 		next := *w
-		what, violation := s.step(&next, who)
-		s.settle(&next)
+		what, violation := s.stepWriter(&next, who)
+		s.normalize(&next)
 		if violation == "" {
-			violation = s.violated(&next)
+			violation = s.checkInvariants(&next)
 		}
-		do(move{next: next, violation: violation, what: func() string { return string(rune('A'+who)) + " " + what }})
+		do(transition{next: next, violation: violation, describe: func() string { return string(rune('A'+who)) + " " + what }})
 		if w.writers[who].pc != pcIdle {
 			next := *w
 			next.writers[who] = writer{}
 			emit(next, true, func() string { return string(rune('A'+who)) + " crashes" })
 		}
 	}
-	s.imageMoves(w, do)
-	s.storageMoves(w, emit)
-	s.handMoves(w, emit)
+	s.imageTransitions(w, do)
+	s.storageTransitions(w, emit)
+	s.manualTransitions(w, emit)
 }
 
-type emitter = func(next world, fault bool, what func() string)
+type transitionEmitter = func(next clusterState, fault bool, what func() string)
 
-// imageMoves are the writes of image status, by whichever agent: a live read of
+// imageTransitions are the writes of image status, by whichever agent: a live read of
 // image and storage, and later the write, guarded by the resourceVersion.
-func (s *scenario) imageMoves(w *world, do func(move)) {
+func (s *scenario) imageTransitions(w *clusterState, do func(transition)) {
 	for i := range s.images {
 		im := w.images[i]
-		if im.life == gone {
+		if im.lifecycle == gone {
 			continue
 		}
 		for a := uint8(1); int(a) <= s.attempts; a++ {
-			k := s.nameOf(i, a)
+			k := s.attemptID(i, a)
 			v := w.volumes[k]
 			if im.ended >= a {
 				continue
 			}
 			for kind, sees := range [...]bool{
-				sayBegun:     v.object() && im.begun < a,
-				saySucceeded: v.state == complete,
+				writeStarted:   v.dataVolumeExists() && im.begun < a,
+				writeSucceeded: v.state == complete,
 				// Failing, or lost, or of no use any more. One of no use must have
 				// been seen: its creation may still be under way.
-				sayFailed: v.state == failing || im.begun == a && !v.object() ||
-					im.life == deleting && has(w.listed, k) && (v.object() || s.has(givesUpUnseen)),
+				writeFailed: v.state == failing || im.begun == a && !v.dataVolumeExists() ||
+					im.lifecycle == deleting && contains(w.listed, k) && (v.dataVolumeExists() || s.hasBug(givesUpUnseen)),
 			} {
 				if !sees {
 					continue
 				}
 				next := *w
-				next.images[i].late = uint8(kind)*16 + a
-				s.settle(&next)
-				do(move{next: next, what: func() string {
-					return "somebody sees that " + s.text(1<<k, 0) + [...]string{"", " was begun", " succeeded", " failed"}[kind]
+				next.images[i].pendingWrite = uint8(kind)*16 + a
+				s.normalize(&next)
+				do(transition{next: next, describe: func() string {
+					return "somebody sees that " + s.formatAttempts(1<<k, 0) + [...]string{"", " was begun", " succeeded", " failed"}[kind]
 				}})
 			}
 		}
-		if im.late != 0 {
+		if im.pendingWrite != 0 {
 			next := *w
-			violation := s.say(&next, i)
-			s.settle(&next)
-			do(move{next: next, violation: violation, what: func() string { return "the status of that image is written" }})
+			violation := s.writeImageStatus(&next, i)
+			s.normalize(&next)
+			do(transition{next: next, violation: violation, describe: func() string { return "the status of that image is written" }})
 		}
 	}
 }
 
-func (s *scenario) say(w *world, i int) string {
+func (s *scenario) writeImageStatus(w *clusterState, i int) string {
 	im := &w.images[i]
-	kind, a := im.late/16, im.late%16
-	if s.has(incrementsAttempts) {
+	kind, a := im.pendingWrite/16, im.pendingWrite%16
+	if s.hasBug(incrementsAttempts) {
 		// Not by value, so that the write need not be guarded either: it stays
 		// under way, and may arrive again.
 		a = im.begun
-		if kind == sayBegun {
+		if kind == writeStarted {
 			a++
 		}
 	} else {
-		im.late = 0
+		im.pendingWrite = 0
 	}
 	im.begun = max(im.begun, a)
-	if kind == sayBegun {
+	if kind == writeStarted {
 		return ""
 	}
-	im.ended, im.outcome = a, kind-saySucceeded+succeeded
-	if int(a) > s.attempts || a > 0 && w.volumes[s.nameOf(i, a)].created == 0 && im.life == alive {
+	im.ended, im.outcome = a, kind-writeSucceeded+succeeded
+	if int(a) > s.attempts || a > 0 && w.volumes[s.attemptID(i, a)].created == 0 && im.lifecycle == alive {
 		return "S4: an attempt is counted that had no DataVolume"
 	}
 	return ""
 }
 
-func (s *scenario) storageMoves(w *world, emit emitter) {
+func (s *scenario) storageTransitions(w *clusterState, emit transitionEmitter) {
 	for k := range s.images * s.attempts {
-		v, im := w.volumes[k], w.images[s.imageOf(k)]
+		v, im := w.volumes[k], w.images[s.imageIndex(k)]
 		set := func(state uint8, fault bool, what string) {
 			next := *w
 			next.volumes[k].state = state
-			emit(next, fault, func() string { return what + " " + s.text(1<<k, 0) })
+			emit(next, fault, func() string { return what + " " + s.formatAttempts(1<<k, 0) })
 		}
 		switch v.state {
 		case running:
@@ -123,38 +123,38 @@ func (s *scenario) storageMoves(w *world, emit emitter) {
 		case removing, clearing:
 			set(absent, false, "claim and Pods are gone:")
 		}
-		if !v.object() {
+		if !v.dataVolumeExists() {
 			continue
 		}
 		left := removing
 		if v.state == complete {
 			left = clearing
 		}
-		over := s.over(w, k)
-		kept := v.state == complete && im.life != gone && im.outcomeOf(s.attemptOf(k)) == succeeded
+		over := s.attemptEnded(w, k)
+		kept := v.state == complete && im.lifecycle != gone && im.outcomeOf(s.attemptNumber(k)) == succeeded
 		switch {
-		case s.has(neverRemoves):
-		case has(w.listed, k):
-			early := s.has(removesBeforeEndedMark) || s.has(freesWithoutEndedMark)
-			if !kept && (has(w.ended, k) || early && over) || s.has(tearsDownBesideLedger) && im.life == deleting {
+		case s.hasBug(neverRemoves):
+		case contains(w.listed, k):
+			early := s.hasBug(removesBeforeEndedMark) || s.hasBug(freesWithoutEndedMark)
+			if !kept && (contains(w.ended, k) || early && over) || s.hasBug(tearsDownBesideLedger) && im.lifecycle == deleting {
 				set(left, false, "somebody deletes what is left of")
 			}
 		case over && !kept:
 			set(left, false, "somebody deletes the stray")
-		case im.life == deleting:
+		case im.lifecycle == deleting:
 			set(left, false, "somebody deletes, with its image,")
 		}
-		if w.lostVolumes < s.handVolumes {
+		if w.lostVolumes < s.volumesDeletedByHand {
 			next := *w
 			next.lostVolumes++
 			next.volumes[k].state = left
-			emit(next, true, func() string { return "a person deletes DataVolume " + s.text(1<<k, 0) })
+			emit(next, true, func() string { return "a person deletes DataVolume " + s.formatAttempts(1<<k, 0) })
 		}
 	}
 	for i := range s.images {
 		names := uint8(1<<s.attempts-1) << (i * s.attempts)
 		left := w.listed & names
-		if s.has(tearsDownBesideLedger) {
+		if s.hasBug(tearsDownBesideLedger) {
 			left = 0
 		}
 		for k, v := range w.volumes {
@@ -164,62 +164,62 @@ func (s *scenario) storageMoves(w *world, emit emitter) {
 		}
 		live := func(to uint8, fault bool, what string) {
 			next := *w
-			next.images[i].life, next.images[i].late = to, 0
+			next.images[i].lifecycle, next.images[i].pendingWrite = to, 0
 			emit(next, fault, func() string { return what + " " + string(rune('a'+i)) })
 		}
-		if w.images[i].life == deleting && left == 0 {
+		if w.images[i].lifecycle == deleting && left == 0 {
 			live(gone, false, "with nothing of it left, somebody lets go of image")
 		}
-		if w.images[i].life == alive && s.deletes {
+		if w.images[i].lifecycle == alive && s.imagesDeleted {
 			live(deleting, true, "a person deletes image")
 		}
-		if w.images[i].life != gone && s.forces {
+		if w.images[i].lifecycle != gone && s.finalizersRemoved {
 			live(gone, true, "a person deletes, without its finalizer, image")
 		}
 	}
 }
 
-func (s *scenario) handMoves(w *world, emit emitter) {
+func (s *scenario) manualTransitions(w *clusterState, emit transitionEmitter) {
 	if int(w.policy)+1 < len(s.budgets) {
 		next := *w
 		next.policy++
 		for i := range next.writers {
 			x := &next.writers[i]
 			if x.pc > pcEarlyList && x.pc < pcCreate {
-				x.most = max(x.most, s.budgets[next.policy])
+				x.maxPolicyBudget = max(x.maxPolicyBudget, s.budgets[next.policy])
 			}
 		}
 		emit(next, true, func() string { return "the policy changes the budget" })
 	}
-	if s.stale {
+	if s.staleAdmissionCache {
 		next := *w
-		next.cached = next.ledger
+		next.cached = next.ledgerState
 		next.cached.budget = 0
 		if next.cached != w.cached {
 			emit(next, false, func() string { return "the API server's cache follows" })
 		}
 	}
-	if w.lostLedgers == s.handLedgers || w.exists == 0 {
+	if w.lostLedgers == s.ledgersLostByHand || w.exists == 0 {
 		return
 	}
-	lose := func(to ledger, what string) {
+	lose := func(to ledgerState, what string) {
 		next := *w
 		next.lostLedgers++
-		next.debt |= w.listed &^ to.listed & w.transferring()
-		next.ledger = to
+		next.excused |= w.listed &^ to.listed & w.transferringAttempts()
+		next.ledgerState = to
 		for i := range next.writers {
-			next.writers[i].fresh = false
+			next.writers[i].ledgerUnchanged = false
 		}
 		emit(next, true, func() string { return what })
 	}
-	lose(ledger{}, "a person deletes the ledger")
+	lose(ledgerState{}, "a person deletes the ledger")
 	if w.listed != 0 {
-		lose(ledger{exists: 1, budget: w.budget}, "a person empties the ledger")
+		lose(ledgerState{exists: 1, budget: w.budget}, "a person empties the ledger")
 	}
 	for k := range s.images * s.attempts {
-		if has(w.listed, k) {
-			lose(ledger{exists: 1, budget: w.budget, listed: w.listed &^ (1 << k), ended: w.ended &^ (1 << k)},
-				"a person takes from the ledger "+s.text(1<<k, 0))
+		if contains(w.listed, k) {
+			lose(ledgerState{exists: 1, budget: w.budget, listed: w.listed &^ (1 << k), ended: w.ended &^ (1 << k)},
+				"a person takes from the ledger "+s.formatAttempts(1<<k, 0))
 		}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// set numbers the worlds that were met, in the order in which they were met. It
+// stateSet numbers the worlds that were met, in the order in which they were met. It
 // keeps them in chunks, so that growing copies nothing.
-type set struct {
+type stateSet struct {
 	seed   maphash.Seed
-	chunks [][]world
+	chunks [][]clusterState
 	size   uint32
 
 	// table holds, by hash, the upper half of a hash and a number + 1. The former
@@ -18,29 +18,31 @@ type set struct {
 	table []uint64
 }
 
-const chunk = 1 << 14
+const chunkSize = 1 << 14
 
-func newSet() *set { return &set{seed: maphash.MakeSeed(), table: make([]uint64, 1<<16)} }
+func newStateSet() *stateSet {
+	return &stateSet{seed: maphash.MakeSeed(), table: make([]uint64, 1<<16)}
+}
 
-func (s *set) at(i uint32) *world { return &s.chunks[i/chunk][i%chunk] }
+func (s *stateSet) stateAt(i uint32) *clusterState { return &s.chunks[i/chunkSize][i%chunkSize] }
 
-func (s *set) add(w *world) (number uint32, met bool) {
+func (s *stateSet) addState(w *clusterState) (number uint32, met bool) {
 	if int(s.size)*2 > len(s.table) {
 		old := s.table
 		s.table = make([]uint64, 2*len(old))
 		for _, e := range old {
 			if e != 0 {
-				place, _ := s.place(s.at(uint32(e) - 1))
+				place, _ := s.findPlace(s.stateAt(uint32(e) - 1))
 				s.table[place] = e
 			}
 		}
 	}
-	place, mark := s.place(w)
+	place, mark := s.findPlace(w)
 	if e := s.table[place]; e != 0 {
 		return uint32(e) - 1, true
 	}
-	if s.size%chunk == 0 {
-		s.chunks = append(s.chunks, make([]world, 0, chunk))
+	if s.size%chunkSize == 0 {
+		s.chunks = append(s.chunks, make([]clusterState, 0, chunkSize))
 	}
 	last := len(s.chunks) - 1
 	s.chunks[last] = append(s.chunks[last], *w)
@@ -49,94 +51,94 @@ func (s *set) add(w *world) (number uint32, met bool) {
 	return s.size - 1, false
 }
 
-func (s *set) place(w *world) (place, mark uint64) {
+func (s *stateSet) findPlace(w *clusterState) (place, mark uint64) {
 	hash := maphash.Comparable(s.seed, *w)
 	mask := uint64(len(s.table) - 1)
 	place, mark = hash&mask, hash>>32<<32
-	for e := s.table[place]; e != 0 && (e>>32<<32 != mark || *s.at(uint32(e) - 1) != *w); e = s.table[place] {
+	for e := s.table[place]; e != 0 && (e>>32<<32 != mark || *s.stateAt(uint32(e) - 1) != *w); e = s.table[place] {
 		place = (place + 1) & mask
 	}
 	return place, mark
 }
 
-// explored is what came of a scenario.
-type explored struct {
+// exploration is what came of a scenario.
+type exploration struct {
 	states, edges uint32
 	depth         int
 	// violation is the first that was found, breadth first, and trace the
 	// shortest way to it.
 	violation string
 	trace     []string
-	// missed are the wanted states that were not met.
-	missed []string
+	// unreached are the wanted states that were not met.
+	unreached []string
 }
 
 // explore visits every state of a scenario, or stops at the first violation.
-func explore(t *testing.T, s *scenario) explored {
+func explore(t *testing.T, s *scenario) exploration {
 	t.Helper()
-	first := s.start()
+	first := s.initialState()
 	first = first.canonical()
-	met := newSet()
-	met.add(&first)
+	met := newStateSet()
+	met.addState(&first)
 	parents := []uint32{0}
 	var from, to []uint32
-	var found explored
+	var found exploration
 	for i, layerEnd := uint32(0), uint32(1); i < met.size && found.violation == ""; i++ {
 		if i == layerEnd {
 			found.depth++
 			layerEnd = met.size
 		}
-		w := *met.at(i)
-		s.moves(&w, func(m move) {
+		w := *met.stateAt(i)
+		s.forEachTransition(&w, func(m transition) {
 			if found.violation != "" {
 				return
 			}
 			c := m.next.canonical()
-			n, known := met.add(&c)
+			n, known := met.addState(&c)
 			if !known {
 				parents = append(parents, i)
 			}
 			found.edges++
-			if m.violation != "" && strings.HasPrefix(m.violation, s.finding) {
+			if m.violation != "" && strings.HasPrefix(m.violation, s.onlyViolation) {
 				found.violation = m.violation
-				found.trace = s.replay(met, parents, i, m)
+				found.trace = s.replayTrace(met, parents, i, m)
 				return
 			}
-			if !m.fault && !s.noProgress && n != i {
+			if !m.fault && !s.skipDeadlockSearch && n != i {
 				from, to = append(from, i), append(to, n)
 			}
 		})
 	}
 	found.states = met.size
-	for _, want := range s.wants {
+	for _, want := range s.expected {
 		seen := false
 		for i := uint32(0); i < met.size && !seen; i++ {
-			seen = want.met(met.at(i))
+			seen = want.isReached(met.stateAt(i))
 		}
 		if !seen {
-			found.missed = append(found.missed, want.what)
+			found.unreached = append(found.unreached, want.name)
 		}
 	}
-	if found.violation == "" && !s.noProgress {
-		if lost, any := s.stuck(met, from, to); any {
+	if found.violation == "" && !s.skipDeadlockSearch {
+		if lost, any := s.findDeadlock(met, from, to); any {
 			found.violation = "a state from which no slot comes free any more"
-			found.trace = s.replay(met, parents, lost, move{})
+			found.trace = s.replayTrace(met, parents, lost, transition{})
 		}
 	}
-	t.Logf("%d states, %d steps, depth %d: %s", found.states, found.edges, found.depth, orNone(found.violation))
+	t.Logf("%d states, %d steps, depth %d: %s", found.states, found.edges, found.depth, violationOrNone(found.violation))
 	return found
 }
 
-func orNone(violation string) string {
+func violationOrNone(violation string) string {
 	if violation == "" {
 		return "no violation"
 	}
 	return violation
 }
 
-// stuck looks backwards from the good states for one that reaches none of them
+// findDeadlock looks backwards from the good states for one that reaches none of them
 // without a fault.
-func (s *scenario) stuck(met *set, from, to []uint32) (uint32, bool) {
+func (s *scenario) findDeadlock(met *stateSet, from, to []uint32) (uint32, bool) {
 	starts := make([]uint32, met.size+1)
 	for _, n := range to {
 		starts[n+1]++
@@ -153,7 +155,7 @@ func (s *scenario) stuck(met *set, from, to []uint32) (uint32, bool) {
 	reaches := make([]bool, met.size)
 	var queue []uint32
 	for i := range met.size {
-		if s.good(met.at(i)) {
+		if s.isAtRest(met.stateAt(i)) {
 			reaches[i] = true
 			queue = append(queue, i)
 		}
@@ -176,28 +178,28 @@ func (s *scenario) stuck(met *set, from, to []uint32) (uint32, bool) {
 	return 0, false
 }
 
-// replay tells the way to a state, and the step that followed. The states of the
+// replayTrace tells the way to a state, and the step that followed. The states of the
 // search have their writers in a fixed order, so they are walked through anew,
 // with each writer keeping its name.
-func (s *scenario) replay(met *set, parents []uint32, last uint32, then move) []string {
+func (s *scenario) replayTrace(met *stateSet, parents []uint32, last uint32, then transition) []string {
 	var way []uint32
 	for n := last; n != 0; n = parents[n] {
 		way = append(way, n)
 	}
-	w := s.start()
+	w := s.initialState()
 	var trace []string
-	take := func(want world) {
+	take := func(want clusterState) {
 		taken := false
-		s.moves(&w, func(m move) {
+		s.forEachTransition(&w, func(m transition) {
 			if !taken && m.next.canonical() == want {
 				taken = true
-				trace = append(trace, m.what()+"\n      "+s.line(&m.next))
+				trace = append(trace, m.describe()+"\n      "+s.formatState(&m.next))
 				w = m.next
 			}
 		})
 	}
 	for i := len(way) - 1; i >= 0; i-- {
-		take(*met.at(way[i]))
+		take(*met.stateAt(way[i]))
 	}
 	if then.violation != "" {
 		take(then.next.canonical())
@@ -205,4 +207,4 @@ func (s *scenario) replay(met *set, parents []uint32, last uint32, then move) []
 	return trace
 }
 
-func shown(trace []string) string { return "\n  - " + strings.Join(trace, "\n  - ") }
+func formatTrace(trace []string) string { return "\n  - " + strings.Join(trace, "\n  - ") }

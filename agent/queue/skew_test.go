@@ -23,7 +23,7 @@ import (
 // one machine has one clock.
 func TestOrderUnderClockSkew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := queue.NewIndex()
+		x := queue.NewQueue()
 		var (
 			stored  = map[string]v1alpha1.OrderingKey{} // as in the status of the images
 			arrived []string                            // while an agent ran
@@ -31,34 +31,34 @@ func TestOrderUnderClockSkew(t *testing.T) {
 		)
 		arrive := func(name string, k v1alpha1.OrderingKey) {
 			stored[name] = k
-			x.Set(queue.Item{Image: key(name), Revision: "r1", Key: k, Standing: queue.Ready, Since: now})
+			x.Set(queue.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: queue.Admissible, Since: now})
 		}
 		for i := range rapid.IntRange(2, 40).Draw(t, "events") {
-			created := at(i + rapid.SampledFrom(fast).Draw(t, "clock"))
+			created := secondsAfterNow(i + rapid.SampledFrom(fast).Draw(t, "clock"))
 			switch rapid.SampledFrom([]string{"arrival", "arrival", "arrival", "return", "restart"}).Draw(t, "event") {
 			case "arrival":
 				name := fmt.Sprintf("running-%d", i)
-				arrive(name, x.NewKey(created))
+				arrive(name, x.NewKeyAtEnd(created))
 				arrived = append(arrived, name)
 			case "return": // of one that had left the queue: to its end
 				if len(arrived) == 0 {
 					continue
 				}
 				name := rapid.SampledFrom(arrived).Draw(t, "who returns")
-				arrive(name, x.NewKey(metav1.Time{}))
+				arrive(name, x.NewKeyAtEnd(metav1.Time{}))
 				arrived = append(slices.DeleteFunc(arrived, func(n string) bool { return n == name }), name)
 			case "restart":
-				x = queue.NewIndex()
+				x = queue.NewQueue()
 				for name, k := range stored {
-					x.Saw(k)
-					x.Set(queue.Item{Image: key(name), Revision: "r1", Key: k, Standing: queue.Ready, Since: now})
+					x.ObserveKey(k)
+					x.Set(queue.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: queue.Admissible, Since: now})
 				}
 				if rapid.Bool().Draw(t, "one came meanwhile") {
-					arrive(fmt.Sprintf("meanwhile-%d", i), x.NewKeyByAge(created))
+					arrive(fmt.Sprintf("meanwhile-%d", i), x.NewKeyByCreation(created))
 				}
 			}
 		}
-		head, _ := x.Head(len(stored), now, nil)
+		head, _ := x.PeekHead(len(stored), now, nil)
 		require.Len(t, head, len(stored))
 		var order []string
 		for _, item := range head {
@@ -70,18 +70,18 @@ func TestOrderUnderClockSkew(t *testing.T) {
 	})
 }
 
-// TestNextUnderClockSkew: no slot is given, kept or freed by what a clock says.
-func TestNextUnderClockSkew(t *testing.T) {
-	a, b := key("a"), key("b")
-	slot := v1alpha1.Slot{Image: a, Revision: "r1", Attempt: 1, DataVolume: queue.DataVolumeName(a, 1), StartedAt: at(0)}
+// TestDecideIgnoresClockSkew: no slot is given, kept or freed by what a clock says.
+func TestDecideIgnoresClockSkew(t *testing.T) {
+	a, b := imageKey("a"), imageKey("b")
+	slot := v1alpha1.Slot{Image: a, Revision: "r1", Attempt: 1, DataVolume: queue.DataVolumeName(a, 1), StartedAt: secondsAfterNow(0)}
 	for _, skew := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour, -30 * 365 * 24 * time.Hour} {
-		step := queue.Next(queue.View{
+		step := queue.Decide(queue.View{
 			Now: now.Add(skew), Budget: 2,
 			Ledger:     &v1alpha1.SyncLedgerStatus{Budget: 2, Slots: []v1alpha1.Slot{slot}},
-			Facts:      map[string]queue.Facts{queue.DataVolumeKey(slot): {DataVolume: true, Begun: true, Remains: true}},
+			Facts:      map[string]queue.SlotFacts{queue.DataVolumeKey(slot): {DataVolume: true, Started: true, ObjectsRemain: true}},
 			Candidates: []queue.Candidate{{Image: b, Revision: "r1", Attempt: 1}},
 		})
-		require.Empty(t, step.Released, "%s", skew)
+		require.Empty(t, step.Freed, "%s", skew)
 		require.Len(t, step.Slots, 2, "%s", skew)
 		require.Equal(t, b, step.Admitted[0].Image)
 	}

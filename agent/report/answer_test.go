@@ -8,16 +8,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestAnswered(t *testing.T) {
+func TestAnsweredPlan(t *testing.T) {
 	version := func(sequence int64, hash string) *v1alpha1.PlanVersion {
 		return &v1alpha1.PlanVersion{Epoch: 1, Sequence: sequence, Hash: hash}
 	}
 	none := &v1alpha1.PlanVersion{}
 	// after are the answers to plans that were acknowledged one after another.
-	after := func(plans ...*v1alpha1.PlanVersion) (answers []Answer) {
-		last := Answer{}
+	after := func(plans ...*v1alpha1.PlanVersion) (answers []PlanAnswer) {
+		last := PlanAnswer{}
 		for _, plan := range plans {
-			last = last.After(plan)
+			last = last.NextAnswer(plan)
 			answers = append(answers, last)
 		}
 		return answers
@@ -43,25 +43,25 @@ func TestAnswered(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			answers := after(tt.plans...)
-			var pages []Answer
+			var pages []PlanAnswer
 			for _, n := range tt.pages {
 				if n == 0 {
-					pages = append(pages, Answer{})
+					pages = append(pages, PlanAnswer{})
 				} else {
 					pages = append(pages, answers[n-1])
 				}
 			}
-			assert.Equal(t, tt.want, Answered(answers[len(answers)-1], pages))
+			assert.Equal(t, tt.want, AnsweredPlan(answers[len(answers)-1], pages))
 		})
 	}
 }
 
-func TestAnswerTo(t *testing.T) {
+func TestPlanAnswerIsFor(t *testing.T) {
 	plan := &v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "a"}
-	assert.False(t, Answer{}.To(nil), "nothing has been looked at")
-	assert.True(t, Answer{}.After(nil).To(nil))
-	assert.False(t, Answer{}.After(nil).To(plan))
-	assert.True(t, Answer{}.After(plan).To(plan.DeepCopy()))
-	assert.False(t, Answer{}.After(plan).To(nil))
-	assert.False(t, Answer{}.After(plan).To(&v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "b"}))
+	assert.False(t, PlanAnswer{}.IsFor(nil), "nothing has been looked at")
+	assert.True(t, PlanAnswer{}.NextAnswer(nil).IsFor(nil))
+	assert.False(t, PlanAnswer{}.NextAnswer(nil).IsFor(plan))
+	assert.True(t, PlanAnswer{}.NextAnswer(plan).IsFor(plan.DeepCopy()))
+	assert.False(t, PlanAnswer{}.NextAnswer(plan).IsFor(nil))
+	assert.False(t, PlanAnswer{}.NextAnswer(plan).IsFor(&v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "b"}))
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// snapshot is all that a book says, page by page.
-func snapshot(b *Book) map[string][]v1alpha1.ReportedImage {
+// pageContents is all that a book says, page by page.
+func pageContents(b *Paginator) map[string][]v1alpha1.ReportedImage {
 	pages := map[string][]v1alpha1.ReportedImage{}
 	for _, page := range b.Pages() {
-		pages[page.Name] = b.Images(page.Name)
+		pages[page.Name] = b.PageImages(page.Name)
 	}
 	return pages
 }
 
 // Whatever happens, every image stands on exactly one page, as it is, the pages
 // keep their bounds, and the sums are those of the images.
-func TestBookHoldsEveryImageOnce(t *testing.T) {
+func TestPaginatorHoldsEveryImageOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := New(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
+		b := NewPaginator(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
 		images := map[Key]*v1alpha1.VMDiskImage{}
 		plan := map[Key]v1alpha1.PlanItemReport{}
 		pruned := map[Key]v1alpha1.ReportedPrune{}
@@ -45,20 +45,20 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 						img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePending, Message: message}
 					}
 					images[Key{Namespace: img.Namespace, Name: img.Name}] = img
-					b.Set(img)
+					b.SetImage(img)
 				}
 			case "remove":
 				for i := from; i < from+n; i++ {
 					key := Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}
 					delete(images, key)
-					b.Remove(key)
+					b.RemoveImage(key)
 				}
 			case "plan":
 				plan = map[Key]v1alpha1.PlanItemReport{}
 				for i := from; i < from+n; i++ {
 					plan[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: fmt.Sprint(i)}
 				}
-				b.SetPlan(plan)
+				b.SetPlanItems(plan)
 			case "pruned": // images that are gone, that are not, and that others have taken the place of
 				pruned = map[Key]v1alpha1.ReportedPrune{}
 				for i := from; i < from+n; i++ {
@@ -68,7 +68,7 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 					}
 					pruned[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = prune
 				}
-				b.SetPruned(pruned)
+				b.SetPrunedImages(pruned)
 			case "replace": // what there is, all at once
 				for key := range images {
 					if len(key.Name)%2 == n%2 {
@@ -80,18 +80,18 @@ func TestBookHoldsEveryImageOnce(t *testing.T) {
 					img.Status.Attempts++
 					all = append(all, *img)
 				}
-				b.SetAll(all)
+				b.ReplaceImages(all)
 			}
-			check(t, b, images, plan, pruned)
+			checkPaginator(t, b, images, plan, pruned)
 		}
 	})
 }
 
-func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport, pruned map[Key]v1alpha1.ReportedPrune) {
+func checkPaginator(t *rapid.T, b *Paginator, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport, pruned map[Key]v1alpha1.ReportedPrune) {
 	want := map[Key]v1alpha1.ReportedImage{}
 	references := int32(0)
 	for key, img := range images {
-		want[key] = Image(img)
+		want[key] = NewReportedImage(img)
 		references += img.Status.References.Count
 	}
 	for key, result := range plan {
@@ -109,19 +109,19 @@ func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[K
 	}
 	got := map[Key]v1alpha1.ReportedImage{}
 	for _, page := range b.Pages() {
-		reported := b.Images(page.Name)
+		reported := b.PageImages(page.Name)
 		require.Len(t, reported, int(page.Images))
 		require.LessOrEqual(t, len(reported), v1alpha1.MaxReportedImages)
-		require.Equal(t, page.Digest, Digest(reported))
+		require.Equal(t, page.Digest, DigestPage(reported))
 		size := 0
 		for i := range reported {
 			key := Key{Namespace: reported[i].Namespace, Name: reported[i].Name}
 			require.NotContains(t, got, key, "it is on two pages")
 			got[key] = reported[i]
-			_, bytes := sum(&reported[i])
+			_, bytes := digestImage(&reported[i])
 			size += bytes
 		}
-		require.LessOrEqual(t, size, maxBytes)
+		require.LessOrEqual(t, size, maxPageBytes)
 	}
 	require.Equal(t, want, got)
 	totals := b.Totals()
@@ -132,22 +132,22 @@ func check(t *rapid.T, b *Book, images map[Key]*v1alpha1.VMDiskImage, plan map[K
 
 // A change of one image is one of its page alone, and an agent that starts anew
 // sees the pages as the one before it did.
-func TestOneChangeOnePage(t *testing.T) {
+func TestOneChangeRewritesOnePage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 1000).Draw(t, "images")
-		b := bookOf(n)
+		b := newTestPaginator(n)
 		if gone := rapid.IntRange(0, n-1).Draw(t, "gone"); gone > 0 {
 			b.Pages()
 			for i := range gone {
-				b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n-1-i)})
+				b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n-1-i)})
 			}
 			n -= gone
 		}
-		before := snapshot(b)
+		before := pageContents(b)
 		img := testImage(rapid.IntRange(0, n-1).Draw(t, "changed"))
 		img.Status.Phase = v1alpha1.PhaseSyncing
-		b.Set(img)
-		after := snapshot(b)
+		b.SetImage(img)
+		after := pageContents(b)
 		var changed []string
 		for name := range after {
 			if !assert.ObjectsAreEqual(before[name], after[name]) {
@@ -157,43 +157,43 @@ func TestOneChangeOnePage(t *testing.T) {
 		require.Len(t, before, len(after))
 		require.Len(t, changed, 1)
 
-		again := New(names(b))
+		again := NewPaginator(pageNames(b))
 		for i := range n {
-			again.Set(testImage(i))
+			again.SetImage(testImage(i))
 		}
-		again.Set(img)
-		require.Equal(t, after, snapshot(again))
+		again.SetImage(img)
+		require.Equal(t, after, pageContents(again))
 	})
 }
 
 // An image that comes and goes at the edge of what a page holds does not have
 // the pages split and merged again and again.
-func TestNoFlutter(t *testing.T) {
+func TestAlternatingImageMovesNoOthers(t *testing.T) {
 	for _, n := range []int{47, 48, 127, 128, 129, 256, 257} {
-		b := bookOf(n)
-		b.Set(testImage(n))
-		want := names(b)
+		b := newTestPaginator(n)
+		b.SetImage(testImage(n))
+		want := pageNames(b)
 		for range 5 {
-			b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
-			require.Equal(t, want, names(b), n)
-			b.Set(testImage(n))
-			require.Equal(t, want, names(b), n)
+			b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+			require.Equal(t, want, pageNames(b), n)
+			b.SetImage(testImage(n))
+			require.Equal(t, want, pageNames(b), n)
 		}
 	}
 }
 
 // What a change costs does not grow with the number of images.
-func BenchmarkOneChange(b *testing.B) {
+func BenchmarkSetOneImage(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			book := bookOf(n)
+			book := newTestPaginator(n)
 			book.Pages()
 			img := testImage(1)
 			i := int32(0)
 			for b.Loop() {
 				i++
 				img.Status.Attempts = i
-				book.Set(img)
+				book.SetImage(img)
 				book.Pages()
 				book.Totals()
 			}

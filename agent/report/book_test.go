@@ -25,65 +25,65 @@ func testImage(n int) *v1alpha1.VMDiskImage {
 	}
 }
 
-func bookOf(images int, pages ...string) *Book {
-	b := New(pages)
+func newTestPaginator(images int, pages ...string) *Paginator {
+	b := NewPaginator(pages)
 	for n := range images {
-		b.Set(testImage(n))
+		b.SetImage(testImage(n))
 	}
 	return b
 }
 
-func names(b *Book) (names []string) {
+func pageNames(b *Paginator) (names []string) {
 	for _, page := range b.Pages() {
 		names = append(names, page.Name)
 	}
 	return names
 }
 
-func TestPagesOfFewImages(t *testing.T) {
-	assert.Empty(t, names(bookOf(0)))
-	assert.Equal(t, []string{"page"}, names(bookOf(1)))
-	assert.Equal(t, []string{"page"}, names(bookOf(128)))
-	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(129)))
-	assert.Len(t, names(bookOf(300)), 4)
+func TestFewImagesFitOnePage(t *testing.T) {
+	assert.Empty(t, pageNames(newTestPaginator(0)))
+	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(1)))
+	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(128)))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(129)))
+	assert.Len(t, pageNames(newTestPaginator(300)), 4)
 }
 
 // An agent that starts goes on with the pages that it finds.
-func TestPagesAreFoundAgain(t *testing.T) {
-	before := bookOf(1000)
+func TestStoredPageNamesRestoreDivision(t *testing.T) {
+	before := newTestPaginator(1000)
 	want := before.Pages()
-	assert.Equal(t, want, bookOf(1000, names(before)...).Pages())
+	assert.Equal(t, want, newTestPaginator(1000, pageNames(before)...).Pages())
 
 	// 40 images are on two pages since they were more, and stay there only as long
 	// as they are not few.
-	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(60, "page-0", "page-1")))
-	assert.Equal(t, []string{"page"}, names(bookOf(40, "page-0", "page-1")))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "page-0", "page-1")))
+	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(40, "page-0", "page-1")))
 	// Names that are none of a page's, or of pages that overlap.
-	assert.Equal(t, []string{"page-0", "page-1"}, names(bookOf(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
 }
 
-func TestSplitBySize(t *testing.T) {
-	b := New(nil)
+func TestLargePageIsSplit(t *testing.T) {
+	b := NewPaginator(nil)
 	for n := range 100 {
 		img := testImage(n)
 		img.Spec.URL += strings.Repeat("x", 2000)
 		img.Status.Message = strings.Repeat("y", 5000)
-		b.SetPlan(map[Key]v1alpha1.PlanItemReport{})
-		b.Set(img)
+		b.SetPlanItems(map[Key]v1alpha1.PlanItemReport{})
+		b.SetImage(img)
 	}
-	assert.Equal(t, []string{"page"}, names(b), "100 × 3.3 kB")
+	assert.Equal(t, []string{"page"}, pageNames(b), "100 × 3.3 kB")
 	for n := range 100 {
 		img := testImage(n)
 		img.Spec.URL += strings.Repeat("\u00e9", 2000)
 		img.Status.Message = strings.Repeat("y", 5000)
-		b.Set(img)
+		b.SetImage(img)
 	}
-	assert.Equal(t, []string{"page-0", "page-1"}, names(b), "100 × 5.3 kB")
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(b), "100 × 5.3 kB")
 }
 
-func TestMoreImagesThanThePagesHold(t *testing.T) {
+func TestImagesBeyondMaxPagesAreOmitted(t *testing.T) {
 	const many = 40000
-	b := bookOf(many)
+	b := newTestPaginator(many)
 	pages := b.Pages()
 	assert.LessOrEqual(t, len(pages), v1alpha1.MaxReportPages)
 	shown := int32(0)
@@ -97,46 +97,46 @@ func TestMoreImagesThanThePagesHold(t *testing.T) {
 	assert.Equal(t, int32(many), shown+totals.Omitted)
 	assert.Greater(t, shown, int32(v1alpha1.MaxReportPages*v1alpha1.MaxReportedImages*95/100), "the pages are not used")
 	for n := many - 1; n >= 20000; n-- {
-		b.Remove(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+		b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
 	}
 	b.Pages()
 	assert.Zero(t, b.Totals().Omitted)
-	assert.Zero(t, bookOf(24000).totalsOfPages().Omitted)
+	assert.Zero(t, newTestPaginator(24000).sumPageTotals().Omitted)
 }
 
-func (b *Book) totalsOfPages() Totals {
+func (b *Paginator) sumPageTotals() Totals {
 	b.Pages()
 	return b.Totals()
 }
 
-func TestPlannedImages(t *testing.T) {
-	b := New(nil)
+func TestMissingPlannedImagesAreReported(t *testing.T) {
+	b := NewPaginator(nil)
 	there, missing := Key{Namespace: "farm", Name: "image-1"}, Key{Namespace: "farm", Name: "missing"}
-	b.Set(testImage(1))
-	b.SetPlan(map[Key]v1alpha1.PlanItemReport{
+	b.SetImage(testImage(1))
+	b.SetPlanItems(map[Key]v1alpha1.PlanItemReport{
 		there:   {State: v1alpha1.PlanItemApplied},
 		missing: {State: v1alpha1.PlanItemRejected, Message: strings.Repeat("z", 2000)},
 	})
-	require.Equal(t, []string{"page"}, names(b))
-	images := b.Images("page")
+	require.Equal(t, []string{"page"}, pageNames(b))
+	images := b.PageImages("page")
 	require.Len(t, images, 2)
 	assert.Equal(t, v1alpha1.PlanItemApplied, images[0].Plan.State)
 	assert.Equal(t, "missing", images[1].Name)
 	assert.Empty(t, images[1].UID)
-	assert.Len(t, images[1].Plan.Message, maxMessage)
+	assert.Len(t, images[1].Plan.Message, maxMessageBytes)
 	assert.Equal(t, int32(1), b.Totals().Images, "an image that is not there counts as none")
 
-	b.Remove(there)
-	images = b.Images("page")
+	b.RemoveImage(there)
+	images = b.PageImages("page")
 	require.Len(t, images, 2, "the plan still names it")
 	assert.Empty(t, images[0].UID)
-	b.SetPlan(nil)
-	assert.Empty(t, names(b))
+	b.SetPlanItems(nil)
+	assert.Empty(t, pageNames(b))
 }
 
 // A plan has one prune of a name: of the image that is there it tells itself, of one
 // that is gone the book is told, also beside another that has taken its name.
-func TestPrunes(t *testing.T) {
+func TestPrunedImagesAreReported(t *testing.T) {
 	key := Key{Namespace: "farm", Name: "image-1"}
 	until := metav1.Unix(9000, 0)
 	own := &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePending, Reason: "UndoWindow", Message: strings.Repeat("z", 2000), Until: &until}
@@ -144,7 +144,7 @@ func TestPrunes(t *testing.T) {
 		return map[Key]v1alpha1.ReportedPrune{key: {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("z", 2000)}, ImageUID: uid}}
 	}
 	pending := &v1alpha1.ReportedPrune{PruneStatus: *own, ImageUID: "1"}
-	pending.Message = cut(own.Message, maxPruneMessage)
+	pending.Message = truncateText(own.Message, maxPruneMessage)
 	pruned := gone("1")[key]
 	pruned.Message = pending.Message
 	former := pruned
@@ -166,79 +166,79 @@ func TestPrunes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			img := testImage(1)
 			img.Status.Prune = tt.own
-			set := func(b *Book) {
+			set := func(b *Paginator) {
 				if tt.there {
-					b.Set(img)
+					b.SetImage(img)
 				}
 			}
-			first, last := New(nil), New(nil)
+			first, last := NewPaginator(nil), NewPaginator(nil)
 			set(first)
-			first.SetPruned(tt.gone)
-			last.SetPruned(tt.gone)
+			first.SetPrunedImages(tt.gone)
+			last.SetPrunedImages(tt.gone)
 			set(last)
-			for _, b := range []*Book{first, last} {
-				require.Equal(t, []string{"page"}, names(b))
-				got := b.Images("page")
+			for _, b := range []*Paginator{first, last} {
+				require.Equal(t, []string{"page"}, pageNames(b))
+				got := b.PageImages("page")
 				require.Len(t, got, 1)
 				assert.Equal(t, tt.want, got[0].Prune)
 				assert.Equal(t, tt.there, got[0].UID != "")
 				assert.Equal(t, tt.there, b.Totals().Images == 1)
 
-				b.SetPruned(nil)
+				b.SetPrunedImages(nil)
 				if !tt.there {
-					assert.Empty(t, names(b))
+					assert.Empty(t, pageNames(b))
 					continue
 				}
-				assert.Equal(t, Image(img), b.Images("page")[0], "what it says itself is told again")
+				assert.Equal(t, NewReportedImage(img), b.PageImages("page")[0], "what it says itself is told again")
 			}
 		})
 	}
 }
 
 // What an image says itself is followed while something else is told in its place.
-func TestPruneOfAnotherInItsPlace(t *testing.T) {
-	b := New(nil)
+func TestPruneOfReplacedImageIsReported(t *testing.T) {
+	b := NewPaginator(nil)
 	img := testImage(1)
-	b.SetPruned(map[Key]v1alpha1.ReportedPrune{{Namespace: "farm", Name: "image-1"}: {ImageUID: "former"}})
-	b.Set(img)
+	b.SetPrunedImages(map[Key]v1alpha1.ReportedPrune{{Namespace: "farm", Name: "image-1"}: {ImageUID: "former"}})
+	b.SetImage(img)
 	img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped}
-	b.Set(img)
-	require.Equal(t, types.UID("former"), b.prunedImage())
-	b.SetPruned(nil)
-	assert.Equal(t, img.UID, b.prunedImage())
+	b.SetImage(img)
+	require.Equal(t, types.UID("former"), b.prunedImageUID())
+	b.SetPrunedImages(nil)
+	assert.Equal(t, img.UID, b.prunedImageUID())
 }
 
-func (b *Book) prunedImage() types.UID {
-	return b.Images(b.Pages()[0].Name)[0].Prune.ImageUID
+func (b *Paginator) prunedImageUID() types.UID {
+	return b.PageImages(b.Pages()[0].Name)[0].Prune.ImageUID
 }
 
 func TestTotals(t *testing.T) {
-	b := New(nil)
+	b := NewPaginator(nil)
 	oldest, younger, done := testImage(1), testImage(2), testImage(0)
 	done.Status.Phase = v1alpha1.PhaseSucceeded
 	done.Status.References.Count, younger.Status.References.Count = 2, 3
 	fresh := testImage(3)
 	fresh.Status.Phase = ""
 	for _, img := range []*v1alpha1.VMDiskImage{younger, done, fresh, oldest} {
-		b.Set(img)
+		b.SetImage(img)
 	}
 	want := Totals{
 		Images: 4, References: 5, OldestQueued: &oldest.CreationTimestamp,
 		Phases: map[v1alpha1.Phase]int32{v1alpha1.PhaseQueued: 2, v1alpha1.PhaseSucceeded: 1},
 	}
-	assert.Equal(t, want, b.totalsOfPages())
+	assert.Equal(t, want, b.sumPageTotals())
 	oldest.Status.Phase = v1alpha1.PhaseSyncing
-	b.Set(oldest)
-	assert.Equal(t, younger.CreationTimestamp.Unix(), b.totalsOfPages().OldestQueued.Unix())
+	b.SetImage(oldest)
+	assert.Equal(t, younger.CreationTimestamp.Unix(), b.sumPageTotals().OldestQueued.Unix())
 	younger.Status.Phase = v1alpha1.PhaseFailed
-	b.Set(younger)
-	assert.Nil(t, b.totalsOfPages().OldestQueued)
+	b.SetImage(younger)
+	assert.Nil(t, b.sumPageTotals().OldestQueued)
 }
 
-func TestRoot(t *testing.T) {
+func TestBuildRoot(t *testing.T) {
 	now := time.Unix(5000, 700_000_000)
-	v := View{Now: now, Heartbeat: 1500 * time.Millisecond, BootID: "boot", AgentVersion: "v1", Totals: bookOf(2).totalsOfPages()}
-	root := Root(v)
+	v := RootInput{Now: now, Heartbeat: 1500 * time.Millisecond, BootID: "boot", AgentVersion: "v1", Totals: newTestPaginator(2).sumPageTotals()}
+	root := BuildRoot(v)
 	assert.True(t, root.NoLedger)
 	assert.Equal(t, int32(2), root.HeartbeatSeconds)
 	assert.Equal(t, int64(5000), root.ObservedAt.Unix())
@@ -249,7 +249,7 @@ func TestRoot(t *testing.T) {
 		Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7}, PlanPolicy: map[string]string{"concurrency": "5"}, PlanPolicySource: "fleet default",
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionWithinBudget, Status: metav1.ConditionTrue}},
 	}}
-	root = Root(v)
+	root = BuildRoot(v)
 	assert.False(t, root.NoLedger)
 	assert.Equal(t, int32(4), root.Budget)
 	assert.Equal(t, int32(3), root.Slots)
@@ -261,7 +261,7 @@ func TestRoot(t *testing.T) {
 
 	later := v
 	later.Now = now.Add(time.Hour)
-	assert.True(t, SameRoot(root, Root(later)))
+	assert.True(t, EqualRoots(root, BuildRoot(later)))
 	later.BootID = "another"
-	assert.False(t, SameRoot(root, Root(later)))
+	assert.False(t, EqualRoots(root, BuildRoot(later)))
 }

@@ -13,24 +13,24 @@ import (
 
 // How many bytes of a message are reported: of an image's, and of a prune's.
 const (
-	maxMessage      = 1024
+	maxMessageBytes = 1024
 	maxPruneMessage = 512
 )
 
-// Image is what is reported of a VMDiskImage, but for what became of the plan's
+// NewReportedImage is what is reported of a VMDiskImage, but for what became of the plan's
 // wish for it.
-func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
+func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 	st := &img.Status
 	out := v1alpha1.ReportedImage{
 		Namespace:         img.Namespace,
 		Name:              img.Name,
 		UID:               img.UID,
-		Origin:            origin(img),
-		Source:            Source(&img.Spec),
+		Origin:            imageOrigin(img),
+		Source:            DescribeSource(&img.Spec),
 		Revision:          st.Revision,
 		Phase:             st.Phase,
 		Reason:            st.Reason,
-		Message:           cut(st.Message, maxMessage),
+		Message:           truncateText(st.Message, maxMessageBytes),
 		References:        st.References.Count,
 		UnreferencedSince: st.References.UnreferencedSince,
 		DownloadBytes:     st.BytesTotal,
@@ -38,7 +38,7 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 	}
 	if st.Prune != nil {
 		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *st.Prune.DeepCopy(), ImageUID: img.UID}
-		out.Prune.Message = cut(out.Prune.Message, maxPruneMessage)
+		out.Prune.Message = truncateText(out.Prune.Message, maxPruneMessage)
 	}
 	if st.Serving != nil {
 		out.ServingRevision = st.Serving.Revision
@@ -56,11 +56,11 @@ func Image(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 	return out
 }
 
-// origin says who has made an image. The plan's label counts before the template's
+// imageOrigin says who has made an image. The plan's label counts before the template's
 // annotation: people may hand over to the plan what was made for a machine.
-func origin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
+func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 	switch {
-	case image.OfPlan(img):
+	case image.IsPlanned(img):
 		return v1alpha1.OriginPlan
 	case img.Annotations[v1alpha1.AnnotationCreatedFor] != "":
 		return v1alpha1.OriginTemplate
@@ -69,9 +69,9 @@ func origin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 	}
 }
 
-// Source is what an image is downloaded from, in one text: sourceType, url and
+// DescribeSource is what an image is downloaded from, in one text: sourceType, url and
 // checksum, as far as there are any.
-func Source(spec *v1alpha1.VMDiskImageSpec) string {
+func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 	text := string(spec.SourceType)
 	for _, more := range []string{spec.URL, spec.Checksum} {
 		if more != "" {
@@ -81,8 +81,8 @@ func Source(spec *v1alpha1.VMDiskImageSpec) string {
 	return text
 }
 
-// cut leaves no half of a character.
-func cut(text string, most int) string {
+// truncateText leaves no half of a character.
+func truncateText(text string, most int) string {
 	text = strings.ToValidUTF8(text, "�")
 	if len(text) <= most {
 		return text
@@ -95,8 +95,8 @@ func cut(text string, most int) string {
 	return text[:end] + dots
 }
 
-// sum is the digest of one reported image, and how many bytes it takes.
-func sum(img *v1alpha1.ReportedImage) (digest [sha256.Size]byte, size int) {
+// digestImage is the digest of one reported image, and how many bytes it takes.
+func digestImage(img *v1alpha1.ReportedImage) (digest [sha256.Size]byte, size int) {
 	text, err := json.Marshal(img)
 	if err != nil {
 		panic(err) // strings, numbers and times: what cannot be written is a fault of the type
@@ -104,16 +104,16 @@ func sum(img *v1alpha1.ReportedImage) (digest [sha256.Size]byte, size int) {
 	return sha256.Sum256(text), len(text) + 1
 }
 
-// Digest tells the contents of pages apart.
-func Digest(images []v1alpha1.ReportedImage) string {
+// DigestPage tells the contents of pages apart.
+func DigestPage(images []v1alpha1.ReportedImage) string {
 	digests := make([][sha256.Size]byte, len(images))
 	for i := range images {
-		digests[i], _ = sum(&images[i])
+		digests[i], _ = digestImage(&images[i])
 	}
-	return digestOf(digests)
+	return combineDigests(digests)
 }
 
-func digestOf(images [][sha256.Size]byte) string {
+func combineDigests(images [][sha256.Size]byte) string {
 	h := sha256.New()
 	for i := range images {
 		_, _ = h.Write(images[i][:])

@@ -15,18 +15,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestSource(t *testing.T) {
+func TestDescribeSource(t *testing.T) {
 	for want, spec := range map[string]v1alpha1.VMDiskImageSpec{
 		"http https://a/b":           {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b"},
 		"http https://a/b sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b", Checksum: "sha256:00"},
 		"s3 s3://bucket/b":           {SourceType: v1alpha1.SourceS3, URL: "s3://bucket/b"},
 		"blank":                      {SourceType: v1alpha1.SourceBlank},
 	} {
-		assert.Equal(t, want, Source(&spec))
+		assert.Equal(t, want, DescribeSource(&spec))
 	}
 }
 
-func TestImage(t *testing.T) {
+func TestNewReportedImage(t *testing.T) {
 	imported, before := metav1.Unix(2000, 0), metav1.Unix(1000, 0)
 	img := testImage(1)
 	img.Spec.DiskSize = resource.MustParse("2Gi")
@@ -46,14 +46,14 @@ func TestImage(t *testing.T) {
 		Revision: current, ServingRevision: "old", Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Message: "ready",
 		UnreferencedSince: &before, Bytes: 4 << 30, DownloadBytes: 700, Attempts: 3, SyncedAt: &imported,
 	}
-	assert.Equal(t, want, Image(img))
+	assert.Equal(t, want, NewReportedImage(img))
 
 	img.Status.Revisions[0].Attempt = 4 // its storage was lost and is made again
 	want.Bytes, want.SyncedAt = 2<<30, nil
-	assert.Equal(t, want, Image(img))
+	assert.Equal(t, want, NewReportedImage(img))
 }
 
-func TestOrigin(t *testing.T) {
+func TestImageOrigin(t *testing.T) {
 	planned := map[string]string{v1alpha1.LabelPlanned: "true"}
 	created := map[string]string{v1alpha1.AnnotationCreatedFor: "lab/vm"}
 	for _, tt := range []struct {
@@ -70,36 +70,36 @@ func TestOrigin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			img := testImage(1)
 			img.Labels, img.Annotations = tt.labels, tt.annotations
-			assert.Equal(t, tt.want, Image(img).Origin)
+			assert.Equal(t, tt.want, NewReportedImage(img).Origin)
 		})
 	}
 }
 
-func TestCut(t *testing.T) {
-	assert.Equal(t, "short", cut("short", maxMessage))
+func TestTruncateText(t *testing.T) {
+	assert.Equal(t, "short", truncateText("short", maxMessageBytes))
 	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {
-		got := cut(text, maxMessage)
-		assert.LessOrEqual(t, len(got), maxMessage)
-		assert.Greater(t, len(got), maxMessage-8)
+		got := truncateText(text, maxMessageBytes)
+		assert.LessOrEqual(t, len(got), maxMessageBytes)
+		assert.Greater(t, len(got), maxMessageBytes-8)
 		assert.True(t, utf8.ValidString(got))
 	}
-	assert.True(t, utf8.ValidString(cut("a\xffb", maxMessage)))
+	assert.True(t, utf8.ValidString(truncateText("a\xffb", maxMessageBytes)))
 }
 
 // What is read back is known to be what was written.
-func TestDigestOutlastsStorage(t *testing.T) {
+func TestDigestSurvivesStorageRoundTrip(t *testing.T) {
 	img := testImage(1)
 	at := metav1.NewTime(time.Unix(3000, 0).In(time.FixedZone("somewhere", 3600)))
 	img.Status.References.UnreferencedSince = &at
 	img.Status.Message = "<&> \u2028 \xff"
-	b := New(nil)
-	b.Set(img)
+	b := NewPaginator(nil)
+	b.SetImage(img)
 	page := b.Pages()[0]
-	text, err := json.Marshal(v1alpha1.ReportPage{Images: b.Images(page.Name)})
+	text, err := json.Marshal(v1alpha1.ReportPage{Images: b.PageImages(page.Name)})
 	require.NoError(t, err)
 	var stored v1alpha1.ReportPage
 	require.NoError(t, json.Unmarshal(text, &stored))
-	assert.Equal(t, page.Digest, Digest(stored.Images))
+	assert.Equal(t, page.Digest, DigestPage(stored.Images))
 	stored.Images[0].Name += "x"
-	assert.NotEqual(t, page.Digest, Digest(stored.Images))
+	assert.NotEqual(t, page.Digest, DigestPage(stored.Images))
 }

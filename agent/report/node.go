@@ -7,18 +7,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const pageName = "page"
+const pageNamePrefix = "page"
 
-// maxDepth bounds how long a page's name can get, whatever the keys.
-const maxDepth = 32
+// maxPrefixBits bounds how long a page's name can get, whatever the keys.
+const maxPrefixBits = 32
 
-// prefixOf reads the bits in the name of a page.
-func prefixOf(name string) (prefix string, is bool) {
-	if name == pageName {
+// parsePageName reads the bits in the name of a page.
+func parsePageName(name string) (prefix string, is bool) {
+	if name == pageNamePrefix {
 		return "", true
 	}
-	prefix, is = strings.CutPrefix(name, pageName+"-")
-	return prefix, is && prefix != "" && len(prefix) <= maxDepth && strings.Trim(prefix, "01") == ""
+	prefix, is = strings.CutPrefix(name, pageNamePrefix+"-")
+	return prefix, is && prefix != "" && len(prefix) <= maxPrefixBits && strings.Trim(prefix, "01") == ""
 }
 
 // node of the tree of prefixes: a leaf, which is a page, or one with both
@@ -28,13 +28,13 @@ type node struct {
 	low, high *node
 
 	// Of a leaf only.
-	items map[Key]*item
-	bytes int
-	stale bool // what follows is to be worked out anew
+	items     map[Key]*item
+	sizeBytes int
+	stale     bool // what follows is to be worked out anew
 
-	shown  int // how many of the items, by key, there is room for
-	digest string
-	totals Totals
+	shownItems int // how many of the items, by key, there is room for
+	digest     string
+	totals     Totals
 }
 
 func newLeaf(prefix string) *node {
@@ -43,11 +43,11 @@ func newLeaf(prefix string) *node {
 
 func (n *node) isLeaf() bool { return n.low == nil }
 
-func (n *node) name() string {
+func (n *node) pageName() string {
 	if n.prefix == "" {
-		return pageName
+		return pageNamePrefix
 	}
-	return pageName + "-" + n.prefix
+	return pageNamePrefix + "-" + n.prefix
 }
 
 func (n *node) child(high bool) *node {
@@ -57,88 +57,88 @@ func (n *node) child(high bool) *node {
 	return n.low
 }
 
-func (n *node) add(it *item) {
+func (n *node) addItem(it *item) {
 	n.items[it.key] = it
-	n.bytes += it.size
+	n.sizeBytes += it.sizeBytes
 	n.stale = true
 }
 
-func (n *node) remove(it *item) {
+func (n *node) removeItem(it *item) {
 	delete(n.items, it.key)
-	n.bytes -= it.size
+	n.sizeBytes -= it.sizeBytes
 	n.stale = true
 }
 
-// mayBeSplit tells whether a leaf is beyond the bounds of a page and more than
+// needsSplit tells whether a leaf is beyond the bounds of a page and more than
 // one image causes that.
-func (n *node) mayBeSplit() bool {
-	return len(n.prefix) < maxDepth && len(n.items) > 1 && (len(n.items) > v1alpha1.MaxReportedImages || n.bytes > maxBytes)
+func (n *node) needsSplit() bool {
+	return len(n.prefix) < maxPrefixBits && len(n.items) > 1 && (len(n.items) > v1alpha1.MaxReportedImages || n.sizeBytes > maxPageBytes)
 }
 
-func (n *node) fuller(than *node) bool {
+func (n *node) isFullerThan(than *node) bool {
 	if len(n.items) != len(than.items) {
 		return len(n.items) > len(than.items)
 	}
-	return n.bytes > than.bytes
+	return n.sizeBytes > than.sizeBytes
 }
 
 func (n *node) split() {
 	low, high := newLeaf(n.prefix+"0"), newLeaf(n.prefix+"1")
 	for _, it := range n.items {
-		if it.bits>>(63-len(n.prefix))&1 == 1 {
-			high.add(it)
+		if it.keyHash>>(63-len(n.prefix))&1 == 1 {
+			high.addItem(it)
 		} else {
-			low.add(it)
+			low.addItem(it)
 		}
 	}
 	*n = node{prefix: n.prefix, low: low, high: high}
 }
 
-// merge makes one leaf of two that have become small, from the leaves upwards.
-func (n *node) merge() {
+// mergeSmallLeaves makes one leaf of two that have become small, from the leaves upwards.
+func (n *node) mergeSmallLeaves() {
 	if n.isLeaf() {
 		return
 	}
-	n.low.merge()
-	n.high.merge()
+	n.low.mergeSmallLeaves()
+	n.high.mergeSmallLeaves()
 	if !n.low.isLeaf() || !n.high.isLeaf() ||
-		len(n.low.items)+len(n.high.items) >= mergeBelow || n.low.bytes+n.high.bytes >= mergeBelowBytes {
+		len(n.low.items)+len(n.high.items) >= mergeBelowImages || n.low.sizeBytes+n.high.sizeBytes >= mergeBelowBytes {
 		return
 	}
 	merged := newLeaf(n.prefix)
 	for _, half := range []*node{n.low, n.high} {
 		for _, it := range half.items {
-			merged.add(it)
+			merged.addItem(it)
 		}
 	}
 	*n = *merged
 }
 
-func (n *node) leaves(before []*node) []*node {
+func (n *node) appendLeaves(before []*node) []*node {
 	if n.isLeaf() {
 		return append(before, n)
 	}
-	return n.high.leaves(n.low.leaves(before))
+	return n.high.appendLeaves(n.low.appendLeaves(before))
 }
 
-func (n *node) sorted() []*item { return sortedItems(n.items) }
+func (n *node) sortedItems() []*item { return sortItems(n.items) }
 
-// refresh works out what a leaf's page says.
-func (n *node) refresh() {
+// recomputePage works out what a leaf's page says.
+func (n *node) recomputePage() {
 	if !n.stale {
 		return
 	}
 	n.stale = false
-	n.shown, n.totals = 0, Totals{Phases: map[v1alpha1.Phase]int32{}}
+	n.shownItems, n.totals = 0, Totals{Phases: map[v1alpha1.Phase]int32{}}
 	var digests [][sha256.Size]byte
 	full, size := false, 0
-	for _, it := range n.sorted() {
-		size += it.size
-		full = full || n.shown == v1alpha1.MaxReportedImages || (size > maxBytes && n.shown > 0)
+	for _, it := range n.sortedItems() {
+		size += it.sizeBytes
+		full = full || n.shownItems == v1alpha1.MaxReportedImages || (size > maxPageBytes && n.shownItems > 0)
 		if full {
 			n.totals.Omitted++
 		} else {
-			n.shown++
+			n.shownItems++
 			digests = append(digests, it.digest)
 		}
 		if !it.exists {
@@ -150,8 +150,8 @@ func (n *node) refresh() {
 			n.totals.Phases[it.image.Phase]++
 		}
 		if it.image.Phase == v1alpha1.PhaseQueued {
-			n.totals.OldestQueued = earlier(n.totals.OldestQueued, &it.created)
+			n.totals.OldestQueued = earlierTime(n.totals.OldestQueued, &it.created)
 		}
 	}
-	n.digest = digestOf(digests)
+	n.digest = combineDigests(digests)
 }

@@ -28,24 +28,24 @@ func childMeta(name string) metav1.ObjectMeta {
 	}
 }
 
-func ownedBy(kind string) []metav1.OwnerReference {
+func ownerReference(kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{Kind: kind, Name: "owner", UID: "owner", Controller: ptr.To(true)}}
 }
 
-func storageOf(size string) corev1.ResourceList {
+func storageRequest(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
 func childDataVolume(name string) cdiv1.DataVolume {
 	dv := cdiv1.DataVolume{ObjectMeta: childMeta(name)}
-	dv.Spec.Storage = &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: storageOf("2Gi")}}
+	dv.Spec.Storage = &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: storageRequest("2Gi")}}
 	return dv
 }
 
 func childClaim(name string) corev1.PersistentVolumeClaim {
 	claim := corev1.PersistentVolumeClaim{ObjectMeta: childMeta(name)}
-	claim.Spec.Resources.Requests = storageOf("2Gi")
-	claim.Status.Capacity = storageOf("3Gi")
+	claim.Spec.Resources.Requests = storageRequest("2Gi")
+	claim.Status.Capacity = storageRequest("3Gi")
 	return claim
 }
 
@@ -60,72 +60,72 @@ func TestFindOrphans(t *testing.T) {
 	gone := v1alpha1.ImageKey{Namespace: "lab", Name: "ubuntu", UID: "gone"}
 	for _, tt := range []struct {
 		name   string
-		change func(*Storage)
+		change func(*StorageSnapshot)
 		want   []string // kind and bytes in GiB
 		held   bool
 		asked  bool
 	}{
-		{"all that was made", func(*Storage) {}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the image is there", func(s *Storage) { s.Images["gone"] = true }, nil, false, false},
-		{"nobody has asked live", func(s *Storage) { s.Gone = nil }, nil, false, true},
-		{"another image of that name is gone", func(s *Storage) {
-			s.Gone = map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "other"}: true}
+		{"all that was made", func(*StorageSnapshot) {}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
+		{"the image is there", func(s *StorageSnapshot) { s.ExistingImages["gone"] = true }, nil, false, false},
+		{"nobody has asked live", func(s *StorageSnapshot) { s.GoneImages = nil }, nil, false, true},
+		{"another image of that name is gone", func(s *StorageSnapshot) {
+			s.GoneImages = map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "other"}: true}
 		}, nil, false, true},
-		{"nobody can ask, for its name is not known", func(s *Storage) {
-			s.Gone, s.Objects.DataVolumes, s.Objects.Snapshots = nil, nil, nil
+		{"nobody can ask, for its name is not known", func(s *StorageSnapshot) {
+			s.GoneImages, s.Objects.DataVolumes, s.Objects.Snapshots = nil, nil, nil
 			s.Objects.Claims[0].Annotations = nil
 		}, []string{"PersistentVolumeClaim 3"}, false, false},
-		{"its attempt has a slot", func(s *Storage) {
+		{"its attempt has a slot", func(s *StorageSnapshot) {
 			s.Slots = []v1alpha1.Slot{{Image: gone, Attempt: 2, DataVolume: "dv"}}
 		}, nil, true, false},
-		{"another attempt has a slot", func(s *Storage) {
+		{"another attempt has a slot", func(s *StorageSnapshot) {
 			s.Slots = []v1alpha1.Slot{{Image: gone, Attempt: 3, DataVolume: "dv-3"}}
 		}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the DataVolume goes", func(s *Storage) {
+		{"the DataVolume goes", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes[0].DeletionTimestamp = &metav1.Time{}
 		}, []string{"PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the claim goes", func(s *Storage) {
+		{"the claim goes", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].DeletionTimestamp = &metav1.Time{}
 		}, []string{"DataVolume 2", "VolumeSnapshot 4"}, false, false},
-		{"the claim is not bound", func(s *Storage) {
+		{"the claim is not bound", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].Status.Capacity = nil
 		}, []string{"DataVolume 0", "PersistentVolumeClaim 2", "VolumeSnapshot 0"}, false, false},
-		{"the snapshot is alone", func(s *Storage) {
+		{"the snapshot is alone", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes, s.Objects.Claims = nil, nil
 		}, []string{"VolumeSnapshot 4"}, false, false},
-		{"the snapshot has no size yet", func(s *Storage) {
+		{"the snapshot has no size yet", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes, s.Objects.Claims, s.Objects.Snapshots[0].Status = nil, nil, nil
 		}, []string{"VolumeSnapshot 0"}, false, false},
-		{"the claim of a machine's disk", func(s *Storage) {
+		{"the claim of a machine's disk", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].Labels[v1alpha1.LabelMachineUID] = "vm"
 		}, []string{"DataVolume 2", "VolumeSnapshot 4"}, false, false},
-		{"CDI's prime claim", func(s *Storage) {
-			s.Objects = image.Lists{Claims: s.Objects.Claims}
-			s.Objects.Claims[0].OwnerReferences = ownedBy("PersistentVolumeClaim")
+		{"CDI's prime claim", func(s *StorageSnapshot) {
+			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
+			s.Objects.Claims[0].OwnerReferences = ownerReference("PersistentVolumeClaim")
 		}, nil, false, false},
-		{"CDI's scratch space", func(s *Storage) {
-			s.Objects = image.Lists{Claims: s.Objects.Claims}
-			s.Objects.Claims[0].OwnerReferences = ownedBy("Pod")
+		{"CDI's scratch space", func(s *StorageSnapshot) {
+			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
+			s.Objects.Claims[0].OwnerReferences = ownerReference("Pod")
 		}, nil, false, false},
-		{"an importer", func(s *Storage) {
-			s.Objects = image.Lists{Pods: []corev1.Pod{{ObjectMeta: childMeta("importer")}}}
+		{"an importer", func(s *StorageSnapshot) {
+			s.Objects = image.ObjectLists{Pods: []corev1.Pod{{ObjectMeta: childMeta("importer")}}}
 		}, nil, false, false},
-		{"it carries no UID", func(s *Storage) {
-			s.Objects = image.Lists{Claims: s.Objects.Claims}
+		{"it carries no UID", func(s *StorageSnapshot) {
+			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
 			s.Objects.Claims[0].Labels[v1alpha1.LabelImageUID] = ""
 		}, nil, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := Storage{
-				Objects: image.Lists{
+			s := StorageSnapshot{
+				Objects: image.ObjectLists{
 					DataVolumes: []cdiv1.DataVolume{childDataVolume("dv")},
 					Claims:      []corev1.PersistentVolumeClaim{childClaim("dv")},
 					Snapshots:   []snapshotv1.VolumeSnapshot{childSnapshot("snap", "dv")},
 				},
-				Images: map[types.UID]bool{"another": true},
-				Gone:   map[v1alpha1.ImageKey]bool{gone: true},
+				ExistingImages: map[types.UID]bool{"another": true},
+				GoneImages:     map[v1alpha1.ImageKey]bool{gone: true},
 			}
-			s.Objects.Claims[0].OwnerReferences = ownedBy("DataVolume")
+			s.Objects.Claims[0].OwnerReferences = ownerReference("DataVolume")
 			tt.change(&s)
 			got := FindOrphans(s)
 			var found []string
@@ -139,7 +139,7 @@ func TestFindOrphans(t *testing.T) {
 			assert.Equal(t, tt.want, found)
 			assert.Equal(t, int32(len(tt.want)), got.Count)
 			assert.Equal(t, bytes, got.Bytes)
-			assert.Equal(t, tt.held, got.Held)
+			assert.Equal(t, tt.held, got.HasSlots)
 			if tt.asked {
 				assert.Equal(t, []v1alpha1.ImageKey{gone}, got.Suspects)
 			} else {
@@ -150,9 +150,9 @@ func TestFindOrphans(t *testing.T) {
 }
 
 // The root names the first of many, and counts them all.
-func TestManyOrphans(t *testing.T) {
+func TestOrphanListIsBounded(t *testing.T) {
 	const many = v1alpha1.MaxReportedOrphans + 8
-	s := Storage{Gone: map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "gone"}: true, {Namespace: "lab", Name: "debian", UID: "long ago"}: true}}
+	s := StorageSnapshot{GoneImages: map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "gone"}: true, {Namespace: "lab", Name: "debian", UID: "long ago"}: true}}
 	for n := range many {
 		s.Objects.Claims = append(s.Objects.Claims, childClaim(fmt.Sprintf("dv-%02d", many-n)))
 	}
@@ -163,11 +163,11 @@ func TestManyOrphans(t *testing.T) {
 	require.Len(t, got.First, v1alpha1.MaxReportedOrphans)
 	assert.Equal(t, "without-claim", got.First[0].Name)
 	assert.Equal(t, "dv-01", got.First[1].Name)
-	assert.Equal(t, map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "gone"}: true}, got.Gone, "of the other there is nothing left")
+	assert.Equal(t, map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "gone"}: true}, got.GoneImages, "of the other there is nothing left")
 
-	root := Root(View{Orphans: got})
+	root := BuildRoot(RootInput{Orphans: got})
 	assert.Equal(t, got.First, root.Orphans)
 	assert.Equal(t, got.Count, root.OrphanCount)
 	assert.Equal(t, got.Bytes, root.OrphanBytes)
-	assert.False(t, SameRoot(root, Root(View{})))
+	assert.False(t, EqualRoots(root, BuildRoot(RootInput{})))
 }

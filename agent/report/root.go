@@ -9,8 +9,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// View is what a root is made of.
-type View struct {
+// RootInput is what a root is made of.
+type RootInput struct {
 	Now          time.Time
 	Heartbeat    time.Duration
 	BootID       string
@@ -30,8 +30,8 @@ type View struct {
 // maxConditions of a root.
 const maxConditions = 16
 
-// Root sums a member up.
-func Root(v View) v1alpha1.ReportRoot {
+// BuildRoot sums a member up.
+func BuildRoot(v RootInput) v1alpha1.ReportRoot {
 	root := v1alpha1.ReportRoot{
 		ObservedAt:        metav1.NewTime(v.Now.Truncate(time.Second)),
 		HeartbeatSeconds:  max(1, int32((v.Heartbeat+time.Second-1)/time.Second)),
@@ -62,8 +62,8 @@ func Root(v View) v1alpha1.ReportRoot {
 	return root
 }
 
-// SameRoot tells whether two roots differ in nothing but when they were observed.
-func SameRoot(a, b v1alpha1.ReportRoot) bool {
+// EqualRoots tells whether two roots differ in nothing but when they were observed.
+func EqualRoots(a, b v1alpha1.ReportRoot) bool {
 	a.ObservedAt = b.ObservedAt
 	return equality.Semantic.DeepEqual(a, b)
 }

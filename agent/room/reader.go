@@ -30,47 +30,47 @@ import (
 // node and class, and change it with every volume, whereas images wait for a
 // while only. So all that is asked is what one list gives, by whoever asks first.
 const (
-	// Age is for images that wait.
-	Age = 10 * time.Second
-	// Fresh is for one that is about to get a slot: all that get one at a time share
+	// MaxAgeWhileWaiting is for images that wait.
+	MaxAgeWhileWaiting = 10 * time.Second
+	// MaxAgeAtAdmission is for one that is about to get a slot: all that get one at a time share
 	// an answer, and what has got one before has taken its room.
-	Fresh = time.Second
+	MaxAgeAtAdmission = time.Second
 )
 
-// configName is the name of CDI's one CDIConfig.
-const configName = "config"
+// cdiConfigName is the name of CDI's one CDIConfig.
+const cdiConfigName = "config"
 
 // Reader keeps what was last read. It is safe to be used by several at a
 // time: one of them reads, the others wait for it.
 type Reader struct {
-	live client.Reader
+	apiReader client.Reader
 
-	mu      sync.Mutex
-	at      time.Time // zero: nothing was read yet
-	version int
-	known   known
-	faults  map[string]string
+	mu         sync.Mutex
+	readAt     time.Time // zero: nothing was read yet
+	version    int
+	current    clusterStorage
+	lastErrors map[string]string
 }
 
-// known is what was read. Its fields are compared from outside of this package.
-type known struct {
-	Capacities map[string][]storagev1.CSIStorageCapacity // by StorageClass
-	Quotas     map[string][]corev1.ResourceQuota         // by namespace
-	Scratch    string
+// clusterStorage is what was read. Its fields are compared from outside of this package.
+type clusterStorage struct {
+	Capacities   map[string][]storagev1.CSIStorageCapacity // by StorageClass
+	Quotas       map[string][]corev1.ResourceQuota         // by namespace
+	ScratchClass string
 }
 
-// New returns a Reader that asks past every cache.
-func New(live client.Reader) *Reader {
-	return &Reader{live: live, faults: map[string]string{}}
+// NewReader returns a Reader that asks past every cache.
+func NewReader(live client.Reader) *Reader {
+	return &Reader{apiReader: live, lastErrors: map[string]string{}}
 }
 
-// Of returns the room for images of a namespace in a StorageClass, as it was no
+// AvailabilityFor returns the room for images of a namespace in a StorageClass, as it was no
 // longer ago than age.
-func (r *Reader) Of(ctx context.Context, namespace, class string, age time.Duration) storage.Room {
+func (r *Reader) AvailabilityFor(ctx context.Context, namespace, class string, age time.Duration) storage.Availability {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(ctx, age)
-	return storage.Room{Capacities: r.known.Capacities[class], Quotas: r.known.Quotas[namespace], ScratchClass: r.known.Scratch}
+	r.readIfOlder(ctx, age)
+	return storage.Availability{Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace], ScratchClass: r.current.ScratchClass}
 }
 
 // Version is another one once something of the room has changed, as it was no
@@ -78,56 +78,56 @@ func (r *Reader) Of(ctx context.Context, namespace, class string, age time.Durat
 func (r *Reader) Version(ctx context.Context, age time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(ctx, age)
+	r.readIfOlder(ctx, age)
 	return r.version
 }
 
-// read asks again where the last answer is too old. What cannot be asked for, as
+// readIfOlder asks again where the last answer is too old. What cannot be asked for, as
 // the cluster does not serve it or does not allow it, is not known; where the API
 // server does not answer, the former answer holds.
-func (r *Reader) read(ctx context.Context, age time.Duration) {
-	if !r.at.IsZero() && time.Since(r.at) < age {
+func (r *Reader) readIfOlder(ctx context.Context, age time.Duration) {
+	if !r.readAt.IsZero() && time.Since(r.readAt) < age {
 		return
 	}
-	now := r.known
+	now := r.current
 	var capacities storagev1.CSIStorageCapacityList
-	if r.ask(ctx, "CSIStorageCapacities", func() error { return r.live.List(ctx, &capacities, anyVersion) }) {
-		now.Capacities = byClass(capacities.Items)
+	if r.tryRead(ctx, "CSIStorageCapacities", func() error { return r.apiReader.List(ctx, &capacities, fromServerCache) }) {
+		now.Capacities = groupByStorageClass(capacities.Items)
 	}
 	var quotas corev1.ResourceQuotaList
-	if r.ask(ctx, "ResourceQuotas", func() error { return r.live.List(ctx, &quotas, anyVersion) }) {
-		now.Quotas = byNamespace(quotas.Items)
+	if r.tryRead(ctx, "ResourceQuotas", func() error { return r.apiReader.List(ctx, &quotas, fromServerCache) }) {
+		now.Quotas = groupByNamespace(quotas.Items)
 	}
 	config := &cdiv1.CDIConfig{}
-	if r.ask(ctx, "CDIConfig", func() error { return r.live.Get(ctx, types.NamespacedName{Name: configName}, config) }) {
-		now.Scratch = config.Status.ScratchSpaceStorageClass
+	if r.tryRead(ctx, "CDIConfig", func() error { return r.apiReader.Get(ctx, types.NamespacedName{Name: cdiConfigName}, config) }) {
+		now.ScratchClass = config.Status.ScratchSpaceStorageClass
 	}
-	if !equality.Semantic.DeepEqual(now, r.known) {
+	if !equality.Semantic.DeepEqual(now, r.current) {
 		r.version++
 	}
-	r.known, r.at = now, time.Now()
+	r.current, r.readAt = now, time.Now()
 }
 
-// anyVersion has the API server answer from its own cache.
-var anyVersion = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+// fromServerCache has the API server answer from its own cache.
+var fromServerCache = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 
-// ask tells whether there is an answer; that something is not there is one. What
+// tryRead tells whether there is an answer; that something is not there is one. What
 // goes wrong is logged when it is not what went wrong before.
-func (r *Reader) ask(ctx context.Context, what string, do func() error) bool {
+func (r *Reader) tryRead(ctx context.Context, what string, do func() error) bool {
 	err := do()
 	if err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		delete(r.faults, what)
+		delete(r.lastErrors, what)
 		return true
 	}
-	if r.faults[what] != err.Error() {
-		r.faults[what] = err.Error()
+	if r.lastErrors[what] != err.Error() {
+		r.lastErrors[what] = err.Error()
 		ctrl.LoggerFrom(ctx).Error(err, "Reading what room the storage has: images are imported without regard to what is not known", "object", what)
 	}
 	return apierrors.IsForbidden(err)
 }
 
-// byClass keeps of each object what is decided by.
-func byClass(items []storagev1.CSIStorageCapacity) map[string][]storagev1.CSIStorageCapacity {
+// groupByStorageClass keeps of each object what is decided by.
+func groupByStorageClass(items []storagev1.CSIStorageCapacity) map[string][]storagev1.CSIStorageCapacity {
 	found := map[string][]storagev1.CSIStorageCapacity{}
 	for i := range items {
 		item := storagev1.CSIStorageCapacity{
@@ -139,8 +139,8 @@ func byClass(items []storagev1.CSIStorageCapacity) map[string][]storagev1.CSISto
 	return found
 }
 
-// byNamespace keeps of each object what is decided by.
-func byNamespace(items []corev1.ResourceQuota) map[string][]corev1.ResourceQuota {
+// groupByNamespace keeps of each object what is decided by.
+func groupByNamespace(items []corev1.ResourceQuota) map[string][]corev1.ResourceQuota {
 	found := map[string][]corev1.ResourceQuota{}
 	for i := range items {
 		item := corev1.ResourceQuota{

@@ -22,51 +22,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// cluster counts lists, and fails those that it is told to.
-type cluster struct {
+// countingClient counts lists, and fails those that it is told to.
+type countingClient struct {
 	client.WithWatch
-	lists int
-	fails error
+	listCalls int
+	listError error
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCountingClient(t *testing.T) *countingClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, cdiv1.AddToScheme(scheme))
-	c := &cluster{}
+	c := &countingClient{}
 	c.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "a"}, StorageClassName: "fast"},
 		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "b"}, StorageClassName: "slow"},
 		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "quota"}},
 		&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{ScratchSpaceStorageClass: "slow"}},
 	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		c.lists++
-		if _, capacities := list.(*storagev1.CSIStorageCapacityList); capacities && c.fails != nil {
-			return c.fails
+		c.listCalls++
+		if _, capacities := list.(*storagev1.CSIStorageCapacityList); capacities && c.listError != nil {
+			return c.listError
 		}
 		return next.List(ctx, list, opts...)
 	}}).Build()
 	return c
 }
 
-func TestOneReadForAll(t *testing.T) {
-	c := newCluster(t)
-	r := New(c)
+func TestReadersShareOneRead(t *testing.T) {
+	c := newCountingClient(t)
+	r := NewReader(c)
 	for range 50 {
-		got := r.Of(t.Context(), "lab", "fast", Age)
+		got := r.AvailabilityFor(t.Context(), "lab", "fast", MaxAgeWhileWaiting)
 		require.Len(t, got.Capacities, 1)
 		require.Len(t, got.Quotas, 1)
 		require.Equal(t, "slow", got.ScratchClass)
 	}
-	assert.Empty(t, r.Of(t.Context(), "farm", "other", Age).Capacities)
-	assert.Empty(t, r.Of(t.Context(), "farm", "other", Age).Quotas)
-	assert.Equal(t, 2, c.lists, "one list of each kind")
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Capacities)
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Quotas)
+	assert.Equal(t, 2, c.listCalls, "one list of each kind")
 }
 
-func TestVersion(t *testing.T) {
-	c := newCluster(t)
-	r := New(c)
+func TestVersionChangesWithStorage(t *testing.T) {
+	c := newCountingClient(t)
+	r := NewReader(c)
 	const now = time.Duration(0)
 	first := r.Version(t.Context(), now)
 	assert.Equal(t, first, r.Version(t.Context(), now), "nothing has changed")
@@ -74,7 +74,7 @@ func TestVersion(t *testing.T) {
 	assert.NotEqual(t, first, r.Version(t.Context(), now))
 }
 
-func TestWhatCannotBeRead(t *testing.T) {
+func TestUnreadableKindsAreUnknown(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "csistoragecapacities"}
 	for _, tt := range []struct {
 		name string
@@ -87,18 +87,18 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{"no answer: the former one holds", apierrors.NewTimeoutError("later", 1), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t)
-			r := New(c)
+			c := newCountingClient(t)
+			r := NewReader(c)
 			const now = time.Duration(0)
-			require.Len(t, r.Of(t.Context(), "lab", "fast", now).Capacities, 1)
-			c.fails = tt.err
-			got := r.Of(t.Context(), "lab", "fast", now)
+			require.Len(t, r.AvailabilityFor(t.Context(), "lab", "fast", now).Capacities, 1)
+			c.listError = tt.err
+			got := r.AvailabilityFor(t.Context(), "lab", "fast", now)
 			assert.Len(t, got.Capacities, tt.want)
 			assert.Len(t, got.Quotas, 1, "the rest is read all the same")
 
-			before := c.lists
-			r.Of(t.Context(), "lab", "fast", Age)
-			assert.Equal(t, before, c.lists, "what has failed is not tried again at once")
+			before := c.listCalls
+			r.AvailabilityFor(t.Context(), "lab", "fast", MaxAgeWhileWaiting)
+			assert.Equal(t, before, c.listCalls, "what has failed is not tried again at once")
 		})
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Room is what a cluster tells of the room that its storage has.
-type Room struct {
+// Availability is what a cluster tells of the room that its storage has.
+type Availability struct {
 	// Capacities of the StorageClass that the image is to be stored in.
 	Capacities []storagev1.CSIStorageCapacity
 	// Quotas of the namespace that the image is in.
@@ -26,63 +26,63 @@ type Room struct {
 	ScratchClass string
 }
 
-// Lack tells what keeps an image from being imported into a StorageClass for want
+// FindShortage tells what keeps an image from being imported into a StorageClass for want
 // of room; nil where it fits, or where nobody can tell. An empty class is not
 // known. What CDI adds to a disk for a filesystem is not counted.
-func Lack(img *v1alpha1.VMDiskImage, class string, room Room) *image.Blocker {
-	need := needOf(&img.Spec, class, room.ScratchClass)
-	if b := lackOfCapacity(need, class, room.Capacities); b != nil {
+func FindShortage(img *v1alpha1.VMDiskImage, class string, room Availability) *image.Blocker {
+	need := computeDemand(&img.Spec, class, room.ScratchClass)
+	if b := findCapacityShortage(need, class, room.Capacities); b != nil {
 		return b
 	}
 	quotas := slices.Clone(room.Quotas)
 	slices.SortFunc(quotas, func(a, b corev1.ResourceQuota) int { return strings.Compare(a.Name, b.Name) })
 	for i := range quotas {
-		if b := lackOfQuota(need, class, &quotas[i]); b != nil {
+		if b := findQuotaShortage(need, class, &quotas[i]); b != nil {
 			return b
 		}
 	}
 	return nil
 }
 
-// need is what the import of an image takes, in bytes.
-type need struct {
+// demand is what the import of an image takes, in bytes.
+type demand struct {
 	disk int64
 	// scratch space stands beside the disk while it is imported, in a claim of its
 	// own; 0 for none.
 	scratch int64
 	// together: scratch space is made in the StorageClass of the disk.
-	together bool
+	scratchInSameClass bool
 }
 
-// needOf knows that CDI makes scratch space as large as the disk for every HTTP
+// computeDemand knows that CDI makes scratch space as large as the disk for every HTTP
 // import (CDI 1.65).
-func needOf(spec *v1alpha1.VMDiskImageSpec, class, scratchClass string) need {
-	n := need{disk: spec.DiskSize.Value()}
+func computeDemand(spec *v1alpha1.VMDiskImageSpec, class, scratchClass string) demand {
+	n := demand{disk: spec.DiskSize.Value()}
 	if spec.SourceType == v1alpha1.SourceHTTP {
 		n.scratch = n.disk
-		n.together = scratchClass != "" && scratchClass == class
+		n.scratchInSameClass = scratchClass != "" && scratchClass == class
 	}
 	return n
 }
 
-func (n need) claims() int64 {
+func (n demand) countClaims() int64 {
 	if n.scratch > 0 {
 		return 2
 	}
 	return 1
 }
 
-// inClass is how much of the StorageClass of the disk is taken.
-func (n need) inClass() (bytes, claims int64) {
-	if n.together {
-		return n.disk + n.scratch, n.claims()
+// inStorageClass is how much of the StorageClass of the disk is taken.
+func (n demand) inStorageClass() (bytes, claims int64) {
+	if n.scratchInSameClass {
+		return n.disk + n.scratch, n.countClaims()
 	}
 	return n.disk, 1
 }
 
-// lackOfCapacity looks for one segment of the topology that has room: the Pod
+// findCapacityShortage looks for one segment of the topology that has room: the Pod
 // that imports runs on one node, and needs disk and scratch space there.
-func lackOfCapacity(n need, class string, capacities []storagev1.CSIStorageCapacity) *image.Blocker {
+func findCapacityShortage(n demand, class string, capacities []storagev1.CSIStorageCapacity) *image.Blocker {
 	var told bool
 	var volume, total int64
 	for i := range capacities {
@@ -90,7 +90,7 @@ func lackOfCapacity(n need, class string, capacities []storagev1.CSIStorageCapac
 		if c.StorageClassName != class || c.NodeTopology == nil { // one that no node reaches
 			continue
 		}
-		largest, known := largestVolume(c)
+		largest, known := maxVolumeSize(c)
 		if !known {
 			return nil
 		}
@@ -98,7 +98,7 @@ func lackOfCapacity(n need, class string, capacities []storagev1.CSIStorageCapac
 		if c.Capacity != nil {
 			all = c.Capacity.Value()
 		}
-		bytes, _ := n.inClass()
+		bytes, _ := n.inStorageClass()
 		if n.disk <= largest && bytes <= all {
 			return nil
 		}
@@ -112,17 +112,17 @@ func lackOfCapacity(n need, class string, capacities []storagev1.CSIStorageCapac
 	case !told:
 		return nil
 	case n.disk > volume:
-		return lacks("needs a volume of %s, and the largest that StorageClass %s has room for is %s: give it more storage, delete what nobody needs, or choose another spec.storageClass",
-			size(n.disk), class, size(volume))
+		return newShortage("needs a volume of %s, and the largest that StorageClass %s has room for is %s: give it more storage, delete what nobody needs, or choose another spec.storageClass",
+			formatSize(n.disk), class, formatSize(volume))
 	default:
-		return lacks("needs %s and as much scratch space while it is imported, and StorageClass %s has room for %s in one place at the most: give it more storage, delete what nobody needs, or choose another spec.storageClass",
-			size(n.disk), class, size(total))
+		return newShortage("needs %s and as much scratch space while it is imported, and StorageClass %s has room for %s in one place at the most: give it more storage, delete what nobody needs, or choose another spec.storageClass",
+			formatSize(n.disk), class, formatSize(total))
 	}
 }
 
-// largestVolume is how large a volume may be; what a driver tells of volumes
+// maxVolumeSize is how large a volume may be; what a driver tells of volumes
 // counts before what it tells of all of its storage.
-func largestVolume(c *storagev1.CSIStorageCapacity) (bytes int64, known bool) {
+func maxVolumeSize(c *storagev1.CSIStorageCapacity) (bytes int64, known bool) {
 	switch {
 	case c.MaximumVolumeSize != nil:
 		return c.MaximumVolumeSize.Value(), true
@@ -133,61 +133,61 @@ func largestVolume(c *storagev1.CSIStorageCapacity) (bytes int64, known bool) {
 	}
 }
 
-// ofClass is what a quota counts of one StorageClass.
-const ofClass = ".storageclass.storage.k8s.io/"
+// classQuotaInfix is what a quota counts of one StorageClass.
+const classQuotaInfix = ".storageclass.storage.k8s.io/"
 
-// lackOfQuota goes by what is enforced, which is what the status of a quota says.
+// findQuotaShortage goes by what is enforced, which is what the status of a quota says.
 // A quota with scopes is left alone: whether claims fall under it is told by more
 // than the claims.
-func lackOfQuota(n need, class string, quota *corev1.ResourceQuota) *image.Blocker {
+func findQuotaShortage(n demand, class string, quota *corev1.ResourceQuota) *image.Blocker {
 	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
 		return nil
 	}
-	bytes, claims := n.inClass()
+	bytes, claims := n.inStorageClass()
 	for _, limit := range []struct {
 		name  corev1.ResourceName
 		needs int64
 		show  func(int64) string
 	}{
-		{corev1.ResourceRequestsStorage, n.disk + n.scratch, size},
-		{corev1.ResourceName(class + ofClass + string(corev1.ResourceRequestsStorage)), bytes, size},
-		{corev1.ResourcePersistentVolumeClaims, n.claims(), count},
-		{corev1.ResourceName(class + ofClass + string(corev1.ResourcePersistentVolumeClaims)), claims, count},
+		{corev1.ResourceRequestsStorage, n.disk + n.scratch, formatSize},
+		{corev1.ResourceName(class + classQuotaInfix + string(corev1.ResourceRequestsStorage)), bytes, formatSize},
+		{corev1.ResourcePersistentVolumeClaims, n.countClaims(), formatCount},
+		{corev1.ResourceName(class + classQuotaInfix + string(corev1.ResourcePersistentVolumeClaims)), claims, formatCount},
 	} {
 		hard, limited := quota.Status.Hard[limit.name]
 		if !limited {
 			continue
 		}
 		used := quota.Status.Used[limit.name]
-		if left := leftOf(hard, used); limit.needs > left {
-			return lacks("needs %s of %s%s, and ResourceQuota %s/%s has %s left of %s: raise it, or delete what nobody needs in the namespace",
-				limit.show(limit.needs), limit.name, n.scratchIn(), quota.Namespace, quota.Name, limit.show(left), limit.show(hard.Value()))
+		if left := remainingQuota(hard, used); limit.needs > left {
+			return newShortage("needs %s of %s%s, and ResourceQuota %s/%s has %s left of %s: raise it, or delete what nobody needs in the namespace",
+				limit.show(limit.needs), limit.name, n.scratchSuffix(), quota.Namespace, quota.Name, limit.show(left), limit.show(hard.Value()))
 		}
 	}
 	return nil
 }
 
-func leftOf(hard, used resource.Quantity) int64 {
+func remainingQuota(hard, used resource.Quantity) int64 {
 	hard.Sub(used)
 	return max(0, hard.Value())
 }
 
-func (n need) scratchIn() string {
+func (n demand) scratchSuffix() string {
 	if n.scratch == 0 {
 		return ""
 	}
 	return ", with the scratch space of its import"
 }
 
-func lacks(format string, args ...any) *image.Blocker {
+func newShortage(format string, args ...any) *image.Blocker {
 	return &image.Blocker{Reason: v1alpha1.ReasonInsufficientStorage, Message: fmt.Sprintf(format, args...)}
 }
 
-func count(n int64) string { return strconv.FormatInt(n, 10) }
+func formatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
-// size is rounded down to a tenth of its unit: storage that fills up changes by
+// formatSize is rounded down to a tenth of its unit: storage that fills up changes by
 // the byte, and each change of a message is a write.
-func size(bytes int64) string {
+func formatSize(bytes int64) string {
 	for _, unit := range []struct {
 		name  string
 		bytes int64
@@ -196,5 +196,5 @@ func size(bytes int64) string {
 			return strconv.FormatFloat(math.Floor(float64(bytes)/float64(unit.bytes)*10)/10, 'f', -1, 64) + unit.name
 		}
 	}
-	return count(bytes)
+	return formatCount(bytes)
 }

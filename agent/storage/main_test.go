@@ -6,4 +6,4 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-func TestMain(m *testing.M) { apitest.Properties(m) }
+func TestMain(m *testing.M) { apitest.RunPropertyTests(m) }

@@ -19,21 +19,21 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestUnanswered(t *testing.T) {
+func TestTransientErrorKeepsMessageStable(t *testing.T) {
 	webhook := func(how string) error {
 		return fmt.Errorf("creating: %w", apierrors.NewInternalError(errors.New(`failed calling webhook "datavolume-validate.cdi.kubevirt.io": failed to call webhook: Post "https://cdi-api.cdi.svc:443/validate?timeout=30s": `+how)))
 	}
-	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
 	once := func(err error) v1alpha1.VirtualMachineStatus {
 		d := w.decide()
 		require.NotNil(t, d.CreateRootDisk)
-		d.Unanswered(w.VM.Generation, w.Now, "the root disk", err)
-		w.last, w.VM.Status = d, d.Status
+		d.SetRequestFailed(w.VM.Generation, w.Now, "the root disk", err)
+		w.lastDecision, w.VM.Status = d, d.Status
 		w.Now = w.Now.Add(time.Minute)
 		return d.Status
 	}
 	st := once(webhook("dial tcp 10.0.0.1:443: connect: connection refused"))
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "the root disk", `webhook "datavolume-validate.cdi.kubevirt.io"`)
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "the root disk", `webhook "datavolume-validate.cdi.kubevirt.io"`)
 	assert.NotContains(t, st.Message, "10.0.0.1")
 	assert.Nil(t, st.RootDisk)
 	assert.False(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionRootDiskReady))
@@ -41,28 +41,28 @@ func TestUnanswered(t *testing.T) {
 	assert.Equal(t, st, once(webhook("context deadline exceeded")), "nothing is written for the same in other words")
 
 	st = once(apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("version 17 has changed")))
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "resourcequotas")
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "resourcequotas")
 	assert.Equal(t, st, once(apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("version 2b8 has changed"))))
 	st = once(&apierrors.StatusError{ErrStatus: metav1.Status{Code: 504, Reason: metav1.StatusReasonTimeout}})
 	assert.Contains(t, st.Message, "Timeout")
 	once(errors.New("read tcp 10.0.0.1:4711->10.0.0.2:443: connection reset by peer"))
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "did not answer")
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonRequestFailed, "did not answer")
 
-	w.visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning)
+	w.reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
 }
 
-func TestDecideGivesOthersTimeToCome(t *testing.T) {
+func TestYoungMachineWaitsForMissingObjects(t *testing.T) {
 	for name, tt := range map[string]struct {
 		given  func(*world)
 		reason v1alpha1.Reason
 		after  time.Duration
 	}{
 		"no image":  {func(*world) {}, v1alpha1.ReasonImageMissing, 0},
-		"no Secret": {func(w *world) { w.Image, w.Missing = golden(1), "Secret ns/s does not exist" }, v1alpha1.ReasonSecretMissing, 30 * time.Second},
+		"no Secret": {func(w *world) { w.Image, w.MissingSecret = goldenImage(1), "Secret ns/s does not exist" }, v1alpha1.ReasonSecretMissing, 30 * time.Second},
 		"no network": {func(w *world) {
-			w.cloned(golden(1), cdiv1.Succeeded).created("Starting", nil)
-			w.NetworkMissing = "ns/net"
+			w.withRootDisk(goldenImage(1), cdiv1.Succeeded).withKubeVirtVM("Starting", nil)
+			w.MissingNetwork = "ns/net"
 		}, v1alpha1.ReasonNetworkMissing, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,19 +81,19 @@ func TestDecideGivesOthersTimeToCome(t *testing.T) {
 				v := w.View
 				v.Now = v.Now.Add(at.age)
 				d := vm.Decide(v)
-				assert.Equal(t, []any{at.phase, tt.reason, at.after}, []any{d.Status.Phase, d.Status.Reason, d.After}, "%s old", at.age)
+				assert.Equal(t, []any{at.phase, tt.reason, at.after}, []any{d.Status.Phase, d.Status.Reason, d.RequeueAfter}, "%s old", at.age)
 			}
 		})
 	}
 }
 
-func TestNamespaceMissing(t *testing.T) {
+func TestMissingImageNamespaceFailsAfterSettling(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithTemplate(apitest.Image("ns/golden").Obj().Spec))
 	w.VM.CreationTimestamp = metav1.NewTime(w.Now)
 	refused := func() vm.Decision {
 		d := w.decide()
 		require.NotNil(t, d.CreateImage)
-		d.NamespaceMissing(w.VM, w.Now, v1alpha1.ReasonImageNamespaceMissing, "the VMDiskImage", errors.New(`namespaces "farm" not found`))
+		d.SetNamespaceMissing(w.VM, w.Now, v1alpha1.ReasonImageNamespaceMissing, "the VMDiskImage", errors.New(`namespaces "farm" not found`))
 		w.VM.Status = d.Status
 		return d
 	}
@@ -101,9 +101,9 @@ func TestNamespaceMissing(t *testing.T) {
 	assert.Equal(t, []any{v1alpha1.MachineProvisioning, v1alpha1.ReasonImageNamespaceMissing}, []any{d.Status.Phase, d.Status.Reason})
 	assert.Contains(t, d.Status.Message, "farm")
 	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionReconciling))
-	assert.Equal(t, 3*time.Second, d.After)
+	assert.Equal(t, 3*time.Second, d.RequeueAfter)
 	w.Now = w.Now.Add(15 * time.Second)
 	d = refused()
 	assert.Equal(t, []any{v1alpha1.MachineFailed, v1alpha1.ReasonImageNamespaceMissing}, []any{d.Status.Phase, d.Status.Reason})
-	assert.Equal(t, 30*time.Second, d.After)
+	assert.Equal(t, 30*time.Second, d.RequeueAfter)
 }

@@ -11,39 +11,39 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestDecideFromNothingToRunning(t *testing.T) {
+func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithTemplate(apitest.Image("ns/golden").Obj().Spec))
-	w.visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "is being created from the template")
-	require.NotNil(t, w.last.CreateImage)
-	assert.Equal(t, "ns/vm", w.last.CreateImage.Annotations[v1alpha1.AnnotationCreatedFor])
+	w.reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "is being created from the template")
+	require.NotNil(t, w.lastDecision.CreateImage)
+	assert.Equal(t, "ns/vm", w.lastDecision.CreateImage.Annotations[v1alpha1.AnnotationCreatedFor])
 
-	w.visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "it has just been created")
-	w.Image.Status = golden(1).Status
+	w.reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "it has just been created")
+	w.Image.Status = goldenImage(1).Status
 	first := w.decide()
-	assert.True(t, first.StoreFirst)
+	assert.True(t, first.StoreStatusFirst)
 	require.NotNil(t, first.Status.Pinned)
 	assert.Nil(t, first.Status.Pinned.AcquiredAt)
 
-	w.visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning)
-	assert.True(t, w.has(v1alpha1.ConditionImageAcquired))
+	w.reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
+	assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 	require.NotNil(t, w.RootDisk)
-	assert.NotNil(t, w.Machine, "it does not wait for the clone, which may wait for it")
-	assert.NotNil(t, w.Secret)
+	assert.NotNil(t, w.KubeVirtVM, "it does not wait for the clone, which may wait for it")
+	assert.NotNil(t, w.CloudInitSecret)
 
-	w.reports("Provisioning", nil).visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning)
+	w.setKubeVirtStatus("Provisioning", nil).reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
 	w.RootDisk.Status.Phase = cdiv1.Succeeded
-	w.reports("Starting", map[string]any{"created": true}).visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
-	w.reports("Running", map[string]any{"created": true, "ready": true}).visit()
-	w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	w.setKubeVirtStatus("Starting", map[string]any{"created": true}).reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
+	w.setKubeVirtStatus("Running", map[string]any{"created": true, "ready": true}).reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
 	for _, c := range []string{v1alpha1.ConditionImageAcquired, v1alpha1.ConditionRootDiskReady, v1alpha1.ConditionMachineCreated} {
-		assert.True(t, w.has(c), c)
+		assert.True(t, w.hasCondition(c), c)
 	}
-	assert.Nil(t, w.last.ApplyMachine, "what KubeVirt adds is no drift")
-	assert.Nil(t, w.last.ApplySecret)
-	assert.Zero(t, w.last.After)
+	assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "what KubeVirt adds is no drift")
+	assert.Nil(t, w.lastDecision.ApplySecret)
+	assert.Zero(t, w.lastDecision.RequeueAfter)
 }

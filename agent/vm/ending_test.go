@@ -12,23 +12,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// under is a machine that KubeVirt has under a run strategy, with a status.
-func under(t *testing.T, run, printable string, status map[string]any) *world {
+// newWorldUnderRunStrategy is a machine that KubeVirtServed has under a run strategy, with a status.
+func newWorldUnderRunStrategy(t *testing.T, run, printable string, status map[string]any) *world {
 	t.Helper()
-	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy(v1alpha1.RunStrategy(run))).cloned(golden(1), cdiv1.Succeeded)
-	w.created(printable, status).visit()
-	require.Equal(t, run, w.runStrategy())
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy(v1alpha1.RunStrategy(run))).withRootDisk(goldenImage(1), cdiv1.Succeeded)
+	w.withKubeVirtVM(printable, status).reconcile()
+	require.Equal(t, run, w.kubeVirtRunStrategy())
 	return w
 }
 
-func (w *world) runStrategy() string {
-	run, _, _ := unstructured.NestedString(w.Machine.Object, "spec", "runStrategy")
+func (w *world) kubeVirtRunStrategy() string {
+	run, _, _ := unstructured.NestedString(w.KubeVirtVM.Object, "spec", "runStrategy")
 	return run
 }
 
-// TestDecideSetsRerunOnFailure when no instance is on its way out: KubeVirt would
+// TestRerunOnFailureWaitsForEndingInstance when no instance is on its way out: KubeVirtServed would
 // start no other.
-func TestDecideSetsRerunOnFailure(t *testing.T) {
+func TestRerunOnFailureWaitsForEndingInstance(t *testing.T) {
 	going := func(run string) map[string]any { return map[string]any{"created": true, "runStrategy": run} }
 	gone := func(run string) map[string]any { return map[string]any{"created": false, "runStrategy": run} }
 	asked := func(action string) map[string]any {
@@ -60,71 +60,71 @@ func TestDecideSetsRerunOnFailure(t *testing.T) {
 		"Once, the instance has ended, and stays": {"Once", "Stopped", going("Once"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := under(t, tt.run, tt.printable, tt.status)
+			w := newWorldUnderRunStrategy(t, tt.run, tt.printable, tt.status)
 			w.VM.Spec.RunStrategy, w.VM.Generation = "RerunOnFailure", 2
-			w.visit()
+			w.reconcile()
 			if !tt.waits {
-				assert.Equal(t, "RerunOnFailure", w.runStrategy())
+				assert.Equal(t, "RerunOnFailure", w.kubeVirtRunStrategy())
 				return
 			}
-			assert.Nil(t, w.last.ApplyMachine)
-			assert.Equal(t, tt.run, w.runStrategy())
-			w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "former instance", tt.run)
-			assert.Zero(t, w.last.After, "an event tells of it")
+			assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
+			assert.Equal(t, tt.run, w.kubeVirtRunStrategy())
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "former instance", tt.run)
+			assert.Zero(t, w.lastDecision.RequeueAfter, "an event tells of it")
 
-			w.reports("Stopped", gone(tt.run)).visit()
-			require.NotNil(t, w.last.ApplyMachine)
-			assert.Equal(t, "11", w.last.ApplyMachine.GetResourceVersion(), "no instance that has come meanwhile")
-			assert.Equal(t, "RerunOnFailure", w.runStrategy())
-			w.visit()
-			w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "about to be started")
+			w.setKubeVirtStatus("Stopped", gone(tt.run)).reconcile()
+			require.NotNil(t, w.lastDecision.ApplyKubeVirtVM)
+			assert.Equal(t, "11", w.lastDecision.ApplyKubeVirtVM.GetResourceVersion(), "no instance that has come meanwhile")
+			assert.Equal(t, "RerunOnFailure", w.kubeVirtRunStrategy())
+			w.reconcile()
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "about to be started")
 		})
 	}
 }
 
 // The rest of a change is carried out, or held back, as ever.
-func TestDecideWithASpecThatChangesAndRerunOnFailure(t *testing.T) {
+func TestSpecChangeWithRerunOnFailure(t *testing.T) {
 	changed := func(printable string) *world {
-		w := under(t, "Halted", printable, map[string]any{"created": true, "runStrategy": "Halted"})
+		w := newWorldUnderRunStrategy(t, "Halted", printable, map[string]any{"created": true, "runStrategy": "Halted"})
 		w.VM.Spec.RunStrategy, w.VM.Spec.Version, w.VM.Generation = "RerunOnFailure", "2", 2
-		w.visit()
-		assert.Empty(t, w.last.RunStrategy)
-		assert.Equal(t, "Halted", w.runStrategy())
-		w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "former instance")
+		w.reconcile()
+		assert.Empty(t, w.lastDecision.RunStrategy)
+		assert.Equal(t, "Halted", w.kubeVirtRunStrategy())
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting, "former instance")
 		return w
 	}
 	t.Run("while it is about to end", func(t *testing.T) {
 		w := changed("Running")
-		assert.Nil(t, w.last.ApplyMachine)
-		assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
+		assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
+		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
 	})
 	t.Run("once it has ended", func(t *testing.T) {
 		w := changed("Stopped")
-		require.NotNil(t, w.last.ApplyMachine)
-		applied := w.last.ApplyMachine.GetAnnotations()[v1alpha1.AnnotationApplied]
-		assert.Nil(t, w.visit().ApplyMachine)
-		w.reports("Stopped", map[string]any{"runStrategy": "Halted"}).visit()
-		require.NotNil(t, w.last.ApplyMachine)
-		assert.Equal(t, applied, w.last.ApplyMachine.GetAnnotations()[v1alpha1.AnnotationApplied], "the run strategy is no part of it")
-		assert.Equal(t, "RerunOnFailure", w.runStrategy())
+		require.NotNil(t, w.lastDecision.ApplyKubeVirtVM)
+		applied := w.lastDecision.ApplyKubeVirtVM.GetAnnotations()[v1alpha1.AnnotationAppliedDigest]
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
+		w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Halted"}).reconcile()
+		require.NotNil(t, w.lastDecision.ApplyKubeVirtVM)
+		assert.Equal(t, applied, w.lastDecision.ApplyKubeVirtVM.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], "the run strategy is no part of it")
+		assert.Equal(t, "RerunOnFailure", w.kubeVirtRunStrategy())
 	})
 }
 
 // Other run strategies look for an instance as long as there is none.
-func TestDecideSetsOtherRunStrategiesAtOnce(t *testing.T) {
+func TestOtherRunStrategiesApplyImmediately(t *testing.T) {
 	for _, run := range []string{"Always", "Once", "Manual"} {
-		w := under(t, "Halted", "Stopped", map[string]any{"created": true, "runStrategy": "Halted"})
+		w := newWorldUnderRunStrategy(t, "Halted", "Stopped", map[string]any{"created": true, "runStrategy": "Halted"})
 		w.VM.Spec.RunStrategy = v1alpha1.RunStrategy(run)
-		w.visit()
-		assert.Equal(t, run, w.runStrategy())
+		w.reconcile()
+		assert.Equal(t, run, w.kubeVirtRunStrategy())
 	}
 }
 
-// A machine that is made anew starts with it: KubeVirt counts no instance of a
+// A machine that is made anew starts with it: KubeVirtServed counts no instance of a
 // former one as its own.
-func TestDecideCreatesWithRerunOnFailure(t *testing.T) {
-	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("RerunOnFailure")).cloned(golden(1), cdiv1.Succeeded)
-	w.visit()
-	require.NotNil(t, w.last.ApplyMachine)
-	assert.Equal(t, "RerunOnFailure", w.runStrategy())
+func TestNewMachineStartsWithRerunOnFailure(t *testing.T) {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("RerunOnFailure")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
+	w.reconcile()
+	require.NotNil(t, w.lastDecision.ApplyKubeVirtVM)
+	assert.Equal(t, "RerunOnFailure", w.kubeVirtRunStrategy())
 }

@@ -14,29 +14,29 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// older is a revision that golden has beside what it serves.
-func older(attempt int32) v1alpha1.RevisionStatus {
+// olderRevision is a revision that golden has beside what it serves.
+func olderRevision(attempt int32) v1alpha1.RevisionStatus {
 	return v1alpha1.RevisionStatus{
 		Revision: fmt.Sprintf("rev-%d", attempt), Attempt: attempt, AttemptEnded: attempt,
 		Outcome: v1alpha1.OutcomeSucceeded, DataVolume: fmt.Sprintf("golden-%d", attempt),
 	}
 }
 
-// bound is a world whose machine has a disk and has lost its status, as a disk is
+// newWorldWithLostStatus is a world whose machine has a disk and has lost its status, as a disk is
 // that somebody has made by hand.
-func bound(t *testing.T) *world {
-	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(2), cdiv1.Succeeded)
+func newWorldWithLostStatus(t *testing.T) *world {
+	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(2), cdiv1.Succeeded)
 	w.VM.Status, w.Pinned = v1alpha1.VirtualMachineStatus{}, nil
-	w.Image.Status.Revisions = []v1alpha1.RevisionStatus{older(1)}
+	w.Image.Status.Revisions = []v1alpha1.RevisionStatus{olderRevision(1)}
 	return w
 }
 
-// TestDecideBelievesNoDisk: whoever writes to a machine's namespace can make a
+// TestForgedCloneAnnotationIsIgnored: whoever writes to a machine's namespace can make a
 // blank DataVolume of the root disk's name and have it say that it was cloned
 // from any claim next to the image. The agent must not clone that once the
 // DataVolume is deleted.
-func TestDecideBelievesNoDisk(t *testing.T) {
-	running, failed, snapshot := older(1), older(1), older(1)
+func TestForgedCloneAnnotationIsIgnored(t *testing.T) {
+	running, failed, snapshot := olderRevision(1), olderRevision(1), olderRevision(1)
 	running.AttemptEnded, running.DataVolume = 0, "golden-1"
 	failed.Outcome = v1alpha1.OutcomeFailed
 	snapshot.DataVolume, snapshot.VolumeSnapshot = "", "golden-1-s"
@@ -60,7 +60,7 @@ func TestDecideBelievesNoDisk(t *testing.T) {
 		"nothing at all":                {says: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := bound(t)
+			w := newWorldWithLostStatus(t)
 			if tt.revision.Revision != "" {
 				w.Image.Status.Revisions = []v1alpha1.RevisionStatus{tt.revision}
 			}
@@ -73,20 +73,20 @@ func TestDecideBelievesNoDisk(t *testing.T) {
 			if tt.snapshot {
 				w.RootDisk.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "ns", Name: "x"}}
 			}
-			w.visit()
-			assert.True(t, w.has(v1alpha1.ConditionRootDiskReady), "the disk is used all the same")
+			w.reconcile()
+			assert.True(t, w.hasCondition(v1alpha1.ConditionRootDiskReady), "the disk is used all the same")
 			if tt.want == "" {
 				require.Nil(t, w.VM.Status.Pinned)
-				assert.False(t, w.has(v1alpha1.ConditionImageAcquired))
+				assert.False(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 			} else {
-				require.Equal(t, says, machine.ClonedFrom(*w.VM.Status.Pinned))
+				require.Equal(t, says, machine.ClonedFromValue(*w.VM.Status.Pinned))
 				require.NotNil(t, w.VM.Status.Pinned.AcquiredAt)
 			}
 			w.RootDisk = nil // and it is deleted
 			w.Image.Status.Revisions = nil
 			var made *vm.Decision
 			for range 3 {
-				if d := w.visit(); d.CreateRootDisk != nil {
+				if d := w.reconcile(); d.CreateRootDisk != nil {
 					made = &d
 				}
 			}

@@ -11,39 +11,39 @@ import (
 )
 
 // ImageIndex is the field index of VirtualMachines by the images they hold; its
-// values are those of Images and ImageKeys.
+// values are those of Images and ImageIndexKeys.
 const ImageIndex = "image"
 
-// Images are what a machine holds, running or stopped: the image that it names,
+// HeldImages are what a machine holds, running or stopped: the image that it names,
 // and the one that its root disk was cloned from, by its UID. The latter can be
 // another: a reference may be changed, and a name used again.
-func Images(vm *v1alpha1.VirtualMachine) []string {
-	held := []string{vm.ImageName().String()}
+func HeldImages(vm *v1alpha1.VirtualMachine) []string {
+	held := []string{vm.ImageNamespacedName().String()}
 	if vm.Status.Pinned != nil {
 		held = append(held, string(vm.Status.Pinned.UID))
 	}
 	return held
 }
 
-// ImageKeys are the values under which the holders of an image are indexed.
-func ImageKeys(img *v1alpha1.VMDiskImage) []string {
+// ImageIndexKeys are the values under which the holders of an image are indexed.
+func ImageIndexKeys(img *v1alpha1.VMDiskImage) []string {
 	return []string{types.NamespacedName{Namespace: img.Namespace, Name: img.Name}.String(), string(img.UID)}
 }
 
-// Holders are those of some machines that hold an image, by name. Nothing of the
+// ListHolders are those of some machines that hold an image, by name. Nothing of the
 // machines is kept: they can be many, and can be those of a cache.
-func Holders(vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
-	return Sorted(AddHolders(nil, vms, img))
+func ListHolders(vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
+	return SortHolders(AppendHolders(nil, vms, img))
 }
 
-// AddHolders adds those of some machines that hold an image to what Sorted is
+// AppendHolders adds those of some machines that hold an image to what Sorted is
 // made of.
-func AddHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
+func AppendHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
 	named := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
 	for i := range vms {
 		vm := &vms[i]
 		pins := vm.Status.Pinned != nil && vm.Status.Pinned.UID == img.UID
-		if !pins && vm.ImageName() != named {
+		if !pins && vm.ImageNamespacedName() != named {
 			continue
 		}
 		h := image.Holder{Name: vm.Namespace + "/" + vm.Name}
@@ -55,8 +55,8 @@ func AddHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v1al
 	return holders
 }
 
-// Sorted has each holder once, by name.
-func Sorted(holders []image.Holder) []image.Holder {
+// SortHolders has each holder once, by name.
+func SortHolders(holders []image.Holder) []image.Holder {
 	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })
 }

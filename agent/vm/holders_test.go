@@ -11,9 +11,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestHolders(t *testing.T) {
-	img := golden(1)
-	pin := pinOf(img, true)
+func TestListHolders(t *testing.T) {
+	img := goldenImage(1)
+	pin := pinServedBy(img, true)
 	again := pin
 	again.UID = "uid-of-former"
 	names := apitest.VirtualMachine("ns", "b-names").Obj()
@@ -24,23 +24,23 @@ func TestHolders(t *testing.T) {
 	all := []v1alpha1.VirtualMachine{*names, *pins, *both, *ofFormer, *neither, *both}
 	assert.Equal(t, []image.Holder{
 		{Name: "ns/a-pins", Pin: &pin}, {Name: "ns/b-names"}, {Name: "ns/d-names-and-pins-a-former"}, {Name: "other/c-both", Pin: &pin},
-	}, vm.Holders(all, img), "each once, by name")
+	}, vm.ListHolders(all, img), "each once, by name")
 	for i := range all {
 		held := false
-		for _, key := range vm.ImageKeys(img) {
-			for _, of := range vm.Images(&all[i]) {
+		for _, key := range vm.ImageIndexKeys(img) {
+			for _, of := range vm.HeldImages(&all[i]) {
 				held = held || key == of
 			}
 		}
-		assert.Equal(t, len(vm.Holders(all[i:i+1], img)) > 0, held, "the index finds %s where it holds the image", all[i].Name)
+		assert.Equal(t, len(vm.ListHolders(all[i:i+1], img)) > 0, held, "the index finds %s where it holds the image", all[i].Name)
 	}
 }
 
-func TestHoldersKeepNothingOfTheMachines(t *testing.T) {
-	img := golden(1)
-	all := []v1alpha1.VirtualMachine{*apitest.VirtualMachine("ns", "vm").WithPin(pinOf(img, true)).Obj()}
-	holders := vm.AddHolders(nil, all, img)
+func TestHoldersDoNotAliasMachines(t *testing.T) {
+	img := goldenImage(1)
+	all := []v1alpha1.VirtualMachine{*apitest.VirtualMachine("ns", "vm").WithPin(pinServedBy(img, true)).Obj()}
+	holders := vm.AppendHolders(nil, all, img)
 	all[0].Status.Pinned.Attempt = 2
 	assert.EqualValues(t, 1, holders[0].Pin.Attempt)
-	assert.Len(t, vm.Sorted(vm.AddHolders(holders, all, img)), 1, "in two pages, or by two keys")
+	assert.Len(t, vm.SortHolders(vm.AppendHolders(holders, all, img)), 1, "in two pages, or by two keys")
 }

@@ -16,96 +16,96 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// runByDefault is what a machine is created with that names no runStrategy.
-const runByDefault = v1alpha1.RunStrategy("Always")
+// defaultRunStrategy is what a machine is created with that names no kubeVirtRunStrategy.
+const defaultRunStrategy = v1alpha1.RunStrategy("Always")
 
 const rerunOnFailure = v1alpha1.RunStrategy("RerunOnFailure")
 
-// keepSecret stores what the guest is told where KubeVirt reads it.
-func (s *step) keepSecret() {
-	if s.ignored() || s.Missing != "" || s.invalid != nil || !s.diskMade {
+// reconcileCloudInitSecret stores what the guest is told where KubeVirtServed reads it.
+func (s *decider) reconcileCloudInitSecret() {
+	if s.deployIgnored() || s.MissingSecret != "" || s.specError != nil || !s.rootDiskRequested {
 		return
 	}
-	want := machine.CloudInitSecret(s.VM, s.guest)
+	want := machine.BuildCloudInitSecret(s.VM, s.guestConfig)
 	switch {
-	case s.Secret == nil || s.mine(s.Secret):
-	case s.Secret.Labels[v1alpha1.LabelMachineUID] == "":
-		s.blocked(taken("Secret", want.Name))
-		s.within(missingInterval)
+	case s.CloudInitSecret == nil || s.ownsObject(s.CloudInitSecret):
+	case s.CloudInitSecret.Labels[v1alpha1.LabelMachineUID] == "":
+		s.setBlocker(nameTakenState("Secret", want.Name))
+		s.requeueWithin(missingRecheckInterval)
 		return
 	default:
-		s.leftOver("Secret", s.Secret)
+		s.waitForLeftover("Secret", s.CloudInitSecret)
 		return
 	}
-	if s.Secret == nil || !reflect.DeepEqual(s.Secret.Data, want.Data) {
-		s.d.ApplySecret = want
+	if s.CloudInitSecret == nil || !reflect.DeepEqual(s.CloudInitSecret.Data, want.Data) {
+		s.decision.ApplySecret = want
 	}
-	s.told = true
+	s.guestConfigStored = true
 }
 
-// keepMachine has KubeVirt run what the spec says, and says how far that is.
-func (s *step) keepMachine() {
+// reconcileKubeVirtVM has KubeVirtServed run what the spec says, and says how far that is.
+func (s *decider) reconcileKubeVirtVM() {
 	switch {
-	case s.ignored():
-		w := s.image
+	case s.deployIgnored():
+		w := s.imageState
 		if w.phase == v1alpha1.MachineReady {
-			w = wait{v1alpha1.MachineReady, v1alpha1.ReasonIgnoredOnDeploy, fmt.Sprintf("VMDiskImage %s is ready; no KubeVirt VirtualMachine is created while spec.ignoreOnDeploy is true", s.VM.ImageName())}
+			w = machineState{v1alpha1.MachineReady, v1alpha1.ReasonIgnoredOnDeploy, fmt.Sprintf("VMDiskImage %s is ready; no KubeVirt VirtualMachine is created while spec.ignoreOnDeploy is true", s.VM.ImageNamespacedName())}
 		}
-		s.blocked(w)
+		s.setBlocker(w)
 		return
-	case !s.KubeVirt:
-		s.blocked(failed(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent takes it up by itself"))
+	case !s.KubeVirtServed:
+		s.setBlocker(failedState(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent takes it up by itself"))
 		return
-	case s.Machine != nil && !s.mine(s.Machine):
-		s.leftOver("KubeVirt VirtualMachine", s.Machine)
+	case s.KubeVirtVM != nil && !s.ownsObject(s.KubeVirtVM):
+		s.waitForLeftover("KubeVirt VirtualMachine", s.KubeVirtVM)
 		return
-	case s.Machine != nil && s.Machine.GetDeletionTimestamp() != nil:
-		s.blocked(provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))
+	case s.KubeVirtVM != nil && s.KubeVirtVM.GetDeletionTimestamp() != nil:
+		s.setBlocker(provisioningState(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; it is made again then"))
 		return
 	}
 	// A machine that is there has been told: a Secret that is gone meanwhile holds
 	// up none of what rests on no Secret.
-	if (s.told || (s.Machine != nil && s.Missing != "" && s.invalid == nil && s.diskMade)) && !s.VM.Spec.IgnoreOnDeploy {
-		s.applyMachine()
+	if (s.guestConfigStored || (s.KubeVirtVM != nil && s.MissingSecret != "" && s.specError == nil && s.rootDiskRequested)) && !s.VM.Spec.IgnoreOnDeploy {
+		s.planKubeVirtVM()
 	}
-	if s.NetworkMissing != "" && s.d.ApplyMachine == nil {
-		s.within(missingInterval)
-		s.blocked(s.lacking(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", s.NetworkMissing)))
+	if s.MissingNetwork != "" && s.decision.ApplyKubeVirtVM == nil {
+		s.requeueWithin(missingRecheckInterval)
+		s.setBlocker(s.missingDependency(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", s.MissingNetwork)))
 	}
-	if s.ending != "" {
-		s.blocked(provisioning(v1alpha1.ReasonStarting, fmt.Sprintf("the former instance is still going: runStrategy %s takes the place of %s when it is gone, and the machine is started then", rerunOnFailure, s.ending)))
+	if s.endingRunStrategy != "" {
+		s.setBlocker(provisioningState(v1alpha1.ReasonStarting, fmt.Sprintf("the former instance is still going: runStrategy %s takes the place of %s when it is gone, and the machine is started then", rerunOnFailure, s.endingRunStrategy)))
 	}
-	s.blocked(s.running())
+	s.setBlocker(s.runState())
 }
 
-func (s *step) applyMachine() {
-	want := s.wanted.DeepCopy()
-	live := s.Machine
+func (s *decider) planKubeVirtVM() {
+	want := s.desiredVM.DeepCopy()
+	live := s.KubeVirtVM
 	if live == nil {
 		if s.VM.Spec.RunStrategy == "" {
-			setRunStrategy(want, string(cmp.Or(s.st.RunStrategy, runByDefault)))
+			setRunStrategy(want, string(cmp.Or(s.status.RunStrategy, defaultRunStrategy)))
 		}
-		s.d.ApplyMachine = want
+		s.decision.ApplyKubeVirtVM = want
 		return
 	}
-	s.compared = true
-	s.keepTold(want)
+	s.comparedWithSpec = true
+	s.keepFirstBootDigest(want)
 	now, _, _ := unstructured.NestedString(live.Object, "spec", "runStrategy")
-	if s.VM.Spec.RunStrategy == rerunOnFailure && s.instanceEnds(now) {
-		s.ending = now
+	if s.VM.Spec.RunStrategy == rerunOnFailure && s.instanceIsEnding(now) {
+		s.endingRunStrategy = now
 		setRunStrategy(want, now) // the digest of what is applied leaves it out
 	}
-	changed := s.differs(want, v1alpha1.AnnotationApplied)
-	if changed && s.instanceRuns() {
-		s.heldBack = s.differs(want, v1alpha1.AnnotationSpec)
-		s.reworded = !s.heldBack
-		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) && s.ending == "" {
-			s.d.RunStrategy = run
+	changed := s.annotationDiffers(want, v1alpha1.AnnotationAppliedDigest)
+	if changed && s.instanceIsRunning() {
+		s.changeNeedsRestart = s.annotationDiffers(want, v1alpha1.AnnotationAppliedSpec)
+		s.renderingChanged = !s.changeNeedsRestart
+		if run := s.VM.Spec.RunStrategy; run != "" && now != string(run) && s.endingRunStrategy == "" {
+			s.decision.RunStrategy = run
 		}
 		return
 	}
-	machine.KeepOthers(want, live)
-	if !changed && covers(live.Object, want.Object) {
+	machine.PreserveForeignItems(want, live)
+	if !changed && containsAll(live.Object, want.Object) {
 		return
 	}
 	if s.VM.Spec.RunStrategy == "" && now != "" {
@@ -114,26 +114,26 @@ func (s *step) applyMachine() {
 		setRunStrategy(want, now)
 	}
 	want.SetResourceVersion(live.GetResourceVersion())
-	s.d.ApplyMachine = want
+	s.decision.ApplyKubeVirtVM = want
 }
 
-// differs tells whether an annotation of KubeVirt's machine is not as wanted.
-func (s *step) differs(want *unstructured.Unstructured, annotation string) bool {
-	return s.Machine.GetAnnotations()[annotation] != want.GetAnnotations()[annotation]
+// annotationDiffers tells whether an annotation of KubeVirtServed's machine is not as wanted.
+func (s *decider) annotationDiffers(want *unstructured.Unstructured, annotation string) bool {
+	return s.KubeVirtVM.GetAnnotations()[annotation] != want.GetAnnotations()[annotation]
 }
 
-// keepTold leaves the digest of what a guest was told at its first boot, once
+// keepFirstBootDigest leaves the digest of what a guest was told at its first boot, once
 // there has been one: cloud-init takes nothing of it up later.
-func (s *step) keepTold(want *unstructured.Unstructured) {
-	was := s.Machine.GetAnnotations()[v1alpha1.AnnotationGuest]
-	started, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
-	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
-	if was == "" || (started == "" && !created) || !s.differs(want, v1alpha1.AnnotationGuest) {
+func (s *decider) keepFirstBootDigest(want *unstructured.Unstructured) {
+	was := s.KubeVirtVM.GetAnnotations()[v1alpha1.AnnotationAppliedGuest]
+	started, _, _ := unstructured.NestedString(s.KubeVirtVM.Object, "status", "runStrategy")
+	created, _, _ := unstructured.NestedBool(s.KubeVirtVM.Object, "status", "created")
+	if was == "" || (started == "" && !created) || !s.annotationDiffers(want, v1alpha1.AnnotationAppliedGuest) {
 		return
 	}
-	s.untold = true
+	s.guestConfigOutdated = true
 	annotations := want.GetAnnotations()
-	annotations[v1alpha1.AnnotationGuest] = was
+	annotations[v1alpha1.AnnotationAppliedGuest] = was
 	want.SetAnnotations(annotations)
 }
 
@@ -142,32 +142,32 @@ func setRunStrategy(machine *unstructured.Unstructured, run string) {
 	spec["runStrategy"] = run
 }
 
-// instanceRuns tells whether a change of the template would meet an instance.
+// instanceIsRunning tells whether a change of the template would meet an instance.
 // One that is told to end takes nothing up any more, and the next is made of the
 // template as it is then.
-func (s *step) instanceRuns() bool {
-	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
-	status := s.printable()
+func (s *decider) instanceIsRunning() bool {
+	created, _, _ := unstructured.NestedBool(s.KubeVirtVM.Object, "status", "created")
+	status := s.printableStatus()
 	return created && status != "Stopping" && status != "Terminating" && status != "Stopped"
 }
 
-// instanceEnds tells that KubeVirt ends the instance that there is, under the run
+// instanceIsEnding tells that KubeVirtServed ends the instance that there is, under the run
 // strategy that its machine has. RerunOnFailure set before it is gone would be
 // recorded as one that has had its instance, and no other would ever be started
-// (KubeVirt 1.8.0, pkg/virt-controller/watch/vm/vm.go:1041, 1069 and 2477). What
+// (KubeVirtServed 1.8.0, pkg/virt-controller/watch/vm/vm.go:1041, 1069 and 2477). What
 // is true here comes to an end without the agent, and the status that says so is
 // the event that wakes it. An instance that has ended by itself under Once or
-// Manual is not waited for: KubeVirt keeps it.
-func (s *step) instanceEnds(run string) bool {
-	created, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "created")
-	status := s.printable()
+// Manual is not waited for: KubeVirtServed keeps it.
+func (s *decider) instanceIsEnding(run string) bool {
+	created, _, _ := unstructured.NestedBool(s.KubeVirtVM.Object, "status", "created")
+	status := s.printableStatus()
 	switch run {
 	case "", string(rerunOnFailure):
 		return false
 	case "Halted":
 		// A status that is of the run strategy before knows of no instance yet that has
 		// been ended meanwhile. One that was never started has none.
-		seen, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
+		seen, _, _ := unstructured.NestedString(s.KubeVirtVM.Object, "status", "runStrategy")
 		return created || (seen != "" && seen != run)
 	case "Always": // whatever has ended makes room for the next
 		return created && (status == "Stopping" || status == "Stopped" || status == "CrashLoopBackOff")
@@ -178,10 +178,10 @@ func (s *step) instanceEnds(run string) bool {
 	}
 }
 
-// stopRequested tells that KubeVirt has been asked to stop the instance, as
+// stopRequested tells that KubeVirtServed has been asked to stop the instance, as
 // virtctl does under Manual. The request stands until the instance is gone.
-func (s *step) stopRequested() bool {
-	requests, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "stateChangeRequests")
+func (s *decider) stopRequested() bool {
+	requests, _, _ := unstructured.NestedSlice(s.KubeVirtVM.Object, "status", "stateChangeRequests")
 	if len(requests) == 0 {
 		return false
 	}
@@ -189,55 +189,55 @@ func (s *step) stopRequested() bool {
 	return first["action"] == "Stop"
 }
 
-func (s *step) printable() string {
-	if s.Machine == nil {
+func (s *decider) printableStatus() string {
+	if s.KubeVirtVM == nil {
 		return ""
 	}
-	status, _, _ := unstructured.NestedString(s.Machine.Object, "status", "printableStatus")
+	status, _, _ := unstructured.NestedString(s.KubeVirtVM.Object, "status", "printableStatus")
 	return status
 }
 
-// running says what KubeVirt makes of its machine. Everything it reports as a
-// fault can pass (KubeVirt 1.8).
-func (s *step) running() wait {
-	if s.Machine == nil {
-		return provisioning(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being created")
+// runState says what KubeVirtServed makes of its machine. Everything it reports as a
+// fault can pass (KubeVirtServed 1.8).
+func (s *decider) runState() machineState {
+	if s.KubeVirtVM == nil {
+		return provisioningState(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being created")
 	}
-	run, _, _ := unstructured.NestedString(s.Machine.Object, "spec", "runStrategy")
-	ready, _, _ := unstructured.NestedBool(s.Machine.Object, "status", "ready")
-	switch status := s.printable(); status {
+	run, _, _ := unstructured.NestedString(s.KubeVirtVM.Object, "spec", "runStrategy")
+	ready, _, _ := unstructured.NestedBool(s.KubeVirtVM.Object, "status", "ready")
+	switch status := s.printableStatus(); status {
 	case "Running", "Migrating", "Paused":
 		if ready || status == "Paused" {
-			return wait{v1alpha1.MachineReady, v1alpha1.ReasonRunning, "the machine is " + strings.ToLower(status)}
+			return machineState{v1alpha1.MachineReady, v1alpha1.ReasonRunning, "the machine is " + strings.ToLower(status)}
 		}
-		return provisioning(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
+		return provisioningState(v1alpha1.ReasonStarting, "the machine runs and is not ready yet")
 	case "Stopped":
-		if run == "Always" || (!s.hasRun(run) && (run == "Once" || run == string(rerunOnFailure))) {
-			return provisioning(v1alpha1.ReasonStarting, "the machine is about to be started")
+		if run == "Always" || (!s.hasRunUnder(run) && (run == "Once" || run == string(rerunOnFailure))) {
+			return provisioningState(v1alpha1.ReasonStarting, "the machine is about to be started")
 		}
-		return wait{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
+		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
 	case "ErrorUnschedulable":
-		if s.placing() {
-			return provisioning(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+s.complaint())
+		if s.awaitsRescheduling() {
+			return provisioningState(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+s.kubeVirtProblem())
 		}
 		fallthrough
 	case "CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
-		return failed(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+		return failedState(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, s.kubeVirtProblem()))
 	case "":
-		return provisioning(v1alpha1.ReasonStarting, "KubeVirt has not looked at its VirtualMachine yet")
+		return provisioningState(v1alpha1.ReasonStarting, "KubeVirt has not looked at its VirtualMachine yet")
 	default:
-		return provisioning(v1alpha1.ReasonStarting, fmt.Sprintf("KubeVirt reports %s%s", status, s.complaint()))
+		return provisioningState(v1alpha1.ReasonStarting, fmt.Sprintf("KubeVirt reports %s%s", status, s.kubeVirtProblem()))
 	}
 }
 
-// placingTime is how long a Pod may stay unschedulable for a volume that was not
+// reschedulingGracePeriod is how long a Pod may stay unschedulable for a volume that was not
 // there when the scheduler looked.
-const placingTime = 30 * time.Second
+const reschedulingGracePeriod = 30 * time.Second
 
-// placing tells that the root disk became ready so lately that KubeVirt's Pod,
+// awaitsRescheduling tells that the root disk became ready so lately that KubeVirtServed's Pod,
 // which waits for it, need not have been placed again yet.
-func (s *step) placing() bool {
-	left := placingTime
+func (s *decider) awaitsRescheduling() bool {
+	left := reschedulingGracePeriod
 	disk := meta.FindStatusCondition(s.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady)
 	if disk != nil && disk.Status == metav1.ConditionTrue { // else this visit says so first
 		left -= s.Now.Sub(disk.LastTransitionTime.Time)
@@ -245,33 +245,33 @@ func (s *step) placing() bool {
 	if left <= 0 {
 		return false
 	}
-	s.within(left)
+	s.requeueWithin(left)
 	return true
 }
 
-// hasRun tells whether there has been an instance under a run strategy: KubeVirt
+// hasRunUnder tells whether there has been an instance under a run strategy: KubeVirtServed
 // copies it to its status when it makes the first (1.8).
-func (s *step) hasRun(run string) bool {
-	was, _, _ := unstructured.NestedString(s.Machine.Object, "status", "runStrategy")
+func (s *decider) hasRunUnder(run string) bool {
+	was, _, _ := unstructured.NestedString(s.KubeVirtVM.Object, "status", "runStrategy")
 	return was == run
 }
 
-// complaint is the message of the first condition of KubeVirt's that is not as
+// kubeVirtProblem is the message of the first condition of KubeVirtServed's that is not as
 // it should be.
-func (s *step) complaint() string {
-	if holds, message := s.theirCondition(kubevirtv1.VirtualMachineFailure); holds && message != "" {
-		return ": " + Cut(message, mostTold)
+func (s *decider) kubeVirtProblem() string {
+	if holds, message := s.kubeVirtCondition(kubevirtv1.VirtualMachineFailure); holds && message != "" {
+		return ": " + Truncate(message, maxQuotedBytes)
 	}
-	if holds, message := s.theirCondition(kubevirtv1.VirtualMachineReady); !holds && message != "" {
-		return ": " + Cut(message, mostTold)
+	if holds, message := s.kubeVirtCondition(kubevirtv1.VirtualMachineReady); !holds && message != "" {
+		return ": " + Truncate(message, maxQuotedBytes)
 	}
 	return ""
 }
 
-// theirCondition is what a condition of KubeVirt's machine says; false and nothing
+// kubeVirtCondition is what a condition of KubeVirtServed's machine says; false and nothing
 // where there is none.
-func (s *step) theirCondition(t kubevirtv1.VirtualMachineConditionType) (holds bool, message string) {
-	list, _, _ := unstructured.NestedSlice(s.Machine.Object, "status", "conditions")
+func (s *decider) kubeVirtCondition(t kubevirtv1.VirtualMachineConditionType) (holds bool, message string) {
+	list, _, _ := unstructured.NestedSlice(s.KubeVirtVM.Object, "status", "conditions")
 	for _, item := range list {
 		if c, _ := item.(map[string]any); c["type"] == string(t) {
 			message, _ = c["message"].(string)
@@ -281,9 +281,9 @@ func (s *step) theirCondition(t kubevirtv1.VirtualMachineConditionType) (holds b
 	return false, ""
 }
 
-// covers tells whether an object holds everything that is wanted of it: maps may
+// containsAll tells whether an object holds everything that is wanted of it: maps may
 // hold more, lists may not.
-func covers(live, want any) bool {
+func containsAll(live, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		l, is := live.(map[string]any)
@@ -291,7 +291,7 @@ func covers(live, want any) bool {
 			return len(want) == 0 && live == nil
 		}
 		for key, value := range want {
-			if !covers(l[key], value) {
+			if !containsAll(l[key], value) {
 				return false
 			}
 		}
@@ -302,7 +302,7 @@ func covers(live, want any) bool {
 			return len(want) == 0 && live == nil
 		}
 		for i := range want {
-			if !covers(l[i], want[i]) {
+			if !containsAll(l[i], want[i]) {
 				return false
 			}
 		}

@@ -19,155 +19,155 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestDecideWithASpecThatChanges(t *testing.T) {
+func TestSpecChangeAppliesOrNeedsRestart(t *testing.T) {
 	run := func(w *world) string {
-		s, _, _ := unstructured.NestedString(w.Machine.Object, "spec", "runStrategy")
+		s, _, _ := unstructured.NestedString(w.KubeVirtVM.Object, "spec", "runStrategy")
 		return s
 	}
 	t.Run("it is held back from an instance", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		w.VM.Spec.Version, w.VM.Generation = "2", 2
-		w.visit()
-		w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
-		assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
-		assert.Nil(t, w.last.ApplyMachine)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+		assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
 
-		w.reports("Stopping", map[string]any{"created": true}).visit()
-		require.NotNil(t, w.last.ApplyMachine, "the next instance is made of it")
-		assert.Equal(t, "11", w.last.ApplyMachine.GetResourceVersion())
-		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
-		assert.Nil(t, w.visit().ApplyMachine)
+		w.setKubeVirtStatus("Stopping", map[string]any{"created": true}).reconcile()
+		require.NotNil(t, w.lastDecision.ApplyKubeVirtVM, "the next instance is made of it")
+		assert.Equal(t, "11", w.lastDecision.ApplyKubeVirtVM.GetResourceVersion())
+		assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("one that is taken back is not held back", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		w.VM.Spec.Version = "2"
-		w.visit()
+		w.reconcile()
 		w.VM.Spec.Version = ""
-		w.visit()
-		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
+		w.reconcile()
+		assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
 	})
 	t.Run("a machine is stopped all the same", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		w.VM.Spec.Version, w.VM.Spec.RunStrategy = "2", "Halted"
-		w.visit()
-		assert.Equal(t, v1alpha1.RunStrategy("Halted"), w.last.RunStrategy)
-		assert.Nil(t, w.last.ApplyMachine)
-		assert.Empty(t, w.visit().RunStrategy)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.RunStrategy("Halted"), w.lastDecision.RunStrategy)
+		assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
+		assert.Empty(t, w.reconcile().RunStrategy)
 	})
 	t.Run("whose run strategy alone changes is applied", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		w.VM.Spec.RunStrategy = "Halted"
-		assert.NotNil(t, w.visit().ApplyMachine)
+		assert.NotNil(t, w.reconcile().ApplyKubeVirtVM)
 		assert.Equal(t, "Halted", run(w))
 	})
 	t.Run("whose run strategy is others' keeps it", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		require.Equal(t, "Always", run(w))
-		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "Halted", "spec", "runStrategy"))
-		w.reports("Stopped", nil)
-		assert.Nil(t, w.visit().ApplyMachine, "virtctl stop")
+		require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, "Halted", "spec", "runStrategy"))
+		w.setKubeVirtStatus("Stopped", nil)
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "virtctl stop")
 		w.VM.Spec.Version = "2"
-		require.NotNil(t, w.visit().ApplyMachine)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
 		assert.Equal(t, "Halted", run(w))
 	})
 	t.Run("drift is put back", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
-		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, int64(7), "spec", "template", "spec", "domain", "cpu", "cores"))
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Nil(t, w.visit().ApplyMachine)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
+		require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, int64(7), "spec", "template", "spec", "domain", "cpu", "cores"))
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("what the guest is told is put back", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
-		w.Secret.Data["userdata"] = []byte("#!/bin/sh")
-		require.NotNil(t, w.visit().ApplySecret)
-		w.Secret = nil
-		require.NotNil(t, w.visit().ApplySecret)
-		assert.Nil(t, w.visit().ApplySecret)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
+		w.CloudInitSecret.Data["userdata"] = []byte("#!/bin/sh")
+		require.NotNil(t, w.reconcile().ApplySecret)
+		w.CloudInitSecret = nil
+		require.NotNil(t, w.reconcile().ApplySecret)
+		assert.Nil(t, w.reconcile().ApplySecret)
 	})
 	t.Run("one that is not to be deployed any more is left alone", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 		w.VM.Spec.IgnoreOnDeploy, w.VM.Spec.Version = true, "2"
-		w.visit()
-		w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
-		assert.Nil(t, w.last.ApplyMachine)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
 	})
 	t.Run("a machine that vanishes is made again", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded).running()
-		w.Machine = nil
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Empty(t, w.last.ApplyMachine.GetResourceVersion())
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
+		w.KubeVirtVM = nil
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Empty(t, w.lastDecision.ApplyKubeVirtVM.GetResourceVersion())
 		assert.Equal(t, "Always", run(w))
 	})
 }
 
-func TestDecidePins(t *testing.T) {
+func TestPinChangesOnlyBeforeClone(t *testing.T) {
 	t.Run("another revision before it is acquired", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), false)
-		w.Image = golden(2)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), false)
+		w.Image = goldenImage(2)
 		w.Pinned = w.Image
 		d := w.decide()
-		assert.True(t, d.StoreFirst)
+		assert.True(t, d.StoreStatusFirst)
 		assert.EqualValues(t, 2, d.Status.Pinned.Attempt)
 	})
 	t.Run("the older revision once it is acquired", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
-		w.Image = golden(2)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
+		w.Image = goldenImage(2)
 		w.Pinned = w.Image
-		w.visit()
+		w.reconcile()
 		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
-		require.NotNil(t, w.last.CreateRootDisk)
-		assert.Equal(t, "golden-1", w.last.CreateRootDisk.Spec.Source.PVC.Name)
+		require.NotNil(t, w.lastDecision.CreateRootDisk)
+		assert.Equal(t, "golden-1", w.lastDecision.CreateRootDisk.Spec.Source.PVC.Name)
 	})
 	t.Run("the newer one where the older is gone", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
-		w.Image, w.there = golden(2), false
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
+		w.Image, w.sourceExists = goldenImage(2), false
 		w.Pinned = w.Image
 		d := w.decide()
-		assert.True(t, d.StoreFirst)
+		assert.True(t, d.StoreStatusFirst)
 		assert.EqualValues(t, 2, d.Status.Pinned.Attempt)
 		assert.Nil(t, d.Status.Pinned.AcquiredAt)
 	})
 	t.Run("nothing of an image that is another of its name", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).pinned(golden(1), true)
-		w.Image, w.Pinned = golden(1), nil
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
+		w.Image, w.Pinned = goldenImage(1), nil
 		w.Image.UID, w.Image.Status.Serving = "uid-of-next", nil
-		w.visit()
+		w.reconcile()
 		assert.Nil(t, w.VM.Status.Pinned)
 	})
 	t.Run("nothing while it is not to be deployed", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy()).pinned(golden(1), true)
-		w.visit()
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy()).withPin(goldenImage(1), true)
+		w.reconcile()
 		assert.Nil(t, w.VM.Status.Pinned)
-		assert.True(t, w.has(v1alpha1.ConditionImageAcquired), "its name holds it")
+		assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired), "its name holds it")
 	})
 	t.Run("nothing else while a disk of another revision goes", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.CloneInProgress)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
 		disk := w.RootDisk
-		w.pinned(golden(2), false).RootDisk = disk
+		w.withPin(goldenImage(2), false).RootDisk = disk
 		d := w.decide()
 		assert.NotNil(t, d.DeleteRootDisk)
 		assert.Nil(t, d.Status.Pinned.AcquiredAt)
 	})
 	t.Run("what a claim without DataVolume was cloned from", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded)
-		w.RootClaim = claimOf(w.RootDisk, corev1.ClaimBound)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
+		w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
 		w.RootDisk, w.RootClaim.OwnerReferences = nil, nil
-		w.Image, w.there = golden(2), false
+		w.Image, w.sourceExists = goldenImage(2), false
 		w.Pinned = w.Image
-		w.visit()
+		w.reconcile()
 		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
 	})
 	for name, change := range map[string]func(*world){
 		"another image": func(w *world) {
 			w.VM.Spec.VMDiskImageRef.Name = "next"
-			w.Image = apitest.Image("ns/next").WithStatus(v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseSucceeded, Serving: serving("next", 1)}).Obj()
+			w.Image = apitest.Image("ns/next").WithStatus(v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseSucceeded, Serving: servingStatus("next", 1)}).Obj()
 		},
 		"no image":        func(w *world) { w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil },
 		"not to deploy":   func(w *world) { w.VM.Spec.IgnoreOnDeploy = true },
-		"the source gone": func(w *world) { w.Image, w.there = golden(2), false },
+		"the source gone": func(w *world) { w.Image, w.sourceExists = goldenImage(2), false },
 	} {
 		t.Run("what is being cloned, until that is deleted: "+name, func(t *testing.T) {
-			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.CloneInProgress)
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
 			pin := w.VM.Status.Pinned.DeepCopy()
 			change(w)
 			d := w.decide()
@@ -175,14 +175,14 @@ func TestDecidePins(t *testing.T) {
 			assert.Equal(t, pin, d.Status.Pinned)
 
 			w.RootDisk.Status.Phase = cdiv1.Succeeded // and it is complete before that
-			w.visit()
+			w.reconcile()
 			assert.Equal(t, pin, w.VM.Status.Pinned, "it is this that it runs from")
-			assert.Nil(t, w.last.DeleteRootDisk)
+			assert.Nil(t, w.lastDecision.DeleteRootDisk)
 		})
 	}
 }
 
-func TestDecideTellsOfDifferences(t *testing.T) {
+func TestDifferingImageIsReported(t *testing.T) {
 	of := func(w *world, condition string) string {
 		c := meta.FindStatusCondition(w.VM.Status.Conditions, condition)
 		if c.Status != "True" {
@@ -193,42 +193,42 @@ func TestDecideTellsOfDifferences(t *testing.T) {
 	template := apitest.Image("ns/golden").Obj().Spec
 	t.Run("a template", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithTemplate(template))
-		w.Image = golden(1)
-		w.visit()
+		w.Image = goldenImage(1)
+		w.reconcile()
 		assert.Empty(t, of(w, v1alpha1.ConditionImageDiffers))
 		w.Image.Spec.URL, w.Image.Spec.StorageClass = "https://elsewhere.example.com/x", "fast"
-		w.visit()
+		w.reconcile()
 		assert.Contains(t, of(w, v1alpha1.ConditionImageDiffers), "another url, storageClass")
 	})
 	t.Run("a disk that is smaller than its image", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "512Mi"))
-		w.Image = golden(1)
-		w.visit()
+		w.Image = goldenImage(1)
+		w.reconcile()
 		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "the root disk has 1Gi")
 		assert.Equal(t, "1Gi", w.VM.Status.RootDisk.Size.String())
 	})
 	t.Run("a disk that is not grown", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "2Gi")).cloned(golden(1), cdiv1.Succeeded)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "2Gi")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
 		w.VM.Spec.Resources.DiskSize = ptr.To(resource.MustParse("4Gi"))
-		w.visit()
+		w.reconcile()
 		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "has 2Gi and is not grown")
 	})
 	t.Run("another image than the disk's", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).cloned(golden(1), cdiv1.Succeeded)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
 		w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil
-		w.visit()
+		w.reconcile()
 		assert.Contains(t, of(w, v1alpha1.ConditionSpecAdjusted), "cloned from VMDiskImage ns/golden and stays")
 	})
 	t.Run("passwords", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithUsers(v1alpha1.User{Name: "ann", PlainTextPasswd: "secret"}, v1alpha1.User{Name: "bob"}))
-		w.visit()
+		w.reconcile()
 		assert.Contains(t, of(w, v1alpha1.ConditionPlainTextPassword), "password of ann: use")
 	})
 }
 
-func TestRefused(t *testing.T) {
+func TestRefusalIsWrittenToStatus(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm"))
-	w.Image = golden(1)
+	w.Image = goldenImage(1)
 	for range 2 {
 		w.VM.Status = w.decide().Status
 		w.Pinned = w.Image
@@ -236,15 +236,15 @@ func TestRefused(t *testing.T) {
 	refuse := func() {
 		d := w.decide()
 		require.NotNil(t, d.CreateRootDisk)
-		d.Refused(1, w.Now, v1alpha1.ReasonRootDiskRefused, "the root disk", errors.New(strings.Repeat("exceeded quota ", 1000)))
-		w.VM.Status, w.last = d.Status, d
+		d.SetRefused(1, w.Now, v1alpha1.ReasonRootDiskRefused, "the root disk", errors.New(strings.Repeat("exceeded quota ", 1000)))
+		w.VM.Status, w.lastDecision = d.Status, d
 	}
 	refuse()
-	w.says(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskRefused, "the API server refused the root disk: exceeded quota")
+	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskRefused, "the API server refused the root disk: exceeded quota")
 	assert.Less(t, len(w.VM.Status.Message), 1000)
-	assert.Equal(t, 30*time.Second, w.last.After)
+	assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter)
 	assert.Nil(t, w.VM.Status.RootDisk)
-	assert.False(t, w.has(v1alpha1.ConditionMachineCreated), "the rest was not tried")
+	assert.False(t, w.hasCondition(v1alpha1.ConditionMachineCreated), "the rest was not tried")
 	assert.Equal(t, v1alpha1.ReasonNotCreated, meta.FindStatusCondition(w.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady).Reason)
 
 	stored := w.VM.Status
@@ -252,6 +252,6 @@ func TestRefused(t *testing.T) {
 	refuse()
 	assert.Equal(t, stored, w.VM.Status, "nothing is to be stored again")
 
-	w.visit()
-	w.says(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning)
+	w.reconcile()
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
 }

@@ -15,230 +15,230 @@ import (
 )
 
 var (
-	inDisks      = []string{"spec", "template", "spec", "domain", "devices", "disks"}
-	inInterfaces = []string{"spec", "template", "spec", "domain", "devices", "interfaces"}
-	inVolumes    = []string{"spec", "template", "spec", "volumes"}
-	inNetworks   = []string{"spec", "template", "spec", "networks"}
+	disksPath      = []string{"spec", "template", "spec", "domain", "devices", "disks"}
+	interfacesPath = []string{"spec", "template", "spec", "domain", "devices", "interfaces"}
+	volumesPath    = []string{"spec", "template", "spec", "volumes"}
+	networksPath   = []string{"spec", "template", "spec", "networks"}
 )
 
-// runningWith is a world whose machine runs.
-func runningWith(t *testing.T, b *apitest.MachineBuilder) *world {
-	return newWorld(t, b).cloned(golden(1), cdiv1.Succeeded).running()
+// newRunningWorld is a world whose machine runs.
+func newRunningWorld(t *testing.T, b *apitest.MachineBuilder) *world {
+	return newWorld(t, b).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
 }
 
-func (w *world) list(path []string) []any {
-	list, _, err := unstructured.NestedSlice(w.Machine.Object, path...)
+func (w *world) getList(path []string) []any {
+	list, _, err := unstructured.NestedSlice(w.KubeVirtVM.Object, path...)
 	require.NoError(w.t, err)
 	return list
 }
 
-func (w *world) put(list []any, path []string) {
-	require.NoError(w.t, unstructured.SetNestedSlice(w.Machine.Object, list, path...))
+func (w *world) setList(list []any, path []string) {
+	require.NoError(w.t, unstructured.SetNestedSlice(w.KubeVirtVM.Object, list, path...))
 }
 
-func (w *world) names(path []string) (names []string) {
-	for _, item := range w.list(path) {
+func (w *world) listNames(path []string) (names []string) {
+	for _, item := range w.getList(path) {
 		names = append(names, item.(map[string]any)["name"].(string))
 	}
 	return names
 }
 
-func (w *world) annotate(key, value string) {
-	annotations := w.Machine.GetAnnotations()
+func (w *world) setAnnotation(key, value string) {
+	annotations := w.KubeVirtVM.GetAnnotations()
 	annotations[key] = value
-	w.Machine.SetAnnotations(annotations)
+	w.KubeVirtVM.SetAnnotations(annotations)
 }
 
-func (w *world) message(condition string) string {
+func (w *world) conditionMessage(condition string) string {
 	return meta.FindStatusCondition(w.VM.Status.Conditions, condition).Message
 }
 
-// plugIn adds what virtctl adds: a disk, a memory dump and an interface. The
+// hotplugDevices adds what virtctl adds: a disk, a memory dump and an interface. The
 // disk stands first.
-func (w *world) plugIn() {
-	w.put(append([]any{map[string]any{"name": "hot", "serial": "hot", "disk": map[string]any{"bus": "scsi"}}}, w.list(inDisks)...), inDisks)
-	w.put(append(w.list(inVolumes),
+func (w *world) hotplugDevices() {
+	w.setList(append([]any{map[string]any{"name": "hot", "serial": "hot", "disk": map[string]any{"bus": "scsi"}}}, w.getList(disksPath)...), disksPath)
+	w.setList(append(w.getList(volumesPath),
 		map[string]any{"name": "hot", "persistentVolumeClaim": map[string]any{"claimName": "data", "hotpluggable": true}},
-		map[string]any{"name": "dump", "memoryDump": map[string]any{"claimName": "dump", "hotpluggable": true}}), inVolumes)
-	w.put(append(w.list(inInterfaces), map[string]any{"name": "late", "bridge": map[string]any{}}), inInterfaces)
-	w.put(append(w.list(inNetworks), map[string]any{"name": "late", "multus": map[string]any{"networkName": "late"}}), inNetworks)
+		map[string]any{"name": "dump", "memoryDump": map[string]any{"claimName": "dump", "hotpluggable": true}}), volumesPath)
+	w.setList(append(w.getList(interfacesPath), map[string]any{"name": "late", "bridge": map[string]any{}}), interfacesPath)
+	w.setList(append(w.getList(networksPath), map[string]any{"name": "late", "multus": map[string]any{"networkName": "late"}}), networksPath)
 }
 
-func TestDecideLeavesWhatOthersAdd(t *testing.T) {
+func TestForeignDevicesArePreserved(t *testing.T) {
 	two := func() *apitest.MachineBuilder {
 		return apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"}, v1alpha1.Interface{Network: "b"})
 	}
 	t.Run("to a machine that runs", func(t *testing.T) {
-		w := runningWith(t, two())
-		w.plugIn()
-		assert.Nil(t, w.visit().ApplyMachine)
+		w := newRunningWorld(t, two())
+		w.hotplugDevices()
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("when drift is put back", func(t *testing.T) {
-		w := runningWith(t, two())
-		w.plugIn()
-		disks := w.list(inDisks)
+		w := newRunningWorld(t, two())
+		w.hotplugDevices()
+		disks := w.getList(disksPath)
 		root := disks[1].(map[string]any)
 		root["bootOrder"] = int64(2)
-		w.put(disks, inDisks)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Equal(t, "11", w.last.ApplyMachine.GetResourceVersion(), "no newer addition is undone")
-		assert.Equal(t, []string{"hot", "root", "cloudinit"}, w.names(inDisks))
-		assert.Equal(t, []string{"root", "cloudinit", "hot", "dump"}, w.names(inVolumes))
-		assert.EqualValues(t, 1, w.list(inDisks)[1].(map[string]any)["bootOrder"])
-		assert.Equal(t, "hot", w.list(inDisks)[0].(map[string]any)["serial"])
-		assert.Nil(t, w.visit().ApplyMachine)
+		w.setList(disks, disksPath)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Equal(t, "11", w.lastDecision.ApplyKubeVirtVM.GetResourceVersion(), "no newer addition is undone")
+		assert.Equal(t, []string{"hot", "root", "cloudinit"}, w.listNames(disksPath))
+		assert.Equal(t, []string{"root", "cloudinit", "hot", "dump"}, w.listNames(volumesPath))
+		assert.EqualValues(t, 1, w.getList(disksPath)[1].(map[string]any)["bootOrder"])
+		assert.Equal(t, "hot", w.getList(disksPath)[0].(map[string]any)["serial"])
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("when the spec loses an interface", func(t *testing.T) {
-		w := runningWith(t, two())
-		w.plugIn()
+		w := newRunningWorld(t, two())
+		w.hotplugDevices()
 		w.VM.Spec.Interfaces = w.VM.Spec.Interfaces[:1]
-		w.reports("Stopped", nil)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Equal(t, []string{"net0", "late"}, w.names(inInterfaces))
-		assert.Equal(t, []string{"net0", "late"}, w.names(inNetworks))
-		assert.Nil(t, w.visit().ApplyMachine)
+		w.setKubeVirtStatus("Stopped", nil)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Equal(t, []string{"net0", "late"}, w.listNames(interfacesPath))
+		assert.Equal(t, []string{"net0", "late"}, w.listNames(networksPath))
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("when the overlay loses a disk", func(t *testing.T) {
-		w := runningWith(t, two().WithOverlay(`{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"data","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"data","persistentVolumeClaim":{"claimName":"data"}}]}}}`))
-		w.plugIn()
-		require.Contains(t, w.names(inDisks), "data")
+		w := newRunningWorld(t, two().WithOverlay(`{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"data","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"data","persistentVolumeClaim":{"claimName":"data"}}]}}}`))
+		w.hotplugDevices()
+		require.Contains(t, w.listNames(disksPath), "data")
 		w.VM.Spec.Overlay = nil
-		w.reports("Stopped", nil)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Equal(t, []string{"hot", "root", "cloudinit"}, w.names(inDisks))
-		assert.Equal(t, []string{"root", "cloudinit", "hot", "dump"}, w.names(inVolumes))
+		w.setKubeVirtStatus("Stopped", nil)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Equal(t, []string{"hot", "root", "cloudinit"}, w.listNames(disksPath))
+		assert.Equal(t, []string{"root", "cloudinit", "hot", "dump"}, w.listNames(volumesPath))
 	})
 	t.Run("but not an order of its own", func(t *testing.T) {
-		w := runningWith(t, two())
-		nics := w.list(inInterfaces)
-		w.put([]any{nics[1], nics[0]}, inInterfaces)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Equal(t, []string{"net0", "net1"}, w.names(inInterfaces))
+		w := newRunningWorld(t, two())
+		nics := w.getList(interfacesPath)
+		w.setList([]any{nics[1], nics[0]}, interfacesPath)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Equal(t, []string{"net0", "net1"}, w.listNames(interfacesPath))
 	})
 }
 
-// TestDecideAfterARestore of KubeVirt 1.8: it puts a claim in the place of the
+// TestRestoredVolumeIsPreserved of KubeVirtServed 1.8: it puts a claim in the place of the
 // root disk.
-func TestDecideAfterARestore(t *testing.T) {
+func TestRestoredVolumeIsPreserved(t *testing.T) {
 	restored := func(t *testing.T) *world {
-		w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
-		w.put([]any{map[string]any{"name": "root", "persistentVolumeClaim": map[string]any{"claimName": "restore-1-root"}}, w.list(inVolumes)[1]}, inVolumes)
-		w.reports("Stopped", nil)
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.setList([]any{map[string]any{"name": "root", "persistentVolumeClaim": map[string]any{"claimName": "restore-1-root"}}, w.getList(volumesPath)[1]}, volumesPath)
+		w.setKubeVirtStatus("Stopped", nil)
 		return w
 	}
 	t.Run("it stands", func(t *testing.T) {
 		w := restored(t)
-		w.annotate("restore.kubevirt.io/lastRestoreUID", "vmrestore-1")
-		assert.Nil(t, w.visit().ApplyMachine)
-		assert.Contains(t, w.message(v1alpha1.ConditionSpecAdjusted), "PersistentVolumeClaim restore-1-root, and is left so")
+		w.setAnnotation("restore.kubevirt.io/lastRestoreUID", "vmrestore-1")
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "PersistentVolumeClaim restore-1-root, and is left so")
 		w.VM.Spec.Version = "2"
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Contains(t, w.list(inVolumes)[0], "persistentVolumeClaim")
-		assert.NotContains(t, w.list(inVolumes)[0], "dataVolume")
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Contains(t, w.getList(volumesPath)[0], "persistentVolumeClaim")
+		assert.NotContains(t, w.getList(volumesPath)[0], "dataVolume")
 	})
 	t.Run("another disk is put back", func(t *testing.T) {
 		w := restored(t)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Contains(t, w.list(inVolumes)[0], "dataVolume")
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Contains(t, w.getList(volumesPath)[0], "dataVolume")
 	})
 }
 
-// TestDecideMakesAHaltedMachineAgain as it was: nobody has asked for it to run.
-func TestDecideMakesAHaltedMachineAgain(t *testing.T) {
-	w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
-	require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "Halted", "spec", "runStrategy"))
-	w.reports("Stopped", nil).visit()
-	require.NoError(t, unstructured.SetNestedField(w.Machine.Object, "WaitAsReceiver", "spec", "runStrategy"))
-	w.visit()
+// TestRecreatedMachineKeepsHaltedRunStrategy as it was: nobody has asked for it to run.
+func TestRecreatedMachineKeepsHaltedRunStrategy(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+	require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, "Halted", "spec", "runStrategy"))
+	w.setKubeVirtStatus("Stopped", nil).reconcile()
+	require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, "WaitAsReceiver", "spec", "runStrategy"))
+	w.reconcile()
 	assert.EqualValues(t, "Halted", w.VM.Status.RunStrategy, "the API server takes no other")
-	w.Machine = nil
-	require.NotNil(t, w.visit().ApplyMachine)
-	run, _, _ := unstructured.NestedString(w.Machine.Object, "spec", "runStrategy")
+	w.KubeVirtVM = nil
+	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+	run, _, _ := unstructured.NestedString(w.KubeVirtVM.Object, "spec", "runStrategy")
 	assert.Equal(t, "Halted", run)
 }
 
-func TestDecideTellsOfARestart(t *testing.T) {
+func TestRestartRequiredIsReported(t *testing.T) {
 	anne := v1alpha1.User{Name: "anne"}
 	t.Run("not when another agent makes something else of the spec", func(t *testing.T) {
-		w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
-		w.annotate(v1alpha1.AnnotationApplied, "an older agent's")
-		w.visit()
-		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
-		assert.Contains(t, w.message(v1alpha1.ConditionRestartRequired), "when it starts the next time")
-		assert.Nil(t, w.last.ApplyMachine)
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.setAnnotation(v1alpha1.AnnotationAppliedDigest, "an older agent's")
+		w.reconcile()
+		assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionRestartRequired), "when it starts the next time")
+		assert.Nil(t, w.lastDecision.ApplyKubeVirtVM)
 
 		w.VM.Spec.Version = "2"
-		w.visit()
-		assert.True(t, w.has(v1alpha1.ConditionRestartRequired), "the author's change is told")
+		w.reconcile()
+		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired), "the author's change is told")
 		w.VM.Spec.Version = ""
 
-		w.reports("Stopped", nil)
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.Nil(t, w.visit().ApplyMachine)
+		w.setKubeVirtStatus("Stopped", nil)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Nil(t, w.reconcile().ApplyKubeVirtVM)
 	})
 	t.Run("not when it would bring nothing", func(t *testing.T) {
-		w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
 		w.VM.Spec.Users = []v1alpha1.User{anne}
-		w.visit()
-		assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
-		assert.Contains(t, w.message(v1alpha1.ConditionSpecAdjusted), "users, interfaces or cloudInit have changed since the guest's first boot")
+		w.reconcile()
+		assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "users, interfaces or cloudInit have changed since the guest's first boot")
 		w.VM.Spec.Users = nil
-		w.visit()
-		assert.False(t, w.has(v1alpha1.ConditionSpecAdjusted))
+		w.reconcile()
+		assert.False(t, w.hasCondition(v1alpha1.ConditionSpecAdjusted))
 	})
 	t.Run("nor is it told of a guest that has not booted", func(t *testing.T) {
-		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("Halted")).cloned(golden(1), cdiv1.Succeeded).created("Stopped", nil)
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithRunStrategy("Halted")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withKubeVirtVM("Stopped", nil)
 		w.VM.Spec.Users = []v1alpha1.User{anne}
-		require.NotNil(t, w.visit().ApplyMachine)
-		assert.False(t, w.has(v1alpha1.ConditionSpecAdjusted))
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.False(t, w.hasCondition(v1alpha1.ConditionSpecAdjusted))
 	})
 	t.Run("when KubeVirt does", func(t *testing.T) {
-		w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
-		w.reports("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always", "conditions": []any{
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.setKubeVirtStatus("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always", "conditions": []any{
 			map[string]any{"type": "RestartRequired", "status": "True", "message": "a non-live-updatable field was changed in the template spec"},
 		}})
-		w.visit()
-		assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
-		assert.Contains(t, w.message(v1alpha1.ConditionRestartRequired), "a non-live-updatable field")
-		status, _, _ := unstructured.NestedMap(w.Machine.Object, "status")
+		w.reconcile()
+		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionRestartRequired), "a non-live-updatable field")
+		status, _, _ := unstructured.NestedMap(w.KubeVirtVM.Object, "status")
 		status["created"], status["ready"] = false, false
 		delete(status, "printableStatus")
-		w.reports("Stopped", status).visit()
-		assert.False(t, w.has(v1alpha1.ConditionRestartRequired), "nothing runs")
+		w.setKubeVirtStatus("Stopped", status).reconcile()
+		assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired), "nothing runs")
 	})
 	t.Run("that cannot be told", func(t *testing.T) {
 		for want, change := range map[string]func(*world){
 			"ignoreOnDeploy is true":                     func(w *world) { w.VM.Spec.IgnoreOnDeploy = true },
 			"while the spec cannot be carried out":       func(w *world) { w.VM.Spec.Overlay = &runtime.RawExtension{Raw: []byte(`{"a":1}`)} },
-			"no KubeVirt VirtualMachine that could be r": func(w *world) { w.Machine, w.KubeVirt = nil, false },
+			"no KubeVirt VirtualMachine that could be r": func(w *world) { w.KubeVirtVM, w.KubeVirtServed = nil, false },
 		} {
-			w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
+			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
 			w.VM.Spec.Version = "2"
 			change(w)
-			w.visit()
-			assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
-			assert.Contains(t, w.message(v1alpha1.ConditionRestartRequired), want)
+			w.reconcile()
+			assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionRestartRequired), want)
 		}
 	})
 }
 
-// TestDecideWithoutASecret that is gone after the machine was made: all that
+// TestMissingSecretDoesNotBlockExistingMachine that is gone after the machine was made: all that
 // rests on none of it goes on.
-func TestDecideWithoutASecret(t *testing.T) {
-	w := runningWith(t, apitest.VirtualMachine("ns", "vm"))
-	w.Missing = "Secret ns/passwords does not exist: create it, or correct the spec"
+func TestMissingSecretDoesNotBlockExistingMachine(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+	w.MissingSecret = "Secret ns/passwords does not exist: create it, or correct the spec"
 	w.VM.Spec.Version = "2"
-	w.visit()
-	w.says(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
-	assert.True(t, w.has(v1alpha1.ConditionRestartRequired))
-	assert.Contains(t, w.message(v1alpha1.ConditionSpecAdjusted), "Secret ns/passwords does not exist")
+	w.reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "Secret ns/passwords does not exist")
 
-	w.reports("Stopped", nil)
-	secret := w.Secret
-	require.NotNil(t, w.visit().ApplyMachine)
-	assert.Same(t, secret, w.Secret)
-	assert.False(t, w.has(v1alpha1.ConditionRestartRequired))
+	w.setKubeVirtStatus("Stopped", nil)
+	secret := w.CloudInitSecret
+	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+	assert.Same(t, secret, w.CloudInitSecret)
+	assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
 
 	w.VM.Spec.RunStrategy = "Halted"
-	require.NotNil(t, w.visit().ApplyMachine)
+	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
 }

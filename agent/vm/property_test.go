@@ -22,30 +22,30 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecideOnAnything has all that a decision rests on be anything, together
+// TestDecisionInvariantsHoldForAnyView has all that a decision rests on be anything, together
 // with anything else: decideChecked holds what is always true.
-func TestDecideOnAnything(t *testing.T) {
+func TestDecisionInvariantsHoldForAnyView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anything(t)
+		w := drawWorld(t)
 		d := w.decide()
 		w.VM.Status = d.Status
-		if refused := rapid.Bool().Draw(t, "refused"); refused && !d.StoreFirst {
-			w.refusedForEver(t, d)
+		if refused := rapid.Bool().Draw(t, "refused"); refused && !d.StoreStatusFirst {
+			w.refuseRepeatedly(t, d)
 		}
 	})
 }
 
-// TestDecideComesToRest has nothing happen but what the agent does itself.
-func TestDecideComesToRest(t *testing.T) {
+// TestReconcileConverges has nothing happen but what the agent does itself.
+func TestReconcileConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anything(t)
+		w := drawWorld(t)
 		for range 5 {
-			w.visit()
+			w.reconcile()
 		}
 		stored := w.VM.Status.DeepCopy()
 		w.Now = w.Now.Add(10 * time.Second)
-		d := w.visit()
-		require.Nil(t, d.ApplyMachine, "it is applied again and again")
+		d := w.reconcile()
+		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again and again")
 		require.Nil(t, d.ApplySecret)
 		require.Empty(t, d.RunStrategy)
 		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
@@ -54,25 +54,25 @@ func TestDecideComesToRest(t *testing.T) {
 	})
 }
 
-// refusedForEver has the API server refuse what was decided, at each visit.
-func (w *world) refusedForEver(t *rapid.T, d vm.Decision) {
+// refuseRepeatedly has the API server refuse what was decided, at each visit.
+func (w *world) refuseRepeatedly(t *rapid.T, d vm.Decision) {
 	err := errors.New(strings.Repeat("no", rapid.IntRange(1, 2000).Draw(t, "length")))
-	d.Refused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
+	d.SetRefused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
 	w.VM.Status = d.Status
-	w.checkTold(w.View, d)
+	w.checkStatus(w.View, d)
 	w.Now = w.Now.Add(3 * time.Second)
 	again := w.decide()
-	again.Refused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
+	again.SetRefused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
 	require.Equal(t, d.Status, again.Status, "it is stored once, not at each refusal")
-	require.LessOrEqual(t, again.After, 30*time.Second)
-	require.NotZero(t, again.After)
+	require.LessOrEqual(t, again.RequeueAfter, 30*time.Second)
+	require.NotZero(t, again.RequeueAfter)
 }
 
-// TestDecideTakesWhatIsToBePrunedAsIfItWereNot: it serves on, and whoever comes to
+// TestPrunePendingImageStillServes: it serves on, and whoever comes to
 // name it ends the prune.
-func TestDecideTakesWhatIsToBePrunedAsIfItWereNot(t *testing.T) {
+func TestPrunePendingImageStillServes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anything(t)
+		w := drawWorld(t)
 		if w.Image == nil || w.Image.Status.Serving == nil {
 			return
 		}
@@ -83,7 +83,7 @@ func TestDecideTakesWhatIsToBePrunedAsIfItWereNot(t *testing.T) {
 			v.Live = w.Live
 			d := vm.Decide(v)
 			if d.NeedsLive {
-				v.Live, v.SourceThere = true, w.there
+				v.Live, v.SourceExists = true, w.sourceExists
 				d = vm.Decide(v)
 			}
 			if img := d.Status.Image; img != nil {
@@ -96,7 +96,7 @@ func TestDecideTakesWhatIsToBePrunedAsIfItWereNot(t *testing.T) {
 	})
 }
 
-func anything(t *rapid.T) *world {
+func drawWorld(t *rapid.T) *world {
 	flip := func(what string) bool { return rapid.Bool().Draw(t, what) }
 	b := apitest.VirtualMachine("ns", "vm").WithGeneration(rapid.Int64Range(1, 3).Draw(t, "generation")).
 		WithResources("1", "1Gi", rapid.SampledFrom([]string{"", "1Mi", "1Gi", "4Gi"}).Draw(t, "diskSize")).
@@ -115,22 +115,22 @@ func anything(t *rapid.T) *world {
 		b.WithOverlay(`{"running":true}`)
 	}
 	w := newWorld(t, b)
-	w.CDI, w.KubeVirt = !rapid.Bool().Draw(t, "no CDI"), !rapid.Bool().Draw(t, "no KubeVirt")
-	w.there = flip("what is pinned is there")
-	w.Missing = rapid.SampledFrom([]string{"", "", "Secret ns/s does not exist"}).Draw(t, "missing")
-	w.NetworkMissing = rapid.SampledFrom([]string{"", "", "ns/net"}).Draw(t, "network missing")
-	w.anyImage(t)
-	w.anyStatus(t)
-	w.anyDisk(t)
-	w.anyMachine(t)
+	w.CDIServed, w.KubeVirtServed = !rapid.Bool().Draw(t, "no CDI"), !rapid.Bool().Draw(t, "no KubeVirt")
+	w.sourceExists = flip("what is pinned is there")
+	w.MissingSecret = rapid.SampledFrom([]string{"", "", "Secret ns/s does not exist"}).Draw(t, "missing")
+	w.MissingNetwork = rapid.SampledFrom([]string{"", "", "ns/net"}).Draw(t, "network missing")
+	w.drawImage(t)
+	w.drawStatus(t)
+	w.drawRootDisk(t)
+	w.drawKubeVirtVM(t)
 	return w
 }
 
-func (w *world) anyImage(t *rapid.T) {
+func (w *world) drawImage(t *rapid.T) {
 	if rapid.Bool().Draw(t, "no image") {
 		return
 	}
-	w.Image = golden(rapid.Int32Range(1, 3).Draw(t, "serving"))
+	w.Image = goldenImage(rapid.Int32Range(1, 3).Draw(t, "serving"))
 	st := &w.Image.Status
 	st.Phase = rapid.SampledFrom([]v1alpha1.Phase{
 		"", v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhasePrunePending, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
@@ -143,59 +143,59 @@ func (w *world) anyImage(t *rapid.T) {
 	}
 }
 
-func (w *world) anyStatus(t *rapid.T) {
+func (w *world) drawStatus(t *rapid.T) {
 	st := &w.VM.Status
 	st.Phase = rapid.SampledFrom([]v1alpha1.MachinePhase{"", v1alpha1.MachineProvisioning, v1alpha1.MachineReady, v1alpha1.MachineFailed}).Draw(t, "phase")
 	if rapid.Bool().Draw(t, "nothing pinned") {
 		return
 	}
-	p := anyPin(t, "pinned")
+	p := drawPin(t, "pinned")
 	st.Pinned = &p
-	if w.repinned(); w.Pinned == nil && rapid.Bool().Draw(t, "pinned another") {
-		w.Pinned = apitest.Image("ns/another").WithUID(p.UID).WithStatus(golden(1).Status).Obj()
+	if w.refreshPinned(); w.Pinned == nil && rapid.Bool().Draw(t, "pinned another") {
+		w.Pinned = apitest.Image("ns/another").WithUID(p.UID).WithStatus(goldenImage(1).Status).Obj()
 	}
 }
 
-func anyPin(t *rapid.T, what string) v1alpha1.PinnedImage {
-	p := pinOf(golden(rapid.Int32Range(1, 3).Draw(t, what+" attempt")), rapid.Bool().Draw(t, what+" acquired"))
+func drawPin(t *rapid.T, what string) v1alpha1.PinnedImage {
+	p := pinServedBy(goldenImage(rapid.Int32Range(1, 3).Draw(t, what+" attempt")), rapid.Bool().Draw(t, what+" acquired"))
 	if rapid.Bool().Draw(t, what+" of another image") {
 		p.UID, p.Name = "uid-of-another", "another"
 	}
 	return p
 }
 
-func (w *world) anyDisk(t *rapid.T) {
-	if w.CDI && rapid.Bool().Draw(t, "root disk") {
-		from := anyPin(t, "cloned from")
+func (w *world) drawRootDisk(t *rapid.T) {
+	if w.CDIServed && rapid.Bool().Draw(t, "root disk") {
+		from := drawPin(t, "cloned from")
 		if p := w.VM.Status.Pinned; p != nil && rapid.Bool().Draw(t, "cloned from what is pinned") {
 			from = *p
 		}
-		w.RootDisk = rootDisk(w.VM, golden(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
+		w.RootDisk = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
 			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
 		}).Draw(t, "root disk's phase"))
 		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
-		anyOwner(t, "root disk", w.RootDisk)
+		drawOwner(t, "root disk", w.RootDisk)
 		if rapid.Bool().Draw(t, "root disk was ready") {
 			w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: w.RootDisk.Name, Ready: true}
 		}
 	}
 	if rapid.Bool().Draw(t, "claim") {
-		w.RootClaim = claimOf(rootDisk(w.VM, golden(1), anyPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
+		w.RootClaim = rootDiskClaim(clonedRootDisk(w.VM, goldenImage(1), drawPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
 		if rapid.Bool().Draw(t, "claim by itself") {
 			w.RootClaim.OwnerReferences = nil
 		}
-		anyOwner(t, "claim", w.RootClaim)
+		drawOwner(t, "claim", w.RootClaim)
 	}
 	if rapid.Bool().Draw(t, "secret") {
 		cfg, err := guest.Render(apitest.VirtualMachine("ns", "vm").Obj(), guest.Inputs{})
 		require.NoError(t, err)
-		w.Secret = machine.CloudInitSecret(w.VM, cfg)
-		anyOwner(t, "secret", w.Secret)
+		w.CloudInitSecret = machine.BuildCloudInitSecret(w.VM, cfg)
+		drawOwner(t, "secret", w.CloudInitSecret)
 	}
 }
 
-func (w *world) anyMachine(t *rapid.T) {
-	if !w.KubeVirt || !rapid.Bool().Draw(t, "machine") {
+func (w *world) drawKubeVirtVM(t *rapid.T) {
+	if !w.KubeVirtServed || !rapid.Bool().Draw(t, "machine") {
 		return
 	}
 	obj := w.VM.DeepCopy()
@@ -205,15 +205,15 @@ func (w *world) anyMachine(t *rapid.T) {
 	}
 	cfg, err := guest.Render(obj, w.Inputs)
 	require.NoError(t, err)
-	made, err := machine.KubeVirt(obj, cfg)
+	made, err := machine.BuildVirtualMachine(obj, cfg)
 	require.NoError(t, err)
-	w.Machine = asStored(made)
-	anyOwner(t, "machine", w.Machine)
+	w.KubeVirtVM = asStoredByKubeVirt(made)
+	drawOwner(t, "machine", w.KubeVirtVM)
 	run := rapid.SampledFrom([]string{"", "Always", "Halted", "Manual", "Once", "RerunOnFailure"}).Draw(t, "machine's runStrategy")
 	if run != "" {
-		require.NoError(t, unstructured.SetNestedField(w.Machine.Object, run, "spec", "runStrategy"))
+		require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, run, "spec", "runStrategy"))
 	}
-	w.reports(rapid.SampledFrom([]string{
+	w.setKubeVirtStatus(rapid.SampledFrom([]string{
 		"", "Running", "Migrating", "Paused", "Stopped", "Stopping", "Starting", "Provisioning", "Terminating", "WaitingForVolumeBinding",
 		"CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Unknown", "of a later KubeVirt",
 	}).Draw(t, "printableStatus"), map[string]any{
@@ -226,12 +226,12 @@ func (w *world) anyMachine(t *rapid.T) {
 	})
 }
 
-// anyOwner has an object be this machine's, a former one's or nobody's, and
+// drawOwner has an object be this machine's, a former one's or nobody's, and
 // sometimes on its way out.
-func anyOwner(t *rapid.T, what string, o metav1.Object) {
+func drawOwner(t *rapid.T, what string, o metav1.Object) {
 	switch rapid.SampledFrom([]string{"this one", "this one", "this one", "former", "nobody"}).Draw(t, what+" of") {
 	case "former":
-		former(o)
+		labelAsFormer(o)
 	case "nobody":
 		o.SetLabels(nil)
 	}

@@ -12,160 +12,160 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// failedDiskAge is how old a failed clone gets before another is tried: cloning
+// failedCloneRetryDelay is how old a failed clone gets before another is tried: cloning
 // costs no egress, so it is tried for as long as it is wanted.
-const failedDiskAge = time.Minute
+const failedCloneRetryDelay = time.Minute
 
-// keepRootDisk has the root disk cloned from what is pinned. A disk that has
+// reconcileRootDisk has the root disk cloned from what is pinned. A disk that has
 // been cloned is never deleted here, whatever it was cloned from: a guest has
 // written to it.
-func (s *step) keepRootDisk() {
+func (s *decider) reconcileRootDisk() {
 	name := machine.RootDiskName(s.VM)
-	s.st.RootDisk = nil
+	s.status.RootDisk = nil
 	switch {
-	case s.RootDisk == nil || s.mine(s.RootDisk):
+	case s.RootDisk == nil || s.ownsObject(s.RootDisk):
 	case s.RootDisk.Labels[v1alpha1.LabelMachineUID] == "":
-		s.blocked(taken("DataVolume", name))
-		s.within(missingInterval)
+		s.setBlocker(nameTakenState("DataVolume", name))
+		s.requeueWithin(missingRecheckInterval)
 		return
 	default:
-		s.leftOver("DataVolume", s.RootDisk)
+		s.waitForLeftover("DataVolume", s.RootDisk)
 		return
 	}
-	if s.hasLostDisk() { // first, for the status alone may know that it had been cloned
-		s.keepLostDisk()
+	if s.hasLostRootDisk() { // first, for the status alone may know that it had been cloned
+		s.reportLostRootDisk()
 		return
 	}
-	if s.RootClaim != nil && !s.mine(s.RootClaim) {
-		s.leftOver("PersistentVolumeClaim", s.RootClaim)
+	if s.RootClaim != nil && !s.ownsObject(s.RootClaim) {
+		s.waitForLeftover("PersistentVolumeClaim", s.RootClaim)
 		return
 	}
-	if s.hasDisk() {
-		s.diskMade = true
-		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Ready: true}
+	if s.hasClonedRootDisk() {
+		s.rootDiskRequested = true
+		s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.rootDiskSize(), Ready: true}
 		return
 	}
-	if s.ignored() {
-		s.dropDisk()
+	if s.deployIgnored() {
+		s.deleteIncompleteDisk()
 		return
 	}
-	if !s.CDI {
-		s.blocked(failed(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"))
+	if !s.CDIServed {
+		s.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"))
 		return
 	}
-	p := s.st.Pinned
-	if !s.replaced && (p == nil || p.AcquiredAt == nil) {
-		s.dropDisk()
-		w := s.image
+	p := s.status.Pinned
+	if !s.replacesRootDisk && (p == nil || p.AcquiredAt == nil) {
+		s.deleteIncompleteDisk()
+		w := s.imageState
 		if w.phase == v1alpha1.MachineReady {
-			w = provisioning(v1alpha1.ReasonAcquiring, fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", s.VM.ImageName()))
+			w = provisioningState(v1alpha1.ReasonAcquiringImage, fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", s.VM.ImageNamespacedName()))
 		}
-		s.blocked(w)
+		s.setBlocker(w)
 		return
 	}
 	switch dv := s.RootDisk; {
 	case dv == nil:
-		s.makeDisk(p)
+		s.createRootDisk(p)
 	case dv.DeletionTimestamp != nil:
-		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
-	case s.replaced || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFrom(*p):
-		s.dropDisk()
-		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
+		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
+	case s.replacesRootDisk || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFromValue(*p):
+		s.deleteIncompleteDisk()
+		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
 	case dv.Status.Phase == cdiv1.Failed:
-		s.retryDisk(dv)
+		s.retryFailedClone(dv)
 	default:
-		s.diskMade = true
-		s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.diskSize(), Progress: string(dv.Status.Progress)}
-		s.blocked(provisioning(v1alpha1.ReasonCloning, cloning(dv)))
+		s.rootDiskRequested = true
+		s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.rootDiskSize(), Progress: string(dv.Status.Progress)}
+		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
 	}
 }
 
-// makeDisk clones the root disk. What is pinned has been acquired, but may have
+// createRootDisk clones the root disk. What is pinned has been acquired, but may have
 // been deleted by hand since.
-func (s *step) makeDisk(p *v1alpha1.PinnedImage) {
+func (s *decider) createRootDisk(p *v1alpha1.PinnedImage) {
 	if s.RootClaim != nil {
-		s.blocked(provisioning(v1alpha1.ReasonCloning, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk is still there: waits until it is removed", s.RootClaim.Name)))
+		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk is still there: waits until it is removed", s.RootClaim.Name)))
 		return
 	}
-	img := s.diskImage()
+	img := s.cloneSourceImage()
 	switch {
 	case !s.Live:
-		s.d.NeedsLive = true
+		s.decision.NeedsLive = true
 		return
-	case s.Pinned == nil || !s.SourceThere:
-		s.blocked(provisioning(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
-		if s.Pinned != nil && serves(s.Pinned, p) { // else it tells when it serves again
-			s.within(time.Second)
+	case s.Pinned == nil || !s.SourceExists:
+		s.setBlocker(provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
+		if s.Pinned != nil && stillServes(s.Pinned, p) { // else it tells when it serves again
+			s.requeueWithin(time.Second)
 		}
 		return
 	}
-	size, _ := machine.DiskSize(s.VM, img)
-	dv := machine.RootDisk(s.VM, img, *p, size)
-	s.d.CreateRootDisk = dv
-	s.diskMade = true
-	s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}
-	s.blocked(provisioning(v1alpha1.ReasonCloning, "the root disk is being cloned"))
+	size, _ := machine.RootDiskSize(s.VM, img)
+	dv := machine.BuildRootDisk(s.VM, img, *p, size)
+	s.decision.CreateRootDisk = dv
+	s.rootDiskRequested = true
+	s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}
+	s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned"))
 }
 
-// dropDisk deletes a root disk that is incomplete and not wanted as it is. One that
-// CDI has said nothing of, and whose claim is bound, may be complete: it has been
+// deleteIncompleteDisk deletes a root disk that is incomplete and not wanted as it is. One that
+// CDIServed has said nothing of, and whose claim is bound, may be complete: it has been
 // restored from a backup, which has no status.
-func (s *step) dropDisk() {
+func (s *decider) deleteIncompleteDisk() {
 	dv := s.RootDisk
 	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && s.RootClaim != nil && s.RootClaim.Status.Phase == corev1.ClaimBound) {
 		return
 	}
-	s.d.DeleteRootDisk = &Target{dv.Name, dv.UID, dv.ResourceVersion}
+	s.decision.DeleteRootDisk = &DeleteTarget{dv.Name, dv.UID, dv.ResourceVersion}
 }
 
-// podPhase of a claim is what became of the Pod of CDI's that filled it (CDI 1.65).
-const podPhase = "cdi.kubevirt.io/storage.pod.phase"
+// annPodPhase of a claim is what became of the Pod of CDIServed's that filled it (CDIServed 1.65).
+const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
 
-// hasLostDisk tells that a root disk has failed that had been cloned, or may have
-// been: CDI says so too of one whose claim is lost, and what the guest has written
+// hasLostRootDisk tells that a root disk has failed that had been cloned, or may have
+// been: CDIServed says so too of one whose claim is lost, and what the guest has written
 // can still be on the volume.
-func (s *step) hasLostDisk() bool {
+func (s *decider) hasLostRootDisk() bool {
 	dv, claim, was := s.RootDisk, s.RootClaim, s.VM.Status.RootDisk
-	if dv == nil || !s.mine(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
+	if dv == nil || !s.ownsObject(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
 		return false
 	}
 	if was != nil && was.Ready {
 		return true
 	}
-	if claim == nil || !s.mine(claim) {
+	if claim == nil || !s.ownsObject(claim) {
 		return false
 	}
-	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[podPhase] != string(corev1.PodFailed))
+	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[annPodPhase] != string(corev1.PodFailed))
 }
 
-// keepLostDisk leaves it to a person, and keeps in mind that it had been cloned.
-func (s *step) keepLostDisk() {
+// reportLostRootDisk leaves it to a person, and keeps in mind that it had been cloned.
+func (s *decider) reportLostRootDisk() {
 	dv := s.RootDisk
-	s.lost = "DataVolume " + dv.Name + " has failed after it had been cloned"
-	if why := stuckOn(dv); why != "" {
-		s.lost += ": " + Cut(why, mostTold)
+	s.lostDiskMessage = "DataVolume " + dv.Name + " has failed after it had been cloned"
+	if why := cloneProblem(dv); why != "" {
+		s.lostDiskMessage += ": " + Truncate(why, maxQuotedBytes)
 	}
-	if s.RootClaim != nil && s.mine(s.RootClaim) && s.RootClaim.Status.Phase == corev1.ClaimLost {
-		s.lost = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
+	if s.RootClaim != nil && s.ownsObject(s.RootClaim) && s.RootClaim.Status.Phase == corev1.ClaimLost {
+		s.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
 	}
-	s.st.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: s.diskSize(), Ready: true}
-	if !s.ignored() {
-		s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("%s. It is not replaced by itself, for what the guest has written may still be on its volume: save that, or delete DataVolume %s to have another cloned", s.lost, dv.Name)))
+	s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: s.rootDiskSize(), Ready: true}
+	if !s.deployIgnored() {
+		s.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("%s. It is not replaced by itself, for what the guest has written may still be on its volume: save that, or delete DataVolume %s to have another cloned", s.lostDiskMessage, dv.Name)))
 	}
 }
 
-func (s *step) retryDisk(dv *cdiv1.DataVolume) {
-	s.blocked(failed(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", Cut(stuckOn(dv), mostTold), failedDiskAge)))
-	if left := failedDiskAge - s.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
-		s.within(left)
+func (s *decider) retryFailedClone(dv *cdiv1.DataVolume) {
+	s.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", Truncate(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
+	if left := failedCloneRetryDelay - s.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+		s.requeueWithin(left)
 		return
 	}
-	s.dropDisk()
+	s.deleteIncompleteDisk()
 }
 
-// diskSize is what the guest sees of a disk that is there. One that asked for
+// rootDiskSize is what the guest sees of a disk that is there. One that asked for
 // nothing has the size of its image at that time, which only the status knows.
-func (s *step) diskSize() resource.Quantity {
+func (s *decider) rootDiskSize() resource.Quantity {
 	if s.RootDisk != nil && s.RootDisk.Spec.Storage != nil {
 		if size, asked := s.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asked {
 			return size
@@ -180,19 +180,19 @@ func (s *step) diskSize() resource.Quantity {
 	return resource.Quantity{}
 }
 
-func cloning(dv *cdiv1.DataVolume) string {
+func describeCloning(dv *cdiv1.DataVolume) string {
 	text := "the root disk is being cloned"
 	if p := dv.Status.Progress; p != "" && p != "N/A" {
 		text += ": " + string(p)
 	}
-	if why := stuckOn(dv); why != "" {
-		text += " (" + Cut(why, mostTold) + ")"
+	if why := cloneProblem(dv); why != "" {
+		text += " (" + Truncate(why, maxQuotedBytes) + ")"
 	}
 	return text
 }
 
-// stuckOn is what CDI says of a clone that does not run.
-func stuckOn(dv *cdiv1.DataVolume) string {
+// cloneProblem is what CDIServed says of a clone that does not run.
+func cloneProblem(dv *cdiv1.DataVolume) string {
 	for _, t := range []cdiv1.DataVolumeConditionType{cdiv1.DataVolumeRunning, cdiv1.DataVolumeBound} {
 		for i := range dv.Status.Conditions {
 			if c := &dv.Status.Conditions[i]; c.Type == t && c.Status != corev1.ConditionTrue && c.Message != "" {

@@ -23,37 +23,37 @@ type View struct {
 	// Pinned is the image that status.pinned names, by its UID; nil where it does
 	// not exist or nothing is pinned.
 	Pinned *v1alpha1.VMDiskImage
-	// SourceThere: what is pinned exists and is not being deleted. Known only in a
+	// SourceExists: what is pinned exists and is not being deleted. Known only in a
 	// live View.
-	SourceThere bool
-	// Live: Image, Pinned, SourceThere and RootDisk were read from the API server
+	SourceExists bool
+	// Live: Image, Pinned, SourceExists and RootDisk were read from the API server
 	// after VM was stored as it is.
 	Live bool
 
-	// CDI, KubeVirt: the cluster serves their kinds.
-	CDI, KubeVirt bool
+	// CDIServed, KubeVirtServed: the cluster serves their kinds.
+	CDIServed, KubeVirtServed bool
 
 	// RootDisk and its claim; nil where they do not exist.
 	RootDisk  *cdiv1.DataVolume
 	RootClaim *corev1.PersistentVolumeClaim
-	// Secret of cloud-init; nil where it does not exist.
-	Secret *corev1.Secret
-	// Machine is KubeVirt's; nil where it does not exist.
-	Machine *unstructured.Unstructured
+	// CloudInitSecret of cloud-init; nil where it does not exist.
+	CloudInitSecret *corev1.Secret
+	// KubeVirtVM is KubeVirtServed's; nil where it does not exist.
+	KubeVirtVM *unstructured.Unstructured
 
-	// NetworkMissing names a NetworkAttachmentDefinition that an interface names
+	// MissingNetwork names a NetworkAttachmentDefinition that an interface names
 	// and that does not exist. It is looked for while Machine is not ready.
-	NetworkMissing string
+	MissingNetwork string
 
 	// Inputs of the guest, read from Secrets.
 	Inputs guest.Inputs
-	// Missing says which Secret, or key of it, the spec names and is not there.
-	Missing string
+	// MissingSecret says which Secret, or key of it, the spec names and is not there.
+	MissingSecret string
 }
 
-// Target is one object to delete. UID and resourceVersion are preconditions: it is
+// DeleteTarget is one object to delete. UID and resourceVersion are preconditions: it is
 // deleted as it was decided on, or not at all.
-type Target struct {
+type DeleteTarget struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
@@ -64,95 +64,95 @@ type Target struct {
 type Decision struct {
 	// NeedsLive: decide again with a live View. Nothing else is decided.
 	NeedsLive bool
-	// StoreFirst: status is stored before anything else is done, and then it is
+	// StoreStatusFirst: status is stored before anything else is done, and then it is
 	// decided again: what is pinned must be seen by whoever deletes images before
 	// the image is looked at once more.
-	StoreFirst bool
+	StoreStatusFirst bool
 
 	CreateImage    *v1alpha1.VMDiskImage
-	DeleteRootDisk *Target
+	DeleteRootDisk *DeleteTarget
 	CreateRootDisk *cdiv1.DataVolume
 	ApplySecret    *corev1.Secret
-	// ApplyMachine is applied server-side. Its resourceVersion, where it has one,
+	// ApplyKubeVirtVM is applied server-side. Its resourceVersion, where it has one,
 	// is what it was decided on.
-	ApplyMachine *unstructured.Unstructured
-	// RunStrategy to set on the KubeVirt VirtualMachine without touching the rest.
+	ApplyKubeVirtVM *unstructured.Unstructured
+	// RunStrategy to set on the KubeVirtServed VirtualMachine without touching the rest.
 	RunStrategy v1alpha1.RunStrategy
 
 	Status v1alpha1.VirtualMachineStatus
-	// before are the conditions that are stored.
-	before []metav1.Condition
-	// After is when to look again for what no event tells of; 0 for never.
-	After time.Duration
+	// previousConditions are the conditions that are stored.
+	previousConditions []metav1.Condition
+	// RequeueAfter is when to look again for what no event tells of; 0 for never.
+	RequeueAfter time.Duration
 }
 
-// wait is what a machine does or waits for.
-type wait struct {
+// machineState is what a machine does or waits for.
+type machineState struct {
 	phase   v1alpha1.MachinePhase
 	reason  v1alpha1.Reason
 	message string
 }
 
-func provisioning(reason v1alpha1.Reason, message string) wait {
-	return wait{v1alpha1.MachineProvisioning, reason, message}
+func provisioningState(reason v1alpha1.Reason, message string) machineState {
+	return machineState{v1alpha1.MachineProvisioning, reason, message}
 }
 
-func failed(reason v1alpha1.Reason, message string) wait {
-	return wait{v1alpha1.MachineFailed, reason, message}
+func failedState(reason v1alpha1.Reason, message string) machineState {
+	return machineState{v1alpha1.MachineFailed, reason, message}
 }
 
-// step works out one Decision.
-type step struct {
+// decider works out one Decision.
+type decider struct {
 	View
-	d   Decision
-	st  *v1alpha1.VirtualMachineStatus
-	now metav1.Time
+	decision  Decision
+	status    *v1alpha1.VirtualMachineStatus
+	timestamp metav1.Time
 
-	guest  guest.Config
-	wanted *unstructured.Unstructured
-	// invalid says why the spec cannot be carried out.
-	invalid error
+	guestConfig guest.Config
+	desiredVM   *unstructured.Unstructured
+	// specError says why the spec cannot be carried out.
+	specError error
 
 	// replaced: the root disk is incomplete and goes before anything else is pinned.
-	replaced bool
-	// foreign says that the root disk is of something else than what is pinned.
-	foreign string
-	// lost says what became of a root disk that had been cloned.
-	lost string
-	// diskMade: the root disk is there, or being cloned.
-	diskMade bool
+	replacesRootDisk bool
+	// foreignDiskNote says that the root disk is of something else than what is pinned.
+	foreignDiskNote string
+	// lostDiskMessage says what became of a root disk that had been cloned.
+	lostDiskMessage string
+	// rootDiskRequested: the root disk is there, or being cloned.
+	rootDiskRequested bool
 	// told: what the guest is told is stored, or about to be.
-	told bool
-	// compared: what KubeVirt has was held against the spec.
-	compared bool
-	// heldBack: a change of the spec waits for a restart.
-	heldBack bool
+	guestConfigStored bool
+	// compared: what KubeVirtServed has was held against the spec.
+	comparedWithSpec bool
+	// changeNeedsRestart: a change of the spec waits for a restart.
+	changeNeedsRestart bool
 	// reworded: this agent makes something else of the same spec, which waits for
 	// the next start.
-	reworded bool
-	// ending is the run strategy that the machine keeps until its instance is gone.
-	ending string
+	renderingChanged bool
+	// endingRunStrategy is the run strategy that the machine keeps until its instance is gone.
+	endingRunStrategy string
 	// untold: the spec has the guest told what it has not been told at its first boot.
-	untold bool
+	guestConfigOutdated bool
 
 	generation int64
-	// wait is the first thing that keeps the machine from being ready.
-	wait *wait
-	// image is what there is to say of the image, whatever else is waited for.
-	image wait
+	// blocker is the first thing that keeps the machine from being ready.
+	blocker *machineState
+	// imageState is what there is to say of the image, whatever else is waited for.
+	imageState machineState
 }
 
-// blocked notes what is waited for, unless something before it is.
-func (s *step) blocked(w wait) {
-	if s.wait == nil {
-		s.wait = &w
+// setBlocker notes what is waited for, unless something before it is.
+func (s *decider) setBlocker(w machineState) {
+	if s.blocker == nil {
+		s.blocker = &w
 	}
 }
 
-// within asks for another look after d, at the latest.
-func (s *step) within(d time.Duration) {
+// requeueWithin asks for another look after d, at the latest.
+func (s *decider) requeueWithin(d time.Duration) {
 	d = max(d, 10*time.Millisecond)
-	if s.d.After == 0 || d < s.d.After {
-		s.d.After = d
+	if s.decision.RequeueAfter == 0 || d < s.decision.RequeueAfter {
+		s.decision.RequeueAfter = d
 	}
 }

@@ -25,30 +25,30 @@ type world struct {
 	t require.TestingT
 	vm.View
 	// there: what is pinned can be cloned.
-	there bool
-	last  vm.Decision
+	sourceExists bool
+	lastDecision vm.Decision
 }
 
 func newWorld(t require.TestingT, b *apitest.MachineBuilder) *world {
-	return &world{t: t, there: true, View: vm.View{Now: apitest.Epoch.Add(time.Hour), VM: b.Obj(), CDI: true, KubeVirt: true}}
+	return &world{t: t, sourceExists: true, View: vm.View{Now: apitest.Epoch.Add(time.Hour), VM: b.Obj(), CDIServed: true, KubeVirtServed: true}}
 }
 
-// golden is the image that machines of apitest name, and serves its attempt.
-func golden(attempt int32) *v1alpha1.VMDiskImage {
+// goldenImage is the image that machines of apitest name, and serves its attempt.
+func goldenImage(attempt int32) *v1alpha1.VMDiskImage {
 	return apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{
-		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Serving: serving("golden", attempt),
+		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Serving: servingStatus("golden", attempt),
 	}).Obj()
 }
 
-func serving(name string, attempt int32) *v1alpha1.Serving {
+func servingStatus(name string, attempt int32) *v1alpha1.Serving {
 	return &v1alpha1.Serving{
 		Revision: fmt.Sprintf("rev-%d", attempt), Attempt: attempt, PersistentVolumeClaim: fmt.Sprintf("%s-%d", name, attempt),
 		DiskSize: ptr.To(resource.MustParse("1Gi")),
 	}
 }
 
-// pinOf is what a machine pins of what an image serves.
-func pinOf(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage {
+// pinServedBy is what a machine pins of what an image serves.
+func pinServedBy(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage {
 	s := img.Status.Serving
 	p := v1alpha1.PinnedImage{
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
@@ -61,56 +61,56 @@ func pinOf(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage {
 	return p
 }
 
-// rootDisk is what the agent clones for a machine from what is pinned.
-func rootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v1alpha1.PinnedImage, phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
-	size, _ := machine.DiskSize(obj, img)
-	dv := machine.RootDisk(obj, img, p, size)
+// clonedRootDisk is what the agent clones for a machine from what is pinned.
+func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v1alpha1.PinnedImage, phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
+	size, _ := machine.RootDiskSize(obj, img)
+	dv := machine.BuildRootDisk(obj, img, p, size)
 	dv.UID, dv.ResourceVersion = "uid-of-disk", "7"
 	dv.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(time.Hour))
 	dv.Status.Phase = phase
 	return dv
 }
 
-// claimOf is the claim of a root disk.
-func claimOf(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+// rootDiskClaim is the claim of a root disk.
+func rootDiskClaim(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 	claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
 	claim.Labels = dv.Labels
 	return claim
 }
 
-// pinned has the machine pin an image that is there.
-func (w *world) pinned(img *v1alpha1.VMDiskImage, acquired bool) *world {
+// withPin has the machine pin an image that is there.
+func (w *world) withPin(img *v1alpha1.VMDiskImage, acquired bool) *world {
 	w.Image, w.Pinned = img, img
-	w.VM.Status.Pinned = ptr.To(pinOf(img, acquired))
+	w.VM.Status.Pinned = ptr.To(pinServedBy(img, acquired))
 	return w
 }
 
-// cloned has the machine have a root disk.
-func (w *world) cloned(img *v1alpha1.VMDiskImage, phase cdiv1.DataVolumePhase) *world {
-	w.pinned(img, true)
-	w.RootDisk = rootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
+// withRootDisk has the machine have a root disk.
+func (w *world) withRootDisk(img *v1alpha1.VMDiskImage, phase cdiv1.DataVolumePhase) *world {
+	w.withPin(img, true)
+	w.RootDisk = clonedRootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
 	return w
 }
 
-// created has KubeVirt's machine be there, with a status.
-func (w *world) created(printable string, status map[string]any) *world {
-	w.visit()
-	require.NotNil(w.t, w.Machine, "it is not made: %s", w.VM.Status.Message)
-	return w.reports(printable, status)
+// withKubeVirtVM has KubeVirtServed's machine be there, with a status.
+func (w *world) withKubeVirtVM(printable string, status map[string]any) *world {
+	w.reconcile()
+	require.NotNil(w.t, w.KubeVirtVM, "it is not made: %s", w.VM.Status.Message)
+	return w.setKubeVirtStatus(printable, status)
 }
 
-func (w *world) reports(printable string, status map[string]any) *world {
+func (w *world) setKubeVirtStatus(printable string, status map[string]any) *world {
 	full := map[string]any{"printableStatus": printable}
 	for k, v := range status {
 		full[k] = v
 	}
-	w.Machine.Object["status"] = full
+	w.KubeVirtVM.Object["status"] = full
 	return w
 }
 
-// running has the machine run.
-func (w *world) running() *world {
-	return w.created("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always"})
+// withRunningVM has the machine run.
+func (w *world) withRunningVM() *world {
+	return w.withKubeVirtVM("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always"})
 }
 
 // decide decides on what is there now, live where that is needed.
@@ -119,37 +119,37 @@ func (w *world) decide() vm.Decision {
 	v.VM = w.VM.DeepCopy()
 	d := w.decideChecked(v)
 	if d.NeedsLive {
-		v.Live, v.SourceThere = true, v.VM.Status.Pinned != nil && w.there
+		v.Live, v.SourceExists = true, v.VM.Status.Pinned != nil && w.sourceExists
 		d = w.decideChecked(v)
 	}
-	w.last = d
+	w.lastDecision = d
 	return d
 }
 
-// visit decides and carries out, until nothing is to be stored first.
-func (w *world) visit() vm.Decision {
+// reconcile decides and carries out, until nothing is to be stored first.
+func (w *world) reconcile() vm.Decision {
 	for range 4 {
 		d := w.decide()
-		w.carryOut(d)
+		w.applyDecision(d)
 		w.VM.Status = d.Status
-		w.repinned()
-		if !d.StoreFirst {
+		w.refreshPinned()
+		if !d.StoreStatusFirst {
 			return d
 		}
 	}
 	require.Fail(w.t, "something else is to be stored first each time")
-	return w.last
+	return w.lastDecision
 }
 
-// repinned finds the image that is pinned now, as the controller does.
-func (w *world) repinned() {
+// refreshPinned finds the image that is pinned now, as the controller does.
+func (w *world) refreshPinned() {
 	w.Pinned = nil
 	if p := w.VM.Status.Pinned; p != nil && w.Image != nil && w.Image.UID == p.UID {
 		w.Pinned = w.Image
 	}
 }
 
-func (w *world) carryOut(d vm.Decision) {
+func (w *world) applyDecision(d vm.Decision) {
 	if d.CreateImage != nil {
 		w.Image = d.CreateImage.DeepCopy()
 		w.Image.UID = "uid-of-made"
@@ -163,24 +163,24 @@ func (w *world) carryOut(d vm.Decision) {
 		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now)
 	}
 	if d.ApplySecret != nil {
-		w.Secret = d.ApplySecret
+		w.CloudInitSecret = d.ApplySecret
 	}
-	if d.ApplyMachine != nil {
+	if d.ApplyKubeVirtVM != nil {
 		status := map[string]any{}
-		if w.Machine != nil {
-			status, _, _ = unstructured.NestedMap(w.Machine.Object, "status")
+		if w.KubeVirtVM != nil {
+			status, _, _ = unstructured.NestedMap(w.KubeVirtVM.Object, "status")
 		}
-		w.Machine = asStored(d.ApplyMachine)
-		w.Machine.Object["status"] = status
+		w.KubeVirtVM = asStoredByKubeVirt(d.ApplyKubeVirtVM)
+		w.KubeVirtVM.Object["status"] = status
 	}
 	if d.RunStrategy != "" {
-		require.NoError(w.t, unstructured.SetNestedField(w.Machine.Object, string(d.RunStrategy), "spec", "runStrategy"))
+		require.NoError(w.t, unstructured.SetNestedField(w.KubeVirtVM.Object, string(d.RunStrategy), "spec", "runStrategy"))
 	}
 }
 
-// asStored is what the API server, KubeVirt's webhook and its controller make of
-// what is applied (KubeVirt 1.8).
-func asStored(applied *unstructured.Unstructured) *unstructured.Unstructured {
+// asStoredByKubeVirt is what the API server, KubeVirtServed's webhook and its controller make of
+// what is applied (KubeVirtServed 1.8).
+func asStoredByKubeVirt(applied *unstructured.Unstructured) *unstructured.Unstructured {
 	u := applied.DeepCopy()
 	u.SetUID("uid-of-machine")
 	u.SetResourceVersion("11")
@@ -201,18 +201,18 @@ func asStored(applied *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-var conditions = []string{
+var allConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionImageAcquired,
 	v1alpha1.ConditionRootDiskReady, v1alpha1.ConditionMachineCreated, v1alpha1.ConditionSpecAdjusted,
 	v1alpha1.ConditionImageDiffers, v1alpha1.ConditionRestartRequired, v1alpha1.ConditionPlainTextPassword,
 }
 
-// reasons that a status can have.
-var reasons = []v1alpha1.Reason{
+// allReasons that a status can have.
+var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonImageMissing, v1alpha1.ReasonImageNamespaceMissing, v1alpha1.ReasonImageRefused, v1alpha1.ReasonWaitingForImage,
-	v1alpha1.ReasonImageFailed, v1alpha1.ReasonImageDeleting, v1alpha1.ReasonAcquiring, v1alpha1.ReasonIgnoredOnDeploy,
+	v1alpha1.ReasonImageFailed, v1alpha1.ReasonImageDeleting, v1alpha1.ReasonAcquiringImage, v1alpha1.ReasonIgnoredOnDeploy,
 	v1alpha1.ReasonSpecInvalid, v1alpha1.ReasonNameTaken, v1alpha1.ReasonRootDiskRefused, v1alpha1.ReasonRootDiskFailed,
-	v1alpha1.ReasonCloning, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
+	v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
 	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing,
 }
@@ -222,23 +222,23 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	t, before := w.t, v.VM.DeepCopy()
 	d := vm.Decide(v)
 	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "what it decides on is left alone")
-	made := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyMachine != nil || d.RunStrategy != ""
+	made := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
 	if d.NeedsLive {
 		require.False(t, v.Live, "it has been read live")
-		require.False(t, made || d.StoreFirst, "nothing else is decided")
+		require.False(t, made || d.StoreStatusFirst, "nothing else is decided")
 		return d
 	}
-	if d.StoreFirst {
+	if d.StoreStatusFirst {
 		require.False(t, made, "it is stored before anything else is done")
 		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "there is something to store")
 	}
 	w.checkPin(v, d)
 	w.checkRootDisk(v, d)
-	w.checkRun(v, d)
-	if !d.StoreFirst || before.Status.Phase == "" {
-		w.checkTold(v, d)
+	w.checkRunStrategy(v, d)
+	if !d.StoreStatusFirst || before.Status.Phase == "" {
+		w.checkStatus(v, d)
 	}
-	w.checkRest(v, d)
+	w.checkIdempotence(v, d)
 	return d
 }
 
@@ -247,17 +247,17 @@ func (w *world) checkPin(v vm.View, d vm.Decision) {
 	if equality.Semantic.DeepEqual(was, is) {
 		return
 	}
-	require.True(w.t, d.StoreFirst, "a pin is stored before anything else is done")
+	require.True(w.t, d.StoreStatusFirst, "a pin is stored before anything else is done")
 	mine := v.RootDisk != nil && v.RootDisk.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
 	if !mine {
 		require.True(w.t, v.Live || is == nil || was == nil || is.AcquiredAt == nil, "what is acquired has been looked at live")
 		return
 	}
 	require.NotNil(w.t, is, "no pin is given up while there is a root disk of it")
-	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], machine.ClonedFrom(*is), "what is pinned is what is being cloned")
+	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], machine.ClonedFromValue(*is), "what is pinned is what is being cloned")
 	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil &&
-		machine.ClonedFrom(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
-		require.Equal(w.t, machine.ClonedFrom(*was), machine.ClonedFrom(*is), "a pin does not change once it has been cloned")
+		machine.ClonedFromValue(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
+		require.Equal(w.t, machine.ClonedFromValue(*was), machine.ClonedFromValue(*is), "a pin does not change once it has been cloned")
 	}
 }
 
@@ -265,7 +265,7 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 	if t := d.DeleteRootDisk; t != nil {
 		dv := v.RootDisk
 		require.NotNil(w.t, dv)
-		require.Equal(w.t, vm.Target{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
+		require.Equal(w.t, vm.DeleteTarget{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
 		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "it is the machine's own")
 		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "what a guest has written is never deleted")
 		if was := v.VM.Status.RootDisk; dv.Status.Phase == cdiv1.Failed {
@@ -277,42 +277,42 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 	}
 	if dv := d.CreateRootDisk; dv != nil {
 		stored := v.VM.Status.Pinned
-		require.True(w.t, v.Live && v.SourceThere)
+		require.True(w.t, v.Live && v.SourceExists)
 		require.NotNil(w.t, stored)
 		require.NotNil(w.t, stored.AcquiredAt, "that it is acquired has been stored")
-		require.Equal(w.t, machine.ClonedFrom(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
+		require.Equal(w.t, machine.ClonedFromValue(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
 		require.Nil(w.t, v.RootDisk)
 	}
 }
 
-// checkRun holds that RerunOnFailure meets no instance that KubeVirt is ending: no
+// checkRunStrategy holds that RerunOnFailure meets no instance that KubeVirtServed is ending: no
 // other would be started after it.
-func (w *world) checkRun(v vm.View, d vm.Decision) {
-	if v.Machine == nil {
+func (w *world) checkRunStrategy(v vm.View, d vm.Decision) {
+	if v.KubeVirtVM == nil {
 		return
 	}
-	now, _, _ := unstructured.NestedString(v.Machine.Object, "spec", "runStrategy")
-	created, _, _ := unstructured.NestedBool(v.Machine.Object, "status", "created")
-	status, _, _ := unstructured.NestedString(v.Machine.Object, "status", "printableStatus")
+	now, _, _ := unstructured.NestedString(v.KubeVirtVM.Object, "spec", "runStrategy")
+	created, _, _ := unstructured.NestedBool(v.KubeVirtVM.Object, "status", "created")
+	status, _, _ := unstructured.NestedString(v.KubeVirtVM.Object, "status", "printableStatus")
 	if !created || now == "" || now == "RerunOnFailure" || (now != "Halted" && status != "Stopping") {
 		return
 	}
 	require.NotEqual(w.t, v1alpha1.RunStrategy("RerunOnFailure"), d.RunStrategy)
-	if d.ApplyMachine != nil {
-		run, _, _ := unstructured.NestedString(d.ApplyMachine.Object, "spec", "runStrategy")
+	if d.ApplyKubeVirtVM != nil {
+		run, _, _ := unstructured.NestedString(d.ApplyKubeVirtVM.Object, "spec", "runStrategy")
 		require.NotEqual(w.t, "RerunOnFailure", run)
 	}
 }
 
-// checkTold holds what must be true of a status as people see it.
-func (w *world) checkTold(v vm.View, d vm.Decision) {
+// checkStatus holds what must be true of a status as people see it.
+func (w *world) checkStatus(v vm.View, d vm.Decision) {
 	t, st := w.t, d.Status
-	require.Contains(t, reasons, st.Reason)
+	require.Contains(t, allReasons, st.Reason)
 	require.NotEmpty(t, st.Message)
 	require.LessOrEqual(t, len(st.Message), 4096)
 	require.Equal(t, v.VM.Generation, st.ObservedGeneration)
-	require.Len(t, st.Conditions, len(conditions))
-	for _, name := range conditions {
+	require.Len(t, st.Conditions, len(allConditions))
+	for _, name := range allConditions {
 		c := meta.FindStatusCondition(st.Conditions, name)
 		require.NotNil(t, c, name)
 		require.NotEmpty(t, c.Reason, name)
@@ -329,17 +329,17 @@ func (w *world) checkTold(v vm.View, d vm.Decision) {
 	}
 	require.Contains(t, []v1alpha1.Reason{v1alpha1.ReasonRunning, v1alpha1.ReasonStopped, v1alpha1.ReasonIgnoredOnDeploy}, st.Reason)
 	if st.Reason == v1alpha1.ReasonIgnoredOnDeploy {
-		require.True(t, v.VM.Spec.IgnoreOnDeploy && v.Machine == nil && v.Image != nil && v.Image.Status.Serving != nil)
+		require.True(t, v.VM.Spec.IgnoreOnDeploy && v.KubeVirtVM == nil && v.Image != nil && v.Image.Status.Serving != nil)
 		require.True(t, holds(v1alpha1.ConditionImageAcquired))
 		return
 	}
 	require.True(t, holds(v1alpha1.ConditionRootDiskReady) && holds(v1alpha1.ConditionMachineCreated))
-	require.True(t, v.Machine != nil && v.Machine.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.Machine.GetDeletionTimestamp() == nil)
+	require.True(t, v.KubeVirtVM != nil && v.KubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.KubeVirtVM.GetDeletionTimestamp() == nil)
 }
 
-// checkRest holds that nothing is stored again as long as nothing happens.
-func (w *world) checkRest(v vm.View, d vm.Decision) {
-	if d.StoreFirst {
+// checkIdempotence holds that nothing is stored again as long as nothing happens.
+func (w *world) checkIdempotence(v vm.View, d vm.Decision) {
+	if d.StoreStatusFirst {
 		return
 	}
 	v.VM = v.VM.DeepCopy()
@@ -349,29 +349,29 @@ func (w *world) checkRest(v vm.View, d vm.Decision) {
 	require.False(w.t, again.NeedsLive && v.Live)
 	if !again.NeedsLive {
 		require.Equal(w.t, d.Status, again.Status)
-		require.False(w.t, again.StoreFirst)
+		require.False(w.t, again.StoreStatusFirst)
 	}
 }
 
-// has tells whether a condition of what was decided last holds.
-func (w *world) has(condition string) bool {
+// hasCondition tells whether a condition of what was decided last holds.
+func (w *world) hasCondition(condition string) bool {
 	return meta.IsStatusConditionTrue(w.VM.Status.Conditions, condition)
 }
 
-// says wants the status to have a phase and a reason, and its message parts.
-func (w *world) says(phase v1alpha1.MachinePhase, reason v1alpha1.Reason, parts ...string) {
-	st := w.last.Status
+// requireState wants the status to have a phase and a reason, and its message parts.
+func (w *world) requireState(phase v1alpha1.MachinePhase, reason v1alpha1.Reason, parts ...string) {
+	st := w.lastDecision.Status
 	require.Equal(w.t, []any{phase, reason}, []any{st.Phase, st.Reason}, st.Message)
 	for _, part := range parts {
 		require.Contains(w.t, st.Message, part)
 	}
 }
 
-// former has an object be of a machine that had the name before.
-func former(o metav1.Object) {
+// labelAsFormer has an object be of a machine that had the name before.
+func labelAsFormer(o metav1.Object) {
 	o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid-of-former"})
 }
 
-func deleted(o metav1.Object) {
+func markDeleted(o metav1.Object) {
 	o.SetDeletionTimestamp(ptr.To(metav1.NewTime(apitest.Epoch)))
 }

@@ -18,7 +18,7 @@ type FleetDiskImageBuilder struct{ img v1alpha1.FleetDiskImage }
 func FleetDiskImage(name string) *FleetDiskImageBuilder {
 	b := &FleetDiskImageBuilder{v1alpha1.FleetDiskImage{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "FleetDiskImage"},
-		ObjectMeta: meta("/" + name),
+		ObjectMeta: newObjectMeta("/" + name),
 	}}
 	b.img.Spec = v1alpha1.FleetDiskImageSpec{
 		Version: "1.0.0", TargetNamespace: "images",
@@ -166,7 +166,7 @@ func (b *FleetDiskImageBuilder) WithStatus(st v1alpha1.FleetDiskImageStatus) *Fl
 func (b *FleetDiskImageBuilder) WithFormer(versions ...string) *FleetDiskImageBuilder {
 	for _, version := range versions {
 		b.img.Status.Versions = append(b.img.Status.Versions, v1alpha1.VersionStatus{
-			Version: version, Namespace: b.img.Spec.TargetNamespace, Image: b.img.VMDiskImage(version),
+			Version: version, Namespace: b.img.Spec.TargetNamespace, Image: b.img.ImageNameForVersion(version),
 			Revision: b.img.Spec.Template.Revision(), Since: metav1.NewTime(Epoch),
 		})
 	}

@@ -18,8 +18,8 @@ import (
 // Epoch is when objects were created whose tests do not care.
 var Epoch = time.Date(2025, time.June, 2, 8, 0, 0, 0, time.UTC)
 
-// meta splits "namespace/name"; the UID follows from both.
-func meta(key string) metav1.ObjectMeta {
+// newObjectMeta splits "namespace/name"; the UID follows from both.
+func newObjectMeta(key string) metav1.ObjectMeta {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {
 		panic(fmt.Sprintf("%q is no namespace/name", key))
@@ -39,7 +39,7 @@ type ImageBuilder struct{ img v1alpha1.VMDiskImage }
 func Image(key string) *ImageBuilder {
 	b := &ImageBuilder{v1alpha1.VMDiskImage{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VMDiskImage"},
-		ObjectMeta: meta(key),
+		ObjectMeta: newObjectMeta(key),
 	}}
 	b.img.Spec = v1alpha1.VMDiskImageSpec{
 		Name: b.img.Name, SourceType: v1alpha1.SourceHTTP,

@@ -16,7 +16,7 @@ type MachineBuilder struct{ vm v1alpha1.VirtualMachine }
 func VirtualMachine(namespace, name string) *MachineBuilder {
 	b := &MachineBuilder{v1alpha1.VirtualMachine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachine"},
-		ObjectMeta: meta(namespace + "/" + name),
+		ObjectMeta: newObjectMeta(namespace + "/" + name),
 	}}
 	b.vm.UID = "vm-" + b.vm.UID
 	b.vm.Spec.VMDiskImageRef.Name = "golden"

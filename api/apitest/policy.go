@@ -15,8 +15,8 @@ func Policy() *PolicyBuilder { return &PolicyBuilder{policy.Default()} }
 // Obj returns the policy.
 func (b *PolicyBuilder) Obj() policy.Policy { return b.p }
 
-// Data returns the policy as the data of its ConfigMap.
-func (b *PolicyBuilder) Data() map[string]string { return b.p.Data() }
+// ToData returns the policy as the data of its ConfigMap.
+func (b *PolicyBuilder) ToData() map[string]string { return b.p.ToData() }
 
 // Concurrency sets how many imports may run.
 func (b *PolicyBuilder) Concurrency(n int32) *PolicyBuilder { b.p.Concurrency = n; return b }
@@ -42,5 +42,5 @@ func (b *PolicyBuilder) ResyncLimit(n int32) *PolicyBuilder { b.p.ResyncLimit = 
 // MaxPriority caps the priority of images.
 func (b *PolicyBuilder) MaxPriority(n int32) *PolicyBuilder { b.p.MaxPriority = n; return b }
 
-// NoPreflight leaves the question whether there is an image to the import.
-func (b *PolicyBuilder) NoPreflight() *PolicyBuilder { b.p.Preflight = false; return b }
+// WithoutPreflight leaves the question whether there is an image to the import.
+func (b *PolicyBuilder) WithoutPreflight() *PolicyBuilder { b.p.Preflight = false; return b }

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// Properties runs the tests of a package with properties of pgregory.net/rapid,
+// RunPropertyTests runs the tests of a package with properties of pgregory.net/rapid,
 // which look further where OT_FLEET_LONG is set. It is for TestMain.
-func Properties(m *testing.M) {
-	LookFurther()
+func RunPropertyTests(m *testing.M) {
+	ExtendPropertyChecks()
 	os.Exit(m.Run())
 }
 
-// LookFurther has properties look further where OT_FLEET_LONG is set. It is for a
+// ExtendPropertyChecks has properties look further where OT_FLEET_LONG is set. It is for a
 // TestMain that has more to do.
-func LookFurther() {
+func ExtendPropertyChecks() {
 	flag.Parse()
 	if os.Getenv("OT_FLEET_LONG") != "" {
 		for name, value := range map[string]string{"rapid.checks": "5000", "rapid.steps": "100"} {

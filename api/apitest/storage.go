@@ -14,15 +14,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// attemptLabels are those of what belongs to an attempt.
-func attemptLabels(o *metav1.ObjectMeta, image types.UID, revision string, attempt int32) {
+// setAttemptLabels are those of what belongs to an attempt.
+func setAttemptLabels(o *metav1.ObjectMeta, image types.UID, revision string, attempt int32) {
 	o.Labels = map[string]string{
 		v1alpha1.LabelImageUID: string(image), v1alpha1.LabelRevision: revision,
 		v1alpha1.LabelAttempt: strconv.Itoa(int(attempt)),
 	}
 }
 
-func deleted(o *metav1.ObjectMeta, t time.Time) {
+func setDeletionTimestamp(o *metav1.ObjectMeta, t time.Time) {
 	at := metav1.NewTime(t)
 	o.DeletionTimestamp = &at
 }
@@ -34,16 +34,16 @@ type DataVolumeBuilder struct{ dv cdiv1.DataVolume }
 func DataVolume(key string) *DataVolumeBuilder {
 	return &DataVolumeBuilder{cdiv1.DataVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
-		ObjectMeta: meta(key),
+		ObjectMeta: newObjectMeta(key),
 	}}
 }
 
 // Obj returns the DataVolume.
 func (b *DataVolumeBuilder) Obj() *cdiv1.DataVolume { return b.dv.DeepCopy() }
 
-// Of labels it as belonging to an attempt.
-func (b *DataVolumeBuilder) Of(image types.UID, revision string, attempt int32) *DataVolumeBuilder {
-	attemptLabels(&b.dv.ObjectMeta, image, revision, attempt)
+// ForAttempt labels it as belonging to an attempt.
+func (b *DataVolumeBuilder) ForAttempt(image types.UID, revision string, attempt int32) *DataVolumeBuilder {
+	setAttemptLabels(&b.dv.ObjectMeta, image, revision, attempt)
 	return b
 }
 
@@ -73,7 +73,7 @@ func (b *DataVolumeBuilder) Condition(t cdiv1.DataVolumeConditionType, status co
 
 // Deleted sets the time of a deletion that waits for finalizers.
 func (b *DataVolumeBuilder) Deleted(t time.Time) *DataVolumeBuilder {
-	deleted(&b.dv.ObjectMeta, t)
+	setDeletionTimestamp(&b.dv.ObjectMeta, t)
 	return b
 }
 
@@ -84,7 +84,7 @@ type ClaimBuilder struct{ claim corev1.PersistentVolumeClaim }
 func Claim(key string) *ClaimBuilder {
 	b := &ClaimBuilder{corev1.PersistentVolumeClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-		ObjectMeta: meta(key),
+		ObjectMeta: newObjectMeta(key),
 	}}
 	b.claim.Status.Phase = corev1.ClaimPending
 	return b
@@ -93,9 +93,9 @@ func Claim(key string) *ClaimBuilder {
 // Obj returns the claim.
 func (b *ClaimBuilder) Obj() *corev1.PersistentVolumeClaim { return b.claim.DeepCopy() }
 
-// Of labels it as belonging to an attempt.
-func (b *ClaimBuilder) Of(image types.UID, revision string, attempt int32) *ClaimBuilder {
-	attemptLabels(&b.claim.ObjectMeta, image, revision, attempt)
+// ForAttempt labels it as belonging to an attempt.
+func (b *ClaimBuilder) ForAttempt(image types.UID, revision string, attempt int32) *ClaimBuilder {
+	setAttemptLabels(&b.claim.ObjectMeta, image, revision, attempt)
 	return b
 }
 
@@ -127,7 +127,7 @@ func (b *ClaimBuilder) ImporterPhase(p corev1.PodPhase) *ClaimBuilder {
 
 // Deleted sets the time of a deletion that waits for finalizers.
 func (b *ClaimBuilder) Deleted(t time.Time) *ClaimBuilder {
-	deleted(&b.claim.ObjectMeta, t)
+	setDeletionTimestamp(&b.claim.ObjectMeta, t)
 	return b
 }
 
@@ -136,7 +136,7 @@ type PodBuilder struct{ pod corev1.Pod }
 
 // Pod is "namespace/name", Pending.
 func Pod(key string) *PodBuilder {
-	b := &PodBuilder{corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta(key)}}
+	b := &PodBuilder{corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: newObjectMeta(key)}}
 	b.pod.Status.Phase = corev1.PodPending
 	return b
 }
@@ -144,9 +144,9 @@ func Pod(key string) *PodBuilder {
 // Obj returns the Pod.
 func (b *PodBuilder) Obj() *corev1.Pod { return b.pod.DeepCopy() }
 
-// Of labels it as belonging to an attempt.
-func (b *PodBuilder) Of(image types.UID, revision string, attempt int32) *PodBuilder {
-	attemptLabels(&b.pod.ObjectMeta, image, revision, attempt)
+// ForAttempt labels it as belonging to an attempt.
+func (b *PodBuilder) ForAttempt(image types.UID, revision string, attempt int32) *PodBuilder {
+	setAttemptLabels(&b.pod.ObjectMeta, image, revision, attempt)
 	return b
 }
 
@@ -159,7 +159,7 @@ func (b *PodBuilder) Reason(reason, message string) *PodBuilder {
 	return b
 }
 
-func (b *PodBuilder) container() *corev1.ContainerStatus {
+func (b *PodBuilder) importerStatus() *corev1.ContainerStatus {
 	if len(b.pod.Status.ContainerStatuses) == 0 {
 		b.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "importer"}}
 	}
@@ -169,30 +169,30 @@ func (b *PodBuilder) container() *corev1.ContainerStatus {
 // Running has its container run.
 func (b *PodBuilder) Running() *PodBuilder {
 	b.pod.Status.Phase = corev1.PodRunning
-	b.container().State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	b.importerStatus().State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	return b
 }
 
 // Waiting has its container wait.
 func (b *PodBuilder) Waiting(reason, message string) *PodBuilder {
-	b.container().State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	b.importerStatus().State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 	return b
 }
 
 // Terminated ends its container.
 func (b *PodBuilder) Terminated(exitCode int32, reason, message string) *PodBuilder {
-	b.container().State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Reason: reason, Message: message}}
+	b.importerStatus().State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Reason: reason, Message: message}}
 	return b
 }
 
 // LastTerminated says how its container ended before it was restarted.
 func (b *PodBuilder) LastTerminated(exitCode int32, reason, message string) *PodBuilder {
-	b.container().LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Reason: reason, Message: message}}
+	b.importerStatus().LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Reason: reason, Message: message}}
 	return b
 }
 
 // Restarts sets how often its container was restarted.
-func (b *PodBuilder) Restarts(n int32) *PodBuilder { b.container().RestartCount = n; return b }
+func (b *PodBuilder) Restarts(n int32) *PodBuilder { b.importerStatus().RestartCount = n; return b }
 
 // SnapshotBuilder builds a VolumeSnapshot.
 type SnapshotBuilder struct{ snap snapshotv1.VolumeSnapshot }
@@ -201,16 +201,16 @@ type SnapshotBuilder struct{ snap snapshotv1.VolumeSnapshot }
 func Snapshot(key string) *SnapshotBuilder {
 	return &SnapshotBuilder{snapshotv1.VolumeSnapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot"},
-		ObjectMeta: meta(key),
+		ObjectMeta: newObjectMeta(key),
 	}}
 }
 
 // Obj returns the VolumeSnapshot.
 func (b *SnapshotBuilder) Obj() *snapshotv1.VolumeSnapshot { return b.snap.DeepCopy() }
 
-// Of labels it as belonging to an attempt.
-func (b *SnapshotBuilder) Of(image types.UID, revision string, attempt int32) *SnapshotBuilder {
-	attemptLabels(&b.snap.ObjectMeta, image, revision, attempt)
+// ForAttempt labels it as belonging to an attempt.
+func (b *SnapshotBuilder) ForAttempt(image types.UID, revision string, attempt int32) *SnapshotBuilder {
+	setAttemptLabels(&b.snap.ObjectMeta, image, revision, attempt)
 	return b
 }
 
@@ -223,7 +223,7 @@ func (b *SnapshotBuilder) From(claim, class string) *SnapshotBuilder {
 	return b
 }
 
-func (b *SnapshotBuilder) status() *snapshotv1.VolumeSnapshotStatus {
+func (b *SnapshotBuilder) ensureStatus() *snapshotv1.VolumeSnapshotStatus {
 	if b.snap.Status == nil {
 		b.snap.Status = &snapshotv1.VolumeSnapshotStatus{}
 	}
@@ -232,31 +232,31 @@ func (b *SnapshotBuilder) status() *snapshotv1.VolumeSnapshotStatus {
 
 // ReadyToUse says whether it can be restored.
 func (b *SnapshotBuilder) ReadyToUse(ready bool) *SnapshotBuilder {
-	b.status().ReadyToUse = &ready
+	b.ensureStatus().ReadyToUse = &ready
 	return b
 }
 
 // Content names the content it is bound to.
 func (b *SnapshotBuilder) Content(name string) *SnapshotBuilder {
-	b.status().BoundVolumeSnapshotContentName = &name
+	b.ensureStatus().BoundVolumeSnapshotContentName = &name
 	return b
 }
 
 // RestoreSize sets the least size of a volume made of it.
 func (b *SnapshotBuilder) RestoreSize(size string) *SnapshotBuilder {
 	q := resource.MustParse(size)
-	b.status().RestoreSize = &q
+	b.ensureStatus().RestoreSize = &q
 	return b
 }
 
 // Error says why it is not ready.
 func (b *SnapshotBuilder) Error(message string) *SnapshotBuilder {
-	b.status().Error = &snapshotv1.VolumeSnapshotError{Message: &message}
+	b.ensureStatus().Error = &snapshotv1.VolumeSnapshotError{Message: &message}
 	return b
 }
 
 // Deleted sets the time of a deletion that waits for finalizers.
 func (b *SnapshotBuilder) Deleted(t time.Time) *SnapshotBuilder {
-	deleted(&b.snap.ObjectMeta, t)
+	setDeletionTimestamp(&b.snap.ObjectMeta, t)
 	return b
 }

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// TokenFile is where a Pod finds the token of its ServiceAccount.
-const TokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // the name of a file
+// ServiceAccountTokenFile is where a Pod finds the token of its ServiceAccount.
+const ServiceAccountTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // the name of a file
 
 const (
-	// timeout of one request.
-	timeout = 10 * time.Second
-	// shown of an answer that is not the one that was wanted.
-	shown = 1024
+	// checkTimeout of one request.
+	checkTimeout = 10 * time.Second
+	// maxShownBytes of an answer that is not the one that was wanted.
+	maxShownBytes = 1024
 )
 
-// URL asks for a URL, with the token in tokenFile where there is one, and returns an
+// CheckURL asks for a CheckURL, with the token in tokenFile where there is one, and returns an
 // error unless it is answered with 200.
 //
 // The certificates are made by the processes that serve, for themselves, and cannot
-// be checked here: give a token that opens nothing but that URL.
-func URL(ctx context.Context, url, tokenFile string) error {
+// be checked here: give a token that opens nothing but that CheckURL.
+func CheckURL(ctx context.Context, url, tokenFile string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("asking for %s: %w", url, err)
@@ -43,7 +43,7 @@ func URL(ctx context.Context, url, tokenFile string) error {
 		return fmt.Errorf("reading the token to ask for %s with: %w", url, err)
 	}
 	client := &http.Client{
-		Timeout:   timeout,
+		Timeout:   checkTimeout,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // see above
 	}
 	response, err := client.Do(request)
@@ -51,7 +51,7 @@ func URL(ctx context.Context, url, tokenFile string) error {
 		return fmt.Errorf("asking for %s: %w", url, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, shown))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxShownBytes))
 	if err != nil {
 		return fmt.Errorf("reading what %s answers: %w", url, err)
 	}

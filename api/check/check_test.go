@@ -13,7 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/check"
 )
 
-func TestURL(t *testing.T) {
+func TestCheckURL(t *testing.T) {
 	asked := ""
 	serves := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		asked = request.Header.Get("Authorization")
@@ -43,7 +43,7 @@ func TestURL(t *testing.T) {
 			if test.token != "" {
 				require.NoError(t, os.WriteFile(file, []byte(test.token), 0o600))
 			}
-			err := check.URL(t.Context(), test.url, file)
+			err := check.CheckURL(t.Context(), test.url, file)
 			if test.wantErr != "" {
 				require.ErrorContains(t, err, test.wantErr)
 			} else {

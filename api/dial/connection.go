@@ -86,8 +86,8 @@ func (o *Options) SetDefaults() {
 	}
 }
 
-// End says what is dialled.
-type End struct {
+// Endpoint says what is dialled.
+type Endpoint struct {
 	// Config without a bearer token, which is Token's.
 	Config *rest.Config
 	Token  *Token
@@ -105,31 +105,31 @@ type End struct {
 // of its requests ends in time.
 type Connection struct {
 	cluster.Cluster
-	end       End
-	options   Options
-	transport *http.Transport
-	refused   chan error
-	ended     chan error
-	informers []cache.Informer
+	end          Endpoint
+	options      Options
+	transport    *http.Transport
+	accessErrors chan error
+	cacheEnded   chan error
+	informers    []cache.Informer
 }
 
 // New prepares a connection and sends nothing yet.
-func New(end End, o Options) (*Connection, error) {
+func New(end Endpoint, o Options) (*Connection, error) {
 	o.SetDefaults()
 	cfg := rest.CopyConfig(end.Config)
 	cfg.Timeout = o.RequestTimeout
 	cfg.UserAgent = o.UserAgent
 	cfg.QPS, cfg.Burst = 50, 100
-	c := &Connection{end: end, options: o, refused: make(chan error, 1), ended: make(chan error, 1)}
+	c := &Connection{end: end, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
 	var err error
-	if c.transport, err = transport(cfg, o.RequestTimeout); err != nil {
+	if c.transport, err = newTransport(cfg, o.RequestTimeout); err != nil {
 		return nil, err
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, &bearer{token: end.Token, next: c.transport})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: end.Token, next: c.transport})
 	if err != nil {
 		return nil, err
 	}
-	bounded := httpClient(wrapped, o.RequestTimeout)
+	bounded := newHTTPClient(wrapped, o.RequestTimeout)
 	c.Cluster, err = cluster.New(cfg, func(options *cluster.Options) {
 		options.Scheme = Scheme
 		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return Mapper, nil }
@@ -138,7 +138,7 @@ func New(end End, o Options) (*Connection, error) {
 			options.Cache = nil
 			return client.New(cfg, options)
 		}
-		options.NewCache = c.newCache(httpClient(wrapped, 0))
+		options.NewCache = c.newCache(newHTTPClient(wrapped, 0))
 	})
 	return c, err
 }
@@ -157,7 +157,7 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 		options.DefaultTransform = cache.TransformStripManagedFields()
 		options.ReaderFailOnMissingInformer = true
 		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
-			c.watchFailed(err)
+			c.reportWatchError(err)
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 		unbounded := rest.CopyConfig(cfg)
@@ -166,12 +166,12 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	}
 }
 
-// watchFailed ends the connection where a credential may read an object and not
+// reportWatchError ends the connection where a credential may read an object and not
 // list or watch it: the reflector would try for ever, and the probe see nothing.
-func (c *Connection) watchFailed(err error) {
+func (c *Connection) reportWatchError(err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		select {
-		case c.refused <- err:
+		case c.accessErrors <- err:
 		default:
 		}
 	}
@@ -191,21 +191,21 @@ func (c *Connection) Start(ctx context.Context) error {
 		c.informers = append(c.informers, informer)
 	}
 	go func() {
-		c.ended <- c.Cluster.Start(ctx)
+		c.cacheEnded <- c.Cluster.Start(ctx)
 		// What was under way keeps its connection from being idle, and has ended then.
 		time.AfterFunc(c.options.RequestTimeout, c.Close)
 	}()
-	return c.sync(ctx)
+	return c.waitForSync(ctx)
 }
 
-// sync waits until the mailbox has been read.
-func (c *Connection) sync(ctx context.Context) error {
+// waitForSync waits until the mailbox has been read.
+func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
 	synced := make(chan bool, 1)
 	go func() { synced <- c.GetCache().WaitForCacheSync(bounded) }()
 	select {
-	case err := <-c.refused:
+	case err := <-c.accessErrors:
 		return err
 	case ok := <-synced:
 		if !ok {
@@ -216,10 +216,10 @@ func (c *Connection) sync(ctx context.Context) error {
 	return nil
 }
 
-// OnMail has something done with each object that is seen to be made, changed or
+// OnMailboxEvent has something done with each object that is seen to be made, changed or
 // deleted, those included that are there. It must not block, nor change the
 // object. Call it after Start.
-func (c *Connection) OnMail(do func(o client.Object, deleted bool)) error {
+func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
 	tell := func(what any, deleted bool) {
 		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
 			what = gone.Obj
@@ -240,35 +240,35 @@ func (c *Connection) OnMail(do func(o client.Object, deleted bool)) error {
 	return nil
 }
 
-// Hold returns when the connection is no longer good, with the reason, or when ctx
+// WaitUntilBroken returns when the connection is no longer good, with the reason, or when ctx
 // has ended, with none. nudge asks for a probe at once.
-func (c *Connection) Hold(ctx context.Context, nudge <-chan struct{}) error {
-	var heard hearing
+func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{}) error {
+	var heard watchStaleness
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-c.ended:
+		case err := <-c.cacheEnded:
 			return errors.Join(errors.New("its cache has ended"), err)
-		case err := <-c.refused:
+		case err := <-c.accessErrors:
 			return err
 		case <-nudge:
 		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
 		}
-		cached, err := c.cached(ctx)
+		cached, err := c.cachedRootVersion(ctx)
 		if err != nil {
 			return err
 		}
 		live, err := c.Probe(ctx)
 		if err != nil {
 			// One answer that is lost is no outage.
-			Await(ctx, nudge, min(FirstRetry, c.options.ProbeInterval))
+			WaitForTrigger(ctx, nudge, min(FirstRetryDelay, c.options.ProbeInterval))
 			if live, err = c.Probe(ctx); err != nil {
 				return err
 			}
 		}
-		if heard.deaf(cached, live, time.Now()) {
-			return ErrDeaf
+		if heard.isStale(cached, live, time.Now()) {
+			return ErrWatchStale
 		}
 	}
 }
@@ -280,7 +280,7 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	defer cancel()
 	// That it is not there is an answer too.
 	root := &v1alpha1.ClusterReport{}
-	err = c.GetClient().Get(ctx, c.root(), root)
+	err = c.GetClient().Get(ctx, c.rootKey(), root)
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return "", ErrNotServed
@@ -290,27 +290,27 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	return root.ResourceVersion, err
 }
 
-// cached is the resourceVersion of the report's root as the watch told it; empty
+// cachedRootVersion is the resourceVersion of the report's root as the watch told it; empty
 // for none.
-func (c *Connection) cached(ctx context.Context) (string, error) {
+func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
 	root := c.end.Report.DeepCopyObject().(client.Object)
-	err := c.GetCache().Get(ctx, c.root(), root)
+	err := c.GetCache().Get(ctx, c.rootKey(), root)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
 	return root.GetResourceVersion(), err
 }
 
-func (c *Connection) root() client.ObjectKey {
+func (c *Connection) rootKey() client.ObjectKey {
 	return client.ObjectKey{Namespace: c.end.Namespace, Name: v1alpha1.MailboxName}
 }
 
-// FirstRetry is how soon what failed is tried again; the wait doubles up to the
+// FirstRetryDelay is how soon what failed is tried again; the wait doubles up to the
 // interval of probes.
-const FirstRetry = time.Second
+const FirstRetryDelay = time.Second
 
-// Await waits for a while, or until somebody knows something new.
-func Await(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
+// WaitForTrigger waits for a while, or until somebody knows something new.
+func WaitForTrigger(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-nudge:

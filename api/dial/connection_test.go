@@ -17,7 +17,7 @@ import (
 
 // An end that takes requests and answers none is tried for as long as it is like that:
 // what each try leaves behind would add up.
-func TestNothingIsLeftOfAnEndThatDoesNotAnswer(t *testing.T) {
+func TestUnansweredConnectionLeavesNoGoroutines(t *testing.T) {
 	const tries = 10
 	asked := make(chan string, 8*tries)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func TestNothingIsLeftOfAnEndThatDoesNotAnswer(t *testing.T) {
 	token.Set("secret")
 	before := runtime.NumGoroutine()
 	for range tries {
-		c, err := New(End{
+		c, err := New(Endpoint{
 			Config: &rest.Config{Host: server.URL}, Token: token, Namespace: "ot-member-a", Report: &v1alpha1.ClusterReport{},
 			Watched: []client.Object{&v1alpha1.ClusterReport{}, &v1alpha1.ClusterPlan{}},
 		}, Options{RequestTimeout: 100 * time.Millisecond, SyncTimeout: 50 * time.Millisecond})

@@ -16,41 +16,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fault is why an API server is not reached, or does not do what it is asked.
-type Fault uint8
+// FailureKind is why an API server is not reached, or does not do what it is asked.
+type FailureKind uint8
 
 const (
-	// FaultNetwork is where nothing answers.
-	FaultNetwork Fault = iota
-	// FaultCertificate is where what answers is not trusted.
-	FaultCertificate
-	// FaultUnauthorized is where it refuses the credential.
-	FaultUnauthorized
-	// FaultForbidden is where it knows the credential, which may not do this.
-	FaultForbidden
-	// FaultAnswer is where it answers with another error.
-	FaultAnswer
+	// NetworkFailure is where nothing answers.
+	NetworkFailure FailureKind = iota
+	// CertificateFailure is where what answers is not trusted.
+	CertificateFailure
+	// UnauthorizedFailure is where it refuses the credential.
+	UnauthorizedFailure
+	// ForbiddenFailure is where it knows the credential, which may not do this.
+	ForbiddenFailure
+	// ServerFailure is where it answers with another error.
+	ServerFailure
 )
 
-// FaultOf tells what is wrong, and in words that are always the same for one cause:
+// ClassifyError tells what is wrong, and in words that are always the same for one cause:
 // they hold no time and no port of ours, since they go into conditions that are
 // written when they change.
-func FaultOf(err error) (Fault, string) {
-	if why := certificate(err); why != "" {
-		return FaultCertificate, why
+func ClassifyError(err error) (FailureKind, string) {
+	if why := certificateMessage(err); why != "" {
+		return CertificateFailure, why
 	}
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return FaultUnauthorized, "its API server refuses the credential, which has expired or was revoked"
+		return UnauthorizedFailure, "its API server refuses the credential, which has expired or was revoked"
 	case apierrors.IsForbidden(err):
-		return FaultForbidden, "the credential is not allowed enough: " + forbidden(err)
+		return ForbiddenFailure, "the credential is not allowed enough: " + forbiddenMessage(err)
 	case errors.As(err, &status):
-		return FaultAnswer, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, status.Status().Reason)
+		return ServerFailure, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, status.Status().Reason)
 	}
-	return FaultNetwork, network(err)
+	return NetworkFailure, networkMessage(err)
 }
-func certificate(err error) string {
+func certificateMessage(err error) string {
 	var (
 		invalid  x509.CertificateInvalidError
 		hostname x509.HostnameError
@@ -71,7 +71,7 @@ func certificate(err error) string {
 	return ""
 }
 
-func forbidden(err error) string {
+func forbiddenMessage(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
 		return status.Status().Message
@@ -79,7 +79,7 @@ func forbidden(err error) string {
 	return "it is forbidden to read the mailbox"
 }
 
-func network(err error) string {
+func networkMessage(err error) string {
 	var (
 		timeout interface{ Timeout() bool }
 		dns     *net.DNSError
@@ -99,11 +99,11 @@ func network(err error) string {
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "what answers does not speak TLS"
 	}
-	return "it cannot be reached: " + innermost(err)
+	return "it cannot be reached: " + innermostError(err)
 }
 
-// innermost is the error at the bottom: those above it name our own port.
-func innermost(err error) string {
+// innermostError is the error at the bottom: those above it name our own port.
+func innermostError(err error) string {
 	for {
 		next := errors.Unwrap(err)
 		if next == nil {
@@ -111,11 +111,11 @@ func innermost(err error) string {
 		}
 		err = next
 	}
-	return Cut(err.Error(), 256)
+	return TruncateText(err.Error(), 256)
 }
 
-// Cut has no more of a text than its first bytes, and three dots for the rest.
-func Cut(text string, most int) string {
+// TruncateText has no more of a text than its first bytes, and three dots for the rest.
+func TruncateText(text string, most int) string {
 	text = strings.ToValidUTF8(text, "")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
@@ -123,8 +123,8 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// NotThere tells that an object is not there, on an API server that serves its
+// IsObjectNotFound tells that an object is not there, on an API server that serves its
 // kind.
-func NotThere(err error) bool {
+func IsObjectNotFound(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

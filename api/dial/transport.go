@@ -21,8 +21,8 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// transport of one connection, on which nothing is waited for without end.
-func transport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error) {
+// newTransport of one connection, on which nothing is waited for without end.
+func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func transport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error)
 func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) (c client.Client, done func(), err error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = timeout
-	t, err := transport(cfg, timeout)
+	t, err := newTransport(cfg, timeout)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,15 +59,15 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 	if err != nil {
 		return nil, nil, err
 	}
-	options.HTTPClient = httpClient(wrapped, timeout)
+	options.HTTPClient = newHTTPClient(wrapped, timeout)
 	c, err = client.New(cfg, options)
 	return c, t.CloseIdleConnections, err
 }
 
-// httpClient goes nowhere else than it is sent: API servers redirect nobody, and one
+// newHTTPClient goes nowhere else than it is sent: API servers redirect nobody, and one
 // that does would have the token sent to whom it likes, or whoever asks it ask what
 // only they reach. No timeout is 0.
-func httpClient(through http.RoundTripper, timeout time.Duration) *http.Client {
+func newHTTPClient(through http.RoundTripper, timeout time.Duration) *http.Client {
 	return &http.Client{Transport: through, Timeout: timeout, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
 		return fmt.Errorf("it redirects to %s, which no API server does", to.URL.Host)
 	}}
@@ -88,13 +88,13 @@ func (t *Token) Get() string {
 	return ""
 }
 
-// bearer sends the token that there is by now.
-type bearer struct {
+// tokenTransport sends the token that there is by now.
+type tokenTransport struct {
 	token *Token
 	next  http.RoundTripper
 }
 
-func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+func (b *tokenTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if token := b.token.Get(); token != "" && request.Header.Get("Authorization") == "" {
 		request = request.Clone(request.Context())
 		request.Header.Set("Authorization", "Bearer "+token)
@@ -103,13 +103,13 @@ func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper is for those who look for what is below.
-func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
+func (b *tokenTransport) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// Own returns a configuration for clients that make their own: what they send goes
+// DedicatedConfig returns a configuration for clients that make their own: what they send goes
 // through one transport, which wrap, unless it is nil, goes around, and each request
 // ends in time. Its connections go with done.
-func Own(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (own *rest.Config, done func(), err error) {
-	t, err := transport(cfg, timeout)
+func DedicatedConfig(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (own *rest.Config, done func(), err error) {
+	t, err := newTransport(cfg, timeout)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,18 +121,18 @@ func Own(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) h
 	own = rest.CopyConfig(cfg)
 	own.Host, own.APIPath, own.Timeout = host.String(), "", timeout
 	own.TLSClientConfig, own.Proxy, own.Dial = rest.TLSClientConfig{}, nil, nil
-	own.Transport = stays{t}
+	own.Transport = noRedirectTransport{t}
 	if wrap != nil {
 		own.Transport = wrap(own.Transport)
 	}
 	return own, t.CloseIdleConnections, nil
 }
 
-// stays goes nowhere else than it is sent, as httpClient does.
-type stays struct{ next http.RoundTripper }
+// noRedirectTransport goes nowhere else than it is sent, as newHTTPClient does.
+type noRedirectTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (s stays) RoundTrip(request *http.Request) (*http.Response, error) {
+func (s noRedirectTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := s.next.RoundTrip(request)
 	if err == nil && response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
 		_ = response.Body.Close()

@@ -16,7 +16,7 @@ import (
 
 // Whoever answers in place of an API server gets the token that was meant for it, and
 // has it sent to nobody else, nor anybody else asked.
-func TestNobodyIsSentElsewhere(t *testing.T) {
+func TestRedirectsAreRefused(t *testing.T) {
 	var asked atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
 	defer elsewhere.Close()
@@ -32,7 +32,7 @@ func TestNobodyIsSentElsewhere(t *testing.T) {
 
 	token := &Token{}
 	token.Set("secret")
-	connection, err := New(End{Config: cfg, Token: token, Namespace: "ot-member-a", Report: &v1alpha1.ClusterReport{}}, Options{SyncTimeout: 100 * time.Millisecond})
+	connection, err := New(Endpoint{Config: cfg, Token: token, Namespace: "ot-member-a", Report: &v1alpha1.ClusterReport{}}, Options{SyncTimeout: 100 * time.Millisecond})
 	require.NoError(t, err)
 	defer connection.Close()
 	_, err = connection.Probe(t.Context())

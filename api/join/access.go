@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Access is all that an agent needs to reach its namespace on the hub.
-type Access struct {
+// HubAccess is all that an agent needs to reach its namespace on the hub.
+type HubAccess struct {
 	// Server is the URL of the hub's API server.
 	Server string
 	// CA that its certificate is checked by; none: those that the agent's system
@@ -28,8 +28,8 @@ type Access struct {
 // contextName of the one context in a kubeconfig of ours.
 const contextName = "ot-hub"
 
-// Kubeconfig writes it down.
-func (a Access) Kubeconfig() ([]byte, error) {
+// MarshalKubeconfig writes it down.
+func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
 	data, err := yaml.Marshal(clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1", CurrentContext: contextName,
 		Clusters:  []clientcmdv1.NamedCluster{{Name: contextName, Cluster: clientcmdv1.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}}},
@@ -44,15 +44,15 @@ func (a Access) Kubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// ParseAccess reads what Kubeconfig wrote. Of a kubeconfig that has more, the rest
+// ParseHubAccess reads what Kubeconfig wrote. Of a kubeconfig that has more, the rest
 // is of no account: nothing is run, and no file is read.
-func ParseAccess(kubeconfig []byte) (Access, error) {
+func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	var config clientcmdv1.Config
 	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
 		// What the reader says may hold what it could not read: a token, perhaps.
-		return Access{}, errors.New("it is no kubeconfig: it cannot be read as YAML of that kind")
+		return HubAccess{}, errors.New("it is no kubeconfig: it cannot be read as YAML of that kind")
 	}
-	var a Access
+	var a HubAccess
 	var cluster, user string
 	for _, c := range config.Contexts {
 		if c.Name == config.CurrentContext {
@@ -71,34 +71,34 @@ func ParseAccess(kubeconfig []byte) (Access, error) {
 	}
 	switch {
 	case !strings.HasPrefix(a.Server, "https://"):
-		return Access{}, errors.New("the kubeconfig names no https server in its current-context")
+		return HubAccess{}, errors.New("the kubeconfig names no https server in its current-context")
 	case a.Namespace == "":
-		return Access{}, errors.New("the kubeconfig names no namespace in its current-context")
+		return HubAccess{}, errors.New("the kubeconfig names no namespace in its current-context")
 	case a.Token == "":
-		return Access{}, errors.New("the kubeconfig has no token in its current-context")
+		return HubAccess{}, errors.New("the kubeconfig has no token in its current-context")
 	}
 	return a, nil
 }
 
-// Token is what a token of a ServiceAccount tells of itself. Nobody has checked it:
+// TokenClaims is what a token of a ServiceAccount tells of itself. Nobody has checked it:
 // the API server does that.
-type Token struct {
-	// Account is the UID of its ServiceAccount: the token dies with that.
-	Account types.UID
+type TokenClaims struct {
+	// AccountUID is the UID of its ServiceAccount: the token dies with that.
+	AccountUID types.UID
 	// Issued and Expires are by the API server's clock. A renewal is due when two
 	// thirds of the time between have passed.
 	Issued, Expires time.Time
 }
 
-// ParseToken reads what a token tells.
-func ParseToken(token string) (Token, error) {
+// ParseTokenClaims reads what a token tells.
+func ParseTokenClaims(token string) (TokenClaims, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return Token{}, errors.New("it is no token of a ServiceAccount: it has no three parts")
+		return TokenClaims{}, errors.New("it is no token of a ServiceAccount: it has no three parts")
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return Token{}, fmt.Errorf("reading a token: %w", err)
+		return TokenClaims{}, fmt.Errorf("reading a token: %w", err)
 	}
 	var claims struct {
 		Issued     int64 `json:"iat"`
@@ -110,21 +110,21 @@ func ParseToken(token string) (Token, error) {
 		} `json:"kubernetes.io"`
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil {
-		return Token{}, fmt.Errorf("reading a token: %w", err)
+		return TokenClaims{}, fmt.Errorf("reading a token: %w", err)
 	}
 	if claims.Kubernetes.Account.UID == "" || claims.Issued <= 0 || claims.Expires <= claims.Issued {
-		return Token{}, errors.New("it is no token of a ServiceAccount that expires after it was issued")
+		return TokenClaims{}, errors.New("it is no token of a ServiceAccount that expires after it was issued")
 	}
-	return Token{Account: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
+	return TokenClaims{AccountUID: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
 }
 
-// Holder is the holderIdentity that an agent renews its Lease with, by its boot ID
+// LeaseHolder is the holderIdentity that an agent renews its Lease with, by its boot ID
 // and the token that it does it with.
-func Holder(bootID string, t Token) string { return bootID + "/" + string(t.Account) }
+func LeaseHolder(bootID string, t TokenClaims) string { return bootID + "/" + string(t.AccountUID) }
 
-// HolderAccount is the UID of the ServiceAccount by whose token a Lease was
+// AccountOfHolder is the UID of the ServiceAccount by whose token a Lease was
 // renewed; empty for none.
-func HolderAccount(holder string) types.UID {
+func AccountOfHolder(holder string) types.UID {
 	at := strings.LastIndexByte(holder, '/')
 	if at < 0 {
 		return ""

@@ -50,16 +50,16 @@ const KubeconfigKey = "kubeconfig"
 // How long tokens live unless the hub's flags say otherwise. The API server makes
 // none that lives shorter than MinTokenLife.
 const (
-	JoinTokenLife  = time.Hour
-	AgentTokenLife = 7 * 24 * time.Hour
-	MinTokenLife   = 10 * time.Minute
+	DefaultJoinTokenLife  = time.Hour
+	DefaultAgentTokenLife = 7 * 24 * time.Hour
+	MinTokenLife          = 10 * time.Minute
 )
 
-// SecretName of the Secret in the hub's namespace with a member's join token.
-func SecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-join" }
+// JoinSecretName of the Secret in the hub's namespace with a member's join token.
+func JoinSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-join" }
 
-// SecretMember returns the member of a Secret that SecretName names.
-func SecretMember(secret string) (member string, is bool) {
+// MemberOfJoinSecret returns the member of a Secret that JoinSecretName names.
+func MemberOfJoinSecret(secret string) (member string, is bool) {
 	rest, mine := strings.CutPrefix(secret, v1alpha1.MemberNamespacePrefix)
 	member, is = strings.CutSuffix(rest, "-join")
 	if !mine || !is || member == "" {

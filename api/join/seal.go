@@ -13,37 +13,39 @@ import (
 // keySize of an X25519 key.
 const keySize = 32
 
-// Key is a key pair of an agent.
-type Key struct {
-	public, private *[keySize]byte
+// KeyPair is a key pair of an agent.
+type KeyPair struct {
+	publicKey, privateKey *[keySize]byte
 }
 
-// NewKey makes a key pair. random must be crypto/rand's.
-func NewKey(random io.Reader) (Key, error) {
+// NewKeyPair makes a key pair. random must be crypto/rand's.
+func NewKeyPair(random io.Reader) (KeyPair, error) {
 	public, private, err := box.GenerateKey(random)
 	if err != nil {
-		return Key{}, fmt.Errorf("making a key pair: %w", err)
+		return KeyPair{}, fmt.Errorf("making a key pair: %w", err)
 	}
-	return Key{public: public, private: private}, nil
+	return KeyPair{publicKey: public, privateKey: private}, nil
 }
 
-// ParseKey reads what Bytes wrote.
-func ParseKey(data []byte) (Key, error) {
+// ParseKeyPair reads what Bytes wrote.
+func ParseKeyPair(data []byte) (KeyPair, error) {
 	if len(data) != 2*keySize {
-		return Key{}, fmt.Errorf("a key pair has %d bytes, and this has %d", 2*keySize, len(data))
+		return KeyPair{}, fmt.Errorf("a key pair has %d bytes, and this has %d", 2*keySize, len(data))
 	}
-	return Key{public: (*[keySize]byte)(data[:keySize:keySize]), private: (*[keySize]byte)(data[keySize:])}, nil
+	return KeyPair{publicKey: (*[keySize]byte)(data[:keySize:keySize]), privateKey: (*[keySize]byte)(data[keySize:])}, nil
 }
 
 // Bytes of the pair, to be kept: the public key, then the private one.
-func (k Key) Bytes() []byte { return append(append([]byte(nil), k.public[:]...), k.private[:]...) }
+func (k KeyPair) Bytes() []byte {
+	return append(append([]byte(nil), k.publicKey[:]...), k.privateKey[:]...)
+}
 
-// Public is the public key as a ClusterJoin has it.
-func (k Key) Public() string { return base64.StdEncoding.EncodeToString(k.public[:]) }
+// PublicKey is the public key as a ClusterJoin has it.
+func (k KeyPair) PublicKey() string { return base64.StdEncoding.EncodeToString(k.publicKey[:]) }
 
 // Open returns what was sealed for this key.
-func (k Key) Open(sealed []byte) ([]byte, error) {
-	message, opened := box.OpenAnonymous(nil, sealed, k.public, k.private)
+func (k KeyPair) Open(sealed []byte) ([]byte, error) {
+	message, opened := box.OpenAnonymous(nil, sealed, k.publicKey, k.privateKey)
 	if !opened {
 		return nil, errors.New("it is not sealed for this key")
 	}
@@ -53,7 +55,7 @@ func (k Key) Open(sealed []byte) ([]byte, error) {
 // Seal makes of a message what only the holder of a public key's other half can
 // open. random must be crypto/rand's.
 func Seal(publicKey string, message []byte, random io.Reader) ([]byte, error) {
-	public, err := parsePublic(publicKey)
+	public, err := parsePublicKey(publicKey)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,7 @@ func Seal(publicKey string, message []byte, random io.Reader) ([]byte, error) {
 
 // Fingerprint of a public key, for people to compare.
 func Fingerprint(publicKey string) (string, error) {
-	public, err := parsePublic(publicKey)
+	public, err := parsePublicKey(publicKey)
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +76,7 @@ func Fingerprint(publicKey string) (string, error) {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:]), nil
 }
 
-func parsePublic(text string) (*[keySize]byte, error) {
+func parsePublicKey(text string) (*[keySize]byte, error) {
 	data, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading the public key: %w", err)

@@ -12,7 +12,7 @@ func Combine(own, planned *Policy) *Policy {
 		return nil
 	case planned == nil:
 		p := *own
-		p.Limited, p.Safe, p.Sources = false, 0, nil
+		p.UsesGrants, p.SafeConcurrency, p.Sources = false, 0, nil
 		return &p
 	}
 	p := *planned

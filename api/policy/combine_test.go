@@ -15,7 +15,7 @@ import (
 
 func TestCombine(t *testing.T) {
 	own := apitest.Policy().Concurrency(2).RetryLimit(7).MaxPriority(1).Obj()
-	planned := apitest.Policy().Concurrency(5).RetryLimit(1).Backoff(time.Second, time.Minute).NoPreflight().Obj()
+	planned := apitest.Policy().Concurrency(5).RetryLimit(1).Backoff(time.Second, time.Minute).WithoutPreflight().Obj()
 	capped := planned
 	capped.Concurrency = 2
 	paused := own
@@ -25,8 +25,8 @@ func TestCombine(t *testing.T) {
 	generous := own
 	generous.Concurrency = 9
 	limited, limitedOwn := planned, own
-	limited.Limited, limited.Safe, limited.Sources = true, 1, policy.Sources{{Name: "eu", Hosts: []string{"a"}}}
-	limitedOwn.Limited, limitedOwn.Safe = true, 4
+	limited.UsesGrants, limited.SafeConcurrency, limited.Sources = true, 1, policy.Sources{{Name: "eu", Hosts: []string{"a"}}}
+	limitedOwn.UsesGrants, limitedOwn.SafeConcurrency = true, 4
 	cappedLimited := limited
 	cappedLimited.Concurrency = 2
 
@@ -52,7 +52,7 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-func TestCombineGivesAPolicyOfItsOwn(t *testing.T) {
+func TestCombineReturnsCopy(t *testing.T) {
 	own, planned := apitest.Policy().Obj(), apitest.Policy().Obj()
 	for _, p := range []*policy.Policy{policy.Combine(&own, nil), policy.Combine(nil, &planned), policy.Combine(&own, &planned)} {
 		p.RetryLimit = 99
@@ -61,7 +61,7 @@ func TestCombineGivesAPolicyOfItsOwn(t *testing.T) {
 	assert.Equal(t, policy.Default(), planned)
 }
 
-func anyPolicy() *rapid.Generator[policy.Policy] {
+func generatePolicy() *rapid.Generator[policy.Policy] {
 	return rapid.Custom(func(t *rapid.T) policy.Policy {
 		first := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "first"))
 		return policy.Policy{
@@ -74,8 +74,8 @@ func anyPolicy() *rapid.Generator[policy.Policy] {
 			MaxPriority:     rapid.Int32Range(0, 1000).Draw(t, "maxPriority"),
 			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resyncLimit"),
 			Preflight:       rapid.Bool().Draw(t, "preflight"),
-			Limited:         true,
-			Safe:            rapid.Int32Range(0, v1alpha1.MaxSlots).Draw(t, "safe"),
+			UsesGrants:      true,
+			SafeConcurrency: rapid.Int32Range(0, v1alpha1.MaxSlots).Draw(t, "safe"),
 			Sources:         policy.Sources{{Name: "eu", Hosts: []string{"*.example.com"}}},
 		}
 	})
@@ -83,7 +83,7 @@ func anyPolicy() *rapid.Generator[policy.Policy] {
 
 func TestCombineProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		own, planned := anyPolicy().Draw(t, "own"), anyPolicy().Draw(t, "planned")
+		own, planned := generatePolicy().Draw(t, "own"), generatePolicy().Draw(t, "planned")
 		got := policy.Combine(&own, &planned)
 		require.NotNil(t, got)
 		assert.LessOrEqual(t, got.Concurrency, own.Concurrency)
@@ -95,7 +95,7 @@ func TestCombineProperties(t *testing.T) {
 		assert.Equal(t, planned, rest, "all but concurrency are the plan's")
 
 		assert.Equal(t, got, policy.Combine(&own, got), "what holds already changes nothing")
-		parsed, unknown, errs := policy.Parse(got.Data())
+		parsed, unknown, errs := policy.Parse(got.ToData())
 		assert.Empty(t, errs)
 		assert.Empty(t, unknown)
 		assert.Equal(t, *got, parsed, "it can be stored and read again")

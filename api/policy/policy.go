@@ -44,12 +44,12 @@ type Policy struct {
 	// Preflight asks an HTTP source for the image before a slot is taken.
 	Preflight bool
 
-	// Limited has the cluster go by its grants beyond Safe imports, and for each
+	// UsesGrants has the cluster go by its grants beyond Safe imports, and for each
 	// import from one of Sources. The latter two say nothing without it. It is a
-	// hub's to ask for: see ParseOwn.
-	Limited bool
-	Safe    int32
-	Sources Sources
+	// hub's to ask for: see ParseConfigMap.
+	UsesGrants      bool
+	SafeConcurrency int32
+	Sources         Sources
 }
 
 // Default is the policy of an empty ConfigMap.
@@ -75,10 +75,10 @@ type KeyError struct {
 
 func (e KeyError) Error() string { return e.Key + ": " + e.Message }
 
-// field reads and writes one key of the ConfigMap.
-type field struct {
-	read  func(*Policy, string) error
-	write func(Policy) string
+// keyCodec reads and writes one key of the ConfigMap.
+type keyCodec struct {
+	parse  func(*Policy, string) error
+	format func(Policy) string
 }
 
 const (
@@ -87,17 +87,17 @@ const (
 	maxDuration = 30 * 24 * time.Hour
 )
 
-var fields = map[string]field{
-	"concurrency":          number(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
-	"retryLimit":           number(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
-	"retryBackoffDuration": duration(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
-	"maxRetryBackoff":      duration(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
-	"attemptTimeout":       duration(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
-	"stallTimeout":         duration(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
-	"maxPriority":          number(func(p *Policy) *int32 { return &p.MaxPriority }, maxPriority),
-	"resyncLimit":          number(func(p *Policy) *int32 { return &p.ResyncLimit }, maxRetries),
+var memberKeys = map[string]keyCodec{
+	"concurrency":          int32Codec(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
+	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
+	"retryBackoffDuration": durationCodec(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
+	"maxRetryBackoff":      durationCodec(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
+	"attemptTimeout":       durationCodec(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
+	"stallTimeout":         durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
+	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, maxPriority),
+	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, maxRetries),
 	"preflight": {
-		read: func(p *Policy, s string) error {
+		parse: func(p *Policy, s string) error {
 			v, err := strconv.ParseBool(s)
 			if err != nil {
 				return fmt.Errorf("%q is neither true nor false", s)
@@ -105,33 +105,33 @@ var fields = map[string]field{
 			p.Preflight = v
 			return nil
 		},
-		write: func(p Policy) string { return strconv.FormatBool(p.Preflight) },
+		format: func(p Policy) string { return strconv.FormatBool(p.Preflight) },
 	},
 }
 
-// limits are the keys by which a hub has a cluster go by its grants.
-var limits = map[string]field{
-	KeySafe:    number(func(p *Policy) *int32 { return &p.Safe }, v1alpha1.MaxSlots),
-	KeySources: {read: func(p *Policy, s string) error { return p.Sources.read(s) }, write: func(p Policy) string { return p.Sources.text() }},
+// hubKeys are the keys by which a hub has a cluster go by its grants.
+var hubKeys = map[string]keyCodec{
+	KeySafeConcurrency: int32Codec(func(p *Policy) *int32 { return &p.SafeConcurrency }, v1alpha1.MaxSlots),
+	KeyFleetSources:    {parse: func(p *Policy, s string) error { return p.Sources.unmarshal(s) }, format: func(p Policy) string { return p.Sources.marshal() }},
 }
 
-// Keys lists the keys that a cluster's own policy ConfigMap may have, sorted.
-func Keys() []string {
-	keys := make([]string, 0, len(fields))
-	for k := range fields {
+// ConfigMapKeys lists the keys that a cluster's own policy ConfigMap may have, sorted.
+func ConfigMapKeys() []string {
+	keys := make([]string, 0, len(memberKeys))
+	for k := range memberKeys {
 		keys = append(keys, k)
 	}
 	sort.Strings(keys)
 	return keys
 }
 
-// ParseOwn reads the data of a cluster's own policy ConfigMap. The keys that are a
+// ParseConfigMap reads the data of a cluster's own policy ConfigMap. The keys that are a
 // hub's to set are among the unknown ones: a cluster alone has no grants.
-func ParseOwn(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
+func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
 	own := make(map[string]string, len(data))
 	var ignored []string
 	for key, text := range data {
-		if _, hubs := limits[key]; hubs {
+		if _, hubs := hubKeys[key]; hubs {
 			ignored = append(ignored, key)
 			continue
 		}
@@ -151,15 +151,15 @@ func ParseOwn(data map[string]string) (p Policy, unknown []string, errs []KeyErr
 func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
 	p = Default()
 	for key, text := range data {
-		f, known := fields[key]
+		f, known := memberKeys[key]
 		if !known {
-			f, known = limits[key]
+			f, known = hubKeys[key]
 		}
 		if !known {
 			unknown = append(unknown, key)
 			continue
 		}
-		if err := f.read(&p, strings.TrimSpace(text)); err != nil {
+		if err := f.parse(&p, strings.TrimSpace(text)); err != nil {
 			errs = append(errs, KeyError{key, err.Error()})
 		}
 	}
@@ -170,7 +170,7 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 			p.MaxRetryBackoff = p.RetryBackoff
 		}
 	}
-	if _, p.Limited = data[KeySafe]; !p.Limited {
+	if _, p.UsesGrants = data[KeySafeConcurrency]; !p.UsesGrants {
 		p.Sources = nil
 	}
 	sort.Strings(unknown)
@@ -181,17 +181,17 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 	return p, unknown, nil
 }
 
-// Data writes every key of a policy; Parse(p.Data()) is p. Those by which a hub
+// ToData writes every key of a policy; Parse(p.Data()) is p. Those by which a hub
 // limits are there only where it does.
-func (p Policy) Data() map[string]string {
-	data := make(map[string]string, len(fields)+len(limits))
-	for key, f := range fields {
-		data[key] = f.write(p)
+func (p Policy) ToData() map[string]string {
+	data := make(map[string]string, len(memberKeys)+len(hubKeys))
+	for key, f := range memberKeys {
+		data[key] = f.format(p)
 	}
-	if p.Limited {
-		data[KeySafe] = limits[KeySafe].write(p)
+	if p.UsesGrants {
+		data[KeySafeConcurrency] = hubKeys[KeySafeConcurrency].format(p)
 		if len(p.Sources) > 0 {
-			data[KeySources] = limits[KeySources].write(p)
+			data[KeyFleetSources] = hubKeys[KeyFleetSources].format(p)
 		}
 	}
 	return data
@@ -204,9 +204,9 @@ func (p Policy) Equal(o Policy) bool {
 	return same && reflect.DeepEqual(p, o)
 }
 
-func number(of func(*Policy) *int32, most int32) field {
-	return field{
-		read: func(p *Policy, s string) error {
+func int32Codec(of func(*Policy) *int32, most int32) keyCodec {
+	return keyCodec{
+		parse: func(p *Policy, s string) error {
 			v, err := strconv.ParseInt(s, 10, 64)
 			switch {
 			case err != nil:
@@ -219,13 +219,13 @@ func number(of func(*Policy) *int32, most int32) field {
 			*of(p) = int32(v)
 			return nil
 		},
-		write: func(p Policy) string { return strconv.Itoa(int(*of(&p))) },
+		format: func(p Policy) string { return strconv.Itoa(int(*of(&p))) },
 	}
 }
 
-func duration(of func(*Policy) *time.Duration, least time.Duration) field {
-	return field{
-		read: func(p *Policy, s string) error {
+func durationCodec(of func(*Policy) *time.Duration, least time.Duration) keyCodec {
+	return keyCodec{
+		parse: func(p *Policy, s string) error {
 			v, err := time.ParseDuration(s)
 			switch {
 			case err != nil:
@@ -238,6 +238,6 @@ func duration(of func(*Policy) *time.Duration, least time.Duration) field {
 			*of(p) = v
 			return nil
 		},
-		write: func(p Policy) string { return of(&p).String() },
+		format: func(p Policy) string { return of(&p).String() },
 	}
 }

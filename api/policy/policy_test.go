@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseReadsWhatDataWrites(t *testing.T) {
+func TestParseRoundTripsToData(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := policy.Policy{
 			Concurrency:     rapid.Int32Range(0, 256).Draw(t, "concurrency"),
@@ -69,7 +69,7 @@ func TestParseReadsWhatDataWrites(t *testing.T) {
 			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resync"),
 			Preflight:       rapid.Bool().Draw(t, "preflight"),
 		}
-		got, unknown, errs := policy.Parse(p.Data())
+		got, unknown, errs := policy.Parse(p.ToData())
 		require.Empty(t, unknown)
 		require.Empty(t, errs)
 		require.Equal(t, p, got)

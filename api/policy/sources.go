@@ -16,17 +16,17 @@ import (
 )
 
 // Keys by which a hub has a cluster go by its grants. They count in the policy of
-// a plan alone: see ParseOwn.
+// a plan alone: see ParseConfigMap.
 const (
-	// KeySafe has the share that needs no grant. That it is there has the cluster
+	// KeySafeConcurrency has the share that needs no grant. That it is there has the cluster
 	// go by grants.
-	KeySafe = "safeConcurrency"
-	// KeySources has the groups of sources that have budgets of their own.
-	KeySources = "fleetSources"
+	KeySafeConcurrency = "safeConcurrency"
+	// KeyFleetSources has the groups of sources that have budgets of their own.
+	KeyFleetSources = "fleetSources"
 )
 
-// maxSourcesText bounds what each plan and each report carry.
-const maxSourcesText = 8192
+// maxSourcesBytes bounds what each plan and each report carry.
+const maxSourcesBytes = 8192
 
 // Source is a group of hosts that images are downloaded from.
 type Source struct {
@@ -39,12 +39,12 @@ type Source struct {
 // the first one counts.
 type Sources []Source
 
-// Group returns the group of a host, as in a URL without its port.
-func (s Sources) Group(host string) (name string, found bool) {
-	host = normal(host)
+// GroupOfHost returns the group of a host, as in a URL without its port.
+func (s Sources) GroupOfHost(host string) (name string, found bool) {
+	host = normalizeHost(host)
 	for _, group := range s {
 		for _, pattern := range group.Hosts {
-			if below, wild := strings.CutPrefix(normal(pattern), "*"); host == below || wild && len(host) > len(below) && strings.HasSuffix(host, below) {
+			if below, wild := strings.CutPrefix(normalizeHost(pattern), "*"); host == below || wild && len(host) > len(below) && strings.HasSuffix(host, below) {
 				return group.Name, true
 			}
 		}
@@ -62,7 +62,7 @@ func (s Sources) GroupOfURL(text string) (name string, found bool) {
 	if err != nil || u.Hostname() == "" {
 		return "", false
 	}
-	return s.Group(u.Hostname())
+	return s.GroupOfHost(u.Hostname())
 }
 
 // Equal tells whether two say the same.
@@ -70,8 +70,8 @@ func (s Sources) Equal(o Sources) bool {
 	return slices.EqualFunc(s, o, func(a, b Source) bool { return a.Name == b.Name && slices.Equal(a.Hosts, b.Hosts) })
 }
 
-// Check says what is wrong with the first group that is not as it should be.
-func (s Sources) Check() error {
+// Validate says what is wrong with the first group that is not as it should be.
+func (s Sources) Validate() error {
 	if len(s) > v1alpha1.MaxSourceGroups {
 		return fmt.Errorf("there are %d groups: the most is %d", len(s), v1alpha1.MaxSourceGroups)
 	}
@@ -87,27 +87,27 @@ func (s Sources) Check() error {
 		}
 		names[group.Name] = true
 		for j, pattern := range group.Hosts {
-			if !isPattern(pattern) {
+			if !isHostPattern(pattern) {
 				return fmt.Errorf("[%d].hosts[%d]: %q is neither a host, as in images.example.com, nor *. and a suffix; it has no port and no path", i, j, pattern)
 			}
 		}
 	}
-	if n := len(s.text()); n > maxSourcesText {
-		return fmt.Errorf("names and hosts have %d bytes together: the most is %d", n, maxSourcesText)
+	if n := len(s.marshal()); n > maxSourcesBytes {
+		return fmt.Errorf("names and hosts have %d bytes together: the most is %d", n, maxSourcesBytes)
 	}
 	return nil
 }
 
-func isPattern(text string) bool {
+func isHostPattern(text string) bool {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return true
 	}
-	return len(validation.IsDNS1123Subdomain(strings.TrimPrefix(normal(text), "*."))) == 0
+	return len(validation.IsDNS1123Subdomain(strings.TrimPrefix(normalizeHost(text), "*."))) == 0
 }
 
-func normal(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
+func normalizeHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
 
-func (s Sources) text() string {
+func (s Sources) marshal() string {
 	if len(s) == 0 {
 		return ""
 	}
@@ -118,7 +118,7 @@ func (s Sources) text() string {
 	return string(text)
 }
 
-func (s *Sources) read(text string) error {
+func (s *Sources) unmarshal(text string) error {
 	*s = nil
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -127,7 +127,7 @@ func (s *Sources) read(text string) error {
 	if err := yaml.Unmarshal([]byte(text), s); err != nil {
 		return errors.New("it is not a list of groups with name and hosts")
 	}
-	if err := s.Check(); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
 	if len(*s) == 0 {

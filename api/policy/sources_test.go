@@ -54,31 +54,31 @@ func TestSourcesErrors(t *testing.T) {
 		"large":       {policy.Sources{{"a", strings.Split(strings.Repeat("a.example.com ", 1000), " ")[:1000]}}, "the most is 8192"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tt.sources.Check()
+			err := tt.sources.Validate()
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), tt.want)
 		})
 	}
 }
 
-func TestALimitedPolicy(t *testing.T) {
+func TestPolicyWithGrants(t *testing.T) {
 	data := map[string]string{"concurrency": "5", "safeConcurrency": "2", "fleetSources": "- name: eu\n  hosts: [images.example.com]\n  later: x\n"}
 	p, unknown, errs := policy.Parse(data)
 	require.Empty(t, errs)
 	assert.Empty(t, unknown)
-	assert.True(t, p.Limited)
-	assert.Equal(t, int32(2), p.Safe)
+	assert.True(t, p.UsesGrants)
+	assert.Equal(t, int32(2), p.SafeConcurrency)
 	assert.Equal(t, policy.Sources{{Name: "eu", Hosts: []string{"images.example.com"}}}, p.Sources)
-	again, _, errs := policy.Parse(p.Data())
+	again, _, errs := policy.Parse(p.ToData())
 	require.Empty(t, errs)
 	assert.Equal(t, p, again)
 	assert.True(t, p.Equal(again))
 
 	zero, _, errs := policy.Parse(map[string]string{"safeConcurrency": "0"})
 	require.Empty(t, errs)
-	assert.True(t, zero.Limited, "that the key is there limits")
+	assert.True(t, zero.UsesGrants, "that the key is there limits")
 	assert.False(t, zero.Equal(policy.Default()))
-	assert.Equal(t, "0", zero.Data()["safeConcurrency"])
+	assert.Equal(t, "0", zero.ToData()["safeConcurrency"])
 
 	_, _, errs = policy.Parse(map[string]string{"safeConcurrency": "257", "fleetSources": "- name: eu"})
 	require.Len(t, errs, 2)
@@ -86,8 +86,8 @@ func TestALimitedPolicy(t *testing.T) {
 	assert.Contains(t, errs[1].Error(), "safeConcurrency: 257 is too large")
 }
 
-func TestAPolicyThatIsNotLimitedSaysNothingOfIt(t *testing.T) {
-	data := policy.Default().Data()
+func TestPolicyWithoutGrantsOmitsHubKeys(t *testing.T) {
+	data := policy.Default().ToData()
 	assert.NotContains(t, data, "safeConcurrency")
 	assert.NotContains(t, data, "fleetSources")
 	p, _, errs := policy.Parse(map[string]string{"fleetSources": "[{name: eu, hosts: [a]}]"})
@@ -95,12 +95,12 @@ func TestAPolicyThatIsNotLimitedSaysNothingOfIt(t *testing.T) {
 	assert.True(t, p.Equal(policy.Default()))
 }
 
-func TestAClustersOwnPolicySetsNoLimits(t *testing.T) {
+func TestConfigMapCannotSetHubKeys(t *testing.T) {
 	data := map[string]string{"concurrency": "5", "safeConcurrency": "nonsense", "fleetSources": "nonsense", "colour": "blue"}
-	p, unknown, errs := policy.ParseOwn(data)
+	p, unknown, errs := policy.ParseConfigMap(data)
 	assert.Empty(t, errs, "what is ignored cannot be wrong")
 	assert.Equal(t, []string{"colour", "fleetSources", "safeConcurrency"}, unknown)
-	assert.False(t, p.Limited)
+	assert.False(t, p.UsesGrants)
 	assert.Equal(t, int32(5), p.Concurrency)
-	assert.NotContains(t, policy.Keys(), "safeConcurrency")
+	assert.NotContains(t, policy.ConfigMapKeys(), "safeConcurrency")
 }

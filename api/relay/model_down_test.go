@@ -10,10 +10,10 @@ import (
 )
 
 // Bugs that are planted into the model, to see that it finds them.
-type bug uint16
+type plantedBug uint16
 
 const (
-	noGuard bug = 1 << iota
+	noGuard plantedBug = 1 << iota
 	noCompare
 	neverAsks
 	noIdentity
@@ -25,26 +25,26 @@ const (
 	foreignIsAhead
 )
 
-func (b bug) has(one bug) bool { return b&one != 0 }
+func (b plantedBug) has(one plantedBug) bool { return b&one != 0 }
 
-const mostStates = 5
+const maxStates = 5
 
-// plan as the model knows it; version is epoch × 16 + sequence. age is the number
+// modelPlan as the model knows it; version is epoch × 16 + sequence. age is the number
 // of the hub's state in which it came to be what the hub wants: after a restore,
 // what is restored is younger than what it replaces.
-type plan struct {
+type modelPlan struct {
 	there, edited         bool
 	version, cluster, age uint8
 }
 
 type downRelay struct {
 	pc     uint8
-	source plan
-	target plan
+	source modelPlan
+	target modelPlan
 	live   bool
 	// fresh: the target was not written since it was read.
 	fresh   bool
-	verdict verdict
+	verdict action
 }
 
 const (
@@ -56,70 +56,70 @@ const (
 )
 
 type downWorld struct {
-	history [mostStates]plan
+	history [maxStates]modelPlan
 	states  uint8
 	// cluster that the member is.
 	cluster uint8
-	target  plan
-	saved   plan
+	target  modelPlan
+	saved   modelPlan
 	isSaved bool
 	relays  [2]downRelay
 	// What happened so far, of what happens so often only.
 	restores, edits, rebuilds uint8
 }
 
-func (w *downWorld) now() plan { return w.history[w.states-1] }
+func (w *downWorld) currentPlan() modelPlan { return w.history[w.states-1] }
 
-func (w *downWorld) touch() {
+func (w *downWorld) markStale() {
 	for i := range w.relays {
 		w.relays[i].fresh = false
 	}
 }
 
 type downModel struct {
-	bugs                              bug
+	bugs                              plantedBug
 	restores, edits, rebuilds, relays uint8
 	// foreign: it begins with a copy for another cluster, of a higher version.
 	foreign bool
 }
 
-func uid(cluster uint8) types.UID { return types.UID([]string{"x", "y", "z"}[cluster]) }
+func clusterUID(cluster uint8) types.UID { return types.UID([]string{"x", "y", "z"}[cluster]) }
 
-func (m downModel) decide(w *downWorld, r *downRelay) {
-	l := look{
-		found: r.target.there, live: r.live,
-		order:   cmp.Compare(r.source.version, r.target.version),
-		foreign: r.source.cluster != r.target.cluster,
+func (m downModel) decideCopy(w *downWorld, r *downRelay) {
+	l := comparison{
+		exists: r.target.there, sourceLive: r.live,
+		order:        cmp.Compare(r.source.version, r.target.version),
+		otherCluster: r.source.cluster != r.target.cluster,
 	}
-	l.same = r.source.version == r.target.version && !l.foreign && !r.target.edited && r.source.age == r.target.age
-	if m.bugs.has(noCompare) && !l.same {
+	l.equal = r.source.version == r.target.version && !l.otherCluster && !r.target.edited && r.source.age == r.target.age
+	if m.bugs.has(noCompare) && !l.equal {
 		l.order = 1
 	}
-	l.live = l.live || m.bugs.has(neverAsks)
-	reported := uid(w.cluster)
+	l.sourceLive = l.sourceLive || m.bugs.has(neverAsks)
+	reported := clusterUID(w.cluster)
 	if m.bugs.has(noIdentity) {
 		reported = ""
 	}
-	r.verdict = decideDown(l, reported, uid(r.source.cluster))
-	if m.bugs.has(neverRewrites) && l.found && l.order == 0 {
-		r.verdict = leave
+	r.verdict = decideDown(l, reported, clusterUID(r.source.cluster))
+	if m.bugs.has(neverRewrites) && l.exists && l.order == 0 {
+		r.verdict = keepCopy
 	}
-	if m.bugs.has(foreignIsAhead) && r.verdict == write && l.found && l.foreign && l.order < 0 {
-		r.verdict = ahead
+	if m.bugs.has(foreignIsAhead) && r.verdict == overwriteCopy && l.exists && l.otherCluster && l.order < 0 {
+		r.verdict = copyIsNewer
 	}
-	r.pc = map[verdict]uint8{ask: downAsk, write: downPut}[r.verdict]
+	r.pc = map[action]uint8{rereadSource: downAsk, overwriteCopy: downPut}[r.verdict]
 }
 
-func (m downModel) steps(w downWorld, do func(step[downWorld])) {
+func (m downModel) steps(w downWorld, do func(transition[downWorld])) {
 	for i := range m.relays {
-		m.relay(w, i, do)
+		m.relaySteps(w, i, do)
 	}
-	emit := func(next downWorld, what string) { do(step[downWorld]{next: next, what: what}) }
-	m.hub(w, emit)
-	m.member(w, emit)
+	emit := func(next downWorld, what string) { do(transition[downWorld]{next: next, what: what}) }
+	m.hubSteps(w, emit)
+	m.memberSteps(w, emit)
 }
 
-func (m downModel) relay(w downWorld, i uint8, do func(step[downWorld])) {
+func (m downModel) relaySteps(w downWorld, i uint8, do func(transition[downWorld])) {
 	who := string(rune('A' + i))
 	next := w
 	r := &next.relays[i]
@@ -129,46 +129,46 @@ func (m downModel) relay(w downWorld, i uint8, do func(step[downWorld])) {
 			next := w
 			if next.history[n].there {
 				next.relays[i] = downRelay{pc: downRead, source: next.history[n]}
-				do(step[downWorld]{next: next, what: who + " reads a plan from its cache"})
+				do(transition[downWorld]{next: next, what: who + " reads a plan from its cache"})
 			}
 		}
 		return
 	case downRead:
 		r.target, r.fresh = w.target, true
-		m.decide(&w, r)
-		do(step[downWorld]{next: next, what: who + " reads the copy"})
+		m.decideCopy(&w, r)
+		do(transition[downWorld]{next: next, what: who + " reads the copy"})
 	case downAsk:
 		if !m.bugs.has(neverAsks) {
-			r.source = w.now()
+			r.source = w.currentPlan()
 		}
 		r.live = true
 		if r.source.there {
-			m.decide(&w, r)
+			m.decideCopy(&w, r)
 		} else {
 			r.pc = downIdle
 		}
-		do(step[downWorld]{next: next, what: who + " asks the hub"})
+		do(transition[downWorld]{next: next, what: who + " asks the hub"})
 	case downPut:
-		says := m.put(&next, r)
+		says := m.writeCopy(&next, r)
 		*r = downRelay{verdict: r.verdict}
-		do(step[downWorld]{next: next, what: who + " writes the copy", violation: says})
+		do(transition[downWorld]{next: next, what: who + " writes the copy", violation: says})
 	}
 	if r.pc == downIdle {
 		*r = downRelay{verdict: r.verdict}
 	}
 }
 
-func (m downModel) put(w *downWorld, r *downRelay) (violation string) {
+func (m downModel) writeCopy(w *downWorld, r *downRelay) (violation string) {
 	if !r.fresh && !m.bugs.has(noGuard) {
 		return ""
 	}
 	old := w.target
 	w.target = r.source
-	w.touch()
+	w.markStale()
 	switch {
 	case !old.there || old.edited:
 	case r.source.cluster != old.cluster:
-		return is(r.source.age >= old.age, "a plan for the cluster of before replaced that for the one of now")
+		return messageUnless(r.source.age >= old.age, "a plan for the cluster of before replaced that for the one of now")
 	case r.source.version < old.version:
 		return "an older plan replaced a newer one"
 	case r.source.version == old.version && r.source.age < old.age:
@@ -177,18 +177,18 @@ func (m downModel) put(w *downWorld, r *downRelay) (violation string) {
 	return ""
 }
 
-func (m downModel) hub(w downWorld, emit func(downWorld, string)) {
-	if w.states == mostStates {
+func (m downModel) hubSteps(w downWorld, emit func(downWorld, string)) {
+	if w.states == maxStates {
 		return
 	}
-	become := func(p plan, what string) {
+	become := func(p modelPlan, what string) {
 		next := w
 		p.age = w.states
 		next.history[w.states] = p
 		next.states++
 		emit(next, what)
 	}
-	p := w.now()
+	p := w.currentPlan()
 	p.there = true
 	switch {
 	case w.target.there && w.target.cluster == w.cluster && w.target.version > p.version:
@@ -203,8 +203,8 @@ func (m downModel) hub(w downWorld, emit func(downWorld, string)) {
 			become(p, "the planner plans for the accepted cluster")
 		}
 	}
-	if w.now().there {
-		become(plan{version: w.now().version, cluster: w.now().cluster}, "somebody deletes the plan on the hub")
+	if w.currentPlan().there {
+		become(modelPlan{version: w.currentPlan().version, cluster: w.currentPlan().cluster}, "somebody deletes the plan on the hub")
 	}
 	if w.restores < m.restores {
 		for n := range w.states - 1 {
@@ -219,16 +219,16 @@ func (m downModel) hub(w downWorld, emit func(downWorld, string)) {
 	}
 }
 
-func (m downModel) member(w downWorld, emit func(downWorld, string)) {
+func (m downModel) memberSteps(w downWorld, emit func(downWorld, string)) {
 	if !w.isSaved && m.restores > 0 {
 		next := w
 		next.saved, next.isSaved = w.target, true
 		emit(next, "the member is backed up")
 	}
-	set := func(p plan, count func(*downWorld), what string) {
+	set := func(p modelPlan, count func(*downWorld), what string) {
 		next := w
 		next.target = p
-		next.touch()
+		next.markStale()
 		count(&next)
 		emit(next, what)
 	}
@@ -242,64 +242,64 @@ func (m downModel) member(w downWorld, emit func(downWorld, string)) {
 		set(p, edited, "somebody edits the copy")
 		p.version += 16
 		set(p, edited, "somebody raises the copy's version")
-		set(plan{}, edited, "somebody deletes the copy")
+		set(modelPlan{}, edited, "somebody deletes the copy")
 	}
 	if w.rebuilds < m.rebuilds {
 		rebuilt := func(next *downWorld) { next.rebuilds++; next.cluster = 1 }
-		set(plan{}, rebuilt, "the member is rebuilt")
+		set(modelPlan{}, rebuilt, "the member is rebuilt")
 		if w.target.there {
 			set(w.target, rebuilt, "the member is rebuilt, and its objects are restored")
 		}
 	}
 }
 
-// settles tells what is wrong once changes have stopped and one relay runs.
-func (m downModel) settles(w downWorld) string {
+// checkConvergence tells what is wrong once changes have stopped and one relay runs.
+func (m downModel) checkConvergence(w downWorld) string {
 	w.relays = [2]downRelay{}
 	writes := 0
 	for range 3 {
 		writes = 0
-		if !w.now().there {
+		if !w.currentPlan().there {
 			return ""
 		}
-		w.relays[0] = downRelay{pc: downRead, source: w.now()}
+		w.relays[0] = downRelay{pc: downRead, source: w.currentPlan()}
 		for w.relays[0].pc != downIdle {
 			if w.relays[0].pc == downPut {
 				writes++
 			}
-			m.relay(w, 0, func(s step[downWorld]) { w = s.next })
+			m.relaySteps(w, 0, func(s transition[downWorld]) { w = s.next })
 		}
 	}
-	source, target := w.now(), w.target
+	source, target := w.currentPlan(), w.target
 	switch {
 	case writes != 0:
 		return "a relay alone never stops writing"
 	case source.cluster != w.cluster:
-		return is(w.relays[0].verdict == another, "a plan for another cluster is not told")
+		return messageUnless(w.relays[0].verdict == otherCluster, "a plan for another cluster is not told")
 	case target.version > source.version && target.cluster == source.cluster:
-		return is(w.relays[0].verdict == ahead, "a member that is ahead is not told")
+		return messageUnless(w.relays[0].verdict == copyIsNewer, "a member that is ahead is not told")
 	}
-	return is(source == target, "the member's copy stays another than the hub's")
+	return messageUnless(source == target, "the member's copy stays another than the hub's")
 }
 
-func is(right bool, otherwise string) string {
+func messageUnless(right bool, otherwise string) string {
 	if right {
 		return ""
 	}
 	return otherwise
 }
 
-func (m downModel) explore(t *testing.T) found {
+func (m downModel) exploreAll(t *testing.T) exploration {
 	t.Helper()
 	start := downWorld{states: 1}
-	start.history[0] = plan{there: true, version: 1}
+	start.history[0] = modelPlan{there: true, version: 1}
 	if m.foreign {
-		start.target = plan{there: true, version: 18, cluster: 2}
+		start.target = modelPlan{there: true, version: 18, cluster: 2}
 	}
-	return explore(t, start, m.steps, m.settles)
+	return explore(t, start, m.steps, m.checkConvergence)
 }
 
-func TestDownUnderAnyInterleaving(t *testing.T) {
+func TestSyncDownUnderAnyInterleaving(t *testing.T) {
 	for name, m := range map[string]downModel{
 		"changes":  {relays: 2},
 		"restores": {relays: 2, restores: 1},
@@ -310,14 +310,14 @@ func TestDownUnderAnyInterleaving(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := m.explore(t)
+			f := m.exploreAll(t)
 			require.Empty(t, f.violation, "%s", f)
 			t.Logf("%d states", f.states)
 		})
 	}
 }
 
-func TestDownModelFindsBugs(t *testing.T) {
+func TestSyncDownModelFindsPlantedBugs(t *testing.T) {
 	for name, c := range map[string]struct {
 		downModel
 		want string
@@ -331,7 +331,7 @@ func TestDownModelFindsBugs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, c.want, c.explore(t).violation)
+			assert.Equal(t, c.want, c.exploreAll(t).violation)
 		})
 	}
 }

@@ -2,40 +2,40 @@ package relay
 
 import "cmp"
 
-const mostPages = 2
+const maxPages = 2
 
-// object is a root or a page. age is the number of the member's state in which it
+// reportObject is a root or a page. age is the number of the member's state in which it
 // came to be what the member shows: what is restored is younger than what it
 // replaces.
-type object struct {
+type reportObject struct {
 	there, edited          bool
 	sequence, cluster, age uint8
 }
 
-// side is what one side holds. lists is a bit per page that the root names.
-type side struct {
-	root  object
+// reportSide is what one side holds. lists is a bit per page that the root names.
+type reportSide struct {
+	root  reportObject
 	lists uint8
-	pages [mostPages]object
+	pages [maxPages]reportObject
 }
 
 type upRelay struct {
 	pc, page uint8
 	known    uint8
 	// source as it was at one time, and when.
-	source side
+	source reportSide
 	// listed are the pages that were on the hub at the beginning, unmoved those of
 	// them that were not written since.
 	listed, unmoved uint8
 	// target is the copy that was read last, fresh that it was not written since.
-	target          object
+	target          reportObject
 	fresh           bool
-	root            verdict
+	root            action
 	rootFresh, live bool
 	// swept are the pages to be deleted.
 	swept uint8
 	// told is what the relay says in the end.
-	told verdict
+	told action
 }
 
 const (
@@ -52,19 +52,19 @@ const (
 )
 
 type upWorld struct {
-	history [mostStates]side
+	history [maxStates]reportSide
 	states  uint8
 	// known is the cluster that the hub knows; accepted: not long ago.
 	known  uint8
-	hub    side
-	saved  side
+	hub    reportSide
+	saved  reportSide
 	backup bool
 	relays [2]upRelay
 	// What happened so far, of what happens so often only.
 	restores, edits, rebuilds uint8
 }
 
-func (w *upWorld) now() side { return w.history[w.states-1] }
+func (w *upWorld) currentReport() reportSide { return w.history[w.states-1] }
 
 func (w *upWorld) touchRoot() {
 	for i := range w.relays {
@@ -83,38 +83,38 @@ func (w *upWorld) touchPage(p uint8) {
 }
 
 type upModel struct {
-	bugs                                     bug
+	bugs                                     plantedBug
 	pages, relays, restores, edits, rebuilds uint8
 	// states of the member that the model goes through.
 	states uint8
 }
 
-func (m upModel) look(source, target object, live bool) look {
-	l := look{
-		found: target.there, live: live || m.bugs.has(neverAsks),
-		order:   cmp.Compare(source.sequence, target.sequence),
-		foreign: source.cluster != target.cluster,
+func (m upModel) compare(source, target reportObject, live bool) comparison {
+	l := comparison{
+		exists: target.there, sourceLive: live || m.bugs.has(neverAsks),
+		order:        cmp.Compare(source.sequence, target.sequence),
+		otherCluster: source.cluster != target.cluster,
 	}
-	l.same = l.order == 0 && !l.foreign && source.edited == target.edited && source.age == target.age
-	if m.bugs.has(noCompare) && !l.same {
+	l.equal = l.order == 0 && !l.otherCluster && source.edited == target.edited && source.age == target.age
+	if m.bugs.has(noCompare) && !l.equal {
 		l.order = 1
 	}
 	return l
 }
 
-func (m upModel) steps(w upWorld, do func(step[upWorld])) {
+func (m upModel) steps(w upWorld, do func(transition[upWorld])) {
 	for i := range m.relays {
-		m.relay(w, i, do)
+		m.relaySteps(w, i, do)
 	}
-	emit := func(next upWorld, what string) { do(step[upWorld]{next: next, what: what}) }
+	emit := func(next upWorld, what string) { do(transition[upWorld]{next: next, what: what}) }
 	if w.states < m.states {
-		m.member(w, emit)
+		m.memberSteps(w, emit)
 	}
-	m.hub(w, emit)
+	m.hubSteps(w, emit)
 }
 
-// relay does the next step of one relay: each is one request.
-func (m upModel) relay(w upWorld, i uint8, do func(step[upWorld])) {
+// relaySteps does the next step of one relay: each is one request.
+func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 	who := string(rune('A' + i))
 	if w.relays[i].pc == upIdle {
 		for n := range w.states {
@@ -123,21 +123,21 @@ func (m upModel) relay(w upWorld, i uint8, do func(step[upWorld])) {
 			for known := range w.known + 1 {
 				next := w
 				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n]}
-				do(step[upWorld]{next: next, what: who + " reads a report from its cache"})
+				do(transition[upWorld]{next: next, what: who + " reads a report from its cache"})
 			}
 		}
 		return
 	}
 	next := w
 	r := &next.relays[i]
-	what, violation := m.request(&next, r)
+	what, violation := m.relayRequest(&next, r)
 	if r.pc == upIdle {
 		*r = upRelay{told: r.told}
 	}
-	do(step[upWorld]{next: next, what: who + what, violation: violation})
+	do(transition[upWorld]{next: next, what: who + what, violation: violation})
 }
 
-func (m upModel) request(w *upWorld, r *upRelay) (what, violation string) {
+func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 	switch r.pc {
 	case upList:
 		if !r.source.root.there {
@@ -157,8 +157,8 @@ func (m upModel) request(w *upWorld, r *upRelay) (what, violation string) {
 		m.decideRoot(w, r)
 		return " reads the hub's root", ""
 	case upAskRoot:
-		if !m.bugs.has(neverAsks) && w.now().root != r.source.root {
-			r.source = w.now()
+		if !m.bugs.has(neverAsks) && w.currentReport().root != r.source.root {
+			r.source = w.currentReport()
 		}
 		if !r.source.root.there {
 			r.pc = upIdle
@@ -170,12 +170,12 @@ func (m upModel) request(w *upWorld, r *upRelay) (what, violation string) {
 	case upPage:
 		return m.readPage(w, r), ""
 	case upAskPage:
-		page := w.now().pages[r.page]
+		page := w.currentReport().pages[r.page]
 		if m.bugs.has(neverAsks) {
 			page = r.source.pages[r.page]
 		}
 		if !page.there || page.cluster != r.source.root.cluster {
-			r.source.pages[r.page] = object{}
+			r.source.pages[r.page] = reportObject{}
 			m.nextPage(r)
 			return " finds that there is no page any more", ""
 		}
@@ -190,50 +190,50 @@ func (m upModel) request(w *upWorld, r *upRelay) (what, violation string) {
 		m.askLists(w, r)
 		return " asks the member what its root lists", ""
 	default:
-		return m.sweep(w, r)
+		return m.deletePages(w, r)
 	}
 }
 
 func (m upModel) decideRoot(w *upWorld, r *upRelay) {
-	known, source := uid(r.known), uid(r.source.root.cluster)
+	known, source := clusterUID(r.known), clusterUID(r.source.root.cluster)
 	if m.bugs.has(noIdentity) {
 		known = source
 	}
-	r.root = decideRoot(m.look(r.source.root, r.target, r.live), known, source)
+	r.root = decideRoot(m.compare(r.source.root, r.target, r.live), known, source)
 	if m.bugs.has(neverRewrites) && r.target.there && r.target.sequence == r.source.root.sequence {
-		r.root = leave
+		r.root = keepCopy
 	}
 	r.told = r.root
 	switch {
-	case r.root == ask:
+	case r.root == rereadSource:
 		r.pc = upAskRoot
-	case r.root == another || r.root == ahead:
+	case r.root == otherCluster || r.root == copyIsNewer:
 		r.pc = upIdle
-	case m.bugs.has(sweepsBeforeRoot) && r.swept == 0 && m.gone(r) != 0:
-		r.swept, r.pc = m.gone(r), upSweep
-	case m.bugs.has(rootBeforePages) && r.root == write:
+	case m.bugs.has(sweepsBeforeRoot) && r.swept == 0 && m.unlistedMask(r) != 0:
+		r.swept, r.pc = m.unlistedMask(r), upSweep
+	case m.bugs.has(rootBeforePages) && r.root == overwriteCopy:
 		r.pc = upPutRoot
 	default:
 		r.page = 0
 		r.pc = upPage
 	}
-	r.target = object{}
+	r.target = reportObject{}
 	if r.pc == upAskRoot {
 		r.target = w.hub.root
 	}
 }
 
-func (m upModel) gone(r *upRelay) uint8 { return r.listed &^ r.source.lists }
+func (m upModel) unlistedMask(r *upRelay) uint8 { return r.listed &^ r.source.lists }
 
 func (m upModel) nextPage(r *upRelay) {
 	r.page++
-	r.target, r.fresh = object{}, false
+	r.target, r.fresh = reportObject{}, false
 	r.pc = upPage
 	if r.page < m.pages {
 		return
 	}
 	r.page = 0
-	if r.root == write && !m.bugs.has(rootBeforePages) {
+	if r.root == overwriteCopy && !m.bugs.has(rootBeforePages) {
 		r.pc = upPutRoot
 		return
 	}
@@ -242,10 +242,10 @@ func (m upModel) nextPage(r *upRelay) {
 
 func (m upModel) afterRoot(r *upRelay) {
 	switch {
-	case m.gone(r) == 0:
+	case m.unlistedMask(r) == 0:
 		r.pc = upIdle
 	case m.bugs.has(sweepsUnasked):
-		r.swept, r.pc = m.gone(r), upSweep
+		r.swept, r.pc = m.unlistedMask(r), upSweep
 	default:
 		r.pc = upAskLists
 	}
@@ -263,14 +263,14 @@ func (m upModel) readPage(w *upWorld, r *upRelay) string {
 }
 
 func (m upModel) decidePage(r *upRelay, live bool) {
-	v := decidePage(m.look(r.source.pages[r.page], r.target, live))
+	v := decidePage(m.compare(r.source.pages[r.page], r.target, live))
 	if m.bugs.has(pageBySequence) {
-		v = decide(m.look(r.source.pages[r.page], r.target, live))
+		v = decideCopy(m.compare(r.source.pages[r.page], r.target, live))
 	}
 	switch v {
-	case ask:
+	case rereadSource:
 		r.pc = upAskPage
-	case write:
+	case overwriteCopy:
 		r.pc = upPutPage
 	default:
 		m.nextPage(r)
@@ -283,16 +283,16 @@ func (m upModel) putPage(w *upWorld, r *upRelay) (what, violation string) {
 		return " is refused the write of a page", ""
 	}
 	p := r.page
-	violation = older("page", w.hub.pages[p], r.source.pages[p])
+	violation = replacedByOlder("page", w.hub.pages[p], r.source.pages[p])
 	w.hub.pages[p] = r.source.pages[p]
 	w.touchPage(p)
 	m.nextPage(r)
 	return " writes a page", violation
 }
 
-// older tells that a write takes the hub back. A higher sequence of the same
+// replacedByOlder tells that a write takes the hub back. A higher sequence of the same
 // cluster is newer by its own account, whatever the member was restored to.
-func older(what string, old, by object) string {
+func replacedByOlder(what string, old, by reportObject) string {
 	switch {
 	case !old.there || old.edited || by.age >= old.age:
 		return ""
@@ -308,7 +308,7 @@ func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
 		return " is refused the write of the root", ""
 	}
 	source := r.source.root
-	violation = older("root", w.hub.root, source)
+	violation = replacedByOlder("root", w.hub.root, source)
 	if source.cluster != r.known && w.hub.root.cluster == r.known {
 		violation = "another cluster's report was carried"
 	}
@@ -322,7 +322,7 @@ func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
 	w.hub.root, w.hub.lists = source, r.source.lists
 	w.touchRoot()
 	if m.bugs.has(rootBeforePages) {
-		r.root, r.page, r.pc = leave, 0, upPage
+		r.root, r.page, r.pc = keepCopy, 0, upPage
 		return " writes the root", violation
 	}
 	m.afterRoot(r)
@@ -331,7 +331,7 @@ func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
 
 func (m upModel) askLists(w *upWorld, r *upRelay) {
 	r.pc = upIdle
-	if w.now().root != r.source.root {
+	if w.currentReport().root != r.source.root {
 		return
 	}
 	var names []string
@@ -342,15 +342,15 @@ func (m upModel) askLists(w *upWorld, r *upRelay) {
 		}
 		lists[string(rune('0'+p))] = r.source.lists&(1<<p) != 0
 	}
-	for _, n := range unlisted(names, lists) {
+	for _, n := range unlistedPages(names, lists) {
 		r.swept |= 1 << (n[0] - '0')
 		r.pc = upSweep
 	}
 }
 
-// sweep deletes what is to be deleted, all at once: each is guarded for itself.
-func (m upModel) sweep(w *upWorld, r *upRelay) (what, violation string) {
-	now := w.now()
+// deletePages deletes what is to be deleted, all at once: each is guarded for itself.
+func (m upModel) deletePages(w *upWorld, r *upRelay) (what, violation string) {
+	now := w.currentReport()
 	for p := range m.pages {
 		if r.swept&(1<<p) == 0 || r.unmoved&(1<<p) == 0 && !m.bugs.has(noGuard) {
 			continue
@@ -361,11 +361,11 @@ func (m upModel) sweep(w *upWorld, r *upRelay) (what, violation string) {
 		case now.lists&(1<<p) != 0 && now.root.there && now.pages[p] == w.hub.pages[p]:
 			violation = "a page was deleted that the member's root lists"
 		}
-		w.hub.pages[p] = object{}
+		w.hub.pages[p] = reportObject{}
 		w.touchPage(p)
 	}
 	r.pc = upIdle
-	if m.bugs.has(sweepsBeforeRoot) && r.root == write {
+	if m.bugs.has(sweepsBeforeRoot) && r.root == overwriteCopy {
 		r.page, r.pc = 0, upPage
 		r.listed &^= r.swept
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// member is what happens in the member. Its state gets a number; a sequence is
+// memberSteps is what happens in the member. Its state gets a number; a sequence is
 // that number, or higher than what the object had.
-func (m upModel) member(w upWorld, emit func(upWorld, string)) {
-	now := w.now()
-	become := func(s side, count func(*upWorld), what string) {
+func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
+	now := w.currentReport()
+	become := func(s reportSide, count func(*upWorld), what string) {
 		next := w
 		next.history[w.states] = s
 		next.states++
@@ -21,15 +21,15 @@ func (m upModel) member(w upWorld, emit func(upWorld, string)) {
 		emit(next, what)
 	}
 	cluster := w.rebuilds
-	written := func(o object) object {
-		return object{there: true, sequence: max(o.sequence, w.states) + 1, cluster: cluster, age: w.states}
+	written := func(o reportObject) reportObject {
+		return reportObject{there: true, sequence: max(o.sequence, w.states) + 1, cluster: cluster, age: w.states}
 	}
 	for p := range m.pages {
 		s := now
 		s.pages[p] = written(now.pages[p])
 		become(s, nil, "the agent writes a page")
 		if now.pages[p].there {
-			s.pages[p] = object{}
+			s.pages[p] = reportObject{}
 			if now.lists&(1<<p) == 0 {
 				become(s, nil, "the agent deletes a page")
 			} else if w.edits < m.edits {
@@ -65,11 +65,11 @@ func (m upModel) member(w upWorld, emit func(upWorld, string)) {
 		}
 	}
 	if w.rebuilds < m.rebuilds {
-		become(side{}, func(next *upWorld) { next.rebuilds++ }, "the member is rebuilt")
+		become(reportSide{}, func(next *upWorld) { next.rebuilds++ }, "the member is rebuilt")
 	}
 }
 
-func (m upModel) hub(w upWorld, emit func(upWorld, string)) {
+func (m upModel) hubSteps(w upWorld, emit func(upWorld, string)) {
 	set := func(change func(*upWorld), what string) {
 		next := w
 		change(&next)
@@ -95,39 +95,39 @@ func (m upModel) hub(w upWorld, emit func(upWorld, string)) {
 		return
 	}
 	if w.hub.root.there {
-		root := func(o func(object) object, what string) {
+		root := func(o func(reportObject) reportObject, what string) {
 			set(func(next *upWorld) { next.hub.root = o(next.hub.root); next.edits++; next.touchRoot() }, what)
 		}
-		root(func(o object) object { o.edited = true; return o }, "somebody edits the hub's root")
-		root(func(o object) object { o.edited = true; o.sequence = 99; return o }, "somebody raises the hub's root")
-		root(func(object) object { return object{} }, "somebody deletes the hub's root")
+		root(func(o reportObject) reportObject { o.edited = true; return o }, "somebody edits the hub's root")
+		root(func(o reportObject) reportObject { o.edited = true; o.sequence = 99; return o }, "somebody raises the hub's root")
+		root(func(reportObject) reportObject { return reportObject{} }, "somebody deletes the hub's root")
 	}
 	for p := range m.pages {
 		if !w.hub.pages[p].there {
 			continue
 		}
-		page := func(o func(object) object, what string) {
+		page := func(o func(reportObject) reportObject, what string) {
 			set(func(next *upWorld) { next.hub.pages[p] = o(next.hub.pages[p]); next.edits++; next.touchPage(p) }, what)
 		}
-		page(func(o object) object { o.edited = true; return o }, "somebody edits a page on the hub")
-		page(func(o object) object { o.edited = true; o.sequence = 99; return o }, "somebody raises a page on the hub")
-		page(func(object) object { return object{} }, "somebody deletes a page on the hub")
+		page(func(o reportObject) reportObject { o.edited = true; return o }, "somebody edits a page on the hub")
+		page(func(o reportObject) reportObject { o.edited = true; o.sequence = 99; return o }, "somebody raises a page on the hub")
+		page(func(reportObject) reportObject { return reportObject{} }, "somebody deletes a page on the hub")
 	}
 }
 
-// settles tells what is wrong once changes have stopped and one relay runs.
-func (m upModel) settles(w upWorld) string {
+// checkConvergence tells what is wrong once changes have stopped and one relay runs.
+func (m upModel) checkConvergence(w upWorld) string {
 	w.relays = [2]upRelay{}
-	source := w.now()
+	source := w.currentReport()
 	if !source.root.there {
 		return ""
 	}
-	var before side
+	var before reportSide
 	for range 3 {
 		before = w.hub
 		w.relays[0] = upRelay{pc: upList, known: w.known, source: source}
 		for w.relays[0].pc != upIdle {
-			m.relay(w, 0, func(s step[upWorld]) { w = s.next })
+			m.relaySteps(w, 0, func(s transition[upWorld]) { w = s.next })
 		}
 	}
 	told := w.relays[0].told
@@ -135,9 +135,9 @@ func (m upModel) settles(w upWorld) string {
 	case before != w.hub:
 		return "a relay alone never stops writing"
 	case source.root.cluster != w.known:
-		return is(told == another, "another cluster's report is not told")
+		return messageUnless(told == otherCluster, "another cluster's report is not told")
 	case w.hub.root.sequence > source.root.sequence:
-		return is(told == ahead, "an older report is not told")
+		return messageUnless(told == copyIsNewer, "an older report is not told")
 	case w.hub.root != source.root || w.hub.lists != source.lists:
 		return "the hub's root stays another than the member's"
 	}
@@ -154,12 +154,12 @@ func (m upModel) settles(w upWorld) string {
 	return ""
 }
 
-func (m upModel) explore(t *testing.T) found {
+func (m upModel) exploreAll(t *testing.T) exploration {
 	t.Helper()
-	return explore(t, upWorld{states: 1}, m.steps, m.settles)
+	return explore(t, upWorld{states: 1}, m.steps, m.checkConvergence)
 }
 
-func TestUpUnderAnyInterleaving(t *testing.T) {
+func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 	for name, m := range map[string]upModel{
 		"changes":   {relays: 2, pages: 1, states: 5},
 		"two pages": {relays: 1, pages: 2, states: 5},
@@ -169,14 +169,14 @@ func TestUpUnderAnyInterleaving(t *testing.T) {
 		"all":       {relays: 1, pages: 1, states: 5, restores: 1, edits: 1, rebuilds: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := m.explore(t)
+			f := m.exploreAll(t)
 			require.Empty(t, f.violation, "%s", f)
 			t.Logf("%d states", f.states)
 		})
 	}
 }
 
-func TestUpModelFindsBugs(t *testing.T) {
+func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 	for name, c := range map[string]struct {
 		upModel
 		want string
@@ -194,7 +194,7 @@ func TestUpModelFindsBugs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := c.upModel
 			m.relays, m.pages, m.states = 2, 1, 5
-			assert.Equal(t, c.want, m.explore(t).violation)
+			assert.Equal(t, c.want, m.exploreAll(t).violation)
 		})
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// End is one side of a member's mailbox.
-type End struct {
+// Side is one side of a member's mailbox.
+type Side struct {
 	// Cached is where sources are read from. It may be old.
 	Cached client.Reader
 	// Live is where copies are read and written, and where a source is read again
@@ -38,98 +38,98 @@ type End struct {
 
 // Relay carries for one member.
 type Relay struct {
-	Hub, Member End
-	// Seen spares reads of copies that have not changed since this process found
+	Hub, Member Side
+	// Copies spares reads of copies that have not changed since this process found
 	// them equal to their source. It is kept from call to call and is of one
 	// member. Without it every copy is read every time.
-	Seen *Seen
+	Copies *EqualCopies
 }
 
-// Down is what came of carrying plan and grant to the member.
-type Down struct {
-	// Carried are the kinds that were written.
-	Carried []string
-	// Ahead is the version of the member's plan, where that is newer than the
+// DownResult is what came of carrying plan and grant to the member.
+type DownResult struct {
+	// Written are the kinds that were written.
+	Written []string
+	// NewerPlan is the version of the member's plan, where that is newer than the
 	// hub's for the same cluster: the hub was restored to an older state, or
 	// somebody changed the copy. It was left alone.
-	Ahead *v1alpha1.PlanVersion
-	// AheadGrant is the sequence of the member's grant, where that is newer than
+	NewerPlan *v1alpha1.PlanVersion
+	// NewerGrant is the sequence of the member's grant, where that is newer than
 	// the hub's for the same cluster. It was left alone.
-	AheadGrant *int64
-	// Another is the UID of the cluster that the member's agent reports to be,
+	NewerGrant *int64
+	// OtherCluster is the UID of the cluster that the member's agent reports to be,
 	// where plan or grant are for another. That was not carried.
-	Another types.UID
-	// Dropped are fields of plan and grant that the member's API server does not store,
+	OtherCluster types.UID
+	// DroppedFields are fields of plan and grant that the member's API server does not store,
 	// because its kinds are older: the first of them, by kind and path. What was Carried
 	// is not known to be stored before the next time.
-	Dropped []string
+	DroppedFields []string
 }
 
-// Up is what came of carrying the report to the hub.
-type Up struct {
-	// Carried is how many objects on the hub were written or deleted.
-	Carried int
-	// Another is the clusterUID of the report, where it is not of the cluster that
+// UpResult is what came of carrying the report to the hub.
+type UpResult struct {
+	// Written is how many objects on the hub were written or deleted.
+	Written int
+	// OtherCluster is the clusterUID of the report, where it is not of the cluster that
 	// the hub knows. Nothing was carried.
-	Another types.UID
+	OtherCluster types.UID
 	// Older: the member shows a report that is older than the hub's copy, because
 	// the member was restored to an older state, or somebody changed the copy.
 	// Nothing was carried. It ends with the agent's next write, unless that
 	// cluster's clock is behind what it was; then the hub's copy of the root is to
 	// be deleted by hand.
-	Older bool
+	ReportOlder bool
 	// Missing: there is no report in the member. The hub's copy was left alone.
-	Missing bool
-	// Root is the sequence of the hub's copy of the root after that; 0 where
+	ReportMissing bool
+	// RootSequence is the sequence of the hub's copy of the root after that; 0 where
 	// Another or Missing tell that there was nothing to compare it with.
-	Root int64
+	RootSequence int64
 }
 
-// Down carries plan and grant to the member. What the hub does not have, or is
+// SyncDown carries plan and grant to the member. What the hub does not have, or is
 // deleting, is left as it is in the member.
 //
 // An error that apierrors.IsConflict tells means that somebody else wrote the
 // copy at the same time: call Down again. A missing namespace, or kinds that are
 // not served, are errors that say so; apierrors.IsNotFound or meta.IsNoMatchError
 // tells them.
-func (r Relay) Down(ctx context.Context) (Down, error) {
-	reported, boot, err := r.reported(ctx, r.Member.Cached)
+func (r Relay) SyncDown(ctx context.Context) (DownResult, error) {
+	reported, boot, err := r.readReportedCluster(ctx, r.Member.Cached)
 	if err != nil {
-		return Down{}, err
+		return DownResult{}, err
 	}
-	r.Seen.readBy(boot)
-	plan, planErr := carryDown(ctx, r, plans, reported)
-	grant, grantErr := carryDown(ctx, r, grants, reported)
-	var down Down
-	if plan.verdict == write {
-		down.Carried = append(down.Carried, plans.name)
+	r.Copies.resetForBoot(boot)
+	plan, planErr := syncObjectDown(ctx, r, planKind, reported)
+	grant, grantErr := syncObjectDown(ctx, r, grantKind, reported)
+	var down DownResult
+	if plan.action == overwriteCopy {
+		down.Written = append(down.Written, planKind.name)
 	}
-	if grant.verdict == write {
-		down.Carried = append(down.Carried, grants.name)
+	if grant.action == overwriteCopy {
+		down.Written = append(down.Written, grantKind.name)
 	}
-	if plan.verdict == ahead {
+	if plan.action == copyIsNewer {
 		version := plan.target.Spec.PlanVersion
-		down.Ahead = &version
+		down.NewerPlan = &version
 	}
-	if grant.verdict == ahead {
+	if grant.action == copyIsNewer {
 		sequence := grant.target.Spec.Sequence
-		down.AheadGrant = &sequence
+		down.NewerGrant = &sequence
 	}
-	if plan.verdict == another {
-		down.Another = plan.reported
+	if plan.action == otherCluster {
+		down.OtherCluster = plan.reportedCluster
 	}
-	if grant.verdict == another {
-		down.Another = grant.reported
+	if grant.action == otherCluster {
+		down.OtherCluster = grant.reportedCluster
 	}
-	down.Dropped = slices.Concat(plan.dropped, grant.dropped)
-	down.Dropped = down.Dropped[:min(len(down.Dropped), v1alpha1.MaxDroppedFields)]
+	down.DroppedFields = slices.Concat(plan.droppedFields, grant.droppedFields)
+	down.DroppedFields = down.DroppedFields[:min(len(down.DroppedFields), v1alpha1.MaxDroppedFields)]
 	return down, errors.Join(planErr, grantErr)
 }
 
-// reported is the cluster that the member's agent says it is in, and the boot of that
+// readReportedCluster is the cluster that the member's agent says it is in, and the boot of that
 // agent; empty where it has not said so yet.
-func (r Relay) reported(ctx context.Context, from client.Reader) (cluster types.UID, boot string, err error) {
-	root, found, err := get(ctx, from, reports, r.Member, inMember, v1alpha1.MailboxName)
+func (r Relay) readReportedCluster(ctx context.Context, from client.Reader) (cluster types.UID, boot string, err error) {
+	root, found, err := readObject(ctx, from, reportKind, r.Member, inMember, v1alpha1.MailboxName)
 	if err != nil || !found {
 		return "", "", err
 	}
@@ -139,55 +139,55 @@ func (r Relay) reported(ctx context.Context, from client.Reader) (cluster types.
 	return root.ClusterUID, boot, nil
 }
 
-// outcome of carrying one object.
-type outcome[T client.Object] struct {
-	verdict  verdict
-	target   T
-	reported types.UID
-	dropped  []string
+// syncOutcome of carrying one object.
+type syncOutcome[T client.Object] struct {
+	action          action
+	target          T
+	reportedCluster types.UID
+	droppedFields   []string
 }
 
-func carryDown[T client.Object](ctx context.Context, r Relay, k kind[T], reported types.UID) (outcome[T], error) {
-	nothing := outcome[T]{verdict: leave}
-	source, found, err := get(ctx, r.Hub.Cached, k, r.Hub, onHub, v1alpha1.MailboxName)
+func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T], reported types.UID) (syncOutcome[T], error) {
+	nothing := syncOutcome[T]{action: keepCopy}
+	source, found, err := readObject(ctx, r.Hub.Cached, k, r.Hub, onHub, v1alpha1.MailboxName)
 	if err != nil || !found || !source.GetDeletionTimestamp().IsZero() {
 		return nothing, err
 	}
-	target, exists, err := get(ctx, r.Member.Live, k, r.Member, inMember, v1alpha1.MailboxName)
+	target, exists, err := readObject(ctx, r.Member.Live, k, r.Member, inMember, v1alpha1.MailboxName)
 	if err != nil {
 		return nothing, err
 	}
-	look := k.compare(source, target, exists, r.Seen)
-	v := decideDown(look, reported, k.cluster(source))
-	if v == ask {
-		if source, found, err = get(ctx, r.Hub.Live, k, r.Hub, onHub, v1alpha1.MailboxName); err != nil || !found || !source.GetDeletionTimestamp().IsZero() {
+	look := k.compareObjects(source, target, exists, r.Copies)
+	v := decideDown(look, reported, k.clusterOf(source))
+	if v == rereadSource {
+		if source, found, err = readObject(ctx, r.Hub.Live, k, r.Hub, onHub, v1alpha1.MailboxName); err != nil || !found || !source.GetDeletionTimestamp().IsZero() {
 			return nothing, err
 		}
-		if reported, _, err = r.reported(ctx, r.Member.Live); err != nil {
+		if reported, _, err = r.readReportedCluster(ctx, r.Member.Live); err != nil {
 			return nothing, err
 		}
-		look = k.compare(source, target, exists, r.Seen)
-		look.live = true
-		v = decideDown(look, reported, k.cluster(source))
+		look = k.compareObjects(source, target, exists, r.Copies)
+		look.sourceLive = true
+		v = decideDown(look, reported, k.clusterOf(source))
 	}
-	done := outcome[T]{verdict: v, target: target, reported: reported}
+	done := syncOutcome[T]{action: v, target: target, reportedCluster: reported}
 	switch v {
-	case leave:
-		r.Seen.equal(k.name, source, target)
-		done.dropped, err = r.Seen.loss(k.name, source, target, func() ([]string, error) {
-			if k.same(source, target) {
+	case keepCopy:
+		r.Copies.recordEqual(k.name, source, target)
+		done.droppedFields, err = r.Copies.droppedFields(k.name, source, target, func() ([]string, error) {
+			if k.equalContent(source, target) {
 				return nil, nil
 			}
-			return schema.Dropped(k.name, source, target)
+			return schema.DroppedFields(k.name, source, target)
 		})
 		if err != nil {
 			return nothing, err
 		}
-	case write:
-		if done.target, err = put(ctx, k, r.Member, inMember, source, target, exists); err != nil {
+	case overwriteCopy:
+		if done.target, err = writeCopy(ctx, k, r.Member, inMember, source, target, exists); err != nil {
 			return nothing, err
 		}
-		r.Seen.equal(k.name, source, done.target)
+		r.Copies.recordEqual(k.name, source, done.target)
 	}
 	return done, nil
 }
@@ -198,52 +198,52 @@ const (
 	inMember = "in the member"
 )
 
-func get[T client.Object](ctx context.Context, from client.Reader, k kind[T], end End, where, name string) (object T, found bool, err error) {
-	object = k.empty()
+func readObject[T client.Object](ctx context.Context, from client.Reader, k kindInfo[T], end Side, where, name string) (object T, found bool, err error) {
+	object = k.newObject()
 	err = from.Get(ctx, client.ObjectKey{Namespace: end.Namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		return object, false, nil
 	case err != nil:
-		return object, false, fmt.Errorf("reading %s %s/%s %s%s: %w", k.name, end.Namespace, name, where, hint(err, where), err)
+		return object, false, fmt.Errorf("reading %s %s/%s %s%s: %w", k.name, end.Namespace, name, where, missingKindHint(err, where), err)
 	}
 	return object, true, nil
 }
 
-// put makes the copy what the source is, unless somebody else wrote it since it
+// writeCopy makes the copy what the source is, unless somebody else wrote it since it
 // was read as target.
-func put[T client.Object](ctx context.Context, k kind[T], end End, where string, source, target T, exists bool) (T, error) {
+func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], end Side, where string, source, target T, exists bool) (T, error) {
 	name := source.GetName()
 	if !exists {
-		created := k.empty()
+		created := k.newObject()
 		created.SetNamespace(end.Namespace)
 		created.SetName(name)
-		k.fill(created, source)
+		k.copyContent(created, source)
 		if err := end.Live.Create(ctx, created); err != nil {
 			if apierrors.IsAlreadyExists(err) {
-				err = conflict(k.resource, name, err)
+				err = asConflict(k.resource, name, err)
 			}
-			return created, fmt.Errorf("creating %s %s/%s %s%s: %w", k.name, end.Namespace, name, where, hint(err, where), err)
+			return created, fmt.Errorf("creating %s %s/%s %s%s: %w", k.name, end.Namespace, name, where, missingKindHint(err, where), err)
 		}
 		return created, nil
 	}
 	updated := target.DeepCopyObject().(T)
-	k.fill(updated, source)
+	k.copyContent(updated, source)
 	if err := end.Live.Update(ctx, updated); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = conflict(k.resource, name, err)
+			err = asConflict(k.resource, name, err)
 		}
 		return updated, fmt.Errorf("updating %s %s/%s %s: %w", k.name, end.Namespace, name, where, err)
 	}
 	return updated, nil
 }
 
-// conflict says of an answer that it means no more than that somebody was faster.
-func conflict(resource, name string, err error) error {
+// asConflict says of an answer that it means no more than that somebody was faster.
+func asConflict(resource, name string, err error) error {
 	return apierrors.NewConflict(apischema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: resource}, name, err)
 }
 
-func hint(err error, where string) string {
+func missingKindHint(err error, where string) string {
 	chart := "ot-agent"
 	if where == onHub {
 		chart = "ot-hub"

@@ -10,35 +10,35 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestMerge(t *testing.T) {
+func TestMergeFindings(t *testing.T) {
 	failed := errors.New("no answer")
 	ahead := v1alpha1.PlanVersion{Epoch: 4, Sequence: 7}
 	for name, tt := range map[string]struct {
-		before  Result
-		up      Up
+		before  Findings
+		up      UpResult
 		upErr   error
-		down    Down
+		down    DownResult
 		downErr error
-		want    Result
+		want    Findings
 	}{
-		"nothing yet":           {want: Result{}},
-		"first report":          {up: Up{Root: 5, Carried: 1}, want: Result{Confirmed: 5}},
-		"a later one":           {before: Result{Confirmed: 5}, up: Up{Root: 9}, want: Result{Confirmed: 5}},
-		"a lower one":           {before: Result{Confirmed: 5}, up: Up{Root: 2}, want: Result{Confirmed: 2}},
-		"no report":             {before: Result{Confirmed: 5}, up: Up{Missing: true}, want: Result{Confirmed: 5}},
-		"older":                 {up: Up{Older: true, Root: 5}, want: Result{Older: true, Confirmed: 5}},
-		"no longer older":       {before: Result{Older: true, Confirmed: 5}, up: Up{Root: 6}, want: Result{Confirmed: 5}},
-		"another":               {before: Result{Confirmed: 5}, up: Up{Another: "b"}, want: Result{Another: "b", Confirmed: 5}},
-		"no longer another":     {before: Result{Another: "b"}, up: Up{Root: 1}, want: Result{Confirmed: 1}},
-		"up failed":             {before: Result{Another: "b", Older: true}, upErr: failed, want: Result{Another: "b", Older: true}},
-		"a page was refused":    {up: Up{Root: 5}, upErr: failed, want: Result{Confirmed: 5}},
-		"a newer plan is there": {down: Down{Ahead: &ahead}, want: Result{Ahead: ahead}},
-		"it was followed":       {before: Result{Ahead: ahead}, want: Result{}},
-		"a newer grant":         {down: Down{AheadGrant: ptr.To[int64](3)}, want: Result{AheadGrant: 3}},
-		"a field is dropped":    {down: Down{Dropped: []string{"a"}}, want: Result{Dropped: []string{"a"}}},
-		"it was just written":   {before: Result{Dropped: []string{"a"}}, down: Down{Carried: []string{"ClusterPlan"}}, want: Result{Dropped: []string{"a"}}},
-		"it is kept":            {before: Result{Dropped: []string{"a"}}, want: Result{}},
-		"down failed":           {before: Result{Ahead: ahead, AheadGrant: 3, Dropped: []string{"a"}}, downErr: failed, want: Result{Ahead: ahead, AheadGrant: 3, Dropped: []string{"a"}}},
+		"nothing yet":           {want: Findings{}},
+		"first report":          {up: UpResult{RootSequence: 5, Written: 1}, want: Findings{ConfirmedSequence: 5}},
+		"a later one":           {before: Findings{ConfirmedSequence: 5}, up: UpResult{RootSequence: 9}, want: Findings{ConfirmedSequence: 5}},
+		"a lower one":           {before: Findings{ConfirmedSequence: 5}, up: UpResult{RootSequence: 2}, want: Findings{ConfirmedSequence: 2}},
+		"no report":             {before: Findings{ConfirmedSequence: 5}, up: UpResult{ReportMissing: true}, want: Findings{ConfirmedSequence: 5}},
+		"older":                 {up: UpResult{ReportOlder: true, RootSequence: 5}, want: Findings{ReportOlder: true, ConfirmedSequence: 5}},
+		"no longer older":       {before: Findings{ReportOlder: true, ConfirmedSequence: 5}, up: UpResult{RootSequence: 6}, want: Findings{ConfirmedSequence: 5}},
+		"another":               {before: Findings{ConfirmedSequence: 5}, up: UpResult{OtherCluster: "b"}, want: Findings{OtherCluster: "b", ConfirmedSequence: 5}},
+		"no longer another":     {before: Findings{OtherCluster: "b"}, up: UpResult{RootSequence: 1}, want: Findings{ConfirmedSequence: 1}},
+		"up failed":             {before: Findings{OtherCluster: "b", ReportOlder: true}, upErr: failed, want: Findings{OtherCluster: "b", ReportOlder: true}},
+		"a page was refused":    {up: UpResult{RootSequence: 5}, upErr: failed, want: Findings{ConfirmedSequence: 5}},
+		"a newer plan is there": {down: DownResult{NewerPlan: &ahead}, want: Findings{NewerPlan: ahead}},
+		"it was followed":       {before: Findings{NewerPlan: ahead}, want: Findings{}},
+		"a newer grant":         {down: DownResult{NewerGrant: ptr.To[int64](3)}, want: Findings{NewerGrant: 3}},
+		"a field is dropped":    {down: DownResult{DroppedFields: []string{"a"}}, want: Findings{DroppedFields: []string{"a"}}},
+		"it was just written":   {before: Findings{DroppedFields: []string{"a"}}, down: DownResult{Written: []string{"ClusterPlan"}}, want: Findings{DroppedFields: []string{"a"}}},
+		"it is kept":            {before: Findings{DroppedFields: []string{"a"}}, want: Findings{}},
+		"down failed":           {before: Findings{NewerPlan: ahead, NewerGrant: 3, DroppedFields: []string{"a"}}, downErr: failed, want: Findings{NewerPlan: ahead, NewerGrant: 3, DroppedFields: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.want, tt.before.Merge(tt.up, tt.upErr, tt.down, tt.downErr))
@@ -46,12 +46,12 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestSetStatus(t *testing.T) {
 	status := &v1alpha1.MemberLinkStatus{Carrier: "r", Reachable: true, Ahead: &v1alpha1.PlanVersion{Sequence: 1}, Confirmed: 3}
-	Result{Older: true, Another: "b"}.Tell(status, "c")
+	Findings{ReportOlder: true, OtherCluster: "b"}.SetStatus(status, "c")
 	require.Equal(t, &v1alpha1.MemberLinkStatus{Carrier: "r", Reachable: true, Challenge: "c", Older: true, Another: "b"}, status)
 	ahead := v1alpha1.PlanVersion{Epoch: 4, Sequence: 7}
-	Result{Ahead: ahead, AheadGrant: 2, Confirmed: 4}.Tell(status, "d")
+	Findings{NewerPlan: ahead, NewerGrant: 2, ConfirmedSequence: 4}.SetStatus(status, "d")
 	require.Equal(t, &v1alpha1.MemberLinkStatus{
 		Carrier: "r", Reachable: true, Challenge: "d", Confirmed: 4, Ahead: &ahead, AheadGrant: 2,
 	}, status)

@@ -10,7 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestACopyIsKnownToBeOlder(t *testing.T) {
+func TestOutdatedCopyIsKnownWithoutReading(t *testing.T) {
 	report := func(resourceVersion string, cluster types.UID, sequence int64) *v1alpha1.ClusterReport {
 		return &v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Name: "page", UID: "1", ResourceVersion: resourceVersion}, ClusterUID: cluster, Sequence: sequence,
@@ -30,18 +30,18 @@ func TestACopyIsKnownToBeOlder(t *testing.T) {
 		{"somebody else has written the copy", report("b", "here", 11), "8", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var seen Seen
+			var seen EqualCopies
 			copied := report(left, "here", 10)
-			seen.equal(reports.name, report("a", "here", 10), copied)
+			seen.recordEqual(reportKind.name, report("a", "here", 10), copied)
 			copied.ResourceVersion = test.copied
-			got := seen.outdated(test.source, &metav1.PartialObjectMetadata{ObjectMeta: copied.ObjectMeta})
+			got := seen.outdatedCopy(test.source, &metav1.PartialObjectMetadata{ObjectMeta: copied.ObjectMeta})
 			assert.Equal(t, test.want, got != nil)
 			if got != nil {
 				assert.Equal(t, copied, got, "what is written over has the metadata that was listed")
 			}
 		})
 	}
-	assert.Nil(t, (&Seen{}).outdated(report("b", "here", 11), &metav1.PartialObjectMetadata{ObjectMeta: report(left, "", 0).ObjectMeta}), "nothing was seen")
-	assert.Nil(t, (&Seen{}).outdated(report("b", "here", 11), nil), "there is no copy")
-	assert.Nil(t, (*Seen)(nil).outdated(report("b", "here", 11), nil))
+	assert.Nil(t, (&EqualCopies{}).outdatedCopy(report("b", "here", 11), &metav1.PartialObjectMetadata{ObjectMeta: report(left, "", 0).ObjectMeta}), "nothing was seen")
+	assert.Nil(t, (&EqualCopies{}).outdatedCopy(report("b", "here", 11), nil), "there is no copy")
+	assert.Nil(t, (*EqualCopies)(nil).outdatedCopy(report("b", "here", 11), nil))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Up carries the report to the hub: the pages that the root lists, then the root,
+// SyncUp carries the report to the hub: the pages that the root lists, then the root,
 // then it deletes the pages on the hub that the root does not list. known is the
 // member's clusterUID as the hub knows it; empty: any is taken, unless the hub's
 // copy is of another. A caller that goes by an old known, and still reaches the
@@ -31,70 +31,70 @@ import (
 // at the same time: call Up again. A missing namespace, or kinds that are not
 // served, are errors that say so; apierrors.IsNotFound or meta.IsNoMatchError
 // tells them.
-func (r Relay) Up(ctx context.Context, known types.UID) (Up, error) {
-	source, err := r.report(ctx, r.Member.Cached)
+func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
+	source, err := r.readReport(ctx, r.Member.Cached)
 	if err != nil || source.root == nil {
-		return Up{Missing: err == nil}, err
+		return UpResult{ReportMissing: err == nil}, err
 	}
-	copies, err := r.copies(ctx)
+	copies, err := r.listCopies(ctx)
 	if err != nil {
-		return Up{}, err
+		return UpResult{}, err
 	}
-	root, v, err := r.root(ctx, &source, copies, known)
+	root, v, err := r.decideRootCopy(ctx, &source, copies, known)
 	switch {
 	case err != nil:
-		return Up{}, err
+		return UpResult{}, err
 	case source.root == nil:
-		return Up{Missing: true}, nil
-	case v == another:
-		return Up{Another: source.root.ClusterUID}, nil
-	case v == ahead:
-		return Up{Older: true, Root: root.Sequence}, nil
+		return UpResult{ReportMissing: true}, nil
+	case v == otherCluster:
+		return UpResult{OtherCluster: source.root.ClusterUID}, nil
+	case v == copyIsNewer:
+		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
 	}
 
-	var up Up
+	var up UpResult
 	var refusals []error
 	for _, ref := range source.root.Root.Pages {
-		wrote, err := r.page(ctx, source, ref.Name, copies)
+		wrote, err := r.syncPage(ctx, source, ref.Name, copies)
 		if wrote {
-			up.Carried++
+			up.Written++
 		}
-		if refused(err) {
+		if isRefused(err) {
 			refusals = append(refusals, err)
 		} else if err != nil {
 			return up, err
 		}
 	}
-	if v == write {
-		written, err := put(ctx, reports, r.Hub, onHub, source.root, root, root.ResourceVersion != "")
+	if v == overwriteCopy {
+		written, err := writeCopy(ctx, reportKind, r.Hub, onHub, source.root, root, root.ResourceVersion != "")
 		if err != nil {
 			return up, errors.Join(append([]error{err}, refusals...)...)
 		}
-		r.Seen.equal(reports.name, source.root, written)
-		up.Carried++
+		r.Copies.recordEqual(reportKind.name, source.root, written)
+		up.Written++
 	}
-	up.Root = source.root.Sequence
-	deleted, err := r.sweep(ctx, source, copies)
-	up.Carried += deleted
+	up.RootSequence = source.root.Sequence
+	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
+	up.Written += deleted
 	if err != nil {
 		return up, errors.Join(append([]error{err}, refusals...)...)
 	}
 	return up, errors.Join(refusals...)
 }
 
-// report is a member's report as it was at one time.
-type report struct {
+// memberReport is a member's report as it was at one time.
+type memberReport struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
 }
 
-// report reads root and pages. They may be shared with a cache.
-func (r Relay) report(ctx context.Context, from client.Reader) (report, error) {
+// readReport reads root and pages. They may be shared with a cache.
+func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport, error) {
 	var list v1alpha1.ClusterReportList
 	if err := from.List(ctx, &list, client.InNamespace(r.Member.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return report{}, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Member.Namespace, inMember, hint(err, inMember), err)
+		return memberReport{}, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Member.Namespace, inMember, missingKindHint(err, inMember), err)
 	}
-	found := report{pages: map[string]*v1alpha1.ClusterReport{}}
+	found := memberReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
 		item := &list.Items[i]
 		switch {
@@ -107,12 +107,12 @@ func (r Relay) report(ctx context.Context, from client.Reader) (report, error) {
 	return found, nil
 }
 
-// copies are what there is on the hub, by name, without content.
-func (r Relay) copies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
+// listCopies are what there is on the hub, by name, without content.
+func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
 	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, hint(err, onHub), err)
+		return nil, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, missingKindHint(err, onHub), err)
 	}
 	copies := map[string]*metav1.PartialObjectMetadata{}
 	for i := range list.Items {
@@ -121,107 +121,107 @@ func (r Relay) copies(ctx context.Context) (map[string]*metav1.PartialObjectMeta
 	return copies, nil
 }
 
-// root reads the hub's copy of the root, unless it was seen to be equal, and
+// decideRootCopy reads the hub's copy of the root, unless it was seen to be equal, and
 // decides about it. Where the source had to be read once more, and had changed,
 // the whole report is as of then.
-func (r Relay) root(ctx context.Context, source *report, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, verdict, error) {
+func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, action, error) {
 	const name = v1alpha1.MailboxName
-	target, exists, read := reports.empty(), false, false
-	l := look{found: true, same: true}
-	if at := copies[name]; at == nil || !r.Seen.has(reports.name, source.root, at) {
+	target, exists, read := reportKind.newObject(), false, false
+	l := comparison{exists: true, equal: true}
+	if at := copies[name]; at == nil || !r.Copies.isEqual(reportKind.name, source.root, at) {
 		var err error
-		if target, exists, read, err = r.copy(ctx, source.root, at); err != nil {
-			return nil, leave, err
+		if target, exists, read, err = r.readCopy(ctx, source.root, at); err != nil {
+			return nil, keepCopy, err
 		}
-		l = reports.compare(source.root, target, exists, r.Seen)
+		l = reportKind.compareObjects(source.root, target, exists, r.Copies)
 	}
 	v := decideRoot(l, known, source.root.ClusterUID)
-	if v == leave && exists {
-		r.Seen.equal(reports.name, source.root, target)
+	if v == keepCopy && exists {
+		r.Copies.recordEqual(reportKind.name, source.root, target)
 	}
-	if v != ask {
+	if v != rereadSource {
 		return target, v, nil
 	}
 	if !read {
 		var err error
-		if target, exists, err = get(ctx, r.Hub.Live, reports, r.Hub, onHub, name); err != nil {
-			return nil, leave, err
+		if target, exists, err = readObject(ctx, r.Hub.Live, reportKind, r.Hub, onHub, name); err != nil {
+			return nil, keepCopy, err
 		}
 	}
-	live, found, err := get(ctx, r.Member.Live, reports, r.Member, inMember, name)
+	live, found, err := readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
 	if err != nil {
-		return nil, leave, err
+		return nil, keepCopy, err
 	}
-	if !found || stampOf(live) != stampOf(source.root) {
-		if *source, err = r.report(ctx, r.Member.Live); err != nil || source.root == nil {
-			return nil, leave, err
+	if !found || versionOf(live) != versionOf(source.root) {
+		if *source, err = r.readReport(ctx, r.Member.Live); err != nil || source.root == nil {
+			return nil, keepCopy, err
 		}
 	}
-	l = reports.compare(source.root, target, exists, r.Seen)
-	l.live = true
+	l = reportKind.compareObjects(source.root, target, exists, r.Copies)
+	l.sourceLive = true
 	return target, decideRoot(l, known, source.root.ClusterUID), nil
 }
 
-// copy is what there is on the hub of a source. It is not read where it is known to be
+// readCopy is what there is on the hub of a source. It is not read where it is known to be
 // older; then it has neither root nor page.
-func (r Relay) copy(ctx context.Context, source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
-	if target := r.Seen.outdated(source, at); target != nil {
+func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
+	if target := r.Copies.outdatedCopy(source, at); target != nil {
 		return target, true, false, nil
 	}
-	target, exists, err = get(ctx, r.Hub.Live, reports, r.Hub, onHub, source.Name)
+	target, exists, err = readObject(ctx, r.Hub.Live, reportKind, r.Hub, onHub, source.Name)
 	return target, exists, true, err
 }
 
-// page carries one page; one that is not there, or of another cluster than the
+// syncPage carries one page; one that is not there, or of another cluster than the
 // root, is none.
-func (r Relay) page(ctx context.Context, source report, name string, copies map[string]*metav1.PartialObjectMetadata) (wrote bool, err error) {
+func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (wrote bool, err error) {
 	page := source.pages[name]
 	if page == nil || page.ClusterUID != source.root.ClusterUID {
 		return false, nil
 	}
-	if at := copies[name]; at != nil && r.Seen.has(reports.name, page, at) {
+	if at := copies[name]; at != nil && r.Copies.isEqual(reportKind.name, page, at) {
 		return false, nil
 	}
-	target, exists, _, err := r.copy(ctx, page, copies[name])
+	target, exists, _, err := r.readCopy(ctx, page, copies[name])
 	if err != nil {
 		return false, err
 	}
-	l := reports.compare(page, target, exists, r.Seen)
+	l := reportKind.compareObjects(page, target, exists, r.Copies)
 	v := decidePage(l)
-	if v == ask {
+	if v == rereadSource {
 		var found bool
-		page, found, err = get(ctx, r.Member.Live, reports, r.Member, inMember, name)
+		page, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
 		if err != nil || !found || page.Page == nil || page.ClusterUID != source.root.ClusterUID {
 			return false, err
 		}
-		l = reports.compare(page, target, exists, r.Seen)
-		l.live = true
+		l = reportKind.compareObjects(page, target, exists, r.Copies)
+		l.sourceLive = true
 		v = decidePage(l)
 	}
-	if v == write {
-		if target, err = put(ctx, reports, r.Hub, onHub, page, target, exists); err != nil {
+	if v == overwriteCopy {
+		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, page, target, exists); err != nil {
 			return false, err
 		}
 	}
-	r.Seen.equal(reports.name, page, target)
-	return v == write, nil
+	r.Copies.recordEqual(reportKind.name, page, target)
+	return v == overwriteCopy, nil
 }
 
-// sweep deletes the pages on the hub that the root does not list. It does so only
+// deleteUnlistedPages deletes the pages on the hub that the root does not list. It does so only
 // while that root is the newest: a page may be there because another relay
 // carries a newer one just now, or has carried it and its root.
-func (r Relay) sweep(ctx context.Context, source report, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
+func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
 	lists := map[string]bool{v1alpha1.MailboxName: true}
 	for _, ref := range source.root.Root.Pages {
 		lists[ref.Name] = true
 	}
-	r.Seen.keep(reports.name, func(name string) bool { return lists[name] })
-	names := unlisted(slices.Sorted(maps.Keys(copies)), lists)
+	r.Copies.forgetExcept(reportKind.name, func(name string) bool { return lists[name] })
+	names := unlistedPages(slices.Sorted(maps.Keys(copies)), lists)
 	if len(names) == 0 {
 		return 0, nil
 	}
-	root, found, err := get(ctx, r.Member.Live, reports, r.Member, inMember, v1alpha1.MailboxName)
-	if err != nil || !found || stampOf(root) != stampOf(source.root) {
+	root, found, err := readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, v1alpha1.MailboxName)
+	if err != nil || !found || versionOf(root) != versionOf(source.root) {
 		return 0, err
 	}
 	for _, name := range names {
@@ -240,6 +240,6 @@ func (r Relay) sweep(ctx context.Context, source report, copies map[string]*meta
 }
 
 // refused: the API server will not have this object, whoever writes it when.
-func refused(err error) bool {
+func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

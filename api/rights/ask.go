@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// patience with an API server that goes by new roles a little later.
-	patience = 5 * time.Second
-	// interval of asking it.
-	interval = time.Second
-	// timeout of all that is asked at a time.
-	timeout = 10 * time.Second
-	// together are asked about at a time.
-	together = 8
+	// permissionWaitTimeout with an API server that goes by new roles a little later.
+	permissionWaitTimeout = 5 * time.Second
+	// permissionPollInterval of asking it.
+	permissionPollInterval = time.Second
+	// reviewTimeout of all that is asked at a time.
+	reviewTimeout = 10 * time.Second
+	// maxParallelReviews are asked about at a time.
+	maxParallelReviews = 8
 )
 
-// Lacking asks the API server which of these rights the account of cfg lacks.
-func Lacking(ctx context.Context, cfg *rest.Config, needed []Right) ([]Right, error) {
+// MissingPermissions asks the API server which of these rights the account of cfg lacks.
+func MissingPermissions(ctx context.Context, cfg *rest.Config, needed []Permission) ([]Permission, error) {
 	fast := rest.CopyConfig(cfg)
-	fast.QPS, fast.Timeout = -1, timeout
+	fast.QPS, fast.Timeout = -1, reviewTimeout
 	asking, err := authorizationclient.NewForConfig(fast)
 	if err != nil {
 		return nil, fmt.Errorf("asking which rights there are: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(together)
+	group.SetLimit(maxParallelReviews)
 	lacks := make([]bool, len(needed))
 	for i, right := range needed {
 		group.Go(func() error {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right.attributes()}}
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right.resourceAttributes()}}
 			answer, err := asking.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
-				return fmt.Errorf("asking for the right to %s %s: %w", right.Verb, right.object(), err)
+				return fmt.Errorf("asking for the right to %s %s: %w", right.Verb, right.describeResource(), err)
 			}
 			lacks[i] = !answer.Status.Allowed
 			return nil
@@ -53,7 +53,7 @@ func Lacking(ctx context.Context, cfg *rest.Config, needed []Right) ([]Right, er
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var missing []Right
+	var missing []Permission
 	for i, right := range needed {
 		if lacks[i] {
 			missing = append(missing, right)
@@ -62,17 +62,17 @@ func Lacking(ctx context.Context, cfg *rest.Config, needed []Right) ([]Right, er
 	return missing, nil
 }
 
-// Wait returns an error that names them if rights go on lacking. An API server that does
+// WaitForPermissions returns an error that names them if rights go on lacking. An API server that does
 // not answer, or lets nobody ask, is not waited for.
-func Wait(ctx context.Context, cfg *rest.Config, needed []Right, program string) error {
-	return waitFor(ctx, cfg, needed, program, patience)
+func WaitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permission, program string) error {
+	return waitForPermissions(ctx, cfg, needed, program, permissionWaitTimeout)
 }
 
-func waitFor(ctx context.Context, cfg *rest.Config, needed []Right, program string, patience time.Duration) error {
-	var missing []Right
-	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(context.Context) (_ bool, err error) {
+func waitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permission, program string, patience time.Duration) error {
+	var missing []Permission
+	err := wait.PollUntilContextTimeout(ctx, permissionPollInterval, patience, true, func(context.Context) (_ bool, err error) {
 		// Not in the time that is left: the answer to the last question would be that there is none.
-		if missing, err = Lacking(ctx, cfg, needed); err != nil {
+		if missing, err = MissingPermissions(ctx, cfg, needed); err != nil {
 			log.FromContext(ctx).Error(err, "Not knowing whether all rights are there")
 			return true, nil
 		}
@@ -84,5 +84,5 @@ func waitFor(ctx context.Context, cfg *rest.Config, needed []Right, program stri
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return errors.New(Text(missing, program))
+	return errors.New(FormatMissing(missing, program))
 }

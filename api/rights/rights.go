@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Right is one that RBAC can grant. Without a namespace it is one to all of them.
-type Right struct {
+// Permission is one that RBAC can grant. Without a namespace it is one to all of them.
+type Permission struct {
 	Namespace, Group, Resource, Subresource, Name, Verb string
 }
 
-// Of reads which rights roles grant, where they are bound in their own namespaces. These
+// ParseRoles reads which rights roles grant, where they are bound in their own namespaces. These
 // are stand-ins, for which namespaces has the true ones.
-func Of(roles []byte, namespaces map[string]string) ([]Right, error) {
-	var all []Right
+func ParseRoles(roles []byte, namespaces map[string]string) ([]Permission, error) {
+	var all []Permission
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(roles), 4096); ; {
 		var role rbacv1.Role
 		if err := decoder.Decode(&role); errors.Is(err, io.EOF) {
@@ -37,12 +37,12 @@ func Of(roles []byte, namespaces map[string]string) ([]Right, error) {
 			return nil, fmt.Errorf("reading which rights are needed: nothing is known of namespace %s", role.Namespace)
 		}
 		for _, rule := range role.Rules {
-			all = append(all, ofRule(namespace, rule)...)
+			all = append(all, permissionsOfRule(namespace, rule)...)
 		}
 	}
 }
 
-func ofRule(namespace string, rule rbacv1.PolicyRule) (all []Right) {
+func permissionsOfRule(namespace string, rule rbacv1.PolicyRule) (all []Permission) {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}
@@ -52,7 +52,7 @@ func ofRule(namespace string, rule rbacv1.PolicyRule) (all []Right) {
 			resource, sub, _ := strings.Cut(resource, "/")
 			for _, name := range names {
 				for _, verb := range rule.Verbs {
-					all = append(all, Right{Namespace: namespace, Group: group, Resource: resource, Subresource: sub, Name: name, Verb: verb})
+					all = append(all, Permission{Namespace: namespace, Group: group, Resource: resource, Subresource: sub, Name: name, Verb: verb})
 				}
 			}
 		}
@@ -60,14 +60,14 @@ func ofRule(namespace string, rule rbacv1.PolicyRule) (all []Right) {
 	return all
 }
 
-func (r Right) attributes() *authorizationv1.ResourceAttributes {
+func (r Permission) resourceAttributes() *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
 		Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
 	}
 }
 
-// object is what a right is to, in words.
-func (r Right) object() string {
+// describeResource is what a right is to, in words.
+func (r Permission) describeResource() string {
 	text := r.Resource
 	if r.Group != "" {
 		text += "." + r.Group
@@ -84,18 +84,18 @@ func (r Right) object() string {
 	return text
 }
 
-// named of the objects that rights are lacking to.
-const named = 6
+// maxNamedResources of the objects that rights are lacking to.
+const maxNamedResources = 6
 
-// Text says which rights are lacking, and what to do; nothing where none is.
-func Text(missing []Right, program string) string {
+// FormatMissing says which rights are lacking, and what to do; nothing where none is.
+func FormatMissing(missing []Permission, program string) string {
 	if len(missing) == 0 {
 		return ""
 	}
 	verbs := map[string][]string{}
 	var objects []string
 	for _, right := range missing {
-		object := right.object()
+		object := right.describeResource()
 		if verbs[object] == nil {
 			objects = append(objects, object)
 		}
@@ -104,9 +104,9 @@ func Text(missing []Right, program string) string {
 		}
 	}
 	more := ""
-	if len(objects) > named {
-		more = fmt.Sprintf("; and of %d more", len(objects)-named)
-		objects = objects[:named]
+	if len(objects) > maxNamedResources {
+		more = fmt.Sprintf("; and of %d more", len(objects)-maxNamedResources)
+		objects = objects[:maxNamedResources]
 	}
 	var lacks []string
 	for _, object := range objects {

@@ -9,7 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/charts"
 )
 
-const roles = `---
+const testRoles = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: a}
@@ -24,10 +24,10 @@ rules:
 - {apiGroups: [""], resources: [events], verbs: [create, patch]}
 `
 
-func TestOf(t *testing.T) {
-	all, err := Of([]byte(roles), map[string]string{"agent-namespace": "ot"})
+func TestParseRoles(t *testing.T) {
+	all, err := ParseRoles([]byte(testRoles), map[string]string{"agent-namespace": "ot"})
 	require.NoError(t, err)
-	assert.Equal(t, []Right{
+	assert.Equal(t, []Permission{
 		{Group: "cdi.kubevirt.io", Resource: "datavolumes", Verb: "create"},
 		{Group: "cdi.kubevirt.io", Resource: "datavolumes", Subresource: "source", Verb: "create"},
 		{Namespace: "ot", Resource: "secrets", Name: "one", Verb: "get"},
@@ -35,37 +35,39 @@ func TestOf(t *testing.T) {
 		{Namespace: "ot", Resource: "events", Verb: "create"},
 		{Namespace: "ot", Resource: "events", Verb: "patch"},
 	}, all)
-	_, err = Of([]byte(roles), nil)
+	_, err = ParseRoles([]byte(testRoles), nil)
 	require.ErrorContains(t, err, "nothing is known of namespace agent-namespace")
-	_, err = Of([]byte("rules: 1"), nil)
+	_, err = ParseRoles([]byte("rules: 1"), nil)
 	require.ErrorContains(t, err, "reading which rights are needed")
 }
 
 // What the charts give is what is asked for.
-func TestRolesOfCharts(t *testing.T) {
+func TestChartRolesParse(t *testing.T) {
 	for name, roles := range map[string][]byte{"agent-namespace": charts.AgentRoles, "hub-namespace": charts.HubRoles} {
-		all, err := Of(roles, map[string]string{name: "ot", "policy-namespace": "policies"})
+		all, err := ParseRoles(roles, map[string]string{name: "ot", "policy-namespace": "policies"})
 		require.NoError(t, err)
-		assert.Contains(t, all, Right{Namespace: "ot", Group: "coordination.k8s.io", Resource: "leases", Verb: "update"})
-		assert.Contains(t, all, Right{Namespace: "policies", Resource: "configmaps", Verb: "watch"})
-		assert.Contains(t, all, Right{Group: "authentication.k8s.io", Resource: "tokenreviews", Verb: "create"})
+		assert.Contains(t, all, Permission{Namespace: "ot", Group: "coordination.k8s.io", Resource: "leases", Verb: "update"})
+		assert.Contains(t, all, Permission{Namespace: "policies", Resource: "configmaps", Verb: "watch"})
+		assert.Contains(t, all, Permission{Group: "authentication.k8s.io", Resource: "tokenreviews", Verb: "create"})
 	}
 }
 
-func TestText(t *testing.T) {
-	right := func(resource, verb string) Right { return Right{Group: "g.io", Resource: resource, Verb: verb} }
+func TestFormatMissing(t *testing.T) {
+	right := func(resource, verb string) Permission {
+		return Permission{Group: "g.io", Resource: resource, Verb: verb}
+	}
 	for name, test := range map[string]struct {
-		missing []Right
+		missing []Permission
 		want    string
 	}{
 		"none":    {nil, ""},
-		"one":     {[]Right{right("a", "list")}, "its account lacks rights: list a.g.io. Roles of another version are bound, or were changed: `helm upgrade` ot-agent with the chart of this version brings them (where Helm 4 names a conflict, with --force-conflicts)"},
-		"several": {[]Right{right("a", "list"), {Namespace: "ns", Resource: "secrets", Name: "x", Verb: "get"}, right("a", "watch")}, "list, watch a.g.io; get secrets x in namespace ns. "},
-		"a part":  {[]Right{{Group: "g.io", Resource: "a", Subresource: "status", Verb: "update"}}, "update a.g.io/status. "},
-		"a lot":   {[]Right{right("a", "get"), right("b", "get"), right("c", "get"), right("d", "get"), right("e", "get"), right("f", "get"), right("g", "get"), right("h", "get")}, "get f.g.io; and of 2 more. "},
+		"one":     {[]Permission{right("a", "list")}, "its account lacks rights: list a.g.io. Roles of another version are bound, or were changed: `helm upgrade` ot-agent with the chart of this version brings them (where Helm 4 names a conflict, with --force-conflicts)"},
+		"several": {[]Permission{right("a", "list"), {Namespace: "ns", Resource: "secrets", Name: "x", Verb: "get"}, right("a", "watch")}, "list, watch a.g.io; get secrets x in namespace ns. "},
+		"a part":  {[]Permission{{Group: "g.io", Resource: "a", Subresource: "status", Verb: "update"}}, "update a.g.io/status. "},
+		"a lot":   {[]Permission{right("a", "get"), right("b", "get"), right("c", "get"), right("d", "get"), right("e", "get"), right("f", "get"), right("g", "get"), right("h", "get")}, "get f.g.io; and of 2 more. "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Text(test.missing, "ot-agent")
+			got := FormatMissing(test.missing, "ot-agent")
 			if test.want == "" {
 				assert.Empty(t, got)
 			}

@@ -12,39 +12,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// pause between two looks, where the API server goes on refusing.
-const pause = 5 * time.Second
+// permissionRecheckDelay between two looks, where the API server goes on refusing.
+const permissionRecheckDelay = 5 * time.Second
 
-// Watch tells of rights that are taken away while a program runs. It asks after the API
+// PermissionWatch tells of rights that are taken away while a program runs. It asks after the API
 // server has refused something, which admission may have done as well, and then until
 // nothing is lacking. It is a Runnable of a manager.
-type Watch struct {
+type PermissionWatch struct {
 	// Config, wrapped by Wrap or not, asks.
-	Config  *rest.Config
-	Needed  []Right
-	Program string
-	// Changed is called when another text is told.
-	Changed func()
+	Config   *rest.Config
+	Required []Permission
+	Program  string
+	// OnChange is called when another text is told.
+	OnChange func()
 
 	refused chan struct{}
-	text    atomic.Pointer[string]
+	message atomic.Pointer[string]
 }
 
-// NewWatch returns a Watch for a program that has all that it needs.
-func NewWatch(cfg *rest.Config, needed []Right, program string) *Watch {
-	return &Watch{Config: cfg, Needed: needed, Program: program, Changed: func() {}, refused: make(chan struct{}, 1)}
+// NewPermissionWatch returns a Watch for a program that has all that it needs.
+func NewPermissionWatch(cfg *rest.Config, needed []Permission, program string) *PermissionWatch {
+	return &PermissionWatch{Config: cfg, Required: needed, Program: program, OnChange: func() {}, refused: make(chan struct{}, 1)}
 }
 
-// Wrap looks at what a transport is answered.
-func (w *Watch) Wrap(next http.RoundTripper) http.RoundTripper { return watched{next, w.refused} }
+// WrapTransport looks at what a transport is answered.
+func (w *PermissionWatch) WrapTransport(next http.RoundTripper) http.RoundTripper {
+	return watchedTransport{next, w.refused}
+}
 
-type watched struct {
+type watchedTransport struct {
 	http.RoundTripper
 	refused chan<- struct{}
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t watched) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t watchedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusForbidden {
 		select {
@@ -56,13 +58,13 @@ func (t watched) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
-func (t watched) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
+func (t watchedTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
 // NeedLeaderElection is false: each replica tells of itself.
-func (w *Watch) NeedLeaderElection() bool { return false }
+func (w *PermissionWatch) NeedLeaderElection() bool { return false }
 
 // Start asks until ctx ends.
-func (w *Watch) Start(ctx context.Context) error {
+func (w *PermissionWatch) Start(ctx context.Context) error {
 	var again <-chan time.Time
 	for {
 		select {
@@ -72,27 +74,27 @@ func (w *Watch) Start(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
-		missing, err := Lacking(ctx, w.Config, w.Needed)
+		missing, err := MissingPermissions(ctx, w.Config, w.Required)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "Not knowing whether all rights are there")
 		} else {
-			w.tell(ctx, Text(missing, w.Program))
+			w.setMessage(ctx, FormatMissing(missing, w.Program))
 		}
 		if err != nil || len(missing) > 0 {
-			again = time.After(pause)
+			again = time.After(permissionRecheckDelay)
 			continue
 		}
 		// What admission refuses, it may go on refusing.
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(permissionRecheckDelay):
 		}
 	}
 }
 
-func (w *Watch) tell(ctx context.Context, text string) {
-	before := w.text.Swap(&text)
+func (w *PermissionWatch) setMessage(ctx context.Context, text string) {
+	before := w.message.Swap(&text)
 	if ptr.Deref(before, "") == text {
 		return
 	}
@@ -101,15 +103,15 @@ func (w *Watch) tell(ctx context.Context, text string) {
 	} else {
 		log.FromContext(ctx).Info("All rights are there again")
 	}
-	w.Changed()
+	w.OnChange()
 }
 
-// Lacks says which rights are lacking, and what to do; nothing where none is known to.
-func (w *Watch) Lacks() string { return ptr.Deref(w.text.Load(), "") }
+// MissingMessage says which rights are lacking, and what to do; nothing where none is known to.
+func (w *PermissionWatch) MissingMessage() string { return ptr.Deref(w.message.Load(), "") }
 
 // Check is for a probe of readiness.
-func (w *Watch) Check(*http.Request) error {
-	if text := w.Lacks(); text != "" {
+func (w *PermissionWatch) Check(*http.Request) error {
+	if text := w.MissingMessage(); text != "" {
 		return errors.New(text)
 	}
 	return nil

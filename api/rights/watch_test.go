@@ -14,16 +14,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// reviewer is an API server that knows of nothing but rights.
-type reviewer struct {
+// accessReviewServer is an API server that knows of nothing but rights.
+type accessReviewServer struct {
 	*httptest.Server
 	lacks, asked atomic.Int32
 	fails        atomic.Bool
 	delay        atomic.Int64
 }
 
-func newReviewer(t *testing.T) *reviewer {
-	r := &reviewer{}
+func newAccessReviewServer(t *testing.T) *accessReviewServer {
+	r := &accessReviewServer{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if request.Method == http.MethodGet {
 			w.WriteHeader(http.StatusForbidden)
@@ -45,37 +45,37 @@ func newReviewer(t *testing.T) *reviewer {
 	return r
 }
 
-func (r *reviewer) config() *rest.Config {
+func (r *accessReviewServer) restConfig() *rest.Config {
 	return &rest.Config{Host: r.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
-var needed = []Right{{Group: "g.io", Resource: "a", Verb: "list"}}
+var requiredPermissions = []Permission{{Group: "g.io", Resource: "a", Verb: "list"}}
 
-func TestWait(t *testing.T) {
-	r := newReviewer(t)
-	require.NoError(t, Wait(t.Context(), r.config(), needed, "ot-agent"))
+func TestWaitForPermissions(t *testing.T) {
+	r := newAccessReviewServer(t)
+	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"))
 	r.fails.Store(true)
-	require.NoError(t, Wait(t.Context(), r.config(), needed, "ot-agent"), "where nobody may ask, nothing is known")
+	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"), "where nobody may ask, nothing is known")
 	r.fails.Store(false)
 	r.lacks.Store(1)
 	// The answer comes when the time is over that was to be waited.
 	r.delay.Store(int64(100 * time.Millisecond))
-	require.ErrorContains(t, waitFor(t.Context(), r.config(), needed, "ot-agent", 20*time.Millisecond), "its account lacks rights: list a.g.io")
+	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks rights: list a.g.io")
 }
 
 // A right that is taken away is told of as soon as something is refused, and nothing is
 // asked before.
-func TestWatch(t *testing.T) {
-	r := newReviewer(t)
-	w := NewWatch(r.config(), needed, "ot-agent")
+func TestPermissionWatch(t *testing.T) {
+	r := newAccessReviewServer(t)
+	w := NewPermissionWatch(r.restConfig(), requiredPermissions, "ot-agent")
 	changed := make(chan struct{}, 1)
-	w.Changed = func() { changed <- struct{}{} }
+	w.OnChange = func() { changed <- struct{}{} }
 	go func() { _ = w.Start(t.Context()) }()
 	require.NoError(t, w.Check(nil))
 	assert.Zero(t, r.asked.Load())
 
 	r.lacks.Store(1)
-	c := http.Client{Transport: w.Wrap(http.DefaultTransport)}
+	c := http.Client{Transport: w.WrapTransport(http.DefaultTransport)}
 	response, err := c.Get(r.URL)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())

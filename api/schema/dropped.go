@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Dropped returns the fields of an object that was sent to an API server and that what it
+// DroppedFields returns the fields of an object that was sent to an API server and that what it
 // stored is without, each by kind and path as Unknown tells them. Fields of another value
 // are not told, nor are metadata.
-func Dropped(kind string, sent, stored runtime.Object) ([]string, error) {
+func DroppedFields(kind string, sent, stored runtime.Object) ([]string, error) {
 	var content [2]map[string]any
 	for i, object := range []runtime.Object{sent, stored} {
 		read, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
@@ -24,18 +24,18 @@ func Dropped(kind string, sent, stored runtime.Object) ([]string, error) {
 		content[i] = read
 	}
 	found := map[string]bool{}
-	dropped(content[0], content[1], kind, found)
+	addDroppedFields(content[0], content[1], kind, found)
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// dropped finds each field of a list's items once.
-func dropped(sent, stored any, path string, found map[string]bool) {
+// addDroppedFields finds each field of a list's items once.
+func addDroppedFields(sent, stored any, path string, found map[string]bool) {
 	switch sent := sent.(type) {
 	case map[string]any:
 		stored, _ := stored.(map[string]any)
 		for name, value := range sent {
 			if kept, is := stored[name]; is {
-				dropped(value, kept, path+"."+name, found)
+				addDroppedFields(value, kept, path+"."+name, found)
 			} else {
 				found[path+"."+name] = true
 			}
@@ -43,7 +43,7 @@ func dropped(sent, stored any, path string, found map[string]bool) {
 	case []any:
 		stored, _ := stored.([]any)
 		for i := range min(len(sent), len(stored)) {
-			dropped(sent[i], stored[i], path, found)
+			addDroppedFields(sent[i], stored[i], path, found)
 		}
 	}
 }

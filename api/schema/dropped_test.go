@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestDropped(t *testing.T) {
+func TestDroppedFields(t *testing.T) {
 	planned := &metav1.Time{Time: time.Unix(1, 0)}
 	for name, test := range map[string]struct {
 		stored func(*v1alpha1.ClusterPlan)
@@ -37,7 +37,7 @@ func TestDropped(t *testing.T) {
 			}}
 			stored := sent.DeepCopy()
 			test.stored(stored)
-			got, err := schema.Dropped("ClusterPlan", sent, stored)
+			got, err := schema.DroppedFields("ClusterPlan", sent, stored)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})

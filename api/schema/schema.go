@@ -11,29 +11,29 @@ import (
 	"strings"
 )
 
-// document is what is read of an API server's OpenAPI v3 of one group and version.
-type document struct {
+// openAPIDocument is what is read of an API server's OpenAPI v3 of one group and version.
+type openAPIDocument struct {
 	Components struct {
-		Schemas map[string]node `json:"schemas"`
+		Schemas map[string]openAPISchema `json:"schemas"`
 	} `json:"components"`
 }
 
-// node is a schema.
-type node struct {
-	Properties map[string]node `json:"properties"`
-	Items      *node           `json:"items"`
-	// Additional is a schema, or true or false.
-	Additional json.RawMessage `json:"additionalProperties"`
-	Preserves  bool            `json:"x-kubernetes-preserve-unknown-fields"`
-	Kinds      []struct {
+// openAPISchema is a schema.
+type openAPISchema struct {
+	Properties map[string]openAPISchema `json:"properties"`
+	Items      *openAPISchema           `json:"items"`
+	// AdditionalProperties is a schema, or true or false.
+	AdditionalProperties   json.RawMessage `json:"additionalProperties"`
+	PreservesUnknownFields bool            `json:"x-kubernetes-preserve-unknown-fields"`
+	Kinds                  []struct {
 		Kind string `json:"kind"`
 	} `json:"x-kubernetes-group-version-kind"`
 }
 
-// Unknown returns the fields of types that a document does not know, each by its kind
+// UnknownFields returns the fields of types that a document does not know, each by its kind
 // and path. Of a kind that is not in it nothing is told: it is not served, or not yet.
-func Unknown(openAPI []byte, types ...any) ([]string, error) {
-	var d document
+func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
+	var d openAPIDocument
 	if err := json.Unmarshal(openAPI, &d); err != nil {
 		return nil, fmt.Errorf("reading the API server's schemas: %w", err)
 	}
@@ -45,7 +45,7 @@ func Unknown(openAPI []byte, types ...any) ([]string, error) {
 		}
 		for _, served := range d.Components.Schemas {
 			if len(served.Kinds) == 1 && served.Kinds[0].Kind == t.Name() {
-				fields(served, t, t.Name(), &unknown)
+				addUnknownFields(served, t, t.Name(), &unknown)
 			}
 		}
 	}
@@ -53,26 +53,26 @@ func Unknown(openAPI []byte, types ...any) ([]string, error) {
 	return unknown, nil
 }
 
-var marshaler = reflect.TypeFor[json.Marshaler]()
+var marshalerType = reflect.TypeFor[json.Marshaler]()
 
-// fields adds to unknown what of a type a schema does not have.
-func fields(n node, t reflect.Type, path string, unknown *[]string) {
+// addUnknownFields adds to unknown what of a type a schema does not have.
+func addUnknownFields(n openAPISchema, t reflect.Type, path string, unknown *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	// What writes itself, as times and quantities do, is a value.
-	if n.Preserves || t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) {
+	if n.PreservesUnknownFields || t.Implements(marshalerType) || reflect.PointerTo(t).Implements(marshalerType) {
 		return
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
 		if n.Items != nil {
-			fields(*n.Items, t.Elem(), path, unknown)
+			addUnknownFields(*n.Items, t.Elem(), path, unknown)
 		}
 	case reflect.Map:
-		var values node
-		if len(n.Additional) > 0 && json.Unmarshal(n.Additional, &values) == nil {
-			fields(values, t.Elem(), path, unknown)
+		var values openAPISchema
+		if len(n.AdditionalProperties) > 0 && json.Unmarshal(n.AdditionalProperties, &values) == nil {
+			addUnknownFields(values, t.Elem(), path, unknown)
 		}
 	case reflect.Struct:
 		for i := range t.NumField() {
@@ -81,7 +81,7 @@ func fields(n node, t reflect.Type, path string, unknown *[]string) {
 			switch {
 			case name == "-":
 			case field.Anonymous && (name == "" || strings.Contains(options, "inline")):
-				fields(n, field.Type, path, unknown)
+				addUnknownFields(n, field.Type, path, unknown)
 			case name == "" || !field.IsExported() || field.Name == "ObjectMeta":
 			default:
 				known, is := n.Properties[name]
@@ -89,7 +89,7 @@ func fields(n node, t reflect.Type, path string, unknown *[]string) {
 					*unknown = append(*unknown, path+"."+name)
 					continue
 				}
-				fields(known, field.Type, path+"."+name, unknown)
+				addUnknownFields(known, field.Type, path+"."+name, unknown)
 			}
 		}
 	}

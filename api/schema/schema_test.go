@@ -47,7 +47,7 @@ const (
 	status    = `{"properties":{"at":{"type":"string"},"bytes":{"x-kubernetes-int-or-string":true},"raw":{"type":"object"}}}`
 )
 
-func document(spec, status string) string {
+func openAPIDocument(spec, status string) string {
 	return `{"components":{"schemas":{
 		"ot.pelotech.v1alpha1.Thing":{"x-kubernetes-group-version-kind":[{"kind":"Thing"}],"properties":{
 			"apiVersion":{},"kind":{},"metadata":{"allOf":[{"$ref":"#/x"}]},"spec":` + spec + `,"status":` + status + `}},
@@ -59,27 +59,27 @@ func spec(list, values, sub string) string {
 	return `{"properties":{"shared":{},"list":{"items":` + list + `},"map":{"additionalProperties":` + values + `},"plain":{"additionalProperties":{"type":"string"}},"sub":` + sub + `}}`
 }
 
-func TestUnknown(t *testing.T) {
+func TestUnknownFields(t *testing.T) {
 	for name, test := range map[string]struct {
 		document string
 		want     []string
 	}{
-		"as new":              {document(spec(partKnown, partKnown, partKnown), status), nil},
-		"older in a list":     {document(spec(partOlder, partKnown, partKnown), status), []string{"Thing.spec.list.size"}},
-		"older in a map":      {document(spec(partKnown, partOlder, partKnown), status), []string{"Thing.spec.map.size"}},
-		"older below":         {document(spec(partKnown, partKnown, partOlder), status), []string{"Thing.spec.sub.size"}},
-		"several":             {document(`{"properties":{"list":{"items":`+partKnown+`}}}`, `{"properties":{"at":{}}}`), []string{"Thing.spec.map", "Thing.spec.plain", "Thing.spec.shared", "Thing.spec.sub", "Thing.status.bytes", "Thing.status.raw"}},
-		"what keeps all":      {document(`{"x-kubernetes-preserve-unknown-fields":true}`, status), nil},
+		"as new":              {openAPIDocument(spec(partKnown, partKnown, partKnown), status), nil},
+		"older in a list":     {openAPIDocument(spec(partOlder, partKnown, partKnown), status), []string{"Thing.spec.list.size"}},
+		"older in a map":      {openAPIDocument(spec(partKnown, partOlder, partKnown), status), []string{"Thing.spec.map.size"}},
+		"older below":         {openAPIDocument(spec(partKnown, partKnown, partOlder), status), []string{"Thing.spec.sub.size"}},
+		"several":             {openAPIDocument(`{"properties":{"list":{"items":`+partKnown+`}}}`, `{"properties":{"at":{}}}`), []string{"Thing.spec.map", "Thing.spec.plain", "Thing.spec.shared", "Thing.spec.sub", "Thing.status.bytes", "Thing.status.raw"}},
+		"what keeps all":      {openAPIDocument(`{"x-kubernetes-preserve-unknown-fields":true}`, status), nil},
 		"a kind not served":   {`{"components":{"schemas":{}}}`, nil},
-		"more than we know":   {document(spec(`{"properties":{"name":{},"size":{},"weight":{}}}`, partKnown, partKnown), status), nil},
-		"any additional ones": {document(spec(partKnown, `true`, partKnown), status), nil},
+		"more than we know":   {openAPIDocument(spec(`{"properties":{"name":{},"size":{},"weight":{}}}`, partKnown, partKnown), status), nil},
+		"any additional ones": {openAPIDocument(spec(partKnown, `true`, partKnown), status), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := schema.Unknown([]byte(test.document), &Thing{})
+			got, err := schema.UnknownFields([]byte(test.document), &Thing{})
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
 	}
-	_, err := schema.Unknown([]byte(`<html>`), &Thing{})
+	_, err := schema.UnknownFields([]byte(`<html>`), &Thing{})
 	require.ErrorContains(t, err, "reading the API server's schemas")
 }

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// patience with an API server that publishes what was just applied a little later.
-	patience = 10 * time.Second
-	// interval of asking it.
-	interval = time.Second
-	// timeout of one request.
-	timeout = 10 * time.Second
-	// named of the fields that are not known.
-	named = 8
+	// schemaWaitTimeout with an API server that publishes what was just applied a little later.
+	schemaWaitTimeout = 10 * time.Second
+	// schemaPollInterval of asking it.
+	schemaPollInterval = time.Second
+	// schemaRequestTimeout of one request.
+	schemaRequestTimeout = 10 * time.Second
+	// maxNamedFields of the fields that are not known.
+	maxNamedFields = 8
 )
 
-// Wait returns an error if the API server goes on serving older definitions of these
+// WaitForSchemas returns an error if the API server goes on serving older definitions of these
 // types, which names the fields that it does not know. One that does not tell its
 // schemas, or does not let them be read, is not waited for.
-func Wait(ctx context.Context, cfg *rest.Config, types ...any) error {
+func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 	bounded := rest.CopyConfig(cfg)
-	bounded.Timeout = timeout
+	bounded.Timeout = schemaRequestTimeout
 	asking, err := discovery.NewDiscoveryClientForConfig(bounded)
 	if err != nil {
 		return fmt.Errorf("asking for the API server's schemas: %w", err)
 	}
 	var unknown []string
-	err = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(context.Context) (bool, error) {
-		if unknown, err = look(asking, types); err != nil {
+	err = wait.PollUntilContextTimeout(ctx, schemaPollInterval, schemaWaitTimeout, true, func(context.Context) (bool, error) {
+		if unknown, err = fetchUnknownFields(asking, types); err != nil {
 			log.FromContext(ctx).Error(err, "Not knowing whether CustomResourceDefinitions are as new as this program")
 			return true, nil
 		}
@@ -50,15 +50,15 @@ func Wait(ctx context.Context, cfg *rest.Config, types ...any) error {
 		return ctx.Err()
 	}
 	more := ""
-	if len(unknown) > named {
-		more = fmt.Sprintf(" and %d more", len(unknown)-named)
-		unknown = unknown[:named]
+	if len(unknown) > maxNamedFields {
+		more = fmt.Sprintf(" and %d more", len(unknown)-maxNamedFields)
+		unknown = unknown[:maxNamedFields]
 	}
 	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program, and would lose what it writes: they do not know %s%s. "+
 		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, strings.Join(unknown, ", "), more)
 }
 
-func look(asking discovery.DiscoveryInterface, types []any) ([]string, error) {
+func fetchUnknownFields(asking discovery.DiscoveryInterface, types []any) ([]string, error) {
 	paths, err := asking.OpenAPIV3().Paths()
 	if err != nil {
 		return nil, fmt.Errorf("asking which schemas there are: %w", err)
@@ -71,5 +71,5 @@ func look(asking discovery.DiscoveryInterface, types []any) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking for the schemas of %s: %w", v1alpha1.GroupVersion, err)
 	}
-	return Unknown(text, types...)
+	return UnknownFields(text, types...)
 }

@@ -35,13 +35,13 @@ type PlanVersion struct {
 func (v PlanVersion) Compare(other PlanVersion) int {
 	switch {
 	case v.Epoch != other.Epoch:
-		return order(v.Epoch, other.Epoch)
+		return compareInt64(v.Epoch, other.Epoch)
 	default:
-		return order(v.Sequence, other.Sequence)
+		return compareInt64(v.Sequence, other.Sequence)
 	}
 }
 
-func order(a, b int64) int {
+func compareInt64(a, b int64) int {
 	switch {
 	case a < b:
 		return -1
@@ -52,7 +52,7 @@ func order(a, b int64) int {
 	}
 }
 
-// PlannedImage is a VMDiskImage that the member is to have.
+// PlannedImage is a ImageNameForVersion that the member is to have.
 type PlannedImage struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
@@ -62,7 +62,7 @@ type PlannedImage struct {
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// spec of the VMDiskImage. The member's API server validates it when the agent
+	// spec of the ImageNameForVersion. The member's API server validates it when the agent
 	// applies it.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -75,7 +75,7 @@ type PlannedImage struct {
 	PlannedAt *metav1.Time `json:"plannedAt,omitempty"`
 }
 
-// KeptImage is a VMDiskImage that the member need not have, but that is not to go
+// KeptImage is a ImageNameForVersion that the member need not have, but that is not to go
 // where it has it.
 type KeptImage struct {
 	// +kubebuilder:validation:MaxLength=63
@@ -88,7 +88,7 @@ type KeptImage struct {
 	Name string `json:"name"`
 }
 
-// RetiredImage is a VMDiskImage that was made because a plan asked for it, and
+// RetiredImage is a ImageNameForVersion that was made because a plan asked for it, and
 // that is to go where nobody references it.
 type RetiredImage struct {
 	// +kubebuilder:validation:MaxLength=63
@@ -123,7 +123,7 @@ type PlanInquiry struct {
 	Sequence int64 `json:"sequence"`
 }
 
-// PlannedPrune is a VMDiskImage that an ImagePrune has deleted, if the member finds
+// PlannedPrune is a ImageNameForVersion that an ImagePrune has deleted, if the member finds
 // it as it was reported: this very object, of this revision, wanted by no plan, and
 // held by nobody now and since.
 type PlannedPrune struct {
@@ -135,7 +135,7 @@ type PlannedPrune struct {
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// imageUID is that of the VMDiskImage.
+	// imageUID is that of the ImageNameForVersion.
 	// +required
 	ImageUID types.UID `json:"imageUID"`
 	// revision of its source.

@@ -22,9 +22,9 @@ type PlanItemState string
 
 // States of a planned image.
 const (
-	// PlanItemApplied: the VMDiskImage is as the plan says.
+	// PlanItemApplied: the ImageNameForVersion is as the plan says.
 	PlanItemApplied PlanItemState = "Applied"
-	// PlanItemNotOurs: somebody else has made a VMDiskImage of that name; it is
+	// PlanItemNotOurs: somebody else has made a ImageNameForVersion of that name; it is
 	// left alone.
 	PlanItemNotOurs PlanItemState = "NotOurs"
 	// PlanItemRejected: the member's API server refuses it as the plan says it.
@@ -46,12 +46,12 @@ type PlanItemReport struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ImageOrigin says who has made a VMDiskImage.
+// ImageOrigin says who has made a ImageNameForVersion.
 //
 // +kubebuilder:validation:Enum=Plan;Template
 type ImageOrigin string
 
-// Origins of a VMDiskImage; empty for one that somebody else has made.
+// Origins of a ImageNameForVersion; empty for one that somebody else has made.
 const (
 	// OriginPlan: the agent, because a plan asked for it.
 	OriginPlan ImageOrigin = "Plan"
@@ -62,12 +62,12 @@ const (
 // ReportedPrune is what became of a PlannedPrune.
 type ReportedPrune struct {
 	PruneStatus `json:",inline"`
-	// imageUID is that of the VMDiskImage that was to be pruned.
+	// imageUID is that of the ImageNameForVersion that was to be pruned.
 	// +required
 	ImageUID types.UID `json:"imageUID"`
 }
 
-// ReportedImage is one VMDiskImage of a member, or one that is not there and that
+// ReportedImage is one ImageNameForVersion of a member, or one that is not there and that
 // the plan names: as one that is to be there, or to be pruned.
 type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=63
@@ -76,7 +76,7 @@ type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// uid of the VMDiskImage; empty where there is none.
+	// uid of the ImageNameForVersion; empty where there is none.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// origin says who has made it.

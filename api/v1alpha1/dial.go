@@ -20,6 +20,6 @@ const (
 	ReasonCredentialNotStored = "CredentialNotStored"
 	// ReasonAnswerRefused: what the hub has answered is not for this agent.
 	ReasonAnswerRefused = "AnswerRefused"
-	// ReasonNotServed: the hub, or this cluster, does not serve the mailbox's kinds.
-	ReasonNotServed = "MailboxNotServed"
+	// ReasonMailboxNotServed: the hub, or this cluster, does not serve the mailbox's kinds.
+	ReasonMailboxNotServed = "MailboxNotServed"
 )

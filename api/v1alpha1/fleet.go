@@ -2,7 +2,7 @@ package v1alpha1
 
 // Labels, annotations and finalizers of the fleet.
 const (
-	// LabelPlanned stands on a VMDiskImage that was made because a ClusterPlan
+	// LabelPlanned stands on a ImageNameForVersion that was made because a ClusterPlan
 	// asked for it. Only such images does the plan change.
 	LabelPlanned = "pelotech.ot/planned"
 	// LabelMember on a Secret in the hub's namespace: its key kubeconfig reaches
@@ -78,14 +78,14 @@ const (
 
 // Reasons in the conditions of a MemberCluster and a ReportRoot: a closed set.
 const (
-	ReasonConnected      = "Connected"
-	ReasonNeverConnected = "NeverConnected"
-	ReasonCredentials    = "CredentialsMissing"
-	ReasonUnauthorized   = "Unauthorized"
-	ReasonCertificate    = "CertificateNotTrusted"
-	ReasonUnreachable    = "Unreachable"
-	// ReasonNotCarried: the member answers, and nobody carries its report.
-	ReasonNotCarried = "ReportNotCarried"
+	ReasonConnected             = "Connected"
+	ReasonNeverConnected        = "NeverConnected"
+	ReasonCredentialsMissing    = "CredentialsMissing"
+	ReasonUnauthorized          = "Unauthorized"
+	ReasonCertificateNotTrusted = "CertificateNotTrusted"
+	ReasonUnreachable           = "Unreachable"
+	// ReasonReportNotCarried: the member answers, and nobody carries its report.
+	ReasonReportNotCarried = "ReportNotCarried"
 	// Reasons of ConditionVersionSupported.
 	ReasonSupported      = "Supported"
 	ReasonVersionTooOld  = "VersionTooOld"
@@ -115,27 +115,27 @@ const (
 	ReasonRevoking           = "Revoking"
 	// ReasonRevoked is said once nothing is left of what was issued, and until something
 	// is issued anew, never else: spec.connection.pull.revoked is taken back by it.
-	ReasonRevoked          = "Revoked"
-	ReasonReporting        = "Reporting"
-	ReasonNeverReported    = "NeverReported"
-	ReasonSilent           = "Silent"
-	ReasonSameCluster      = "SameCluster"
-	ReasonAnotherCluster   = "AnotherCluster"
-	ReasonDuplicateCluster = "DuplicateCluster"
-	ReasonAcknowledged     = "Acknowledged"
-	ReasonNotAcknowledged  = "NotAcknowledged"
-	ReasonPolicyHeld       = "PolicyHeld"
-	ReasonNoPolicy         = "NoPolicy"
-	ReasonPolicyRefused    = "PolicyRefused"
-	ReasonWithinBudget     = "WithinBudget"
-	ReasonOverBudget       = "OverBudget"
-	ReasonComplete         = "Complete"
-	ReasonPagesMissing     = "PagesMissing"
-	ReasonPagesOmitted     = "PagesOmitted"
-	ReasonUnknown          = "Unknown"
-	ReasonPlanInForce      = "PlanInForce"
-	ReasonNoPlan           = "NoPlan"
-	ReasonPlanOlder        = "PlanOlder"
-	ReasonPlanForAnother   = "PlanForAnotherCluster"
-	ReasonPlanPolicyFaulty = "PlanPolicyInvalid"
+	ReasonRevoked               = "Revoked"
+	ReasonReporting             = "Reporting"
+	ReasonNeverReported         = "NeverReported"
+	ReasonSilent                = "Silent"
+	ReasonSameCluster           = "SameCluster"
+	ReasonAnotherCluster        = "AnotherCluster"
+	ReasonDuplicateCluster      = "DuplicateCluster"
+	ReasonAcknowledged          = "Acknowledged"
+	ReasonNotAcknowledged       = "NotAcknowledged"
+	ReasonPolicyHeld            = "PolicyHeld"
+	ReasonNoPolicy              = "NoPolicy"
+	ReasonPolicyRefused         = "PolicyRefused"
+	ReasonWithinBudget          = "WithinBudget"
+	ReasonOverBudget            = "OverBudget"
+	ReasonComplete              = "Complete"
+	ReasonPagesMissing          = "PagesMissing"
+	ReasonPagesOmitted          = "PagesOmitted"
+	ReasonUnknown               = "Unknown"
+	ReasonPlanInForce           = "PlanInForce"
+	ReasonNoPlan                = "NoPlan"
+	ReasonPlanOlder             = "PlanOlder"
+	ReasonPlanForAnotherCluster = "PlanForAnotherCluster"
+	ReasonPlanPolicyInvalid     = "PlanPolicyInvalid"
 )

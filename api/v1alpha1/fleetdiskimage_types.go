@@ -183,7 +183,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout) && has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that spec.rollout.waves does not have"
 type FleetDiskImageSpec struct {
-	// version of the image. Each version is a VMDiskImage of its own in the members,
+	// version of the image. Each version is a ImageNameForVersion of its own in the members,
 	// <imageName>-<version>, beside those of the versions before it.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="version becomes part of a name: it must consist of a-z, 0-9, - and ., as in 2.1.0"
@@ -332,8 +332,8 @@ func ClusterStates() []ClusterState {
 	return []ClusterState{ClusterToApply, ClusterProgressing, ClusterSucceeded, ClusterFailed, ClusterTimedOut, ClusterDeferred}
 }
 
-// Of is the count of a state.
-func (c *ClusterCounts) Of(state ClusterState) *int32 {
+// CountOf is the count of a state.
+func (c *ClusterCounts) CountOf(state ClusterState) *int32 {
 	switch state {
 	case ClusterToApply:
 		return &c.ToApply
@@ -379,7 +379,7 @@ type ClusterSummary struct {
 type VersionStatus struct {
 	// +required
 	Version string `json:"version"`
-	// namespace and image name the VMDiskImage in the members.
+	// namespace and image name the ImageNameForVersion in the members.
 	// +required
 	Namespace string `json:"namespace"`
 	// +required
@@ -488,8 +488,8 @@ type FleetDiskImageList struct {
 	Items           []FleetDiskImage `json:"items"`
 }
 
-// VMDiskImage returns the name that a version's image has in the members.
-func (f *FleetDiskImage) VMDiskImage(version string) string {
+// ImageNameForVersion returns the name that a version's image has in the members.
+func (f *FleetDiskImage) ImageNameForVersion(version string) string {
 	if f.Spec.ImageName != "" {
 		return f.Spec.ImageName + "-" + version
 	}

@@ -87,20 +87,20 @@ const (
 	DefaultPruneDeadline = time.Hour
 )
 
-// Window is how long an image still serves.
-func (s *ImagePruneSpec) Window() time.Duration {
+// UndoWindowOrDefault is how long an image still serves.
+func (s *ImagePruneSpec) UndoWindowOrDefault() time.Duration {
 	if s.UndoWindow == nil {
 		return DefaultUndoWindow
 	}
 	return s.UndoWindow.Duration
 }
 
-// AskedFor is how long clusters are asked, from when the first one is.
-func (s *ImagePruneSpec) AskedFor() time.Duration {
+// TotalDuration is how long clusters are asked, from when the first one is.
+func (s *ImagePruneSpec) TotalDuration() time.Duration {
 	if s.Deadline == nil {
-		return s.Window() + DefaultPruneDeadline
+		return s.UndoWindowOrDefault() + DefaultPruneDeadline
 	}
-	return s.Window() + s.Deadline.Duration
+	return s.UndoWindowOrDefault() + s.Deadline.Duration
 }
 
 // ImagePrunePhase is where an ImagePrune is.
@@ -122,8 +122,8 @@ const (
 	ImagePruneFailed ImagePrunePhase = "Failed"
 )
 
-// Ended tells that nothing more comes of an ImagePrune.
-func (p ImagePrunePhase) Ended() bool {
+// IsFinal tells that nothing more comes of an ImagePrune.
+func (p ImagePrunePhase) IsFinal() bool {
 	return p == ImagePruneComplete || p == ImagePruneUndone || p == ImagePruneFailed
 }
 
@@ -177,8 +177,8 @@ func PruneStates() []PruneState {
 	return []PruneState{PruneWaiting, PrunePending, PrunePruned, PruneSkipped, PruneUndone, PruneUnknown}
 }
 
-// Ended tells that a state is the last one.
-func (s PruneState) Ended() bool { return s != PruneWaiting && s != PrunePending }
+// IsFinal tells that a state is the last one.
+func (s PruneState) IsFinal() bool { return s != PruneWaiting && s != PrunePending }
 
 // Reasons for which an image was not pruned, or not yet: a closed set.
 const (
@@ -192,8 +192,8 @@ const (
 	PruneInTransition = "InTransition"
 	// PruneTooMany: more images of its cluster are to be pruned than fit into a plan.
 	PruneTooMany = "TooMany"
-	// PruneAnother: another ImagePrune is at the same image.
-	PruneAnother = "AnotherPrune"
+	// PruneAnotherPrune: another ImagePrune is at the same image.
+	PruneAnotherPrune = "AnotherPrune"
 	// PruneWithdrawn: no plan asks for it any more.
 	PruneWithdrawn = "Withdrawn"
 	// PruneUndoAsked: spec.undo of its ImagePrune.
@@ -223,8 +223,8 @@ type TargetCounts struct {
 	Unknown int32 `json:"unknown"`
 }
 
-// Of is the count of a state.
-func (c *TargetCounts) Of(state PruneState) *int32 {
+// CountOf is the count of a state.
+func (c *TargetCounts) CountOf(state PruneState) *int32 {
 	switch state {
 	case PruneWaiting:
 		return &c.Waiting

@@ -2,7 +2,7 @@ package v1alpha1
 
 const (
 	// LabelImageUID stands on every DataVolume, PersistentVolumeClaim, importer
-	// Pod and VolumeSnapshot made for a VMDiskImage; its value is the image's
+	// Pod and VolumeSnapshot made for a ImageNameForVersion; its value is the image's
 	// UID. Children are found by it alone: a name can be used again and can be
 	// longer than a label may be, a UID neither. CDI 1.65 copies a DataVolume's
 	// labels to its claims and importer Pods.
@@ -12,10 +12,10 @@ const (
 	// LabelAttempt is the attempt that a child belongs to, a decimal number.
 	LabelAttempt = "pelotech.ot/attempt"
 
-	// AnnotationImageName is the name of the VMDiskImage a child belongs to, for
+	// AnnotationImageName is the name of the ImageNameForVersion a child belongs to, for
 	// people: names may be longer than a label's value.
 	AnnotationImageName = "pelotech.ot/image-name"
-	// AnnotationRetry starts a VMDiskImage over whenever its value changes: the
+	// AnnotationRetry starts a ImageNameForVersion over whenever its value changes: the
 	// retries and the resyncs it has used are forgotten.
 	AnnotationRetry = "pelotech.ot/retry"
 
@@ -34,27 +34,27 @@ const (
 	// image UID, revision, attempt and the name of the claim or snapshot, with
 	// slashes between them.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
-	// AnnotationApplied of a KubeVirt VirtualMachine is the digest of its labels and
+	// AnnotationAppliedDigest of a KubeVirt VirtualMachine is the digest of its labels and
 	// of its spec as the agent applied them, run strategy left out.
-	AnnotationApplied = "pelotech.ot/applied"
-	// AnnotationSpec of a KubeVirt VirtualMachine is the digest of what the author
+	AnnotationAppliedDigest = "pelotech.ot/applied"
+	// AnnotationAppliedSpec of a KubeVirt VirtualMachine is the digest of what the author
 	// asked for when it was applied: the fields of the VirtualMachine that its spec
 	// is made of. It stays when another version of the agent makes something else
 	// of the same.
-	AnnotationSpec = "pelotech.ot/applied-spec"
-	// AnnotationGuest of a KubeVirt VirtualMachine is the digest of what the guest
+	AnnotationAppliedSpec = "pelotech.ot/applied-spec"
+	// AnnotationAppliedGuest of a KubeVirt VirtualMachine is the digest of what the guest
 	// was told at its first boot: name, users, interfaces and cloudInit, inline
 	// userData included. Who reads it can try guesses at userData. Passwords and
 	// what Secrets hold are no part of it.
-	AnnotationGuest = "pelotech.ot/applied-guest"
+	AnnotationAppliedGuest = "pelotech.ot/applied-guest"
 	// AnnotationOverlaid of a KubeVirt VirtualMachine has the names, with commas
 	// between them, of the disks, volumes, interfaces and networks that an overlay
 	// has added: they go when it does not have them any more.
 	AnnotationOverlaid = "pelotech.ot/overlaid"
-	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
+	// AnnotationCreatedFor of a ImageNameForVersion names the VirtualMachine, as
 	// namespace/name, from whose template it was made.
 	AnnotationCreatedFor = "pelotech.ot/created-for"
 
-	// FinalizerImage keeps a VMDiskImage until nothing of it runs or is stored.
+	// FinalizerImage keeps a ImageNameForVersion until nothing of it runs or is stored.
 	FinalizerImage = "pelotech.ot/teardown"
 )

@@ -17,8 +17,8 @@ const (
 	ReasonImageFailed Reason = "ImageFailed"
 	// ReasonImageDeleting: the image is being removed and can no longer be acquired.
 	ReasonImageDeleting Reason = "ImageDeleting"
-	// ReasonAcquiring: the image serves; it is made sure that it stays.
-	ReasonAcquiring Reason = "AcquiringImage"
+	// ReasonAcquiringImage: the image serves; it is made sure that it stays.
+	ReasonAcquiringImage Reason = "AcquiringImage"
 	// ReasonIgnoredOnDeploy: ignoreOnDeploy is true, the image is ready.
 	ReasonIgnoredOnDeploy Reason = "IgnoredOnDeploy"
 	// ReasonSpecInvalid: something in the spec cannot be carried out.
@@ -29,8 +29,8 @@ const (
 	ReasonRootDiskRefused Reason = "RootDiskRefused"
 	// ReasonRootDiskFailed: the clone of the root disk failed.
 	ReasonRootDiskFailed Reason = "RootDiskFailed"
-	// ReasonCloning: the root disk is being cloned.
-	ReasonCloning Reason = "CloningRootDisk"
+	// ReasonCloningRootDisk: the root disk is being cloned.
+	ReasonCloningRootDisk Reason = "CloningRootDisk"
 	// ReasonKubeVirtMissing: the cluster does not serve KubeVirt's VirtualMachine.
 	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
 	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
@@ -71,18 +71,18 @@ const (
 
 // Reasons of the conditions that are no reason of a phase.
 const (
-	ReasonAcquired    = "Acquired"
-	ReasonNotAcquired = "NotAcquired"
-	ReasonCloned      = "Cloned"
-	ReasonCreated     = "Created"
-	ReasonNotCreated  = "NotCreated"
-	ReasonAsSpecified = "AsSpecified"
-	ReasonAdjusted    = "Adjusted"
-	ReasonSameAsImage = "SameAsImage"
-	ReasonDiffers     = "DiffersFromTemplate"
-	ReasonNoTemplate  = "NoTemplate"
-	ReasonUpToDate    = "UpToDate"
-	ReasonSpecChanged = "SpecChanged"
-	ReasonInSpec      = "PasswordInSpec"
-	ReasonNoneInSpec  = "NoPasswordInSpec"
+	ReasonAcquired            = "Acquired"
+	ReasonNotAcquired         = "NotAcquired"
+	ReasonCloned              = "Cloned"
+	ReasonCreated             = "Created"
+	ReasonNotCreated          = "NotCreated"
+	ReasonAsSpecified         = "AsSpecified"
+	ReasonAdjusted            = "Adjusted"
+	ReasonSameAsImage         = "SameAsImage"
+	ReasonDiffersFromTemplate = "DiffersFromTemplate"
+	ReasonNoTemplate          = "NoTemplate"
+	ReasonUpToDate            = "UpToDate"
+	ReasonSpecChanged         = "SpecChanged"
+	ReasonPasswordInSpec      = "PasswordInSpec"
+	ReasonNoPasswordInSpec    = "NoPasswordInSpec"
 )

@@ -200,7 +200,7 @@ type KeptImages struct {
 	Images []string `json:"images"`
 }
 
-// OrphanedObject is storage that was made for a VMDiskImage that is not there any
+// OrphanedObject is storage that was made for a ImageNameForVersion that is not there any
 // more.
 type OrphanedObject struct {
 	// kind is DataVolume, PersistentVolumeClaim or VolumeSnapshot.
@@ -213,7 +213,7 @@ type OrphanedObject struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// image is the name of the VMDiskImage it was made for.
+	// image is the name of the ImageNameForVersion it was made for.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Image string `json:"image,omitempty"`

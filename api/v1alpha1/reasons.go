@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Reason says why a VMDiskImage is where it is. The set is closed: the same
+// Reason says why a ImageNameForVersion is where it is. The set is closed: the same
 // strings stand in status, conditions, metric labels and events.
 type Reason string
 
@@ -90,9 +90,9 @@ func FailureReasons() []Reason {
 	}
 }
 
-// HealsByWaiting tells whether another attempt of the same spec can succeed.
+// IsRetryable tells whether another attempt of the same spec can succeed.
 // Where it cannot, the image fails at once and no retry is spent.
-func (r Reason) HealsByWaiting() bool {
+func (r Reason) IsRetryable() bool {
 	switch r {
 	case ReasonNotFound, ReasonChecksumMismatch, ReasonDiskTooSmall,
 		ReasonSuperseded, ReasonDeleted, ReasonResyncLimit:

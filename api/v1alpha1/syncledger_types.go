@@ -42,8 +42,8 @@ type Slot struct {
 	Host string `json:"host,omitempty"`
 }
 
-// TakenGrant is what a ledger was written under of the fleet-wide budget.
-type TakenGrant struct {
+// LedgerGrant is what a ledger was written under of the fleet-wide budget.
+type LedgerGrant struct {
 	// bootID of the agent process that wrote it. A grant answers one process, and only
 	// while no other has written the ledger.
 	// +kubebuilder:validation:MaxLength=64
@@ -106,7 +106,7 @@ type SyncLedgerStatus struct {
 	// grant is what it was written under of the fleet-wide budget; none where the
 	// policy knows no such.
 	// +optional
-	Grant *TakenGrant `json:"grant,omitempty"`
+	Grant *LedgerGrant `json:"grant,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -259,14 +259,14 @@ type Interface struct {
 	MACAddress string `json:"macAddress,omitempty"`
 }
 
-// ImageReference names a VMDiskImage.
+// ImageReference names a ImageNameForVersion.
 type ImageReference struct {
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a ImageNameForVersion: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// namespace of the image. Default: that of the machine.
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a ImageNameForVersion: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -429,8 +429,8 @@ type VirtualMachineList struct {
 	Items           []VirtualMachine `json:"items"`
 }
 
-// ImageName is the image that the machine names.
-func (vm *VirtualMachine) ImageName() types.NamespacedName {
+// ImageNamespacedName is the image that the machine names.
+func (vm *VirtualMachine) ImageNamespacedName() types.NamespacedName {
 	name := types.NamespacedName{Namespace: vm.Spec.VMDiskImageRef.Namespace, Name: vm.Spec.VMDiskImageRef.Name}
 	if name.Namespace == "" {
 		name.Namespace = vm.Namespace

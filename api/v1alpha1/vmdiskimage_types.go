@@ -115,12 +115,12 @@ type VMDiskImageSpec struct {
 	DeleteUnreferencedAfter *metav1.Duration `json:"deleteUnreferencedAfter,omitempty"`
 }
 
-// Phase is where a VMDiskImage is in its life.
+// Phase is where a ImageNameForVersion is in its life.
 //
 // +kubebuilder:validation:Enum=Queued;Syncing;Succeeded;Failed;PrunePending;Terminating;Deleting
 type Phase string
 
-// Phases of a VMDiskImage.
+// Phases of a ImageNameForVersion.
 const (
 	// PhaseQueued: waits for a slot, also while it backs off.
 	PhaseQueued Phase = "Queued"
@@ -356,7 +356,7 @@ type VMDiskImageStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// VMDiskImage is a disk image that VMs of a cluster boot from: downloaded once,
+// ImageNameForVersion is a disk image that VMs of a cluster boot from: downloaded once,
 // cloned for every VM.
 //
 // +kubebuilder:object:root=true
@@ -391,7 +391,7 @@ type VMDiskImageList struct {
 	Items           []VMDiskImage `json:"items"`
 }
 
-// ImageKey names one VMDiskImage for good: a name that is used again has
+// ImageKey names one ImageNameForVersion for good: a name that is used again has
 // another UID.
 type ImageKey struct {
 	// +kubebuilder:validation:MaxLength=63

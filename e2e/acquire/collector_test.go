@@ -23,32 +23,32 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-type unstructuredMachine = unstructured.Unstructured
+type unstructuredVM = unstructured.Unstructured
 
-// collectGarbage deletes until the test ends what belongs to a controller that
+// collectGarbageUntilCleanup deletes until the test ends what belongs to a controller that
 // is gone, as the cluster's collector does.
-func collectGarbage(t *testing.T, ns string) {
+func collectGarbageUntilCleanup(t *testing.T, ns string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			collect(ctx, ns)
+			collectGarbageOnce(ctx, ns)
 			return false, nil
 		})
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func collect(ctx context.Context, ns string) {
+func collectGarbageOnce(ctx context.Context, ns string) {
 	theirs := &unstructured.UnstructuredList{}
-	theirs.SetGroupVersionKind(machine.Kind.GroupVersion().WithKind(machine.Kind.Kind + "List"))
+	theirs.SetGroupVersionKind(machine.VirtualMachineKind.GroupVersion().WithKind(machine.VirtualMachineKind.Kind + "List"))
 	var owned []client.Object
 	// What belongs to somebody is read before those it belongs to: these were there
 	// first.
 	for _, list := range []client.ObjectList{&corev1.PersistentVolumeClaimList{}, &cdiv1.DataVolumeList{}, theirs, &corev1.SecretList{}} {
-		objects, ok := listed(ctx, ns, list)
+		objects, ok := listObjects(ctx, ns, list)
 		if !ok {
 			return
 		}
@@ -56,7 +56,7 @@ func collect(ctx context.Context, ns string) {
 	}
 	there := map[types.UID]bool{}
 	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &v1alpha1.VirtualMachineList{}, &snapshotv1.VolumeSnapshotList{}} {
-		objects, ok := listed(ctx, ns, list)
+		objects, ok := listObjects(ctx, ns, list)
 		if !ok {
 			return
 		}
@@ -68,14 +68,14 @@ func collect(ctx context.Context, ns string) {
 		for _, owner := range o.GetOwnerReferences() {
 			if owner.Controller != nil && *owner.Controller && !there[owner.UID] {
 				uid := o.GetUID()
-				_ = place.Client().Delete(ctx, o, client.Preconditions{UID: &uid})
+				_ = testScene.Client().Delete(ctx, o, client.Preconditions{UID: &uid})
 			}
 		}
 	}
 }
 
-func listed(ctx context.Context, ns string, list client.ObjectList) ([]client.Object, bool) {
-	if err := place.Client().List(ctx, list, client.InNamespace(ns)); err != nil {
+func listObjects(ctx context.Context, ns string, list client.ObjectList) ([]client.Object, bool) {
+	if err := testScene.Client().List(ctx, list, client.InNamespace(ns)); err != nil {
 		return nil, false
 	}
 	var objects []client.Object
@@ -86,7 +86,7 @@ func listed(ctx context.Context, ns string, list client.ObjectList) ([]client.Ob
 	return objects, err == nil
 }
 
-func namesOf(t *testing.T, list client.ObjectList) []string {
+func listNames(t *testing.T, list client.ObjectList) []string {
 	t.Helper()
 	var names []string
 	require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {

@@ -18,22 +18,22 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/mortal"
 )
 
-// lastWrites of an agent are told of one that does not go on.
-const lastWrites = 12
+// reportedWrites of an agent are told of one that does not go on.
+const reportedWrites = 12
 
-// situation is what a person asks first of a story that does not go on: where
+// describeSituation is what a person asks first of a story that does not go on: where
 // agents died, what the last one did, and what there is.
-func (s *sweep) situation(t *testing.T) string {
+func (s *killSweep) describeSituation(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
 	s.mu.Lock()
 	fmt.Fprintf(&text, "died at, in this order: %v\n", s.died)
 	s.mu.Unlock()
-	fmt.Fprintf(&text, "the Lease is held by: %q\n", mortal.Leader(t, place))
+	fmt.Fprintf(&text, "the Lease is held by: %q\n", mortal.LeaseHolder(t, testScene))
 	if s.agent != nil {
 		writes := s.agent.Proxy.Writes()
-		fmt.Fprintf(&text, "the agent is gone: %t; its last writes of %d:\n", s.agent.Gone(), len(writes))
-		for _, w := range writes[max(0, len(writes)-lastWrites):] {
+		fmt.Fprintf(&text, "the agent is gone: %t; its last writes of %d:\n", s.agent.HasEnded(), len(writes))
+		for _, w := range writes[max(0, len(writes)-reportedWrites):] {
 			fmt.Fprintf(&text, "  %s: %d\n", w, w.Status)
 		}
 	}
@@ -41,11 +41,11 @@ func (s *sweep) situation(t *testing.T) string {
 		ns   string
 		list client.ObjectList
 	}{
-		{agent.Namespace, &v1alpha1.SyncLedgerList{}},
+		{agent.AgentNamespace, &v1alpha1.SyncLedgerList{}},
 		{s.ns, &v1alpha1.VMDiskImageList{}}, {s.ns, &v1alpha1.VirtualMachineList{}},
 		{s.ns, &cdiv1.DataVolumeList{}}, {s.ns, &corev1.PersistentVolumeClaimList{}}, {s.ns, &snapshotv1.VolumeSnapshotList{}},
 	} {
-		objects, ok := listed(t.Context(), of.ns, of.list)
+		objects, ok := listObjects(t.Context(), of.ns, of.list)
 		if !ok {
 			fmt.Fprintf(&text, "%T could not be listed\n", of.list)
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 )
 
-// others are the writes that nothing here rests on; e2e/crash kills agents at
+// isIrrelevantStep are the writes that nothing here rests on; e2e/crash kills agents at
 // them.
-func others(s mortal.Step) bool {
+func isIrrelevantStep(s mortal.Step) bool {
 	return strings.Contains(s.Kind(), "syncledgers") || strings.Contains(s.Kind(), "clusterreports")
 }
 
@@ -22,9 +22,9 @@ func stepOf(w proxy.Write) mortal.Step {
 	resource, name, status := w.Target()
 	switch {
 	case resource == "virtualmachines" && status:
-		return machineStep(w.Body)
+		return vmStatusStep(w.Body)
 	case resource == "vmdiskimages" && status:
-		return imageStep(w.Body)
+		return imageStatusStep(w.Body)
 	case resource == "vmdiskimages" && w.Method == "PATCH":
 		if strings.Contains(string(w.Body), v1alpha1.FinalizerImage) {
 			return mortal.Step("add finalizer: " + name)
@@ -35,11 +35,11 @@ func stepOf(w proxy.Write) mortal.Step {
 		_ = json.Unmarshal(w.Body, &created)
 		name = created.Metadata.Name
 	}
-	return mortal.Step(strings.ToLower(w.Method) + " " + resource + ": " + mortal.Role(name))
+	return mortal.Step(strings.ToLower(w.Method) + " " + resource + ": " + mortal.ChildRole(name))
 }
 
-// machineOf is the machine that a write stores the status of.
-func machineOf(w proxy.Write) *v1alpha1.VirtualMachine {
+// vmStatusWrite is the machine that a write stores the status of.
+func vmStatusWrite(w proxy.Write) *v1alpha1.VirtualMachine {
 	resource, _, status := w.Target()
 	vm := &v1alpha1.VirtualMachine{}
 	if resource != "virtualmachines" || !status || json.Unmarshal(w.Body, vm) != nil {
@@ -48,7 +48,7 @@ func machineOf(w proxy.Write) *v1alpha1.VirtualMachine {
 	return vm
 }
 
-func imageOf(w proxy.Write) *v1alpha1.VMDiskImage {
+func imageStatusWrite(w proxy.Write) *v1alpha1.VMDiskImage {
 	resource, _, status := w.Target()
 	img := &v1alpha1.VMDiskImage{}
 	if resource != "vmdiskimages" || !status || json.Unmarshal(w.Body, img) != nil {
@@ -57,8 +57,8 @@ func imageOf(w proxy.Write) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// machineStep tells the state that a status write takes a machine to.
-func machineStep(body []byte) mortal.Step {
+// vmStatusStep tells the state that a status write takes a machine to.
+func vmStatusStep(body []byte) mortal.Step {
 	var vm v1alpha1.VirtualMachine
 	_ = json.Unmarshal(body, &vm)
 	p := vm.Status.Pinned
@@ -74,8 +74,8 @@ func machineStep(body []byte) mortal.Step {
 	}
 }
 
-// imageStep tells the state that a status write takes an image to.
-func imageStep(body []byte) mortal.Step {
+// imageStatusStep tells the state that a status write takes an image to.
+func imageStatusStep(body []byte) mortal.Step {
 	var img v1alpha1.VMDiskImage
 	_ = json.Unmarshal(body, &img)
 	st := img.Status
@@ -84,5 +84,5 @@ func imageStep(body []byte) mortal.Step {
 		kind = "tear down image"
 	}
 	text := fmt.Sprintf("%s: %s %s held %d", kind, img.Name, st.Reason, min(st.References.Count, 1))
-	return mortal.Step(text + mortal.Attempts(&st))
+	return mortal.Step(text + mortal.DescribeAttempts(&st))
 }

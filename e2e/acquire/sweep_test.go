@@ -19,80 +19,80 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// position is when an agent is killed, seen from a write of its own.
-type position string
+// killPosition is when an agent is killed, seen from a write of its own.
+type killPosition string
 
 const (
-	before position = "before"
-	after  position = "after"
+	beforeWrite killPosition = "before"
+	afterWrite  killPosition = "after"
 )
 
-// point is a write and a position: a moment in which an agent can die.
-type point struct {
-	step mortal.Step
-	at   position
+// killPoint is a write and a position: a moment in which an agent can die.
+type killPoint struct {
+	step     mortal.Step
+	position killPosition
 }
 
-// mostPoints is at how many an agent is killed where time is short.
-const mostPoints = 40
+// maxPoints is at how many an agent is killed where time is short.
+const maxPoints = 40
 
-// sweep kills the agents of one story one after another.
-type sweep struct {
+// killSweep kills the agents of one story one after another.
+type killSweep struct {
 	mu     sync.Mutex
 	seen   map[mortal.Step]bool
-	killed map[point]bool
-	due    map[point]bool
+	killed map[killPoint]bool
+	due    map[killPoint]bool
 	deaths int
-	died   []point // in the story that is being told
+	died   []killPoint // in the story that is being told
 	ns     string
-	agent  *mortal.Agent
+	agent  *mortal.FaultyAgent
 }
 
-// TestKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
+// TestAgentKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
 // again with the agent killed at points of it, each time at another, and the next
 // agent going on. With OT_FLEET_LONG these are all points.
-func TestKilledAtEveryWrite(t *testing.T) {
-	s := &sweep{seen: map[mortal.Step]bool{}, killed: map[point]bool{}}
+func TestAgentKilledAtEveryWrite(t *testing.T) {
+	s := &killSweep{seen: map[mortal.Step]bool{}, killed: map[killPoint]bool{}}
 	began := time.Now()
-	s.tell(t)
+	s.runStory(t)
 	story := slices.Sorted(maps.Keys(s.seen))
 	t.Logf("told undisturbed: %d steps, %.1f s", len(story), time.Since(began).Seconds())
-	wantEveryKind(t, story)
+	requireEveryStepKind(t, story)
 
-	wanted := choose(story)
-	for _, at := range [][]position{{before}, {after}, {before, after}, {before, after}} {
-		left := s.left(wanted)
+	wanted := selectPoints(story)
+	for _, at := range [][]killPosition{{beforeWrite}, {afterWrite}, {beforeWrite, afterWrite}, {beforeWrite, afterWrite}} {
+		left := s.remainingPoints(wanted)
 		if len(left) == 0 || t.Failed() {
 			break
 		}
-		s.due = map[point]bool{}
+		s.due = map[killPoint]bool{}
 		for _, p := range left {
-			s.due[p] = slices.Contains(at, p.at)
+			s.due[p] = slices.Contains(at, p.position)
 		}
 		began, deaths := time.Now(), s.deaths
-		s.tell(t)
+		s.runStory(t)
 		t.Logf("told with deaths %v: %d deaths, %.1f s", at, s.deaths-deaths, time.Since(began).Seconds())
 	}
-	left := s.left(wanted)
+	left := s.remainingPoints(wanted)
 	// A status that is only stored when one event comes before another is met by
 	// chance.
 	assert.LessOrEqual(t, len(left), len(wanted)/5, "no agent was killed at these points: %v", left)
 	t.Logf("COVERED: %d of %d points wanted, of %d; %d deaths; not met: %v", len(wanted)-len(left), len(wanted), 2*len(story), s.deaths, left)
 }
 
-// choose takes points of each kind of write in turn.
-func choose(story []mortal.Step) []point {
-	kinds := map[string][]point{}
+// selectPoints takes points of each kind of write in turn.
+func selectPoints(story []mortal.Step) []killPoint {
+	kinds := map[string][]killPoint{}
 	for _, st := range story {
-		if long() || !others(st) {
-			kinds[st.Kind()] = append(kinds[st.Kind()], point{st, before}, point{st, after})
+		if isLongRun() || !isIrrelevantStep(st) {
+			kinds[st.Kind()] = append(kinds[st.Kind()], killPoint{st, beforeWrite}, killPoint{st, afterWrite})
 		}
 	}
-	var chosen []point
+	var chosen []killPoint
 	for n := 0; ; n++ {
 		were := len(chosen)
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			if n < len(kinds[kind]) && (long() || len(chosen) < mostPoints) {
+			if n < len(kinds[kind]) && (isLongRun() || len(chosen) < maxPoints) {
 				chosen = append(chosen, kinds[kind][n])
 			}
 		}
@@ -102,28 +102,28 @@ func choose(story []mortal.Step) []point {
 	}
 }
 
-func (s *sweep) left(of []point) []point {
+func (s *killSweep) remainingPoints(of []killPoint) []killPoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(of), func(p point) bool { return s.killed[p] })
+	return slices.DeleteFunc(slices.Clone(of), func(p killPoint) bool { return s.killed[p] })
 }
 
-// hook kills the agent at points that are due.
-func (s *sweep) hook(at position) func(*mortal.Agent, proxy.Write) error {
-	return func(m *mortal.Agent, w proxy.Write) error {
-		if at == after && w.Status >= 300 {
+// killHook kills the agent at points that are due.
+func (s *killSweep) killHook(at killPosition) func(*mortal.FaultyAgent, proxy.Write) error {
+	return func(m *mortal.FaultyAgent, w proxy.Write) error {
+		if at == afterWrite && w.Status >= 300 {
 			return nil // nothing was stored
 		}
-		if !s.dies(point{stepOf(w), at}) {
+		if !s.shouldDie(killPoint{stepOf(w), at}) {
 			return nil
 		}
 		m.Kill()
 		<-m.Done()
-		return proxy.Lose()
+		return proxy.DropConnection()
 	}
 }
 
-func (s *sweep) dies(p point) bool {
+func (s *killSweep) shouldDie(p killPoint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen[p.step] = true
@@ -136,47 +136,47 @@ func (s *sweep) dies(p point) bool {
 	return true
 }
 
-// keepAlive starts the next agent where the last one has died.
-func (s *sweep) keepAlive(t *testing.T) {
+// restartDeadAgents starts the next agent where the last one has died.
+func (s *killSweep) restartDeadAgents(t *testing.T) {
 	t.Helper()
-	if s.agent != nil && !s.agent.Gone() {
+	if s.agent != nil && !s.agent.HasEnded() {
 		return
 	}
-	s.bury(t)
-	m, err := mortal.Run(t.Context(), place, mortal.Hooks{Before: s.hook(before), After: s.hook(after)}, agent.Options{})
+	s.replaceDeadAgent(t)
+	m, err := mortal.RunAgent(t.Context(), testScene, mortal.WriteHooks{Before: s.killHook(beforeWrite), After: s.killHook(afterWrite)}, agent.Options{})
 	require.NoError(t, err)
 	s.agent = m
 }
 
-func (s *sweep) bury(t *testing.T) {
+func (s *killSweep) replaceDeadAgent(t *testing.T) {
 	t.Helper()
 	if s.agent != nil {
-		s.agent.End()
+		s.agent.KillAndWait()
 	}
 	s.agent = nil
-	require.NoError(t, mortal.Bury(t.Context(), place))
+	require.NoError(t, mortal.DeleteLease(t.Context(), testScene))
 }
 
-// await waits for something that needs an agent.
-func (s *sweep) await(t *testing.T, what string, holds func() bool) {
+// awaitWithAgent waits for something that needs an agent.
+func (s *killSweep) awaitWithAgent(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	began, deaths := time.Now(), s.deaths
-	if !scene.Await(t, func() bool { s.keepAlive(t); return holds() }) {
-		require.Fail(t, "still waiting for: "+what, s.situation(t))
+	if !scene.Await(t, func() bool { s.restartDeadAgents(t); return holds() }) {
+		require.Fail(t, "still waiting for: "+what, s.describeSituation(t))
 	}
 	if took := time.Since(began); took > 5*time.Second && s.deaths == deaths {
 		t.Logf("waited %.1f s for %s, with no death meanwhile", took.Seconds(), what)
 	}
 }
 
-// wantEveryKind wants a story with every kind of write that the agent makes for
+// requireEveryStepKind wants a story with every kind of write that the agent makes for
 // machines and their images.
-func wantEveryKind(t *testing.T, story []mortal.Step) {
+func requireEveryStepKind(t *testing.T, story []mortal.Step) {
 	t.Helper()
 	kinds := map[string]bool{}
 	var texts []string
 	for _, st := range story {
-		if !others(st) {
+		if !isIrrelevantStep(st) {
 			kinds[st.Kind()] = true
 		}
 		texts = append(texts, string(st))

@@ -20,7 +20,7 @@ import (
 
 // Where the chart is installed.
 const (
-	Namespace       = "ot-agent"
+	AgentNamespace  = "ot-agent"
 	PolicyNamespace = "sync-operator"
 	PolicyName      = "sync-operator-policy"
 )
@@ -32,40 +32,40 @@ type Agent struct {
 	MetricsURL string
 }
 
-// LeaseDuration of agents: a test that kills a leader need not wait long for the next
+// AgentLeaseDuration of agents: a test that kills a leader need not wait long for the next
 // one, and a leader that nobody starts again does not lose its Lease to a busy machine.
-const LeaseDuration = 8 * time.Second
+const AgentLeaseDuration = 8 * time.Second
 
-var agent = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: LeaseDuration}
+var agentProgram = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: AgentLeaseDuration}
 
 // Options of one agent.
 type Options = program.Options
 
-// Binary builds the agent, once in this process, and returns its path.
-func Binary() (string, error) { return agent.Binary("") }
+// AgentBinary builds the agent, once in this process, and returns its path.
+func AgentBinary() (string, error) { return agentProgram.Binary("") }
 
-// Install installs the agent's chart: kinds, rights, admission policies and the
+// InstallAgent installs the agent's chart: kinds, rights, admission policies and the
 // policy ConfigMap.
-func Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
-	return agent.Install(ctx, cp, values)
+func InstallAgent(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
+	return agentProgram.Install(ctx, cp, values)
 }
 
-// Start runs an agent against a control plane that its chart is installed in.
-func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agent, error) {
+// StartAgent runs an agent against a control plane that its chart is installed in.
+func StartAgent(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agent, error) {
 	o.Args = append([]string{"--metrics-secure=false"}, o.Args...)
-	p, metrics, err := agent.Start(ctx, cp, o)
+	p, metrics, err := agentProgram.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err
 	}
 	return &Agent{Process: p, MetricsURL: "http://" + metrics + "/metrics"}, nil
 }
 
-// Metrics reads the agent's metrics, as text. It waits until they are served, which an
+// ReadMetrics reads the agent's metrics, as text. It waits until they are served, which an
 // agent that has ended does no more.
-func (a *Agent) Metrics(ctx context.Context) (string, error) {
+func (a *Agent) ReadMetrics(ctx context.Context) (string, error) {
 	var body []byte
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := a.Ended(); err != nil {
+		if err := a.ExitError(); err != nil {
 			return false, err
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.MetricsURL, nil)

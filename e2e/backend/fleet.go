@@ -25,28 +25,28 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// Patience is how long a journey waits for what is bound to come: nodes take their
+// WaitTimeout is how long a journey waits for what is bound to come: nodes take their
 // time where four clusters share two cores.
-const Patience = 10 * time.Minute
+const WaitTimeout = 10 * time.Minute
 
 // Fleet is a hub and members that run their agents.
 type Fleet interface {
 	// Hub reaches the hub's API server with all rights.
 	Hub() client.Client
 	Members() []Member
-	// Image is one of the source's, of a name that is the journey's own.
-	Image(way Way, name string) v1alpha1.VMDiskImageSpec
-	// WantBytes holds what an image's claim has against the source, byte by byte.
+	// ImageSpec is one of the source's, of a name that is the journey's own.
+	ImageSpec(way SourceBehaviour, name string) v1alpha1.VMDiskImageSpec
+	// RequireBytes holds what an image's claim has against the source, byte by byte.
 	// Where no bytes move it has nothing to do.
-	WantBytes(t *testing.T, m Member, img *v1alpha1.VMDiskImage)
-	// Asked is what the source was asked for an image, where somebody counts.
-	Asked(t *testing.T, img v1alpha1.VMDiskImageSpec) (Asked, bool)
+	RequireBytes(t *testing.T, m Member, img *v1alpha1.VMDiskImage)
+	// SourceRequests is what the source was asked for an image, where somebody counts.
+	SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (RequestCounts, bool)
 	// KillAgent ends what leads in a member without a word, and KillHub the elected
 	// replica of the hub. Somebody starts them again, or takes their place.
 	KillAgent(t *testing.T, m Member)
 	KillHub(t *testing.T)
-	// Cut takes a member from the network until mend is called.
-	Cut(t *testing.T, m Member) (mend func())
+	// CutNetwork takes a member from the network until mend is called.
+	CutNetwork(t *testing.T, m Member) (mend func())
 }
 
 // Member is one cluster of a fleet.
@@ -55,34 +55,34 @@ type Member struct {
 	// Client and Config reach its API server with all rights.
 	client.Client
 	Config *rest.Config
-	// DialsIn: its agent connects to the hub.
-	DialsIn bool
+	// PullMode: its agent connects to the hub.
+	PullMode bool
 }
 
-// Way is how the download of an image goes.
-type Way int
+// SourceBehaviour is how the download of an image goes.
+type SourceBehaviour int
 
 const (
-	// Downloads takes long enough to be interrupted.
-	Downloads Way = iota
-	// Fails is answered with status 500.
-	Fails
+	// SlowDownload takes long enough to be interrupted.
+	SlowDownload SourceBehaviour = iota
+	// FailingDownload is answered with status 500.
+	FailingDownload
 )
 
-// Asked is what a source was asked for one image.
-type Asked struct{ Heads, Gets, Ranges, Bytes int64 }
+// RequestCounts is what a source was asked for one image.
+type RequestCounts struct{ Heads, Gets, Ranges, Bytes int64 }
 
 // Await reads until something holds.
 func Await(t *testing.T, wanted string, holds func() bool, last func() string) {
 	t.Helper()
-	await(t.Context(), t, wanted, holds, last)
+	awaitContext(t.Context(), t, wanted, holds, last)
 }
 
-func await(ctx context.Context, t *testing.T, wanted string, holds func() bool, last func() string) {
+func awaitContext(ctx context.Context, t *testing.T, wanted string, holds func() bool, last func() string) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(Patience); time.Now().Before(end); {
+	for end := time.Now().Add(WaitTimeout); time.Now().Before(end); {
 		if holds() {
 			return
 		}
@@ -95,23 +95,23 @@ func await(ctx context.Context, t *testing.T, wanted string, holds func() bool, 
 	require.Failf(t, "did not come about: "+wanted, "%s", last())
 }
 
-// CleanUp ends objects with the test, and waits until they are gone.
-func CleanUp(t *testing.T, c client.Client, objects ...client.Object) {
+// DeleteAfterTest ends objects with the test, and waits until they are gone.
+func DeleteAfterTest(t *testing.T, c client.Client, objects ...client.Object) {
 	t.Helper()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), WaitTimeout)
 		defer cancel()
 		for _, o := range objects {
 			require.NoError(t, client.IgnoreNotFound(c.Delete(ctx, o)))
 		}
 		for _, o := range objects {
-			gone(ctx, t, c, o)
+			awaitGone(ctx, t, c, o)
 		}
 	})
 }
 
-// gone waits until an object is not there any more. A network that is cut says nothing.
-func gone(ctx context.Context, t *testing.T, c client.Reader, o client.Object) {
+// awaitGone waits until an object is not there any more. A network that is cut says nothing.
+func awaitGone(ctx context.Context, t *testing.T, c client.Reader, o client.Object) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -131,7 +131,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 	t.Helper()
 	planned := map[string]map[string]string{} // of each member, the same keys
 	for _, m := range f.Members() {
-		wantMember(t.Context(), t, f, m.Name, "a policy", func(mc *v1alpha1.MemberCluster) bool {
+		awaitMemberCluster(t.Context(), t, f, m.Name, "a policy", func(mc *v1alpha1.MemberCluster) bool {
 			if mc.Status.Policy == nil {
 				return false
 			}
@@ -174,48 +174,48 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 		}))
 		for name, data := range planned {
 			if !t.Failed() {
-				wantMember(context.Background(), t, f, name, "its former policy acknowledged", follows(data))
+				awaitMemberCluster(context.Background(), t, f, name, "its former policy acknowledged", appliesPolicy(data))
 			}
 		}
 	})
 	for _, m := range f.Members() {
-		wantMember(t.Context(), t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
-			return follows(change)(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && budget(mc) == change["concurrency"])
+		awaitMemberCluster(t.Context(), t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
+			return appliesPolicy(change)(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && describeBudget(mc) == change["concurrency"])
 		})
 	}
 }
 
-// follows wants a member that works under a plan with a policy.
-func follows(policy map[string]string) func(*v1alpha1.MemberCluster) bool {
+// appliesPolicy wants a member that works under a plan with a policy.
+func appliesPolicy(policy map[string]string) func(*v1alpha1.MemberCluster) bool {
 	return func(mc *v1alpha1.MemberCluster) bool {
 		for key, value := range policy {
 			if mc.Status.Policy == nil || mc.Status.Policy.Data[key] != value {
 				return false
 			}
 		}
-		return acknowledged(mc)
+		return isPlanAcknowledged(mc)
 	}
 }
 
-func budget(mc *v1alpha1.MemberCluster) string { return itoa(*mc.Status.Budget) }
+func describeBudget(mc *v1alpha1.MemberCluster) string { return formatInt(*mc.Status.Budget) }
 
-// acknowledged wants a member that works under its newest plan.
-func acknowledged(mc *v1alpha1.MemberCluster) bool {
+// isPlanAcknowledged wants a member that works under its newest plan.
+func isPlanAcknowledged(mc *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) && mc.Status.Plan != nil &&
 		mc.Status.AcknowledgedPlan != nil && mc.Status.Plan.Compare(*mc.Status.AcknowledgedPlan) == 0
 }
 
-func wantMember(ctx context.Context, t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
+func awaitMemberCluster(ctx context.Context, t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
 	t.Helper()
 	mc := &v1alpha1.MemberCluster{}
-	await(ctx, t, "member "+name+" with "+wanted, func() bool {
+	awaitContext(ctx, t, "member "+name+" with "+wanted, func() bool {
 		mc = &v1alpha1.MemberCluster{}
 		return f.Hub().Get(ctx, client.ObjectKey{Name: name}, mc) == nil && holds(mc)
-	}, func() string { return scene.Describe(mc) })
+	}, func() string { return scene.DescribeMember(mc) })
 }
 
-// Observe judges a member from here on.
-func Observe(t *testing.T, m Member) *observer.Observer {
+// ObserveMember judges a member from here on.
+func ObserveMember(t *testing.T, m Member) *observer.Observer {
 	t.Helper()
 	o, err := observer.Start(context.Background(), m.Config)
 	require.NoError(t, err)

@@ -18,19 +18,19 @@ import (
 // namespace of the images in the members.
 const namespace = metav1.NamespaceDefault
 
-func itoa(n int32) string { return strconv.Itoa(int(n)) }
+func formatInt(n int32) string { return strconv.Itoa(int(n)) }
 
-// Create makes an image in a member, which goes with the test.
-func Create(t *testing.T, m Member, name string, spec v1alpha1.VMDiskImageSpec) *v1alpha1.VMDiskImage {
+// CreateImage makes an image in a member, which goes with the test.
+func CreateImage(t *testing.T, m Member, name string, spec v1alpha1.VMDiskImageSpec) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
 	require.NoError(t, m.Create(t.Context(), img))
-	CleanUp(t, m.Client, img.DeepCopy())
+	DeleteAfterTest(t, m.Client, img.DeepCopy())
 	return img
 }
 
-// WantImage reads an image of a member until it is as wanted.
-func WantImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
+// AwaitImage reads an image of a member until it is as wanted.
+func AwaitImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{}
 	Await(t, fmt.Sprintf("image %s in %s %s", name, m.Name, wanted), func() bool {
@@ -42,25 +42,25 @@ func WantImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha1
 	return img
 }
 
-func InPhase(phases ...v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
+func HasPhase(phases ...v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return slices.Contains(phases, img.Status.Phase) }
 }
 
-// Ready waits until a member has an image, of the source's bytes.
-func Ready(t *testing.T, f Fleet, m Member, name string) *v1alpha1.VMDiskImage {
+// AwaitReadyImage waits until a member has an image, of the source's bytes.
+func AwaitReadyImage(t *testing.T, f Fleet, m Member, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
-	img := WantImage(t, m, name, "ready", InPhase(v1alpha1.PhaseSucceeded))
+	img := AwaitImage(t, m, name, "ready", HasPhase(v1alpha1.PhaseSucceeded))
 	require.NotNil(t, img.Status.Serving)
-	f.WantBytes(t, m, img)
+	f.RequireBytes(t, m, img)
 	return img
 }
 
-// FleetImage is version 1 of an image for all members, not created yet.
-func FleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
+// NewFleetImage is version 1 of an image for all members, not created yet.
+func NewFleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.FleetDiskImageSpec{
-			Version: "1", TargetNamespace: namespace, Template: f.Image(Downloads, name),
+			Version: "1", TargetNamespace: namespace, Template: f.ImageSpec(SlowDownload, name),
 		},
 	}
 	for _, m := range f.Members() {
@@ -69,16 +69,16 @@ func FleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
 	return img
 }
 
-// Apply creates a FleetDiskImage, which goes with the test and takes its images along.
-func Apply(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage) {
+// CreateFleetImage creates a FleetDiskImage, which goes with the test and takes its images along.
+func CreateFleetImage(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	img.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 	require.NoError(t, f.Hub().Create(t.Context(), img))
-	CleanUp(t, f.Hub(), img.DeepCopy())
+	DeleteAfterTest(t, f.Hub(), img.DeepCopy())
 }
 
-// WantFleetImage reads a FleetDiskImage until it is as wanted.
-func WantFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
+// AwaitFleetImage reads a FleetDiskImage until it is as wanted.
+func AwaitFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	img := &v1alpha1.FleetDiskImage{}
 	Await(t, "FleetDiskImage "+name+" "+wanted, func() bool {
@@ -90,6 +90,6 @@ func WantFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1al
 	return img
 }
 
-func Succeeded(img *v1alpha1.FleetDiskImage) bool {
+func IsSucceeded(img *v1alpha1.FleetDiskImage) bool {
 	return img.Status.Phase == v1alpha1.RolloutSucceeded
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/member"
 )
 
-const admitted = 200
+const admissionCount = 200
 
-// admissions measures how fast slots are handed on, where imports take no time:
+// measureAdmissions measures how fast slots are handed on, where imports take no time:
 // with the agent's own limit on requests per second, and with none to speak of.
-func admissions(ctx context.Context) ([]figure, []string, error) {
-	var figures []figure
+func measureAdmissions(ctx context.Context) ([]figureRow, []string, error) {
+	var figures []figureRow
 	var notes []string
 	for _, o := range []struct {
 		budget int
@@ -28,14 +28,14 @@ func admissions(ctx context.Context) ([]figure, []string, error) {
 		}
 		serial := 0.0
 		for _, what := range ledgerRequests {
-			for _, r := range asked.of(what) {
-				serial += r.end.Sub(r.start).Seconds() / admitted
+			for _, r := range asked.withOperation(what) {
+				serial += r.end.Sub(r.start).Seconds() / admissionCount
 			}
 		}
-		figures = append(figures, told("admissions per second, "+o.name, fmt.Sprintf("%.1f", rate)))
+		figures = append(figures, figureInfo("admissions per second, "+o.name, fmt.Sprintf("%.1f", rate)))
 		notes = append(notes, fmt.Sprintf("admissions, %s: %.2f requests per image; an admission every %.1f ms, for which the API server worked %.1f ms on requests that come from the ledger's controller alone, those beside each other summed up",
-			o.name, float64(len(asked))/admitted, 1000/rate, 1000*serial))
-		notes = append(notes, indent(asked.breakdown(admitted))...)
+			o.name, float64(len(asked))/admissionCount, 1000/rate, 1000*serial))
+		notes = append(notes, indentLines(asked.breakdown(admissionCount))...)
 	}
 	return figures, notes, nil
 }
@@ -49,25 +49,25 @@ var ledgerRequests = []string{
 
 // admissionRate processes blank images and tells how many DataVolumes were
 // created per second.
-func admissionRate(ctx context.Context, budget int, qps string) (rate float64, asked requests, err error) {
+func admissionRate(ctx context.Context, budget int, qps string) (rate float64, asked requestList, err error) {
 	var args []string
 	if qps != "" {
 		args = append(args, "--kube-api-qps="+qps)
 	}
-	s, err := newStage(ctx, member.Options{Name: "admissions", Instant: true}, budget, args...)
+	s, err := startMemberSetup(ctx, member.Options{Name: "admissions", InstantImporter: true}, budget, args...)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if err := s.enqueue(ctx, budget+admitted, admitted, s.blankImage); err != nil {
+	if err := s.enqueueImages(ctx, budget+admissionCount, admissionCount, s.newBlankImage); err != nil {
 		return 0, nil, err
 	}
-	if _, asked, err = s.spent(admitted, func() error { return s.process(ctx, admitted) }); err != nil {
+	if _, asked, err = s.measureSpent(admissionCount, func() error { return s.processImages(ctx, admissionCount) }); err != nil {
 		return 0, nil, err
 	}
-	created := asked.of("create datavolumes")
-	if len(created) < admitted {
-		return 0, nil, fmt.Errorf("%d DataVolumes were created for %d images", len(created), admitted)
+	created := asked.withOperation("create datavolumes")
+	if len(created) < admissionCount {
+		return 0, nil, fmt.Errorf("%d DataVolumes were created for %d images", len(created), admissionCount)
 	}
 	first, last := created[0].end, created[len(created)-1].end
 	return float64(len(created)-1) / last.Sub(first).Seconds(), asked, nil

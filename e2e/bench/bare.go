@@ -14,31 +14,31 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/light"
 )
 
-// bareClient does with light members what a rollout comes down to: it writes their
+// baselineClient does with light members what a rollout comes down to: it writes their
 // plans where they are, so many at a time, and watches their reports.
-type bareClient struct {
+type baselineClient struct {
 	client.WithWatch
-	members []*light.Member
-	atOnce  int
+	members     []*light.Member
+	concurrency int
 }
 
-func (p preload) bareClient(ctx context.Context, s *hubStage) (*bareClient, error) {
+func (p preloadRun) newBaselineClient(ctx context.Context, s *hubSetup) (*baselineClient, error) {
 	all, err := light.Start(ctx, s.members, "bare", p.members)
 	if err != nil {
 		return nil, err
 	}
-	s.light = append(s.light, all)
-	all.PlayImports(p.takes)
+	s.lightMembers = append(s.lightMembers, all)
+	all.PlayImports(p.importDuration)
 	c, err := client.NewWithWatch(s.members.Config(), client.Options{Scheme: s.client.Scheme()})
 	if err != nil {
 		return nil, err
 	}
-	return &bareClient{c, all.List, p.atOnce}, nil
+	return &baselineClient{c, all.List, p.concurrency}, nil
 }
 
-// rollOut returns how long it took until all members have the image.
-func (c *bareClient) rollOut(ctx context.Context, img v1alpha1.PlannedImage) (time.Duration, error) {
-	watching, cancel := context.WithTimeout(ctx, patience)
+// rollOutPlans returns how long it took until all members have the image.
+func (c *baselineClient) rollOutPlans(ctx context.Context, img v1alpha1.PlannedImage) (time.Duration, error) {
+	watching, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	w, err := c.Watch(watching, &v1alpha1.ClusterReportList{})
 	if err != nil {
@@ -48,11 +48,11 @@ func (c *bareClient) rollOut(ctx context.Context, img v1alpha1.PlannedImage) (ti
 	start := time.Now()
 	waiting, running := c.members, map[string]bool{}
 	for {
-		for len(waiting) > 0 && len(running) < c.atOnce {
+		for len(waiting) > 0 && len(running) < c.concurrency {
 			m := waiting[0]
 			waiting = waiting[1:]
 			running[m.Name] = true
-			if err := c.Create(ctx, planOf(m, img)); err != nil {
+			if err := c.Create(ctx, newPlanFor(m, img)); err != nil {
 				return 0, fmt.Errorf("writing the plan of %s: %w", m.Name, err)
 			}
 		}
@@ -69,7 +69,7 @@ func (c *bareClient) rollOut(ctx context.Context, img v1alpha1.PlannedImage) (ti
 	}
 }
 
-func planOf(m *light.Member, img v1alpha1.PlannedImage) *v1alpha1.ClusterPlan {
+func newPlanFor(m *light.Member, img v1alpha1.PlannedImage) *v1alpha1.ClusterPlan {
 	return &v1alpha1.ClusterPlan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName},
 		Spec: v1alpha1.ClusterPlanSpec{

@@ -27,75 +27,75 @@ const (
 	// policyRounds and phaseRounds are how often a change is measured.
 	policyRounds = 10
 	phaseRounds  = 100
-	// pagesEach is how many pages of images each member reports where memory is measured.
-	pagesEach = 8
-	mostPhase = time.Second
+	// pagesPerMember is how many pages of images each member reports where memory is measured.
+	pagesPerMember  = 8
+	maxPhaseLatency = time.Second
 )
 
-// fleetFigures measures a hub with light members.
-func fleetFigures(ctx context.Context) (figures []figure, notes []string, err error) {
-	s, err := newOneHub(ctx)
+// measureFleet measures a hub with light members.
+func measureFleet(ctx context.Context) (figures []figureRow, notes []string, err error) {
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	few, err := s.join(ctx, "few", fewMembers)
+	few, err := s.joinMembers(ctx, "few", fewMembers)
 	if err != nil {
 		return nil, nil, err
 	}
-	acknowledged, err := s.policyChanges(ctx, few)
+	acknowledged, err := s.measurePolicyChanges(ctx, few)
 	if err != nil {
 		return nil, nil, err
 	}
-	figures = append(figures, told(fmt.Sprintf("policy key changed -> acknowledged by %d light members", len(few)), acknowledged.text()))
-	phase, err := s.phaseChanges(ctx, few)
+	figures = append(figures, figureInfo(fmt.Sprintf("policy key changed -> acknowledged by %d light members", len(few)), acknowledged.format()))
+	phase, err := s.measurePhaseChanges(ctx, few)
 	if err != nil {
 		return nil, nil, err
 	}
-	figures = append(figures, judged("phase changed in a light member -> on the hub", phase.text(), fmt.Sprintf("p99 at most %s", mostPhase), phase.at(0.99) <= mostPhase))
-	writes, err := s.writes(ctx, few)
+	figures = append(figures, figureJudged("phase changed in a light member -> on the hub", phase.format(), fmt.Sprintf("p99 at most %s", maxPhaseLatency), phase.percentile(0.99) <= maxPhaseLatency))
+	writes, err := s.countHubWrites(ctx, few)
 	if err != nil {
 		return nil, nil, err
 	}
-	figures = append(figures, told("hub API writes per 1,000 image changes, one at a time", fmt.Sprintf("%.0f", writes)))
+	figures = append(figures, figureInfo("hub API writes per 1,000 image changes, one at a time", fmt.Sprintf("%.0f", writes)))
 
-	before, err := s.memories(ctx)
+	before, err := s.readMemories(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	more, err := s.join(ctx, "more", manyMembers-fewMembers)
+	more, err := s.joinMembers(ctx, "more", manyMembers-fewMembers)
 	if err != nil {
 		return nil, nil, err
 	}
-	with, err := s.memories(ctx)
+	with, err := s.readMemories(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	each := with[0].since(before[0], len(more))
-	figures = append(figures, told("hub memory per member: heap (resident)", fmt.Sprintf("%.0f KiB (%.0f KiB)", each.heap/1024, each.resident/1024)))
-	idle, err := s.rest(ctx)
+	each := with[0].perThingSince(before[0], len(more))
+	figures = append(figures, figureInfo("hub memory per member: heap (resident)", fmt.Sprintf("%.0f KiB (%.0f KiB)", each.heap/1024, each.resident/1024)))
+	idle, err := s.measureIdle(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	figures = append(figures, told(fmt.Sprintf("hub CPU, idle, %d light members", manyMembers), fmt.Sprintf("%.1f %% of a core", 100*idle.cores(idle.cpu))))
-	images := manyMembers * pagesEach * v1alpha1.MaxReportedImages
-	if err := s.report(ctx, slices.Concat(few, more), pagesEach, v1alpha1.MaxReportedImages); err != nil {
+	figures = append(figures, figureInfo(fmt.Sprintf("hub CPU, idle, %d light members", manyMembers), fmt.Sprintf("%.1f %% of a core", 100*idle.coresOf(idle.cpu))))
+	images := manyMembers * pagesPerMember * v1alpha1.MaxReportedImages
+	if err := s.reportImages(ctx, slices.Concat(few, more), pagesPerMember, v1alpha1.MaxReportedImages); err != nil {
 		return nil, nil, err
 	}
-	full, err := s.memories(ctx)
+	full, err := s.readMemories(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	each = full[0].since(with[0], images)
-	figures = append(figures, told(fmt.Sprintf("hub memory per image x cluster, %d of them: heap (resident)", images), fmt.Sprintf("%.0f B (%.0f B)", each.heap, each.resident)))
+	each = full[0].perThingSince(with[0], images)
+	figures = append(figures, figureInfo(fmt.Sprintf("hub memory per image x cluster, %d of them: heap (resident)", images), fmt.Sprintf("%.0f B (%.0f B)", each.heap, each.resident)))
 	return figures, []string{
 		"fleet: light members are namespaces of one API server with stand-ins for their agents, which acknowledge and report at once (e2e/light).",
 		"A change is measured from its write until the member has written its acknowledgement, or until a watch of the hub's copy of the page shows it.",
 	}, nil
 }
 
-// policyChanges changes the fleet's policy and waits for each member.
-func (s *hubStage) policyChanges(ctx context.Context, members []*light.Member) (latencies, error) {
+// measurePolicyChanges changes the fleet's policy and waits for each member.
+func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*light.Member) (latencies, error) {
 	var all latencies
 	for round := range policyRounds {
 		want := fmt.Sprint(2 + round)
@@ -112,7 +112,7 @@ func (s *hubStage) policyChanges(ctx context.Context, members []*light.Member) (
 		group, waiting := errgroup.WithContext(ctx)
 		for i, m := range members {
 			group.Go(func() error {
-				err := m.Await(waiting, func(root *v1alpha1.ReportRoot) bool { return root.Policy["concurrency"] == want })
+				err := m.AwaitPlan(waiting, func(root *v1alpha1.ReportRoot) bool { return root.Policy["concurrency"] == want })
 				took[i] = time.Since(start)
 				return err
 			})
@@ -125,19 +125,19 @@ func (s *hubStage) policyChanges(ctx context.Context, members []*light.Member) (
 	return all, nil
 }
 
-// phaseChanges has one image of one member change and waits for it on the hub.
-func (s *hubStage) phaseChanges(ctx context.Context, members []*light.Member) (latencies, error) {
+// measurePhaseChanges has one image of one member change and waits for it on the hub.
+func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*light.Member) (latencies, error) {
 	var all latencies
 	for round := range phaseRounds {
 		m := members[round%len(members)]
-		watching, cancel := context.WithTimeout(ctx, patience)
+		watching, cancel := context.WithTimeout(ctx, waitTimeout)
 		w, err := s.client.Watch(watching, &v1alpha1.ClusterReportList{}, client.InNamespace(v1alpha1.MemberNamespacePrefix+m.Name))
 		if err != nil {
 			cancel()
 			return nil, err
 		}
 		want, start := fmt.Sprintf("round %d", round), time.Now()
-		img := image(1, v1alpha1.PhaseSyncing)
+		img := newReportedImage(1, v1alpha1.PhaseSyncing)
 		img.Message = want
 		err = m.SetImages(ctx, "page", []v1alpha1.ReportedImage{img})
 		for err == nil {
@@ -160,30 +160,30 @@ func (s *hubStage) phaseChanges(ctx context.Context, members []*light.Member) (l
 	return all, nil
 }
 
-// writes counts what the hub writes on its own API server while images change,
+// countHubWrites counts what the hub writes on its own API server while images change,
 // per 1,000 changes.
-func (s *hubStage) writes(ctx context.Context, members []*light.Member) (float64, error) {
+func (s *hubSetup) countHubWrites(ctx context.Context, members []*light.Member) (float64, error) {
 	offset := s.audit.size()
-	if _, err := s.phaseChanges(ctx, members); err != nil {
+	if _, err := s.measurePhaseChanges(ctx, members); err != nil {
 		return 0, err
 	}
-	asked, err := s.audit.since(offset)
-	return float64(asked.writes()) / phaseRounds * 1000, err
+	asked, err := s.audit.requestsSince(offset)
+	return float64(asked.countWrites()) / phaseRounds * 1000, err
 }
 
-// agentFigures measures the whole way, from an image of a real agent to the hub.
-func agentFigures(ctx context.Context) (_ []figure, _ []string, err error) {
-	s, err := newOneHub(ctx)
+// measureAgentToHub measures the whole way, from an image of a real agent to the hub.
+func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err error) {
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	m, err := newStage(ctx, member.Options{Name: "agent", Instant: true}, 1)
+	m, err := startMemberSetup(ctx, member.Options{Name: "agent", InstantImporter: true}, 1)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	if err := s.connect(ctx, "agent", m.ControlPlane.Config(), agent.Namespace); err != nil {
+	if err := s.createMemberCluster(ctx, "agent", m.ControlPlane.Config(), agent.AgentNamespace); err != nil {
 		return nil, nil, err
 	}
 	if err := s.awaitMembers(ctx, "the agent is healthy", 1, func(m *v1alpha1.MemberCluster) bool {
@@ -198,7 +198,7 @@ func agentFigures(ctx context.Context) (_ []figure, _ []string, err error) {
 	defer w.Stop()
 	var all latencies
 	for range phaseRounds {
-		img := m.blankImage()
+		img := m.newBlankImage()
 		start := time.Now()
 		if err := m.Client().Create(ctx, img); err != nil {
 			return nil, nil, err
@@ -214,18 +214,18 @@ func agentFigures(ctx context.Context) (_ []figure, _ []string, err error) {
 	if len(all) < phaseRounds {
 		return nil, nil, fmt.Errorf("waiting for images on the hub: the watch ended after %d of %d", len(all), phaseRounds)
 	}
-	return []figure{judged("image created in a member -> its phase on the hub", all.text(), fmt.Sprintf("p99 at most %s", mostPhase), all.at(0.99) <= mostPhase)},
+	return []figureRow{figureJudged("image created in a member -> its phase on the hub", all.format(), fmt.Sprintf("p99 at most %s", maxPhaseLatency), all.percentile(0.99) <= maxPhaseLatency)},
 		[]string{"The agent is real there; the time until it has looked at the image and its report's interval of 200 ms are in it."}, nil
 }
 
 type latencies []time.Duration
 
-// at is a percentile.
-func (l latencies) at(p float64) time.Duration {
+// percentile is a percentile.
+func (l latencies) percentile(p float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(l))
 	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
 }
 
-func (l latencies) text() string {
-	return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", l.at(0.5).Seconds()*1000, l.at(0.99).Seconds()*1000)
+func (l latencies) format() string {
+	return fmt.Sprintf("p50 %.0f ms, p99 %.0f ms", l.percentile(0.5).Seconds()*1000, l.percentile(0.99).Seconds()*1000)
 }

@@ -30,32 +30,32 @@ import (
 )
 
 const (
-	// idleFor is how long replicas are watched while nothing happens.
-	idleFor = 20 * time.Second
-	// writers write at a time what is needed of many.
-	writers = 8
-	// slowTick is for what is asked of many members.
-	slowTick = 2 * time.Second
-	// atATime is how many members come, and report, before the next do. All of a
+	// idleDuration is how long replicas are watched while nothing happens.
+	idleDuration = 20 * time.Second
+	// concurrentWriters write at a time what is needed of many.
+	concurrentWriters = 8
+	// slowPollInterval is for what is asked of many members.
+	slowPollInterval = 2 * time.Second
+	// joinBatchSize is how many members come, and report, before the next do. All of a
 	// thousand at once are not met with, and hold up the API servers of this machine
 	// until replicas lose their Leases.
-	atATime = 50
+	joinBatchSize = 50
 )
 
-// hubStage is an API server for replicas of a hub, whose requests are written down,
+// hubSetup is an API server for replicas of a hub, whose requests are written down,
 // and one for light members.
-type hubStage struct {
-	plane     *controlplane.ControlPlane
-	members   *controlplane.ControlPlane
-	replicas  []*replica
-	client    client.WithWatch
-	audit     *audit
-	light     []*light.Members
-	heartbeat time.Duration
+type hubSetup struct {
+	plane        *controlplane.ControlPlane
+	members      *controlplane.ControlPlane
+	replicas     []*replica
+	client       client.WithWatch
+	audit        *auditLog
+	lightMembers []*light.Members
+	heartbeat    time.Duration
 }
 
-// hubOptions say how large a hubStage is. The zero value is for a hundred members.
-type hubOptions struct {
+// hubSetupOptions say how large a hubSetup is. The zero value is for a hundred members.
+type hubSetupOptions struct {
 	// audit is the policy of what is written down; by default what one hub asks for.
 	audit string
 	// memory of an API server, and what etcd holds.
@@ -72,22 +72,22 @@ type replica struct {
 }
 
 type running interface {
-	program
+	metricsServer
 	Pid() int
 	Kill()
 	Done() <-chan struct{}
 	Stop(time.Duration) error
 }
 
-// newHubStage starts the API servers, and no hub.
-func newHubStage(ctx context.Context, o hubOptions) (_ *hubStage, err error) {
-	s := &hubStage{heartbeat: cmp.Or(o.heartbeat, light.Heartbeat)}
+// startHubPlanes starts the API servers, and no hub.
+func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err error) {
+	s := &hubSetup{heartbeat: cmp.Or(o.heartbeat, light.HeartbeatInterval)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.audit, err = newAuditOf(cmp.Or(o.audit, fmt.Sprintf(auditPolicy, hub.Namespace+":ot-hub"))); err != nil {
+	if s.audit, err = newPolicyAudit(cmp.Or(o.audit, fmt.Sprintf(auditPolicy, hub.HubNamespace+":ot-hub"))); err != nil {
 		return nil, err
 	}
 	compact := []string{"--etcd-compaction-interval=20s"}
@@ -108,15 +108,15 @@ func newHubStage(ctx context.Context, o hubOptions) (_ *hubStage, err error) {
 	if s.client, err = client.NewWithWatch(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}
-	if err := hub.Install(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
+	if err := hub.InstallHub(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
 		return nil, err
 	}
-	return s, agent.Install(ctx, s.members, nil) // for the kinds
+	return s, agent.InstallAgent(ctx, s.members, nil) // for the kinds
 }
 
-// newOneHub starts a hub of one replica too.
-func newOneHub(ctx context.Context) (*hubStage, error) {
-	s, err := newHubStage(ctx, hubOptions{})
+// startSingleHub starts a hub of one replica too.
+func startSingleHub(ctx context.Context) (*hubSetup, error) {
+	s, err := startHubPlanes(ctx, hubSetupOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func newOneHub(ctx context.Context) (*hubStage, error) {
 	return s, nil
 }
 
-func (s *hubStage) stop() error {
-	for _, l := range s.light {
+func (s *hubSetup) stop() error {
+	for _, l := range s.lightMembers {
 		l.Stop()
 	}
 	errs := []error{s.stopReplicas()}
@@ -142,7 +142,7 @@ func (s *hubStage) stop() error {
 	return errors.Join(errs...)
 }
 
-func (s *hubStage) stopReplicas() error {
+func (s *hubSetup) stopReplicas() error {
 	var ending errgroup.Group
 	for _, r := range s.replicas {
 		ending.Go(func() error { return r.Stop(30 * time.Second) })
@@ -152,15 +152,15 @@ func (s *hubStage) stopReplicas() error {
 }
 
 // startHub starts replicas of the hub until there are so many.
-func (s *hubStage) startHub(ctx context.Context, count int) error {
+func (s *hubSetup) startHub(ctx context.Context, count int) error {
 	for n := len(s.replicas); n < count; n++ {
 		port, err := process.FreePort()
 		if err != nil {
 			return err
 		}
 		r := &replica{name: fmt.Sprintf("ot-hub-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", port)}
-		started, err := hub.Start(ctx, s.plane, hub.Options{
-			Log:  s.logOf(r.name),
+		started, err := hub.StartHub(ctx, s.plane, hub.Options{
+			Log:  s.logPath(r.name),
 			Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
 		})
 		if err != nil {
@@ -168,14 +168,14 @@ func (s *hubStage) startHub(ctx context.Context, count int) error {
 		}
 		r.running = started
 		s.replicas = append(s.replicas, r)
-		if _, err := started.Metrics(ctx); err != nil { // from when on they are served
+		if _, err := started.ReadMetrics(ctx); err != nil { // from when on they are served
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *hubStage) logOf(name string) string {
+func (s *hubSetup) logPath(name string) string {
 	dir := os.Getenv("OT_FLEET_BENCH_LOGS")
 	if dir == "" {
 		dir = s.plane.Dir()
@@ -183,38 +183,38 @@ func (s *hubStage) logOf(name string) string {
 	return filepath.Join(dir, name+".log")
 }
 
-// kill ends a replica, which has no time to say so.
-func (s *hubStage) kill(r *replica) {
+// killReplica ends a replica, which has no time to say so.
+func (s *hubSetup) killReplica(r *replica) {
 	r.Kill()
 	<-r.Done()
 	s.replicas = slices.DeleteFunc(s.replicas, func(x *replica) bool { return x == r })
 }
 
-// join adds members and waits until the hub has each one's acknowledgement.
-func (s *hubStage) join(ctx context.Context, prefix string, n int) ([]*light.Member, error) {
-	all, err := light.StartBeating(ctx, s.members, prefix, n, s.heartbeat)
+// joinMembers adds members and waits until the hub has each one's acknowledgement.
+func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*light.Member, error) {
+	all, err := light.StartWithHeartbeat(ctx, s.members, prefix, n, s.heartbeat)
 	if err != nil {
 		return nil, err
 	}
-	s.light = append(s.light, all)
-	return all.List, s.inBatches(ctx, all.List, prefix+" are healthy", func(ctx context.Context, m *light.Member) error {
+	s.lightMembers = append(s.lightMembers, all)
+	return all.List, s.forEachInBatches(ctx, all.List, prefix+" are healthy", func(ctx context.Context, m *light.Member) error {
 		cfg, err := m.Config(ctx)
 		if err != nil {
 			return err
 		}
-		return s.connect(ctx, m.Name, cfg, m.Name)
+		return s.createMemberCluster(ctx, m.Name, cfg, m.Name)
 	}, func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
 	})
 }
 
-// inBatches does something with members, a batch at a time, and waits until the hub
+// forEachInBatches does something with members, a batch at a time, and waits until the hub
 // tells what it is to tell of those with which it was done.
-func (s *hubStage) inBatches(ctx context.Context, members []*light.Member, what string, do func(context.Context, *light.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
+func (s *hubSetup) forEachInBatches(ctx context.Context, members []*light.Member, what string, do func(context.Context, *light.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
 	done := map[string]bool{}
-	for some := range slices.Chunk(members, atATime) {
+	for some := range slices.Chunk(members, joinBatchSize) {
 		group, doing := errgroup.WithContext(ctx)
-		group.SetLimit(writers)
+		group.SetLimit(concurrentWriters)
 		for _, m := range some {
 			done[m.Name] = true
 			group.Go(func() error { return do(doing, m) })
@@ -229,14 +229,14 @@ func (s *hubStage) inBatches(ctx context.Context, members []*light.Member, what 
 	return nil
 }
 
-// connect makes a member known to the hub.
-func (s *hubStage) connect(ctx context.Context, name string, cfg *rest.Config, namespace string) error {
+// createMemberCluster makes a member known to the hub.
+func (s *hubSetup) createMemberCluster(ctx context.Context, name string, cfg *rest.Config, namespace string) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
 	for _, object := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}},
 		&v1alpha1.MemberCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.MemberClusterSpec{
@@ -252,12 +252,12 @@ func (s *hubStage) connect(ctx context.Context, name string, cfg *rest.Config, n
 	return nil
 }
 
-// report has members report images, in so many pages, and waits until the hub has
+// reportImages has members report images, in so many pages, and waits until the hub has
 // counted them.
-func (s *hubStage) report(ctx context.Context, members []*light.Member, pages, imagesEach int) error {
-	return s.inBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *light.Member) error {
+func (s *hubSetup) reportImages(ctx context.Context, members []*light.Member, pages, imagesEach int) error {
+	return s.forEachInBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *light.Member) error {
 		for p := range pages {
-			if err := m.SetImages(ctx, pageName(p), pageOf(p, imagesEach, "")); err != nil {
+			if err := m.SetImages(ctx, pageName(p), newPage(p, imagesEach, "")); err != nil {
 				return err
 			}
 		}
@@ -269,11 +269,11 @@ func (s *hubStage) report(ctx context.Context, members []*light.Member, pages, i
 
 func pageName(p int) string { return fmt.Sprintf("page-%03b", p) }
 
-// pageOf is a page of so many images, of the first of which there is something to say.
-func pageOf(p, imagesEach int, message string) []v1alpha1.ReportedImage {
+// newPage is a page of so many images, of the first of which there is something to say.
+func newPage(p, imagesEach int, message string) []v1alpha1.ReportedImage {
 	images := make([]v1alpha1.ReportedImage, imagesEach)
 	for i := range images {
-		images[i] = image(p*imagesEach+i, v1alpha1.PhaseSucceeded)
+		images[i] = newReportedImage(p*imagesEach+i, v1alpha1.PhaseSucceeded)
 	}
 	if message != "" {
 		images[0].Message = message
@@ -281,7 +281,7 @@ func pageOf(p, imagesEach int, message string) []v1alpha1.ReportedImage {
 	return images
 }
 
-func image(n int, phase v1alpha1.Phase) v1alpha1.ReportedImage {
+func newReportedImage(n int, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	name := fmt.Sprintf("image-%05d", n)
 	return v1alpha1.ReportedImage{
 		Namespace: namespace, Name: name, Source: "http https://images.example.com/" + name + ".qcow2", Revision: "1cu4lz8bfceqj",
@@ -289,9 +289,9 @@ func image(n int, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	}
 }
 
-// await waits for what is asked every so often.
-func (s *hubStage) await(ctx context.Context, every time.Duration, what string, holds func(context.Context) (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, every, patience, true, func(ctx context.Context) (bool, error) {
+// awaitCondition waits for what is asked every so often.
+func (s *hubSetup) awaitCondition(ctx context.Context, every time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, every, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, r := range s.replicas {
 			select {
 			case <-r.Done():
@@ -308,12 +308,12 @@ func (s *hubStage) await(ctx context.Context, every time.Duration, what string, 
 }
 
 // awaitMembers waits until something holds of so many members.
-func (s *hubStage) awaitMembers(ctx context.Context, what string, count int, holds func(*v1alpha1.MemberCluster) bool) error {
-	every := scrape
+func (s *hubSetup) awaitMembers(ctx context.Context, what string, count int, holds func(*v1alpha1.MemberCluster) bool) error {
+	every := scrapeInterval
 	if count > manyMembers {
-		every = slowTick
+		every = slowPollInterval
 	}
-	return s.await(ctx, every, what, func(ctx context.Context) (bool, error) {
+	return s.awaitCondition(ctx, every, what, func(ctx context.Context) (bool, error) {
 		var list v1alpha1.MemberClusterList
 		if err := s.client.List(ctx, &list); err != nil {
 			return false, err
@@ -328,40 +328,40 @@ func (s *hubStage) awaitMembers(ctx context.Context, what string, count int, hol
 	})
 }
 
-// settle waits until the hub asks its API server for nothing any more.
-func (s *hubStage) settle(ctx context.Context) error {
+// awaitIdle waits until the hub asks its API server for nothing any more.
+func (s *hubSetup) awaitIdle(ctx context.Context) error {
 	size, since := s.audit.size(), time.Now()
-	return s.await(ctx, tick, "the hub has settled", func(context.Context) (bool, error) {
+	return s.awaitCondition(ctx, pollInterval, "the hub has settled", func(context.Context) (bool, error) {
 		if now := s.audit.size(); now != size {
 			size, since = now, time.Now()
 		}
-		return time.Since(since) >= quiet, nil
+		return time.Since(since) >= quietPeriod, nil
 	})
 }
 
-// memories of all replicas, in their order.
-func (s *hubStage) memories(ctx context.Context) ([]memory, error) {
-	all := make([]memory, len(s.replicas))
+// readMemories of all replicas, in their order.
+func (s *hubSetup) readMemories(ctx context.Context) ([]memoryUse, error) {
+	all := make([]memoryUse, len(s.replicas))
 	for i, r := range s.replicas {
 		var err error
-		if all[i], err = memoryOf(ctx, r, r.pprof); err != nil {
+		if all[i], err = readMemory(ctx, r, r.pprof); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// window is what was done for a while: CPU time of all replicas, and of the API
+// usageWindow is what was done for a while: CPU time of all replicas, and of the API
 // servers with their etcd; what the audit has written down.
-type window struct {
-	took                 time.Duration
+type usageWindow struct {
+	duration             time.Duration
 	cpu, onHub, inMember time.Duration
-	asked                requests
+	requests             requestList
 }
 
-// during watches while something is done.
-func (s *hubStage) during(do func() error) (w window, err error) {
-	before, err := s.spent()
+// measureDuring watches while something is done.
+func (s *hubSetup) measureDuring(do func() error) (w usageWindow, err error) {
+	before, err := s.readSpent()
 	if err != nil {
 		return w, err
 	}
@@ -369,37 +369,37 @@ func (s *hubStage) during(do func() error) (w window, err error) {
 	if err := do(); err != nil {
 		return w, err
 	}
-	w, err = s.spent()
+	w, err = s.readSpent()
 	if err != nil {
 		return w, err
 	}
-	w.took = time.Since(start)
+	w.duration = time.Since(start)
 	w.cpu, w.onHub, w.inMember = w.cpu-before.cpu, w.onHub-before.onHub, w.inMember-before.inMember
-	w.asked, err = s.audit.since(offset)
+	w.requests, err = s.audit.requestsSince(offset)
 	return w, err
 }
 
-// spent is the CPU time that was used up to now.
-func (s *hubStage) spent() (w window, err error) {
+// readSpent is the CPU time that was used up to now.
+func (s *hubSetup) readSpent() (w usageWindow, err error) {
 	for _, r := range s.replicas {
-		one, err := cpuTime(r.Pid())
+		one, err := readCPUTime(r.Pid())
 		if err != nil {
 			return w, err
 		}
 		w.cpu += one
 	}
-	if w.onHub, err = cpuOfPlane(s.plane); err != nil {
+	if w.onHub, err = readPlaneCPUTime(s.plane); err != nil {
 		return w, err
 	}
-	w.inMember, err = cpuOfPlane(s.members)
+	w.inMember, err = readPlaneCPUTime(s.members)
 	return w, err
 }
 
-// rest watches while nothing changes: members beat.
-func (s *hubStage) rest(ctx context.Context) (window, error) {
-	return s.during(func() error {
+// measureIdle watches while nothing changes: members beat.
+func (s *hubSetup) measureIdle(ctx context.Context) (usageWindow, error) {
+	return s.measureDuring(func() error {
 		select {
-		case <-time.After(idleFor):
+		case <-time.After(idleDuration):
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -407,5 +407,5 @@ func (s *hubStage) rest(ctx context.Context) (window, error) {
 	})
 }
 
-// cores that a CPU time kept busy meanwhile.
-func (w window) cores(of time.Duration) float64 { return of.Seconds() / w.took.Seconds() }
+// coresOf that a CPU time kept busy meanwhile.
+func (w usageWindow) coresOf(of time.Duration) float64 { return of.Seconds() / w.duration.Seconds() }

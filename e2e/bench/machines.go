@@ -26,45 +26,45 @@ import (
 )
 
 const (
-	// machineRounds is how often one machine by itself is measured.
-	machineRounds  = 5
-	machinesAtOnce = 50
+	// vmRounds is how often one machine by itself is measured.
+	vmRounds = 5
+	vmBurst  = 50
 	// What the agent has too: workers, and requests per second.
-	machineWorkers = 8
-	machineQPS     = 200
-	// minimalWrites of a machine: root disk, Secret, KubeVirt VirtualMachine.
-	minimalWrites = 3
+	vmWorkers = 8
+	vmQPS     = 200
+	// minWritesPerVM of a machine: root disk, Secret, KubeVirt VirtualMachine.
+	minWritesPerVM = 3
 )
 
-// sightings is when a watch first showed what is waited for: images that are
+// watchers is when a watch first showed what is waited for: images that are
 // ready, and KubeVirt's machines, by name.
-type sightings struct {
-	images, machines watch.Interface
+type watchers struct {
+	images, kubeVirtVMs watch.Interface
 }
 
-func (s *stage) watchMachines(ctx context.Context) (*sightings, error) {
+func (s *memberSetup) watchVMs(ctx context.Context) (*watchers, error) {
 	c, err := client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: s.Client().Scheme()})
 	if err != nil {
 		return nil, err
 	}
-	seen := &sightings{}
+	seen := &watchers{}
 	if seen.images, err = c.Watch(ctx, &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
-	if seen.machines, err = c.Watch(ctx, &kubevirtv1.VirtualMachineList{}, client.InNamespace(namespace)); err != nil {
+	if seen.kubeVirtVMs, err = c.Watch(ctx, &kubevirtv1.VirtualMachineList{}, client.InNamespace(namespace)); err != nil {
 		seen.images.Stop()
 		return nil, err
 	}
 	return seen, nil
 }
 
-func (s *sightings) stop() {
+func (s *watchers) stop() {
 	s.images.Stop()
-	s.machines.Stop()
+	s.kubeVirtVMs.Stop()
 }
 
-// ready waits until an image is.
-func (s *sightings) ready(ctx context.Context, name string) (time.Time, error) {
+// awaitReady waits until an image is.
+func (s *watchers) awaitReady(ctx context.Context, name string) (time.Time, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,14 +81,14 @@ func (s *sightings) ready(ctx context.Context, name string) (time.Time, error) {
 	}
 }
 
-// created waits for the next n machines, and returns when they came.
-func (s *sightings) created(ctx context.Context, n int) ([]time.Time, error) {
+// awaitCreated waits for the next n machines, and returns when they came.
+func (s *watchers) awaitCreated(ctx context.Context, n int) ([]time.Time, error) {
 	var at []time.Time
 	for len(at) < n {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for %d machines, %d are there: %w", n, len(at), ctx.Err())
-		case e, open := <-s.machines.ResultChan():
+		case e, open := <-s.kubeVirtVMs.ResultChan():
 			if !open {
 				return nil, fmt.Errorf("waiting for %d machines: the watch ended after %d", n, len(at))
 			}
@@ -100,7 +100,7 @@ func (s *sightings) created(ctx context.Context, n int) ([]time.Time, error) {
 	return at, nil
 }
 
-func since(start time.Time, at []time.Time) latencies {
+func durationsSince(start time.Time, at []time.Time) latencies {
 	took := make(latencies, len(at))
 	for i := range at {
 		took[i] = at[i].Sub(start)
@@ -108,120 +108,120 @@ func since(start time.Time, at []time.Time) latencies {
 	return took
 }
 
-// machinesFigures measures the way from an image that becomes ready to KubeVirt's
+// measureVMs measures the way from an image that becomes ready to KubeVirt's
 // machines that wait for it, beside a bare client that writes the same objects
 // and looks at nothing.
-func machinesFigures(ctx context.Context) (_ []figure, _ []string, err error) {
-	s, err := newStage(ctx, member.Options{Name: "machines", Instant: true, InstantSnapshots: true, KubeVirt: true}, 1)
+func measureVMs(ctx context.Context) (_ []figureRow, _ []string, err error) {
+	s, err := startMemberSetup(ctx, member.Options{Name: "machines", InstantImporter: true, InstantSnapshots: true, KubeVirt: true}, 1)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	bare, err := s.bareClient()
+	bare, err := s.newBaselineClient()
 	if err != nil {
 		return nil, nil, err
 	}
 	var one, oneBare latencies
-	for range machineRounds {
-		took, img, _, err := s.awaitMachines(ctx, 1)
+	for range vmRounds {
+		took, img, _, err := s.measureWaitingVMs(ctx, 1)
 		if err != nil {
 			return nil, nil, err
 		}
 		one = append(one, took...)
-		if took, err = s.writeMachines(ctx, bare, img, 1); err != nil {
+		if took, err = s.writeBaselineVMs(ctx, bare, img, 1); err != nil {
 			return nil, nil, err
 		}
 		oneBare = append(oneBare, took...)
 	}
-	many, img, asked, err := s.awaitMachines(ctx, machinesAtOnce)
+	many, img, asked, err := s.measureWaitingVMs(ctx, vmBurst)
 	if err != nil {
 		return nil, nil, err
 	}
-	manyBare, err := s.writeMachines(ctx, bare, img, machinesAtOnce)
+	manyBare, err := s.writeBaselineVMs(ctx, bare, img, vmBurst)
 	if err != nil {
 		return nil, nil, err
 	}
-	each, writes := float64(len(asked))/machinesAtOnce, float64(asked.writes())/machinesAtOnce
-	figures := []figure{
-		told("image ready -> KubeVirt VM, 1 machine: agent / bare client", ratioOf(one, oneBare)),
-		told(fmt.Sprintf("image ready -> KubeVirt VM, %d machines: agent / bare client", machinesAtOnce), ratioOf(many, manyBare)),
-		told("requests (writes) per machine until it runs / of the bare client", fmt.Sprintf("%.1f (%.1f) / %d", each, writes, minimalWrites)),
+	each, writes := float64(len(asked))/vmBurst, float64(asked.countWrites())/vmBurst
+	figures := []figureRow{
+		figureInfo("image ready -> KubeVirt VM, 1 machine: agent / bare client", formatRatio(one, oneBare)),
+		figureInfo(fmt.Sprintf("image ready -> KubeVirt VM, %d machines: agent / bare client", vmBurst), formatRatio(many, manyBare)),
+		figureInfo("requests (writes) per machine until it runs / of the bare client", fmt.Sprintf("%.1f (%.1f) / %d", each, writes, minWritesPerVM)),
 	}
 	notes := []string{
 		"machines: CDI played, snapshots and clones included (simulator.Instant), virt-controller real, virt-handler played.",
-		fmt.Sprintf("The bare client creates DataVolume, Secret and KubeVirt VirtualMachine, %d machines at a time, %d requests a second at the most, as the agent may.", machineWorkers, machineQPS),
-		fmt.Sprintf("Requests of the agent per machine, %d of one image, from the end of its import until all run; the image's own are among them:", machinesAtOnce),
+		fmt.Sprintf("The bare client creates DataVolume, Secret and KubeVirt VirtualMachine, %d machines at a time, %d requests a second at the most, as the agent may.", vmWorkers, vmQPS),
+		fmt.Sprintf("Requests of the agent per machine, %d of one image, from the end of its import until all run; the image's own are among them:", vmBurst),
 	}
-	return figures, append(notes, indent(asked.breakdown(machinesAtOnce))...), nil
+	return figures, append(notes, indentLines(asked.breakdown(vmBurst))...), nil
 }
 
-func ratioOf(a, b latencies) string {
+func formatRatio(a, b latencies) string {
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
 	return fmt.Sprintf("p50 %.2f (%.0f ms / %.0f ms), max %.2f (%.0f ms / %.0f ms)",
-		ms(a.at(0.5))/ms(b.at(0.5)), ms(a.at(0.5)), ms(b.at(0.5)), ms(a.at(1))/ms(b.at(1)), ms(a.at(1)), ms(b.at(1)))
+		ms(a.percentile(0.5))/ms(b.percentile(0.5)), ms(a.percentile(0.5)), ms(b.percentile(0.5)), ms(a.percentile(1))/ms(b.percentile(1)), ms(a.percentile(1)), ms(b.percentile(1)))
 }
 
-// awaitMachines has n machines wait for an image that is being imported, and lets
+// measureWaitingVMs has n machines wait for an image that is being imported, and lets
 // the import end. It returns when KubeVirt's came, and what the agent asked for
 // until it was done.
-func (s *stage) awaitMachines(ctx context.Context, n int) (latencies, *v1alpha1.VMDiskImage, requests, error) {
-	img := s.httpImage("")
+func (s *memberSetup) measureWaitingVMs(ctx context.Context, n int) (latencies, *v1alpha1.VMDiskImage, requestList, error) {
+	img := s.newHTTPImage("")
 	img.Spec.SnapshotClass = simulator.SnapshotClass
 	if err := s.Client().Create(ctx, img); err != nil {
 		return nil, nil, nil, fmt.Errorf("creating an image: %w", err)
 	}
 	for i := range n {
-		if err := s.Client().Create(ctx, machineFor(img, i, "")); err != nil {
+		if err := s.Client().Create(ctx, newVMFor(img, i, "")); err != nil {
 			return nil, nil, nil, fmt.Errorf("creating a machine: %w", err)
 		}
 	}
-	if err := s.awaitMachinesOf(ctx, img, n, "wait for their image", func(vm *v1alpha1.VirtualMachine) bool {
+	if err := s.awaitVMsOf(ctx, img, n, "wait for their image", func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Phase == v1alpha1.PhaseSyncing
 	}); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.awaitIdle(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	seen, err := s.watchMachines(ctx)
+	seen, err := s.watchVMs(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer seen.stop()
-	if err := s.forget(ctx, seen); err != nil {
+	if err := s.drainWatches(ctx, seen); err != nil {
 		return nil, nil, nil, err
 	}
 	offset := s.audit.size()
-	s.Instant().Allow(1)
-	ready, err := seen.ready(ctx, img.Name)
+	s.InstantImporter().AllowFinishes(1)
+	ready, err := seen.awaitReady(ctx, img.Name)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	at, err := seen.created(ctx, n)
+	at, err := seen.awaitCreated(ctx, n)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := s.awaitMachinesOf(ctx, img, n, "run", func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineReady }); err != nil {
+	if err := s.awaitVMsOf(ctx, img, n, "run", func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineReady }); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.awaitIdle(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	asked, err := s.audit.since(offset)
-	return since(ready, at), img, asked, err
+	asked, err := s.audit.requestsSince(offset)
+	return durationsSince(ready, at), img, asked, err
 }
 
-// forget takes in what a watch tells of machines that are there already.
-func (s *stage) forget(ctx context.Context, seen *sightings) error {
+// drainWatches takes in what a watch tells of machines that are there already.
+func (s *memberSetup) drainWatches(ctx context.Context, seen *watchers) error {
 	var there kubevirtv1.VirtualMachineList
 	if err := s.Client().List(ctx, &there, client.InNamespace(namespace)); err != nil {
 		return err
 	}
-	_, err := seen.created(ctx, len(there.Items))
+	_, err := seen.awaitCreated(ctx, len(there.Items))
 	return err
 }
 
-func machineFor(img *v1alpha1.VMDiskImage, n int, suffix string) *v1alpha1.VirtualMachine {
+func newVMFor(img *v1alpha1.VMDiskImage, n int, suffix string) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%02d%s", img.Name, n, suffix)},
 		Spec: v1alpha1.VirtualMachineSpec{
@@ -231,9 +231,9 @@ func machineFor(img *v1alpha1.VMDiskImage, n int, suffix string) *v1alpha1.Virtu
 	}
 }
 
-// awaitMachinesOf waits until all n machines of an image are as wanted.
-func (s *stage) awaitMachinesOf(ctx context.Context, img *v1alpha1.VMDiskImage, n int, what string, holds func(*v1alpha1.VirtualMachine) bool) error {
-	return s.awaitEvery(ctx, scrape/4, fmt.Sprintf("%d machines %s", n, what), func(ctx context.Context) (bool, error) {
+// awaitVMsOf waits until all n machines of an image are as wanted.
+func (s *memberSetup) awaitVMsOf(ctx context.Context, img *v1alpha1.VMDiskImage, n int, what string, holds func(*v1alpha1.VirtualMachine) bool) error {
+	return s.awaitEvery(ctx, scrapeInterval/4, fmt.Sprintf("%d machines %s", n, what), func(ctx context.Context) (bool, error) {
 		var list v1alpha1.VirtualMachineList
 		if err := s.Client().List(ctx, &list, client.InNamespace(namespace)); err != nil {
 			return false, err
@@ -248,32 +248,32 @@ func (s *stage) awaitMachinesOf(ctx context.Context, img *v1alpha1.VMDiskImage, 
 	})
 }
 
-func (s *stage) bareClient() (client.Client, error) {
+func (s *memberSetup) newBaselineClient() (client.Client, error) {
 	cfg := rest.CopyConfig(s.ControlPlane.Config())
-	cfg.QPS, cfg.Burst = machineQPS, 2*machineQPS
+	cfg.QPS, cfg.Burst = vmQPS, 2*vmQPS
 	return client.New(cfg, client.Options{Scheme: s.Client().Scheme()})
 }
 
-// writeMachines is the baseline: a client that knows everything beforehand writes
+// writeBaselineVMs is the baseline: a client that knows everything beforehand writes
 // what n machines of an image need.
-func (s *stage) writeMachines(ctx context.Context, bare client.Client, img *v1alpha1.VMDiskImage, n int) (latencies, error) {
+func (s *memberSetup) writeBaselineVMs(ctx context.Context, bare client.Client, img *v1alpha1.VMDiskImage, n int) (latencies, error) {
 	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
 		return nil, err
 	}
 	var objects [][]client.Object
 	for i := range n {
-		some, err := minimal(img, i)
+		some, err := newMinimalObjects(img, i)
 		if err != nil {
 			return nil, err
 		}
 		objects = append(objects, some)
 	}
-	seen, err := s.watchMachines(ctx)
+	seen, err := s.watchVMs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer seen.stop()
-	if err := s.forget(ctx, seen); err != nil {
+	if err := s.drainWatches(ctx, seen); err != nil {
 		return nil, err
 	}
 	var at []time.Time
@@ -281,11 +281,11 @@ func (s *stage) writeMachines(ctx context.Context, bare client.Client, img *v1al
 	group, writing := errgroup.WithContext(ctx)
 	waiting := writing
 	group.Go(func() (err error) {
-		at, err = seen.created(waiting, n)
+		at, err = seen.awaitCreated(waiting, n)
 		return err
 	})
 	writers, writing := errgroup.WithContext(writing)
-	writers.SetLimit(machineWorkers)
+	writers.SetLimit(vmWorkers)
 	group.Go(func() error {
 		for _, some := range objects {
 			writers.Go(func() error {
@@ -302,17 +302,17 @@ func (s *stage) writeMachines(ctx context.Context, bare client.Client, img *v1al
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return since(start, at), s.settle(ctx)
+	return durationsSince(start, at), s.awaitIdle(ctx)
 }
 
-// minimal is what KubeVirt needs of a machine; the agent does not know it as its own.
-func minimal(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
-	vm := machineFor(img, n, "-bare")
-	cfg, err := guest.Render(vm, guest.Inputs{Cluster: "bench"})
+// newMinimalObjects is what KubeVirt needs of a machine; the agent does not know it as its own.
+func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
+	vm := newVMFor(img, n, "-bare")
+	cfg, err := guest.Render(vm, guest.Inputs{ClusterUID: "bench"})
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := machine.KubeVirt(vm, cfg)
+	theirs, err := machine.BuildVirtualMachine(vm, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -323,8 +323,8 @@ func minimal(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, Revision: serving.Revision, Attempt: serving.Attempt,
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
-	size, _ := machine.DiskSize(vm, img)
-	objects := []client.Object{machine.RootDisk(vm, img, pin, size), machine.CloudInitSecret(vm, cfg), theirs}
+	size, _ := machine.RootDiskSize(vm, img)
+	objects := []client.Object{machine.BuildRootDisk(vm, img, pin, size), machine.BuildCloudInitSecret(vm, cfg), theirs}
 	for _, o := range objects {
 		o.SetLabels(nil)
 		o.SetOwnerReferences(nil)

@@ -22,37 +22,37 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/light"
 )
 
-// bench is one of the things that are measured. It returns its figures, and what
+// benchmark is one of the things that are measured. It returns its figures, and what
 // explains them.
-type bench struct {
-	name, what string
-	run        func(context.Context) ([]figure, []string, error)
+type benchmark struct {
+	name, description string
+	run               func(context.Context) ([]figureRow, []string, error)
 }
 
 func main() {
 	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload or scale.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	members := flag.Int("members", 200, "How many members there are, for scale.")
-	heartbeat := flag.Duration("heartbeat", light.Heartbeat, "How often each of them says that nothing has changed, for scale.")
+	heartbeat := flag.Duration("heartbeat", light.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
 	flag.Parse()
-	benches := []bench{
-		{"makespan", "40 images of 2 s, 4 at a time, CDI played", makespan},
-		{"makespan-cdi", "the same with real CDI", makespanCDI},
-		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figure, []string, error) { return scaling(ctx, *queued) }},
-		{"admissions", "how many imports can begin in a second", admissions},
-		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", machinesAtOnce), machinesFigures},
-		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), fleetFigures},
-		{"report", "the way of an image from a real agent to the hub", agentFigures},
-		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", paperImages, paperClusters), plannerFigures},
-		{"preload", fmt.Sprintf("one image over %d light members", wholeFleet.members), preloadFigures},
-		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", *members), func(ctx context.Context) ([]figure, []string, error) {
-			return scaleFigures(ctx, *members, *heartbeat)
+	benches := []benchmark{
+		{"makespan", "40 images of 2 s, 4 at a time, CDI played", measureMakespan},
+		{"makespan-cdi", "the same with real CDI", measureMakespanCDI},
+		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, *queued) }},
+		{"admissions", "how many imports can begin in a second", measureAdmissions},
+		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs},
+		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet},
+		{"report", "the way of an image from a real agent to the hub", measureAgentToHub},
+		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner},
+		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload},
+		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", *members), func(ctx context.Context) ([]figureRow, []string, error) {
+			return measureScale(ctx, *members, *heartbeat)
 		}},
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
-	missed, err := run(ctx, benches, *only)
+	missed, err := runBenchmarks(ctx, benches, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -63,18 +63,18 @@ func main() {
 	}
 }
 
-var errUnknown = errors.New("there is no such figure")
+var errUnknownBenchmark = errors.New("there is no such figure")
 
-func run(ctx context.Context, benches []bench, only string) (missed int, err error) {
-	var figures []figure
+func runBenchmarks(ctx context.Context, benches []benchmark, only string) (missed int, err error) {
+	var figures []figureRow
 	var notes []string
-	loads := []string{load()}
+	loads := []string{loadAverage()}
 	for _, b := range benches {
 		if only != "" && b.name != only {
 			continue
 		}
 		start := time.Now()
-		fmt.Fprintf(os.Stderr, "measuring %s: %s …", b.name, b.what)
+		fmt.Fprintf(os.Stderr, "measuring %s: %s …", b.name, b.description)
 		some, explained, err := b.run(ctx)
 		if err != nil {
 			fmt.Fprintln(os.Stderr)
@@ -82,12 +82,12 @@ func run(ctx context.Context, benches []bench, only string) (missed int, err err
 		}
 		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(start).Seconds())
 		figures, notes = append(figures, some...), append(append(notes, ""), explained...)
-		loads = append(loads, load())
+		loads = append(loads, loadAverage())
 	}
 	if figures == nil {
-		return 0, fmt.Errorf("%w: %s", errUnknown, only)
+		return 0, fmt.Errorf("%w: %s", errUnknownBenchmark, only)
 	}
-	fmt.Print(table(figures))
+	fmt.Print(formatTable(figures))
 	fmt.Println(strings.Join(notes, "\n"))
 	fmt.Printf("\nLoad of the machine before, between and after: %s\n", strings.Join(loads, ", "))
 	for _, f := range figures {

@@ -20,32 +20,32 @@ import (
 )
 
 const (
-	paperClusters = 1000
-	paperImages   = 200
+	simulatedClusters = 1000
+	simulatedImages   = 200
 	// pageRounds is how often a page of a report changes.
 	pageRounds = 2000
-	mostPlan   = time.Millisecond
+	maxPlanCPU = time.Millisecond
 )
 
-// paperFleet is a fleet that exists in the hub's memory only, with every rollout
+// inMemoryFleet is a fleet that exists in the hub's memory only, with every rollout
 // halfway: of each FleetDiskImage half of the clusters have it, and some are on
 // their way.
-type paperFleet struct {
-	board  *rollout.Board
+type inMemoryFleet struct {
+	board  *rollout.FleetState
 	images []*v1alpha1.FleetDiskImage
 	// reported are each member's images, in the order of images.
 	reported [][]v1alpha1.ReportedImage
-	// looked are the FleetDiskImages that are to be planned.
-	looked []string
-	now    time.Time
+	// lookedAt are the FleetDiskImages that are to be planned.
+	lookedAt []string
+	now      time.Time
 }
 
 func clusterName(i int) string { return fmt.Sprintf("cluster-%04d", i) }
 
-// paperStage says how far a cluster is with an image; the waves are a canary of 10
+// simulatedState says how far a cluster is with an image; the waves are a canary of 10
 // clusters, 190 more, and the rest.
-func paperStage(cluster, image int) (planned bool, phase v1alpha1.Phase) {
-	switch place := (cluster*137 + image*211) % paperClusters; {
+func simulatedState(cluster, image int) (planned bool, phase v1alpha1.Phase) {
+	switch place := (cluster*137 + image*211) % simulatedClusters; {
 	case cluster < 200 || place < 450:
 		return true, v1alpha1.PhaseSucceeded
 	case place < 500:
@@ -55,12 +55,12 @@ func paperStage(cluster, image int) (planned bool, phase v1alpha1.Phase) {
 	}
 }
 
-func newPaperFleet() *paperFleet {
-	f := &paperFleet{board: rollout.NewBoard(func() bool { return true }), now: time.Now()}
-	f.board.OnImage(func(image string) { f.looked = append(f.looked, image) })
+func newInMemoryFleet() *inMemoryFleet {
+	f := &inMemoryFleet{board: rollout.NewFleetState(func() bool { return true }), now: time.Now()}
+	f.board.OnImageChange(func(image string) { f.lookedAt = append(f.lookedAt, image) })
 	started := metav1.NewTime(f.now.Add(-time.Hour))
 	quarter := intstr.FromString("25%")
-	for i := range paperImages {
+	for i := range simulatedImages {
 		name := fmt.Sprintf("image-%03d", i)
 		wave := func(name string) v1alpha1.Wave {
 			return v1alpha1.Wave{Name: name, ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{"wave": name}}}
@@ -79,13 +79,13 @@ func newPaperFleet() *paperFleet {
 		f.images = append(f.images, img)
 		f.board.SetImage(img)
 	}
-	for c := range paperClusters {
+	for c := range simulatedClusters {
 		f.addMember(c, started)
 	}
 	return f
 }
 
-func (f *paperFleet) addMember(c int, started metav1.Time) {
+func (f *inMemoryFleet) addMember(c int, started metav1.Time) {
 	name := clusterName(c)
 	stored := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"wave": "rest", "region": "north"}}}
 	switch {
@@ -101,84 +101,84 @@ func (f *paperFleet) addMember(c int, started metav1.Time) {
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
 	var reported []v1alpha1.ReportedImage
 	for i, img := range f.images {
-		planned, phase := paperStage(c, i)
+		planned, phase := simulatedState(c, i)
 		if !planned {
 			continue
 		}
 		plan.Spec.Images = append(plan.Spec.Images, v1alpha1.PlannedImage{
-			Namespace: namespace, Name: img.VMDiskImage(img.Spec.Version), Spec: img.Spec.Template, PlannedAt: &started,
+			Namespace: namespace, Name: img.ImageNameForVersion(img.Spec.Version), Spec: img.Spec.Template, PlannedAt: &started,
 		})
 		reported = append(reported, v1alpha1.ReportedImage{
-			Namespace: namespace, Name: img.VMDiskImage(img.Spec.Version), UID: types.UID(name), Origin: v1alpha1.OriginPlan,
+			Namespace: namespace, Name: img.ImageNameForVersion(img.Spec.Version), UID: types.UID(name), Origin: v1alpha1.OriginPlan,
 			Revision: img.Spec.Template.Revision(), Phase: phase, Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied},
 		})
 	}
 	f.reported = append(f.reported, reported)
 	f.board.SetPlan(name, plan)
 	root := &v1alpha1.ReportRoot{}
-	for page := range f.pages(c) {
-		f.report(c, page)
+	for page := range f.countPages(c) {
+		f.reportPage(c, page)
 		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: fmt.Sprint("page-", page), Sequence: 1})
 	}
 	f.board.SetRoot(name, root)
 }
 
-func (f *paperFleet) pages(c int) int {
+func (f *inMemoryFleet) countPages(c int) int {
 	return (len(f.reported[c]) + v1alpha1.MaxReportedImages - 1) / v1alpha1.MaxReportedImages
 }
 
-// report has the board read one page of a member.
-func (f *paperFleet) report(c, page int) {
+// reportPage has the board read one page of a member.
+func (f *inMemoryFleet) reportPage(c, page int) {
 	first := page * v1alpha1.MaxReportedImages
 	last := min(first+v1alpha1.MaxReportedImages, len(f.reported[c]))
 	f.board.SetPage(clusterName(c), fmt.Sprint("page-", page), 1, f.reported[c][first:last])
 }
 
-// plan plans what is to be planned, and returns how many FleetDiskImages that were.
-func (f *paperFleet) plan() int {
+// planAll plans what is to be planned, and returns how many FleetDiskImages that were.
+func (f *inMemoryFleet) planAll() int {
 	planned := map[string]bool{}
-	for _, image := range f.looked {
+	for _, image := range f.lookedAt {
 		if !planned[image] {
 			f.board.Decide(image, f.now)
 		}
 		planned[image] = true
 	}
-	f.looked = f.looked[:0]
+	f.lookedAt = f.lookedAt[:0]
 	return len(planned)
 }
 
-// work is what something has cost this process: CPU time, for other processes take
+// resourceUse is what something has cost this process: CPU time, for other processes take
 // the cores away at times, and what it allocated.
-type work struct {
+type resourceUse struct {
 	cpu                time.Duration
 	allocations, bytes uint64
 }
 
-func (w work) per(n int) work {
-	return work{w.cpu / time.Duration(n), w.allocations / uint64(n), w.bytes / uint64(n)}
+func (w resourceUse) dividedBy(n int) resourceUse {
+	return resourceUse{w.cpu / time.Duration(n), w.allocations / uint64(n), w.bytes / uint64(n)}
 }
 
-func (w work) text() string {
+func (w resourceUse) format() string {
 	return fmt.Sprintf("%.2f ms, %d allocations, %d KiB", w.cpu.Seconds()*1000, w.allocations, w.bytes>>10)
 }
 
-func measured(do func()) (work, error) {
+func measureUse(do func()) (resourceUse, error) {
 	var before, after runtime.MemStats
 	runtime.GC() // what was left behind before is none of its cost
 	runtime.ReadMemStats(&before)
-	start, err := ownTime()
+	start, err := processCPUTime()
 	if err != nil {
-		return work{}, err
+		return resourceUse{}, err
 	}
 	do()
-	end, err := ownTime()
+	end, err := processCPUTime()
 	runtime.ReadMemStats(&after)
-	return work{end - start, after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc}, err
+	return resourceUse{end - start, after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc}, err
 }
 
-// ownTime is the CPU time that this process has used, its garbage collector's
+// processCPUTime is the CPU time that this process has used, its garbage collector's
 // included.
-func ownTime() (time.Duration, error) {
+func processCPUTime() (time.Duration, error) {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 		return 0, fmt.Errorf("reading the own CPU time: %w", err)
@@ -186,32 +186,32 @@ func ownTime() (time.Duration, error) {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), nil
 }
 
-func heap() uint64 {
+func heapBytes() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// plannerFigures measures the planner of rollouts by itself: what the hub's elected
+// measurePlanner measures the planner of rollouts by itself: what the hub's elected
 // replica does between what it has read and what it writes.
-func plannerFigures(context.Context) ([]figure, []string, error) {
-	empty := heap()
-	f := newPaperFleet()
+func measurePlanner(context.Context) ([]figureRow, []string, error) {
+	empty := heapBytes()
+	f := newInMemoryFleet()
 	var planned int
-	first, err := measured(func() { planned = f.plan() })
+	first, err := measureUse(func() { planned = f.planAll() })
 	if err != nil {
 		return nil, nil, err
 	}
-	if planned != paperImages {
-		return nil, nil, fmt.Errorf("%d FleetDiskImages were planned of %d", planned, paperImages)
+	if planned != simulatedImages {
+		return nil, nil, fmt.Errorf("%d FleetDiskImages were planned of %d", planned, simulatedImages)
 	}
-	cell := float64(heap()-empty) / (paperClusters * paperImages)
-	again, err := measured(func() {
+	cell := float64(heapBytes()-empty) / (simulatedClusters * simulatedImages)
+	again, err := measureUse(func() {
 		for _, img := range f.images {
-			f.looked = append(f.looked, img.Name)
+			f.lookedAt = append(f.lookedAt, img.Name)
 		}
-		f.plan()
+		f.planAll()
 	})
 	if err != nil {
 		return nil, nil, err
@@ -219,14 +219,14 @@ func plannerFigures(context.Context) ([]figure, []string, error) {
 
 	// Each round one image of one member changes, on a page of up to 128.
 	var each latencies
-	changes, err := measured(func() {
+	changes, err := measureUse(func() {
 		for round := range pageRounds {
-			c := round % paperClusters
+			c := round % simulatedClusters
 			at := round % len(f.reported[c])
 			f.reported[c][at].Message = fmt.Sprint("round ", round)
 			start := time.Now()
-			f.report(c, at/v1alpha1.MaxReportedImages)
-			planned = f.plan()
+			f.reportPage(c, at/v1alpha1.MaxReportedImages)
+			planned = f.planAll()
 			each = append(each, time.Since(start))
 			if planned != 1 {
 				return
@@ -239,14 +239,14 @@ func plannerFigures(context.Context) ([]figure, []string, error) {
 	if planned != 1 {
 		return nil, nil, fmt.Errorf("a page with one change had %d FleetDiskImages planned", planned)
 	}
-	size := fmt.Sprintf("%d clusters x %d FleetDiskImages", paperClusters, paperImages)
-	one := changes.per(pageRounds)
-	return []figure{
-			told(size+" planned by a hub that has just started: CPU", first.text()),
-			told("all of them once more: CPU", again.text()),
-			judged("one image of one report has changed -> planned: CPU", one.text(), fmt.Sprintf("at most %s", mostPlan), one.cpu <= mostPlan),
-			told("the same by the clock", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", each.at(0.5).Seconds()*1000, each.at(0.99).Seconds()*1000)),
-			told("memory per cluster x FleetDiskImage, plans and reports included", fmt.Sprintf("%.0f B", cell)),
+	size := fmt.Sprintf("%d clusters x %d FleetDiskImages", simulatedClusters, simulatedImages)
+	one := changes.dividedBy(pageRounds)
+	return []figureRow{
+			figureInfo(size+" planned by a hub that has just started: CPU", first.format()),
+			figureInfo("all of them once more: CPU", again.format()),
+			figureJudged("one image of one report has changed -> planned: CPU", one.format(), fmt.Sprintf("at most %s", maxPlanCPU), one.cpu <= maxPlanCPU),
+			figureInfo("the same by the clock", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", each.percentile(0.5).Seconds()*1000, each.percentile(0.99).Seconds()*1000)),
+			figureInfo("memory per cluster x FleetDiskImage, plans and reports included", fmt.Sprintf("%.0f B", cell)),
 		}, []string{
 			"planner: the hub's own board and decisions, in memory, three waves, half of the clusters done; without reading and writing the API server.",
 		}, nil

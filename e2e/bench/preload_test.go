@@ -16,13 +16,13 @@ import (
 // it: not when members report, nor for the sake of others.
 func TestPlanWritesPerStepOfARollout(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	run := preload{members: 12, atOnce: 4, takes: time.Second}
-	_, versions, err := run.measure(t.Context())
+	run := preloadRun{members: 12, concurrency: 4, importDuration: time.Second}
+	_, versions, err := run.measureVersions(t.Context())
 	require.NoError(t, err)
 	require.Len(t, versions, 2)
-	assert.GreaterOrEqual(t, versions[0].took, run.ideal(), "more than %d at a time", run.atOnce)
+	assert.GreaterOrEqual(t, versions[0].duration, run.idealDuration(), "more than %d at a time", run.concurrency)
 	for _, p := range versions {
-		t.Logf("version %s: %d plan writes, %d status writes, %.1f s", p.version, p.planWrites(), p.statusWrites(), p.took.Seconds())
-		assert.LessOrEqual(t, p.planWrites(), 2*run.members, "version %s: %v", p.version, p.asked.breakdown(run.members))
+		t.Logf("version %s: %d plan writes, %d status writes, %.1f s", p.version, p.countPlanWrites(), p.countStatusWrites(), p.duration.Seconds())
+		assert.LessOrEqual(t, p.countPlanWrites(), 2*run.members, "version %s: %v", p.version, p.requests.breakdown(run.members))
 	}
 }

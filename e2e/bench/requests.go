@@ -16,9 +16,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/process"
 )
 
-// audit is what the API server itself writes down of one account's requests. A
+// auditLog is what the API server itself writes down of one account's requests. A
 // proxy would count the same, and cost what is to be measured.
-type audit struct {
+type auditLog struct {
 	dir    string
 	remove func() error
 }
@@ -34,53 +34,55 @@ rules:
 - {level: Metadata, users: ["system:serviceaccount:%s"], omitManagedFields: true}
 `
 
-// newAudit writes down what an account asks, as namespace:name.
-func newAudit(account string) (*audit, error) { return newAuditOf(fmt.Sprintf(auditPolicy, account)) }
+// newAccountAudit writes down what an account asks, as namespace:name.
+func newAccountAudit(account string) (*auditLog, error) {
+	return newPolicyAudit(fmt.Sprintf(auditPolicy, account))
+}
 
-// newAuditOf writes down what a policy says.
-func newAuditOf(policy string) (*audit, error) {
+// newPolicyAudit writes down what a policy says.
+func newPolicyAudit(policy string) (*auditLog, error) {
 	dir, remove, err := process.TempDir("ot-fleet-audit-")
 	if err != nil {
 		return nil, err
 	}
-	a := &audit{dir, remove}
-	if err := os.WriteFile(a.policy(), []byte(policy), 0o600); err != nil {
+	a := &auditLog{dir, remove}
+	if err := os.WriteFile(a.policyPath(), []byte(policy), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the audit policy: %w", err)
 	}
 	return a, nil
 }
 
-func (a *audit) policy() string { return filepath.Join(a.dir, "policy.yaml") }
-func (a *audit) log() string    { return filepath.Join(a.dir, "audit.log") }
+func (a *auditLog) policyPath() string { return filepath.Join(a.dir, "policy.yaml") }
+func (a *auditLog) logPath() string    { return filepath.Join(a.dir, "audit.log") }
 
-func (a *audit) apiServerArgs() []string {
-	return []string{"--audit-policy-file=" + a.policy(), "--audit-log-path=" + a.log(), "--audit-log-maxsize=4096"}
+func (a *auditLog) apiServerArgs() []string {
+	return []string{"--audit-policy-file=" + a.policyPath(), "--audit-log-path=" + a.logPath(), "--audit-log-maxsize=4096"}
 }
 
 // size grows with every request.
-func (a *audit) size() int64 {
-	info, err := os.Stat(a.log())
+func (a *auditLog) size() int64 {
+	info, err := os.Stat(a.logPath())
 	if err != nil {
 		return 0 // nothing was asked yet
 	}
 	return info.Size()
 }
 
-// request is one that the account made.
-type request struct {
-	what  string // verb and resource
-	start time.Time
-	end   time.Time
-	code  int
+// auditedRequest is one that the account made.
+type auditedRequest struct {
+	operation string // verb and resource
+	start     time.Time
+	end       time.Time
+	code      int
 }
 
-// since reads the requests that were written down after the log had a size.
-func (a *audit) since(offset int64) (requests, error) {
-	text, err := os.ReadFile(a.log())
+// requestsSince reads the requests that were written down after the log had a size.
+func (a *auditLog) requestsSince(offset int64) (requestList, error) {
+	text, err := os.ReadFile(a.logPath())
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
-	var all requests
+	var all requestList
 	for line := range bytes.Lines(text[offset:]) {
 		var e struct {
 			Verb                     string
@@ -96,47 +98,47 @@ func (a *audit) since(offset int64) (requests, error) {
 		if e.ObjectRef.Subresource != "" {
 			what += "/" + e.ObjectRef.Subresource
 		}
-		all = append(all, request{what, e.RequestReceivedTimestamp, e.StageTimestamp, e.ResponseStatus.Code})
+		all = append(all, auditedRequest{what, e.RequestReceivedTimestamp, e.StageTimestamp, e.ResponseStatus.Code})
 	}
 	return all, nil
 }
 
-type requests []request
+type requestList []auditedRequest
 
-// writes tells whether something is stored. A review is created, and is a question.
-func (r request) writes() bool {
-	return !strings.HasPrefix(r.what, "get ") && !strings.HasPrefix(r.what, "list ") && !strings.HasSuffix(r.what, "reviews")
+// isWrite tells whether something is stored. A review is created, and is a question.
+func (r auditedRequest) isWrite() bool {
+	return !strings.HasPrefix(r.operation, "get ") && !strings.HasPrefix(r.operation, "list ") && !strings.HasSuffix(r.operation, "reviews")
 }
 
-// writes counts what changes something; Events are counted too.
-func (rs requests) writes() int {
+// countWrites counts what changes something; Events are counted too.
+func (rs requestList) countWrites() int {
 	n := 0
 	for _, r := range rs {
-		if r.writes() {
+		if r.isWrite() {
 			n++
 		}
 	}
 	return n
 }
 
-// of lists those of one kind, in order of their end.
-func (rs requests) of(what string) requests {
-	var some requests
+// withOperation lists those of one kind, in order of their end.
+func (rs requestList) withOperation(what string) requestList {
+	var some requestList
 	for _, r := range rs {
-		if r.what == what {
+		if r.operation == what {
 			some = append(some, r)
 		}
 	}
-	slices.SortStableFunc(some, func(a, b request) int { return a.end.Compare(b.end) })
+	slices.SortStableFunc(some, func(a, b auditedRequest) int { return a.end.Compare(b.end) })
 	return some
 }
 
 // breakdown tells how many of each kind there were per image, and how long the
 // API server took for one.
-func (rs requests) breakdown(images int) []string {
-	kinds := map[string][]request{}
+func (rs requestList) breakdown(images int) []string {
+	kinds := map[string][]auditedRequest{}
 	for _, r := range rs {
-		kinds[r.what] = append(kinds[r.what], r)
+		kinds[r.operation] = append(kinds[r.operation], r)
 	}
 	type row struct {
 		text string

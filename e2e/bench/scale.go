@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// imagesEach, in pages of imagesPage, are what each member has.
-	imagesEach = 200
-	imagesPage = 100
+	// imagesPerMember, in pages of imagesPerPage, are what each member has.
+	imagesPerMember = 200
+	imagesPerPage   = 100
 )
 
 // replicaCounts are those that replicas are measured at.
@@ -35,72 +35,74 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
 - {level: None, verbs: [get, list, watch]}
 - {level: None, nonResourceURLs: ["*"]}
-- {level: Metadata, users: ["system:serviceaccount:` + hub.Namespace + `:ot-hub", "system:serviceaccount:` + plainName + `:` + plainName + `"], omitManagedFields: true}
+- {level: Metadata, users: ["system:serviceaccount:` + hub.HubNamespace + `:ot-hub", "system:serviceaccount:` + plainName + `:` + plainName + `"], omitManagedFields: true}
 `
 
-// scaleOf sizes the API servers for both hubs: the members' holds 200 VMDiskImages of
+// scaleHubOptions sizes the API servers for both hubs: the members' holds 200 VMDiskImages of
 // each member for the plain one.
-var scaleOf = hubOptions{audit: scaleAudit, memory: "4GiB", etcdBytes: 4 << 30}
+var scaleHubOptions = hubSetupOptions{audit: scaleAudit, memory: "4GiB", etcdBytes: 4 << 30}
 
-// side is what was measured of one of the two hubs.
-type side struct {
-	idle, image memory
+// sideResult is what was measured of one of the two hubs.
+type sideResult struct {
+	idleMemory, imageMemory memoryUse
 	// heaps and residents of each replica, counts of its members, and how long it took
 	// until all members were carried for, by the number of replicas.
 	heaps, residents map[int][]float64
 	settled          map[int]time.Duration
-	rest             map[int]window
+	idle             map[int]usageWindow
 	counts           []int
-	changing         window
+	changing         usageWindow
 	changes          int
-	took             latencies
+	latencies        latencies
 	takeover         time.Duration
 }
 
-func newSide() side {
-	return side{
-		heaps: map[int][]float64{}, residents: map[int][]float64{}, settled: map[int]time.Duration{}, rest: map[int]window{},
+func newSideResult() sideResult {
+	return sideResult{
+		heaps: map[int][]float64{}, residents: map[int][]float64{}, settled: map[int]time.Duration{}, idle: map[int]usageWindow{},
 	}
 }
 
-// at takes note of what so many replicas keep in memory.
-func (s *side) at(count int, all []memory) {
+// recordMemory takes note of what so many replicas keep in memory.
+func (s *sideResult) recordMemory(count int, all []memoryUse) {
 	for _, m := range all {
 		s.heaps[count], s.residents[count] = append(s.heaps[count], m.heap), append(s.residents[count], m.resident)
 	}
 }
 
-// perChange is the CPU time that one change costs, beyond what the same replicas use at
+// cpuPerChange is the CPU time that one change costs, beyond what the same replicas use at
 // rest.
-func (s *side) perChange() time.Duration {
-	return (s.changing.cpu - time.Duration(s.rest[4].cores(s.rest[4].cpu)*float64(s.changing.took))) / time.Duration(s.changes)
+func (s *sideResult) cpuPerChange() time.Duration {
+	return (s.changing.cpu - time.Duration(s.idle[4].coresOf(s.idle[4].cpu)*float64(s.changing.duration))) / time.Duration(s.changes)
 }
 
-func (s *side) perSecond() float64 { return float64(s.changes) / s.changing.took.Seconds() }
+func (s *sideResult) changesPerSecond() float64 {
+	return float64(s.changes) / s.changing.duration.Seconds()
+}
 
-// spread is the difference between the most and the fewest members of a replica.
-func spread(counts []int) int { return slices.Max(counts) - slices.Min(counts) }
+// countSpread is the difference between the most and the fewest members of a replica.
+func countSpread(counts []int) int { return slices.Max(counts) - slices.Min(counts) }
 
-// hubSide is what was measured of the hub alone.
-type hubSide struct {
-	side
+// hubResult is what was measured of the hub alone.
+type hubResult struct {
+	sideResult
 	members            int
 	after              []int
 	assigned           time.Duration
 	elected, forwarded time.Duration
 }
 
-// progress tells how far a bench is that takes minutes.
-func progress(start time.Time, what string) {
+// printProgress tells how far a bench is that takes minutes.
+func printProgress(start time.Time, what string) {
 	fmt.Fprintf(os.Stderr, "\n  %4.0f s: %s", time.Since(start).Seconds(), what)
 }
 
-// scaleFigures measures the hub with many members and several replicas, and then the
+// measureScale measures the hub with many members and several replicas, and then the
 // plain one with the same members.
-func scaleFigures(ctx context.Context, members int, heartbeat time.Duration) (figures []figure, notes []string, err error) {
-	of := scaleOf
+func measureScale(ctx context.Context, members int, heartbeat time.Duration) (figures []figureRow, notes []string, err error) {
+	of := scaleHubOptions
 	of.heartbeat = heartbeat
-	s, err := newHubStage(ctx, of)
+	s, err := startHubPlanes(ctx, of)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,87 +118,87 @@ func scaleFigures(ctx context.Context, members int, heartbeat time.Duration) (fi
 	if err != nil {
 		return nil, nil, err
 	}
-	figures, notes = compared(&ours, &plain, heartbeat)
+	figures, notes = compareSides(&ours, &plain, heartbeat)
 	return figures, notes, nil
 }
 
 // measureHub has all members join one replica, and then adds others.
-func (s *hubStage) measureHub(ctx context.Context, members int) (run hubSide, list []*light.Member, err error) {
+func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, list []*light.Member, err error) {
 	start := time.Now()
-	run = hubSide{side: newSide(), members: members}
+	run = hubResult{sideResult: newSideResult(), members: members}
 	if err := s.startHub(ctx, 1); err != nil {
 		return run, nil, err
 	}
-	empty, err := s.memories(ctx)
+	empty, err := s.readMemories(ctx)
 	if err != nil {
 		return run, nil, err
 	}
-	if list, err = s.join(ctx, "scale", members); err != nil {
+	if list, err = s.joinMembers(ctx, "scale", members); err != nil {
 		return run, list, err
 	}
-	progress(start, "all members have joined")
-	idle, err := s.memories(ctx)
+	printProgress(start, "all members have joined")
+	idle, err := s.readMemories(ctx)
 	if err != nil {
 		return run, list, err
 	}
-	if err := s.report(ctx, list, imagesEach/imagesPage, imagesPage); err != nil {
+	if err := s.reportImages(ctx, list, imagesPerMember/imagesPerPage, imagesPerPage); err != nil {
 		return run, list, err
 	}
-	progress(start, "they have reported all images")
+	printProgress(start, "they have reported all images")
 	for _, count := range replicaCounts {
 		since := time.Now()
 		if err := s.startHub(ctx, count); err != nil {
 			return run, list, err
 		}
-		if _, run.settled[count], err = s.carried(ctx, since); err != nil {
+		if _, run.settled[count], err = s.awaitRelayed(ctx, since); err != nil {
 			return run, list, err
 		}
-		if run.rest[count], err = s.rest(ctx); err != nil {
+		if run.idle[count], err = s.measureIdle(ctx); err != nil {
 			return run, list, err
 		}
-		all, err := s.memories(ctx)
+		all, err := s.readMemories(ctx)
 		if err != nil {
 			return run, list, err
 		}
 		if count == 1 {
-			run.idle, run.image = idle[0].since(empty[0], members), all[0].since(idle[0], members*imagesEach)
+			run.idleMemory, run.imageMemory = idle[0].perThingSince(empty[0], members), all[0].perThingSince(idle[0], members*imagesPerMember)
 		}
-		run.at(count, all)
-		progress(start, fmt.Sprintf("measured at rest, replicas: %d", count))
+		run.recordMemory(count, all)
+		printProgress(start, fmt.Sprintf("measured at rest, replicas: %d", count))
 	}
-	if run.counts, err = s.counts(ctx); err != nil {
+	if run.counts, err = s.countMembersPerReplica(ctx); err != nil {
 		return run, list, err
 	}
-	run.changing, err = s.during(func() (err error) {
-		run.changes, run.took, err = s.changesCarried(ctx, list)
+	run.changing, err = s.measureDuring(func() (err error) {
+		run.changes, run.latencies, err = s.measureRelayedChanges(ctx, list)
 		return err
 	})
 	if err != nil {
 		return run, list, err
 	}
-	progress(start, "measured while images change")
+	printProgress(start, "measured while images change")
 	err = s.measureLoss(ctx, &run)
-	progress(start, "measured what is lost")
+	printProgress(start, "measured what is lost")
 	return run, list, err
 }
 
 // measureLoss kills one replica that is not elected, and then the one that is.
-func (s *hubStage) measureLoss(ctx context.Context, run *hubSide) (err error) {
-	s.kill(s.replicas[len(s.replicas)-1])
-	if run.assigned, run.takeover, err = s.carried(ctx, time.Now()); err != nil {
+func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) {
+	s.killReplica(s.replicas[len(s.replicas)-1])
+	if run.assigned, run.takeover, err = s.awaitRelayed(ctx, time.Now()); err != nil {
 		return err
 	}
-	if run.after, err = s.counts(ctx); err != nil {
+	if run.after, err = s.countMembersPerReplica(ctx); err != nil {
 		return err
 	}
-	before, err := s.challenge(ctx)
+	before, err := s.readChallenge(ctx)
 	if err != nil {
 		return err
 	}
-	s.kill(s.replicas[0])
+	s.killReplica(s.replicas[0])
 	since := time.Now()
-	err = s.await(ctx, tick, "another replica is elected", func(ctx context.Context) (bool, error) {
-		now, err := s.challenge(ctx)
+	err = s.awaitCondition(ctx, pollInterval, "another replica is elected", func(ctx context.Context) (bool, error) {
+		now, err := s.readChallenge(ctx)
 		run.elected = time.Since(since)
 		return now != before, err
 	})
@@ -205,8 +207,8 @@ func (s *hubStage) measureLoss(ctx context.Context, run *hubSide) (err error) {
 	}
 	// Whichever is asked: one of the two forwards.
 	last := s.replicas[len(s.replicas)-1].running.(*hub.Hub)
-	return s.await(ctx, tick, "the read API tells of all members", func(ctx context.Context) (bool, error) {
-		all, err := last.Members(ctx)
+	return s.awaitCondition(ctx, pollInterval, "the read API tells of all members", func(ctx context.Context) (bool, error) {
+		all, err := last.ListMembers(ctx)
 		run.forwarded = time.Since(since)
 		switch {
 		case errors.Is(err, hub.ErrNotServed):
@@ -218,30 +220,30 @@ func (s *hubStage) measureLoss(ctx context.Context, run *hubSide) (err error) {
 	})
 }
 
-// challenge of the elected replica, as it stands in one MemberLink.
-func (s *hubStage) challenge(ctx context.Context) (string, error) {
+// readChallenge of the elected replica, as it stands in one MemberLink.
+func (s *hubSetup) readChallenge(ctx context.Context) (string, error) {
 	link := &v1alpha1.MemberLink{}
-	err := s.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + s.light[0].List[0].Name, Name: v1alpha1.MailboxName}, link)
+	err := s.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + s.lightMembers[0].List[0].Name, Name: v1alpha1.MailboxName}, link)
 	return link.Spec.Challenge, err
 }
 
-// links are the MemberLinks: who is to carry for whom, and who does.
-func (s *hubStage) links(ctx context.Context) (v1alpha1.MemberLinkList, error) {
+// listMemberLinks are the MemberLinks: who is to carry for whom, and who does.
+func (s *hubSetup) listMemberLinks(ctx context.Context) (v1alpha1.MemberLinkList, error) {
 	var list v1alpha1.MemberLinkList
 	err := s.client.List(ctx, &list)
 	return list, err
 }
 
-// carried waits until every member is carried for by the replica that it is assigned
+// awaitRelayed waits until every member is carried for by the replica that it is assigned
 // to, and that runs; assigned is when the last one was assigned to such a one.
-func (s *hubStage) carried(ctx context.Context, since time.Time) (assigned, carried time.Duration, err error) {
+func (s *hubSetup) awaitRelayed(ctx context.Context, since time.Time) (assigned, carried time.Duration, err error) {
 	names := map[string]bool{}
 	for _, r := range s.replicas {
 		names[r.name] = true
 	}
-	err = s.await(ctx, 500*time.Millisecond, "all members are carried for", func(ctx context.Context) (bool, error) {
-		list, err := s.links(ctx)
-		if err != nil || len(list.Items) != len(s.light[0].List) {
+	err = s.awaitCondition(ctx, 500*time.Millisecond, "all members are carried for", func(ctx context.Context) (bool, error) {
+		list, err := s.listMemberLinks(ctx)
+		if err != nil || len(list.Items) != len(s.lightMembers[0].List) {
 			return false, err
 		}
 		per := map[string]int{}
@@ -265,9 +267,9 @@ func (s *hubStage) carried(ctx context.Context, since time.Time) (assigned, carr
 	return assigned, time.Since(since), err
 }
 
-// counts of members of each replica, the fewest first.
-func (s *hubStage) counts(ctx context.Context) ([]int, error) {
-	list, err := s.links(ctx)
+// countMembersPerReplica of members of each replica, the fewest first.
+func (s *hubSetup) countMembersPerReplica(ctx context.Context) ([]int, error) {
+	list, err := s.listMemberLinks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +285,7 @@ func (s *hubStage) counts(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-func counted(counts []int) string {
+func formatCounts(counts []int) string {
 	texts := make([]string, len(counts))
 	for i, n := range counts {
 		texts[i] = strconv.Itoa(n)

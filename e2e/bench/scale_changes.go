@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	// changesPerSecond are made for changesFor.
+	// changesPerSecond are made for changesDuration.
 	changesPerSecond = 100
-	changesFor       = 10 * time.Second
-	// changesAtOnce are under way: where the API servers are slower than that, there
+	changesDuration  = 10 * time.Second
+	// concurrentChanges are under way: where the API servers are slower than that, there
 	// are fewer changes a second, and replicas keep their Leases.
-	changesAtOnce = 16
-	// sent begins the message of an image that was changed to be timed; the time
+	concurrentChanges = 16
+	// sentPrefix begins the message of an image that was changed to be timed; the time
 	// follows, in nanoseconds.
-	sent = "sent "
+	sentPrefix = "sent "
 )
 
-// changes has images change, so many a second, each by do.
-func changes(ctx context.Context, do func(ctx context.Context, n int) error) (total int, err error) {
+// makeChanges has images change, so many a second, each by do.
+func makeChanges(ctx context.Context, do func(ctx context.Context, n int) error) (total int, err error) {
 	group, changing := errgroup.WithContext(ctx)
-	group.SetLimit(changesAtOnce)
+	group.SetLimit(concurrentChanges)
 	ticker := time.NewTicker(time.Second / changesPerSecond)
 	defer ticker.Stop()
-	total = int(changesFor.Seconds()) * changesPerSecond
+	total = int(changesDuration.Seconds()) * changesPerSecond
 	for n := range total {
 		select {
 		case <-ticker.C:
@@ -49,12 +49,12 @@ func changes(ctx context.Context, do func(ctx context.Context, n int) error) (to
 	return total, group.Wait()
 }
 
-// sentNow is the message of an image that is being changed.
-func sentNow() string { return fmt.Sprint(sent, time.Now().UnixNano()) }
+// newSentMessage is the message of an image that is being changed.
+func newSentMessage() string { return fmt.Sprint(sentPrefix, time.Now().UnixNano()) }
 
-// sentAt is when an image was changed whose message tells.
-func sentAt(message string) (time.Time, bool) {
-	text, is := strings.CutPrefix(message, sent)
+// parseSentMessage is when an image was changed whose message tells.
+func parseSentMessage(message string) (time.Time, bool) {
+	text, is := strings.CutPrefix(message, sentPrefix)
 	if !is {
 		return time.Time{}, false
 	}
@@ -62,14 +62,14 @@ func sentAt(message string) (time.Time, bool) {
 	return time.Unix(0, at), err == nil
 }
 
-// changesCarried has images change and watches the hub's copies for them.
-func (s *hubStage) changesCarried(ctx context.Context, members []*light.Member) (made int, took latencies, err error) {
+// measureRelayedChanges has images change and watches the hub's copies for them.
+func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*light.Member) (made int, took latencies, err error) {
 	at := &metav1.PartialObjectMetadataList{}
 	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
 	if err := s.client.List(ctx, at, client.Limit(1)); err != nil {
 		return 0, nil, err
 	}
-	watching, cancel := context.WithTimeout(ctx, patience)
+	watching, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	w, err := s.client.Watch(watching, &v1alpha1.ClusterReportList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: at.ResourceVersion}})
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *hubStage) changesCarried(ctx context.Context, members []*light.Member) 
 			}
 			message := r.Page.Images[0].Message
 			mu.Lock()
-			if at, is := sentAt(message); is && !shown[message] {
+			if at, is := parseSentMessage(message); is && !shown[message] {
 				shown[message] = true
 				took = append(took, time.Since(at))
 			}
@@ -99,18 +99,18 @@ func (s *hubStage) changesCarried(ctx context.Context, members []*light.Member) 
 		message string
 	}
 	last := make([]change, len(members))
-	made, err = changes(ctx, func(ctx context.Context, n int) error {
+	made, err = makeChanges(ctx, func(ctx context.Context, n int) error {
 		n %= len(members)
 		c := &last[n]
 		c.Lock()
 		defer c.Unlock()
-		c.message = sentNow()
-		return members[n].SetImages(ctx, pageName(0), pageOf(0, imagesPage, c.message))
+		c.message = newSentMessage()
+		return members[n].SetImages(ctx, pageName(0), newPage(0, imagesPerPage, c.message))
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	err = s.await(ctx, tick, "all changes are on the hub", func(context.Context) (bool, error) {
+	err = s.awaitCondition(ctx, pollInterval, "all changes are on the hub", func(context.Context) (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range last {

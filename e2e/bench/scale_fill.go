@@ -19,10 +19,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// putAtOnce are put into etcd in one transaction, which takes 128: images of as many
+// etcdBatchSize are put into etcd in one transaction, which takes 128: images of as many
 // members. What is put in one has one resourceVersion, and a watch that has to go on
 // from there has seen no more than one of them.
-const putAtOnce = 100
+const etcdBatchSize = 100
 
 func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
 	name := fmt.Sprintf("image-%05d", n)
@@ -34,10 +34,10 @@ func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
 	}
 }
 
-// fill gives the members their images as objects and waits until the plain hub has
+// fillMembers gives the members their images as objects and waits until the plain hub has
 // looked at all of them. The first is written by the API server; the others are put
 // into its etcd as that one is stored, which takes minutes less.
-func (p *plainStage) fill(ctx context.Context) error {
+func (p *plainSetup) fillMembers(ctx context.Context) error {
 	first := plainImage(p.of[0], 0)
 	if err := p.inMember.Create(ctx, first); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (p *plainStage) fill(ctx context.Context) error {
 		return "/registry/" + v1alpha1.GroupVersion.Group + "/vmdiskimages/" + namespace + "/" + name
 	}
 	var stored struct{ KVs []struct{ Value []byte } }
-	if err := p.etcd(ctx, "range", map[string]any{"key": []byte(key(first.Namespace, first.Name))}, &stored); err != nil {
+	if err := p.callEtcd(ctx, "range", map[string]any{"key": []byte(key(first.Namespace, first.Name))}, &stored); err != nil {
 		return err
 	}
 	if len(stored.KVs) != 1 {
@@ -63,12 +63,12 @@ func (p *plainStage) fill(ctx context.Context) error {
 	}
 	like := string(stored.KVs[0].Value)
 	group, putting := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for n := range imagesEach {
-		for from := 0; from < len(p.of); from += putAtOnce {
+	group.SetLimit(concurrentWriters)
+	for n := range imagesPerMember {
+		for from := 0; from < len(p.of); from += etcdBatchSize {
 			group.Go(func() error {
 				var puts []map[string]any
-				for i, member := range p.of[from:min(from+putAtOnce, len(p.of))] {
+				for i, member := range p.of[from:min(from+etcdBatchSize, len(p.of))] {
 					if n == 0 && from+i == 0 {
 						continue
 					}
@@ -77,28 +77,28 @@ func (p *plainStage) fill(ctx context.Context) error {
 					value := strings.NewReplacer(first.Namespace, member, first.Name, img.Name, string(first.UID), uid).Replace(like)
 					puts = append(puts, map[string]any{"requestPut": map[string]any{"key": []byte(key(member, img.Name)), "value": []byte(value)}})
 				}
-				return p.etcd(putting, "txn", map[string]any{"success": puts}, nil)
+				return p.callEtcd(putting, "txn", map[string]any{"success": puts}, nil)
 			})
 		}
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("putting images into etcd: %w", err)
 	}
-	return p.await(ctx, 500*time.Millisecond, "the plain hub has seen all images", func(ctx context.Context) (bool, error) {
+	return p.awaitCondition(ctx, 500*time.Millisecond, "the plain hub has seen all images", func(ctx context.Context) (bool, error) {
 		seen := 0
 		for _, r := range p.replicas {
-			state, err := r.running.(*plainReplica).state(ctx)
+			state, err := r.running.(*plainReplica).readState(ctx)
 			if err != nil {
 				return false, err
 			}
 			seen += state.Seen
 		}
-		return seen >= len(p.of)*imagesEach, nil
+		return seen >= len(p.of)*imagesPerMember, nil
 	})
 }
 
-// etcd asks the members' etcd, by its JSON gateway.
-func (p *plainStage) etcd(ctx context.Context, what string, ask map[string]any, answer any) error {
+// callEtcd asks the members' etcd, by its JSON gateway.
+func (p *plainSetup) callEtcd(ctx context.Context, what string, ask map[string]any, answer any) error {
 	body, err := json.Marshal(ask)
 	if err != nil {
 		return err

@@ -55,13 +55,13 @@ func (p *plainReplica) get(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// Metrics of it, as text.
-func (p *plainReplica) Metrics(ctx context.Context) (string, error) {
+// ReadMetrics of it, as text.
+func (p *plainReplica) ReadMetrics(ctx context.Context) (string, error) {
 	text, err := p.get(ctx, "/metrics")
 	return string(text), err
 }
 
-func (p *plainReplica) state(ctx context.Context) (s plainState, err error) {
+func (p *plainReplica) readState(ctx context.Context) (s plainState, err error) {
 	text, err := p.get(ctx, "/state")
 	if err != nil {
 		return s, err
@@ -69,17 +69,17 @@ func (p *plainReplica) state(ctx context.Context) (s plainState, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// plainStage runs the plain hub with the members of a hubStage.
-type plainStage struct {
-	*hubStage
+// plainSetup runs the plain hub with the members of a hubSetup.
+type plainSetup struct {
+	*hubSetup
 	binary, kubeconfig string
 	inMember           client.Client
 	// of are its members, by name.
 	of []string
 }
 
-func newPlainStage(ctx context.Context, s *hubStage, members []*light.Member) (*plainStage, error) {
-	p := &plainStage{hubStage: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
+func newPlainSetup(ctx context.Context, s *hubSetup, members []*light.Member) (*plainSetup, error) {
+	p := &plainSetup{hubSetup: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
 	for _, m := range members {
 		p.of = append(p.of, m.Name)
 	}
@@ -120,7 +120,7 @@ func newPlainStage(ctx context.Context, s *hubStage, members []*light.Member) (*
 
 // start starts replicas of the plain hub until there are so many, and waits until
 // they have all its members between them. It returns how long that took.
-func (p *plainStage) start(ctx context.Context, count int, of []string) (time.Duration, error) {
+func (p *plainSetup) start(ctx context.Context, count int, of []string) (time.Duration, error) {
 	since := time.Now()
 	for n := len(p.replicas); n < count; n++ {
 		var ports [2]int
@@ -133,7 +133,7 @@ func (p *plainStage) start(ctx context.Context, count int, of []string) (time.Du
 		r := &replica{name: fmt.Sprintf("plain-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", ports[1])}
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 		started, err := process.Start(process.Options{
-			Path: p.binary, LogFile: p.logOf(r.name),
+			Path: p.binary, LogFile: p.logPath(r.name),
 			Args: []string{
 				"--kubeconfig=" + p.kubeconfig, "--members-kubeconfig=" + p.members.Kubeconfig(), "--members=" + strings.Join(of, ","),
 				"--name=" + r.name, "--metrics-bind-address=" + address, "--pprof-bind-address=" + r.pprof,
@@ -145,15 +145,15 @@ func (p *plainStage) start(ctx context.Context, count int, of []string) (time.Du
 		r.running = &plainReplica{started, "http://" + address}
 		p.replicas = append(p.replicas, r)
 	}
-	return p.settled(ctx, since, of)
+	return p.awaitOwners(ctx, since, of)
 }
 
-// settled waits until each member has an owner, and each replica members.
-func (p *plainStage) settled(ctx context.Context, since time.Time, of []string) (time.Duration, error) {
-	err := p.await(ctx, 500*time.Millisecond, "the plain hub has all its members", func(ctx context.Context) (bool, error) {
+// awaitOwners waits until each member has an owner, and each replica members.
+func (p *plainSetup) awaitOwners(ctx context.Context, since time.Time, of []string) (time.Duration, error) {
+	err := p.awaitCondition(ctx, 500*time.Millisecond, "the plain hub has all its members", func(ctx context.Context) (bool, error) {
 		owned := 0
 		for _, r := range p.replicas {
-			state, err := r.running.(*plainReplica).state(ctx)
+			state, err := r.running.(*plainReplica).readState(ctx)
 			if err != nil {
 				return false, nil // it is starting
 			}
@@ -167,11 +167,11 @@ func (p *plainStage) settled(ctx context.Context, since time.Time, of []string) 
 	return time.Since(since), err
 }
 
-// counts of members of each replica, the fewest first.
-func (p *plainStage) counts(ctx context.Context) ([]int, error) {
+// countMembersPerReplica of members of each replica, the fewest first.
+func (p *plainSetup) countMembersPerReplica(ctx context.Context) ([]int, error) {
 	var counts []int
 	for _, r := range p.replicas {
-		state, err := r.running.(*plainReplica).state(ctx)
+		state, err := r.running.(*plainReplica).readState(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -181,23 +181,23 @@ func (p *plainStage) counts(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-// changesSeen has images change and asks the replicas how long it took them to see
+// measureSeenChanges has images change and asks the replicas how long it took them to see
 // that.
-func (p *plainStage) changesSeen(ctx context.Context) (made int, took latencies, err error) {
-	made, err = changes(ctx, func(ctx context.Context, n int) error {
-		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%imagesEach)
+func (p *plainSetup) measureSeenChanges(ctx context.Context) (made int, took latencies, err error) {
+	made, err = makeChanges(ctx, func(ctx context.Context, n int) error {
+		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%imagesPerMember)
 		before := client.MergeFrom(img.DeepCopy())
-		img.Status.Message = sentNow()
+		img.Status.Message = newSentMessage()
 		return p.inMember.Status().Patch(ctx, img, before)
 	})
 	if err != nil {
 		return 0, nil, err
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	err = p.await(ctx, 500*time.Millisecond, "the plain hub has seen the changes", func(ctx context.Context) (bool, error) {
+	err = p.awaitCondition(ctx, 500*time.Millisecond, "the plain hub has seen the changes", func(ctx context.Context) (bool, error) {
 		took = nil
 		for _, r := range p.replicas {
-			state, err := r.running.(*plainReplica).state(ctx)
+			state, err := r.running.(*plainReplica).readState(ctx)
 			if err != nil {
 				return false, err
 			}
@@ -210,17 +210,17 @@ func (p *plainStage) changesSeen(ctx context.Context) (made int, took latencies,
 }
 
 // measurePlain does with the plain hub what measureHub does with the hub.
-func (s *hubStage) measurePlain(ctx context.Context, members []*light.Member) (run side, err error) {
+func (s *hubSetup) measurePlain(ctx context.Context, members []*light.Member) (run sideResult, err error) {
 	start := time.Now()
-	p, err := newPlainStage(ctx, s, members)
+	p, err := newPlainSetup(ctx, s, members)
 	if err != nil {
 		return run, err
 	}
-	run = newSide()
+	run = newSideResult()
 	if _, err := p.start(ctx, 1, nil); err != nil {
 		return run, err
 	}
-	empty, err := p.memories(ctx)
+	empty, err := p.readMemories(ctx)
 	if err != nil {
 		return run, err
 	}
@@ -230,46 +230,46 @@ func (s *hubStage) measurePlain(ctx context.Context, members []*light.Member) (r
 	if _, err := p.start(ctx, 1, p.of); err != nil {
 		return run, err
 	}
-	progress(start, "the plain hub has all members")
-	idle, err := p.memories(ctx)
+	printProgress(start, "the plain hub has all members")
+	idle, err := p.readMemories(ctx)
 	if err != nil {
 		return run, err
 	}
-	if err := p.fill(ctx); err != nil {
+	if err := p.fillMembers(ctx); err != nil {
 		return run, err
 	}
-	progress(start, "it has seen all images")
+	printProgress(start, "it has seen all images")
 	for _, count := range replicaCounts {
 		if run.settled[count], err = p.start(ctx, count, p.of); err != nil {
 			return run, err
 		}
-		if run.rest[count], err = p.rest(ctx); err != nil {
+		if run.idle[count], err = p.measureIdle(ctx); err != nil {
 			return run, err
 		}
-		all, err := p.memories(ctx)
+		all, err := p.readMemories(ctx)
 		if err != nil {
 			return run, err
 		}
 		if count == 1 {
-			run.idle, run.image = idle[0].since(empty[0], len(p.of)), all[0].since(idle[0], len(p.of)*imagesEach)
+			run.idleMemory, run.imageMemory = idle[0].perThingSince(empty[0], len(p.of)), all[0].perThingSince(idle[0], len(p.of)*imagesPerMember)
 		}
-		run.at(count, all)
-		progress(start, fmt.Sprintf("measured at rest, replicas: %d", count))
+		run.recordMemory(count, all)
+		printProgress(start, fmt.Sprintf("measured at rest, replicas: %d", count))
 	}
-	if run.counts, err = p.counts(ctx); err != nil {
+	if run.counts, err = p.countMembersPerReplica(ctx); err != nil {
 		return run, err
 	}
-	run.changing, err = p.during(func() (err error) {
-		run.changes, run.took, err = p.changesSeen(ctx)
+	run.changing, err = p.measureDuring(func() (err error) {
+		run.changes, run.latencies, err = p.measureSeenChanges(ctx)
 		return err
 	})
 	if err != nil {
 		return run, err
 	}
-	p.kill(p.replicas[len(p.replicas)-1])
-	if run.takeover, err = p.settled(ctx, time.Now(), p.of); err != nil {
+	p.killReplica(p.replicas[len(p.replicas)-1])
+	if run.takeover, err = p.awaitOwners(ctx, time.Now(), p.of); err != nil {
 		return run, err
 	}
-	progress(start, "measured what is lost\n")
+	printProgress(start, "measured what is lost\n")
 	return run, p.stopReplicas()
 }

@@ -12,127 +12,131 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/member"
 )
 
-// scale is a run of the same work behind a short and a long queue.
-type scale struct {
+// scaleRun is a run of the same work behind a short and a long queue.
+type scaleRun struct {
 	short, long int // images that wait all the time
 	processed   int // images that are imported behind each
 	budget      int
 }
 
-// cost of some images, for each of them.
-type cost struct {
+// costPerImage of some images, for each of them.
+type costPerImage struct {
 	cpu    time.Duration
 	writes float64
 }
 
-func (c cost) plus(d cost) cost { return cost{c.cpu + d.cpu, c.writes + d.writes} }
+func (c costPerImage) add(d costPerImage) costPerImage {
+	return costPerImage{c.cpu + d.cpu, c.writes + d.writes}
+}
 
 // queueCost is what images cost behind a queue of one length.
 type queueCost struct {
-	arrival, processing cost
-	queued              memory   // of each that has arrived
-	requests            requests // of processing
+	arrival, processing costPerImage
+	queued              memoryUse   // of each that has arrived
+	requests            requestList // of processing
 }
 
-// measure runs both queues, on one agent: the long one is the short one grown.
-func (sc scale) measure(ctx context.Context) (short, long queueCost, err error) {
-	s, err := newStage(ctx, member.Options{Name: "scaling", Instant: true}, sc.budget, "--kube-api-qps=5000")
+// measureQueues runs both queues, on one agent: the long one is the short one grown.
+func (sc scaleRun) measureQueues(ctx context.Context) (short, long queueCost, err error) {
+	s, err := startMemberSetup(ctx, member.Options{Name: "scaling", InstantImporter: true}, sc.budget, "--kube-api-qps=5000")
 	if err != nil {
 		return short, long, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if err := s.settle(ctx); err != nil {
+	if err := s.awaitIdle(ctx); err != nil {
 		return short, long, err
 	}
 	// The first images fill the slots: what follows are 1:1 exchanges.
-	if err := s.enqueue(ctx, sc.budget, 0, s.queuedImage); err != nil {
+	if err := s.enqueueImages(ctx, sc.budget, 0, s.queuedImage); err != nil {
 		return short, long, err
 	}
-	if short, err = sc.behind(ctx, s, sc.short+sc.processed, sc.short); err != nil {
+	if short, err = sc.measureBehindQueue(ctx, s, sc.short+sc.processed, sc.short); err != nil {
 		return short, long, err
 	}
-	long, err = sc.behind(ctx, s, sc.long+sc.processed-sc.short, sc.long)
+	long, err = sc.measureBehindQueue(ctx, s, sc.long+sc.processed-sc.short, sc.long)
 	return short, long, err
 }
 
-func (s *stage) queuedImage() *v1alpha1.VMDiskImage { return s.httpImage("/images/lab-151/1.0.0/") }
+func (s *memberSetup) queuedImage() *v1alpha1.VMDiskImage {
+	return s.newHTTPImage("/images/lab-151/1.0.0/")
+}
 
-// behind has images arrive and then processes some, until those that are to wait
+// measureBehindQueue has images arrive and then processes some, until those that are to wait
 // all the time are left.
-func (sc scale) behind(ctx context.Context, s *stage, arriving, queued int) (c queueCost, err error) {
-	before, err := memoryOf(ctx, s.agent, s.pprof)
+func (sc scaleRun) measureBehindQueue(ctx context.Context, s *memberSetup, arriving, queued int) (c queueCost, err error) {
+	before, err := readMemory(ctx, s.agent, s.pprof)
 	if err != nil {
 		return c, err
 	}
-	if c.arrival, _, err = s.spent(arriving, func() error {
-		return s.enqueue(ctx, arriving, queued+sc.processed, s.queuedImage)
+	if c.arrival, _, err = s.measureSpent(arriving, func() error {
+		return s.enqueueImages(ctx, arriving, queued+sc.processed, s.queuedImage)
 	}); err != nil {
 		return c, err
 	}
-	after, err := memoryOf(ctx, s.agent, s.pprof)
+	after, err := readMemory(ctx, s.agent, s.pprof)
 	if err != nil {
 		return c, err
 	}
-	c.queued = after.since(before, arriving)
-	c.processing, c.requests, err = s.spent(sc.processed, func() error { return s.process(ctx, sc.processed) })
+	c.queued = after.perThingSince(before, arriving)
+	c.processing, c.requests, err = s.measureSpent(sc.processed, func() error { return s.processImages(ctx, sc.processed) })
 	return c, err
 }
 
-// spent is what something costs the agent per image.
-func (s *stage) spent(images int, do func() error) (cost, requests, error) {
+// measureSpent is what something costs the agent per image.
+func (s *memberSetup) measureSpent(images int, do func() error) (costPerImage, requestList, error) {
 	offset := s.audit.size()
-	before, err := cpuTime(s.agent.Pid())
+	before, err := readCPUTime(s.agent.Pid())
 	if err != nil {
-		return cost{}, nil, err
+		return costPerImage{}, nil, err
 	}
 	if err := do(); err != nil {
-		return cost{}, nil, err
+		return costPerImage{}, nil, err
 	}
-	after, err := cpuTime(s.agent.Pid())
+	after, err := readCPUTime(s.agent.Pid())
 	if err != nil {
-		return cost{}, nil, err
+		return costPerImage{}, nil, err
 	}
-	asked, err := s.audit.since(offset)
+	asked, err := s.audit.requestsSince(offset)
 	if err != nil {
-		return cost{}, nil, err
+		return costPerImage{}, nil, err
 	}
-	return cost{cpu: (after - before) / time.Duration(images), writes: float64(asked.writes()) / float64(images)}, asked, nil
+	return costPerImage{cpu: (after - before) / time.Duration(images), writes: float64(asked.countWrites()) / float64(images)}, asked, nil
 }
 
 const (
-	mostGrowth       = 1.3
-	mostBytesInQueue = 10 << 10
+	maxGrowth              = 1.3
+	maxBytesPerQueuedImage = 10 << 10
 )
 
-func scaling(ctx context.Context, queued int) ([]figure, []string, error) {
-	sc := scale{short: 100, long: queued, processed: 200, budget: 4}
-	short, long, err := sc.measure(ctx)
+func measureScaling(ctx context.Context, queued int) ([]figureRow, []string, error) {
+	sc := scaleRun{short: 100, long: queued, processed: 200, budget: 4}
+	short, long, err := sc.measureQueues(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	ratio := func(what string, of func(queueCost) cost) []figure {
+	ratio := func(what string, of func(queueCost) costPerImage) []figureRow {
 		a, b := of(short), of(long)
 		cpu, writes := b.cpu.Seconds()/a.cpu.Seconds(), b.writes/a.writes
-		return []figure{
-			atMost(fmt.Sprintf("%s: CPU per image, %d queued / %d", what, sc.long, sc.short), cpu, mostGrowth,
+		return []figureRow{
+			figureAtMost(fmt.Sprintf("%s: CPU per image, %d queued / %d", what, sc.long, sc.short), cpu, maxGrowth,
 				fmt.Sprintf("%.2f (%.1f ms / %.1f ms)", cpu, b.cpu.Seconds()*1000, a.cpu.Seconds()*1000)),
-			atMost(fmt.Sprintf("%s: writes per image, %d queued / %d", what, sc.long, sc.short), writes, mostGrowth,
+			figureAtMost(fmt.Sprintf("%s: writes per image, %d queued / %d", what, sc.long, sc.short), writes, maxGrowth,
 				fmt.Sprintf("%.2f (%.2f / %.2f)", writes, b.writes, a.writes)),
 		}
 	}
-	figures := ratio("arrival", func(c queueCost) cost { return c.arrival })
-	figures = append(figures, ratio("slot to ready", func(c queueCost) cost { return c.processing })...)
-	figures = append(figures, ratio("both", func(c queueCost) cost { return c.arrival.plus(c.processing) })...)
+	figures := ratio("arrival", func(c queueCost) costPerImage { return c.arrival })
+	figures = append(figures, ratio("slot to ready", func(c queueCost) costPerImage { return c.processing })...)
+	figures = append(figures, ratio("both", func(c queueCost) costPerImage { return c.arrival.add(c.processing) })...)
 	figures = append(figures,
-		atMost("memory per queued image, Go heap after GC", long.queued.heap, mostBytesInQueue, fmt.Sprintf("%.1f KiB", long.queued.heap/1024)),
-		told("memory per queued image, resident", fmt.Sprintf("%.1f KiB", long.queued.resident/1024)))
+		figureAtMost("memory per queued image, Go heap after GC", long.queued.heap, maxBytesPerQueuedImage, fmt.Sprintf("%.1f KiB", long.queued.heap/1024)),
+		figureInfo("memory per queued image, resident", fmt.Sprintf("%.1f KiB", long.queued.resident/1024)))
 	notes := []string{fmt.Sprintf("scaling: instant CDI (simulator.Instant), HTTP images with preflight, %d processed, %d slots; Events count as writes, Leases do not.", sc.processed, sc.budget)}
 	for _, q := range []struct {
 		n int
 		c queueCost
 	}{{sc.short, short}, {sc.long, long}} {
 		notes = append(notes, fmt.Sprintf("Requests per image from slot to ready, %d queued, by the API server's time:", q.n))
-		notes = append(notes, indent(q.c.requests.breakdown(sc.processed))...)
+		notes = append(notes, indentLines(q.c.requests.breakdown(sc.processed))...)
 	}
 	return figures, notes, nil
 }

@@ -15,12 +15,12 @@ import (
 // machine; of CPU time and memory only `make bench` tells.
 func TestWritesPerImageDoNotGrowWithTheQueue(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	sc := scale{short: 20, long: 120, processed: 20, budget: 4}
-	short, long, err := sc.measure(t.Context())
+	sc := scaleRun{short: 20, long: 120, processed: 20, budget: 4}
+	short, long, err := sc.measureQueues(t.Context())
 	require.NoError(t, err)
-	a, b := short.arrival.plus(short.processing).writes, long.arrival.plus(long.processing).writes
+	a, b := short.arrival.add(short.processing).writes, long.arrival.add(long.processing).writes
 	t.Logf("writes per image: %.2f behind %d, %.2f behind %d", a, sc.short, b, sc.long)
-	assert.LessOrEqual(t, b/a, mostGrowth, "behind %d images:\n%v\nbehind %d:\n%v",
+	assert.LessOrEqual(t, b/a, maxGrowth, "behind %d images:\n%v\nbehind %d:\n%v",
 		sc.short, short.requests.breakdown(sc.processed), sc.long, long.requests.breakdown(sc.processed))
 	assert.Less(t, b, 20.0, "writes per image, Events included")
 }

@@ -28,37 +28,37 @@ import (
 
 const (
 	namespace = "vmdi-farm"
-	// patience bounds each wait: a busy machine is no failure.
-	patience = 20 * time.Minute
-	tick     = 50 * time.Millisecond
-	// scrape is how often the agent is asked while what it does is measured: 20
+	// waitTimeout bounds each wait: a busy machine is no failure.
+	waitTimeout  = 20 * time.Minute
+	pollInterval = 50 * time.Millisecond
+	// scrapeInterval is how often the agent is asked while what it does is measured: 20
 	// times a second would cost it as much as the imports do.
-	scrape = time.Second
-	// quiet is how long the agent asks the API server for nothing before
+	scrapeInterval = time.Second
+	// quietPeriod is how long the agent asks the API server for nothing before
 	// everything is taken to have settled.
-	quiet = 1500 * time.Millisecond
+	quietPeriod = 1500 * time.Millisecond
 )
 
-// stage is one member with an agent whose requests are written down.
-type stage struct {
+// memberSetup is one member with an agent whose requests are written down.
+type memberSetup struct {
 	*member.Member
 	agent  *agent.Agent
 	pprof  string
-	audit  *audit
+	audit  *auditLog
 	source *httptest.Server
 	images int
 }
 
-// newStage starts a member and, on it, an agent. A concurrency that no importer
+// startMemberSetup starts a member and, on it, an agent. A concurrency that no importer
 // ends is the place to begin: see simulator.Instant.
-func newStage(ctx context.Context, o member.Options, concurrency int, agentArgs ...string) (_ *stage, err error) {
-	s := &stage{}
+func startMemberSetup(ctx context.Context, o member.Options, concurrency int, agentArgs ...string) (_ *memberSetup, err error) {
+	s := &memberSetup{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.audit, err = newAudit(agent.Namespace + ":ot-agent"); err != nil {
+	if s.audit, err = newAccountAudit(agent.AgentNamespace + ":ot-agent"); err != nil {
 		return nil, err
 	}
 	o.Scheme = runtime.NewScheme()
@@ -73,7 +73,7 @@ func newStage(ctx context.Context, o member.Options, concurrency int, agentArgs 
 		return nil, err
 	}
 	values := map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": fmt.Sprint(concurrency)}}}
-	if err := agent.Install(ctx, s.ControlPlane, values); err != nil {
+	if err := agent.InstallAgent(ctx, s.ControlPlane, values); err != nil {
 		return nil, err
 	}
 	if err := s.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -86,27 +86,27 @@ func newStage(ctx context.Context, o member.Options, concurrency int, agentArgs 
 
 // startAgent starts an agent with the lease that the chart gives it, and waits
 // until it leads.
-func (s *stage) startAgent(ctx context.Context, args ...string) error {
+func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	port, err := process.FreePort()
 	if err != nil {
 		return err
 	}
 	s.pprof = fmt.Sprintf("127.0.0.1:%d", port)
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{
+	s.agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
 		LeaseDuration: 15 * time.Second, Args: append([]string{"--pprof-bind-address=" + s.pprof}, args...), Log: os.Getenv("OT_FLEET_AGENT_LOG"),
 	})
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, "the agent leads and has taken up CDI", func(ctx context.Context) (bool, error) {
+	return s.awaitCondition(ctx, "the agent leads and has taken up CDI", func(ctx context.Context) (bool, error) {
 		l := &v1alpha1.SyncLedger{}
-		err := s.Client().Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l)
+		err := s.Client().Get(ctx, client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)
 		return err == nil && l.Status != nil && l.Status.Budget > 0, client.IgnoreNotFound(err)
 	})
 }
 
 // stop ends everything that has been started.
-func (s *stage) stop() error {
+func (s *memberSetup) stop() error {
 	var errs []error
 	if s.agent != nil {
 		errs = append(errs, s.agent.Stop(15*time.Second))
@@ -124,12 +124,12 @@ func (s *stage) stop() error {
 	return errors.Join(errs...)
 }
 
-func (s *stage) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
-	return s.awaitEvery(ctx, tick, what, holds)
+func (s *memberSetup) awaitCondition(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
+	return s.awaitEvery(ctx, pollInterval, what, holds)
 }
 
-func (s *stage) awaitEvery(ctx context.Context, interval time.Duration, what string, holds func(context.Context) (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
+func (s *memberSetup) awaitEvery(ctx context.Context, interval time.Duration, what string, holds func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, interval, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		if s.agent != nil {
 			select {
 			case <-s.agent.Done():
@@ -145,20 +145,20 @@ func (s *stage) awaitEvery(ctx context.Context, interval time.Duration, what str
 	return nil
 }
 
-// settle waits until the agent is done with what has happened.
-func (s *stage) settle(ctx context.Context) error {
+// awaitIdle waits until the agent is done with what has happened.
+func (s *memberSetup) awaitIdle(ctx context.Context) error {
 	size, since := s.audit.size(), time.Now()
-	return s.await(ctx, "the agent has settled", func(context.Context) (bool, error) {
+	return s.awaitCondition(ctx, "the agent has settled", func(context.Context) (bool, error) {
 		if now := s.audit.size(); now != size {
 			size, since = now, time.Now()
 		}
-		return time.Since(since) >= quiet, nil
+		return time.Since(since) >= quietPeriod, nil
 	})
 }
 
-// httpImage takes a while to import on a simulated node, and none with an
+// newHTTPImage takes a while to import on a simulated node, and none with an
 // instant CDI.
-func (s *stage) httpImage(path string) *v1alpha1.VMDiskImage {
+func (s *memberSetup) newHTTPImage(path string) *v1alpha1.VMDiskImage {
 	s.images++
 	name := fmt.Sprintf("lab-%05d", s.images)
 	return &v1alpha1.VMDiskImage{
@@ -170,20 +170,20 @@ func (s *stage) httpImage(path string) *v1alpha1.VMDiskImage {
 	}
 }
 
-func (s *stage) blankImage() *v1alpha1.VMDiskImage {
-	img := s.httpImage("")
+func (s *memberSetup) newBlankImage() *v1alpha1.VMDiskImage {
+	img := s.newHTTPImage("")
 	img.Spec.SourceType, img.Spec.URL = v1alpha1.SourceBlank, ""
 	return img
 }
 
-// creators of images at a time.
-const creators = 8
+// concurrentCreators of images at a time.
+const concurrentCreators = 8
 
-// enqueue creates n images and waits until all but the running ones wait for a
+// enqueueImages creates n images and waits until all but the running ones wait for a
 // slot, and the agent has nothing left to do.
-func (s *stage) enqueue(ctx context.Context, n, queued int, image func() *v1alpha1.VMDiskImage) error {
+func (s *memberSetup) enqueueImages(ctx context.Context, n, queued int, image func() *v1alpha1.VMDiskImage) error {
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(creators)
+	group.SetLimit(concurrentCreators)
 	for range n {
 		img := image()
 		group.Go(func() error { return s.Client().Create(groupCtx, img) })
@@ -191,30 +191,30 @@ func (s *stage) enqueue(ctx context.Context, n, queued int, image func() *v1alph
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("creating %d images: %w", n, err)
 	}
-	err := s.await(ctx, fmt.Sprintf("%d images wait for a slot", queued), func(ctx context.Context) (bool, error) {
-		ready, err := metric(ctx, s.agent, `ot_agent_queue_images{standing="ready"}`)
+	err := s.awaitCondition(ctx, fmt.Sprintf("%d images wait for a slot", queued), func(ctx context.Context) (bool, error) {
+		ready, err := readMetric(ctx, s.agent, `ot_agent_queue_images{standing="ready"}`)
 		return int(ready) == queued, err
 	})
 	if err != nil {
 		return err
 	}
-	return s.settle(ctx)
+	return s.awaitIdle(ctx)
 }
 
-// process lets n of the images that run end, one after another, and waits until
+// processImages lets n of the images that run end, one after another, and waits until
 // the agent has settled.
-func (s *stage) process(ctx context.Context, n int) error {
-	before, err := s.Instant().Finished()
+func (s *memberSetup) processImages(ctx context.Context, n int) error {
+	before, err := s.InstantImporter().CountFinished()
 	if err != nil {
 		return err
 	}
-	s.Instant().Allow(n)
-	err = s.await(ctx, fmt.Sprintf("%d images are processed", n), func(context.Context) (bool, error) {
-		finished, err := s.Instant().Finished()
+	s.InstantImporter().AllowFinishes(n)
+	err = s.awaitCondition(ctx, fmt.Sprintf("%d images are processed", n), func(context.Context) (bool, error) {
+		finished, err := s.InstantImporter().CountFinished()
 		return finished == before+n, err
 	})
 	if err != nil {
 		return err
 	}
-	return s.settle(ctx)
+	return s.awaitIdle(ctx)
 }

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// figure is a row of the table.
-type figure struct {
+// figureRow is a row of the table.
+type figureRow struct {
 	name, measured string
 	// beside is what was measured of something else, and ratio how the two compare.
 	beside, ratio string
@@ -18,31 +18,31 @@ type figure struct {
 	missed        bool
 }
 
-// atMost is a figure that may not exceed a limit.
-func atMost(name string, value, limit float64, measured string) figure {
+// figureAtMost is a figure that may not exceed a limit.
+func figureAtMost(name string, value, limit float64, measured string) figureRow {
 	wanted := fmt.Sprintf("at most %.2f", limit)
 	if limit >= 1<<10 {
 		wanted = fmt.Sprintf("at most %.0f KiB", limit/(1<<10))
 	}
-	return judged(name, measured, wanted, value <= limit)
+	return figureJudged(name, measured, wanted, value <= limit)
 }
 
-// judged is a figure that holds or does not.
-func judged(name, measured, wanted string, holds bool) figure {
-	f := figure{name: name, measured: measured, wanted: wanted, ok: "yes", missed: !holds}
+// figureJudged is a figure that holds or does not.
+func figureJudged(name, measured, wanted string, holds bool) figureRow {
+	f := figureRow{name: name, measured: measured, wanted: wanted, ok: "yes", missed: !holds}
 	if !holds {
 		f.ok = "NO"
 	}
 	return f
 }
 
-// told is a figure that nothing is wanted of.
-func told(name, measured string) figure {
-	return figure{name: name, measured: measured, wanted: "-", ok: "-"}
+// figureInfo is a figure that nothing is wanted of.
+func figureInfo(name, measured string) figureRow {
+	return figureRow{name: name, measured: measured, wanted: "-", ok: "-"}
 }
 
-// table of figures; those that stand beside others have one of their own.
-func table(figures []figure) string {
+// formatTable of figures; those that stand beside others have one of their own.
+func formatTable(figures []figureRow) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, compared := range []bool{false, true} {
@@ -67,7 +67,7 @@ func table(figures []figure) string {
 	return text.String()
 }
 
-func indent(lines []string) []string {
+func indentLines(lines []string) []string {
 	indented := make([]string, len(lines))
 	for i, l := range lines {
 		indented[i] = "  " + l

@@ -22,8 +22,8 @@ import (
 // all its platforms that Go runs on.
 const clockTick = time.Second / 100
 
-// cpuTime is what a process has used so far, by the kernel's account.
-func cpuTime(pid int) (time.Duration, error) {
+// readCPUTime is what a process has used so far, by the kernel's account.
+func readCPUTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading its CPU time: %w", err)
@@ -47,9 +47,9 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(u+s) * clockTick, nil
 }
 
-// cpuOfPlane is what the API server and etcd of a control plane have used so far. They
+// readPlaneCPUTime is what the API server and etcd of a control plane have used so far. They
 // are found by its directory, which both are told.
-func cpuOfPlane(plane *controlplane.ControlPlane) (all time.Duration, err error) {
+func readPlaneCPUTime(plane *controlplane.ControlPlane) (all time.Duration, err error) {
 	told, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
@@ -67,7 +67,7 @@ func cpuOfPlane(plane *controlplane.ControlPlane) (all time.Duration, err error)
 		if err != nil {
 			return 0, err
 		}
-		one, err := cpuTime(pid)
+		one, err := readCPUTime(pid)
 		if err != nil {
 			return 0, err
 		}
@@ -76,42 +76,42 @@ func cpuOfPlane(plane *controlplane.ControlPlane) (all time.Duration, err error)
 	return all, nil
 }
 
-// program is a process that serves metrics.
-type program interface {
-	Metrics(ctx context.Context) (string, error)
+// metricsServer is a process that serves metrics.
+type metricsServer interface {
+	ReadMetrics(ctx context.Context) (string, error)
 }
 
-// memory of a program, in bytes.
-type memory struct{ heap, resident float64 }
+// memoryUse of a program, in bytes.
+type memoryUse struct{ heap, resident float64 }
 
-// since is what has come to it since before, for each of a number of things.
-func (m memory) since(before memory, things int) memory {
-	return memory{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
+// perThingSince is what has come to it since before, for each of a number of things.
+func (m memoryUse) perThingSince(before memoryUse, things int) memoryUse {
+	return memoryUse{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
 }
 
-// memoryOf collects the agent's garbage first: what is left is what it keeps.
-func memoryOf(ctx context.Context, p program, pprof string) (memory, error) {
+// readMemory collects the agent's garbage first: what is left is what it keeps.
+func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {
-		return memory{}, err
+		return memoryUse{}, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return memory{}, fmt.Errorf("having it collect its garbage: %w", err)
+		return memoryUse{}, fmt.Errorf("having it collect its garbage: %w", err)
 	}
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
-	var m memory
-	if m.heap, err = metric(ctx, p, "go_memstats_heap_alloc_bytes"); err != nil {
+	var m memoryUse
+	if m.heap, err = readMetric(ctx, p, "go_memstats_heap_alloc_bytes"); err != nil {
 		return m, err
 	}
-	m.resident, err = metric(ctx, p, "process_resident_memory_bytes")
+	m.resident, err = readMetric(ctx, p, "process_resident_memory_bytes")
 	return m, err
 }
 
-// metric reads one of a program's metrics, with its labels where it has any.
-func metric(ctx context.Context, p program, name string) (float64, error) {
-	text, err := p.Metrics(ctx)
+// readMetric reads one of a program's metrics, with its labels where it has any.
+func readMetric(ctx context.Context, p metricsServer, name string) (float64, error) {
+	text, err := p.ReadMetrics(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -124,8 +124,8 @@ func metric(ctx context.Context, p program, name string) (float64, error) {
 	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
-// load is the machine's load average over the last minute.
-func load() string {
+// loadAverage is the machine's load average over the last minute.
+func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"

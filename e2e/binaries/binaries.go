@@ -54,8 +54,8 @@ func All() []Name {
 	return names
 }
 
-// Environment is a variable PATH by which a shell finds these programs before all others.
-func (p Paths) Environment() string {
+// PathVariable is a variable PATH by which a shell finds these programs before all others.
+func (p Paths) PathVariable() string {
 	var all []string
 	for _, path := range p {
 		all = append(all, filepath.Dir(path))
@@ -74,7 +74,7 @@ func Ensure(ctx context.Context, names ...Name) (Paths, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("providing program %q: unknown name, known are %v", name, All())
 		}
-		if path, ok := fromAssets(recipes[i]); ok {
+		if path, ok := findInAssets(recipes[i]); ok {
 			paths[name] = path
 			continue
 		}
@@ -92,7 +92,7 @@ func Ensure(ctx context.Context, names ...Name) (Paths, error) {
 		return nil, err
 	}
 	for _, r := range missing {
-		path, err := build(ctx, r, filepath.Join(source, r.directory), cache)
+		path, err := ensureBuilt(ctx, r, filepath.Join(source, r.directory), cache)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func Ensure(ctx context.Context, names ...Name) (Paths, error) {
 	return paths, nil
 }
 
-func fromAssets(r recipe) (string, bool) {
+func findInAssets(r recipe) (string, bool) {
 	assets := os.Getenv(AssetsVariable)
 	if assets == "" || !r.inAssets {
 		return "", false

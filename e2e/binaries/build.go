@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-const progressEvery = 15 * time.Second
+const progressInterval = 15 * time.Second
 
-// build returns the cached program or makes it. The cache key covers all that
+// ensureBuilt returns the cached program or makes it. The cache key covers all that
 // decides the result, so an entry is never stale and never overwritten.
-func build(ctx context.Context, r recipe, source, cache string) (string, error) {
-	version, err := r.version(source)
+func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, error) {
+	version, err := r.pinnedVersion(source)
 	if err != nil {
 		return "", err
 	}
@@ -30,8 +30,8 @@ func build(ctx context.Context, r recipe, source, cache string) (string, error) 
 		return "", err
 	}
 	ldflags := "-s -w"
-	if r.stamp != nil {
-		ldflags += " " + r.stamp(version)
+	if r.versionFlags != nil {
+		ldflags += " " + r.versionFlags(version)
 	}
 	key, err := cacheKey(source, goVersion, ldflags)
 	if err != nil {
@@ -45,7 +45,7 @@ func build(ctx context.Context, r recipe, source, cache string) (string, error) 
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return "", fmt.Errorf("making the cache directory for %s (set %s to a writable one): %w", r.name, CacheVariable, err)
 	}
-	unlock, err := lock(ctx, path+".lock", r.name)
+	unlock, err := lockBuild(ctx, path+".lock", r.name)
 	if err != nil {
 		return "", err
 	}
@@ -54,18 +54,18 @@ func build(ctx context.Context, r recipe, source, cache string) (string, error) 
 		return path, nil
 	}
 	fmt.Fprintf(os.Stderr, "building %s from %s@%s, needed for %s: not in %s yet, takes about %s\n",
-		r.name, r.module, version, r.why, cache, r.cold)
+		r.name, r.module, version, r.purpose, cache, r.coldBuildTime)
 	start := time.Now()
-	if err := compile(ctx, r, source, ldflags, path); err != nil {
+	if err := buildBinary(ctx, r, source, ldflags, path); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(os.Stderr, "built %s in %s\n", r.name, time.Since(start).Round(time.Second))
 	return path, nil
 }
 
-// compile writes to a temporary name first: a build that is cut off must not
+// buildBinary writes to a temporary name first: a build that is cut off must not
 // leave half a program under the final one.
-func compile(ctx context.Context, r recipe, source, ldflags, path string) error {
+func buildBinary(ctx context.Context, r recipe, source, ldflags, path string) error {
 	partial := path + ".partial"
 	defer os.Remove(partial)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+ldflags, "-o", partial, r.pkg)
@@ -74,7 +74,7 @@ func compile(ctx context.Context, r recipe, source, ldflags, path string) error 
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 
-	start, ticker, done := time.Now(), time.NewTicker(progressEvery), make(chan error, 1)
+	start, ticker, done := time.Now(), time.NewTicker(progressInterval), make(chan error, 1)
 	defer ticker.Stop()
 	go func() { done <- cmd.Run() }()
 	for {
@@ -128,9 +128,9 @@ func cacheKey(source, goVersion, ldflags string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// lock keeps other processes from building the same program. The kernel drops
+// lockBuild keeps other processes from building the same program. The kernel drops
 // it with its holder, so a killed build never blocks the next one.
-func lock(ctx context.Context, path string, name Name) (unlock func(), err error) {
+func lockBuild(ctx context.Context, path string, name Name) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("locking the build of %s: %w", name, err)

@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 )
 
-// Checkout builds a program of this checkout, whose top folder is top, and puts
+// BuildFromCheckout builds a program of this checkout, whose top folder is top, and puts
 // it at path. What was built last is kept in the cache: the Go toolchain links
 // nothing that has not changed since, and linking takes seconds of a core in
 // each of the many processes that need the same program. path gets a copy, for
 // the next build must not change under one that runs. version is stamped into it where
 // it is given.
-func Checkout(ctx context.Context, top, pkg, version, path string) error {
+func BuildFromCheckout(ctx context.Context, top, pkg, version, path string) error {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func Checkout(ctx context.Context, top, pkg, version, path string) error {
 	if version != "" {
 		built, flags = built+"-"+version, flags+" -X main.version="+version
 	}
-	unlock, err := lock(ctx, built+".lock", Name(name))
+	unlock, err := lockBuild(ctx, built+".lock", Name(name))
 	if err != nil {
 		return err
 	}

@@ -10,69 +10,69 @@ import (
 
 // recipe says how one program is made from the nested module that pins it.
 type recipe struct {
-	name      Name
-	directory string
-	pkg       string
-	module    string
-	why       string
-	cold      string
-	inAssets  bool
-	// stamp returns linker flags that give the program its version.
-	stamp func(version string) string
+	name          Name
+	directory     string
+	pkg           string
+	module        string
+	purpose       string
+	coldBuildTime string
+	inAssets      bool
+	// versionFlags returns linker flags that give the program its version.
+	versionFlags func(version string) string
 }
 
 var recipes = []recipe{
 	{
 		name: APIServer, directory: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes",
-		why: "local control planes", cold: "3 to 6 minutes", inAssets: true, stamp: stampKubernetes,
+		purpose: "local control planes", coldBuildTime: "3 to 6 minutes", inAssets: true, versionFlags: kubernetesVersionFlags,
 	},
 	{
 		name: Etcd, directory: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3",
-		why: "local control planes", cold: "half a minute", inAssets: true,
+		purpose: "local control planes", coldBuildTime: "half a minute", inAssets: true,
 	},
 	{
 		name: ControllerManager, directory: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes",
-		why: "garbage collection, namespaces and volumes of local control planes", cold: "1 to 2 minutes", stamp: stampKubernetes,
+		purpose: "garbage collection, namespaces and volumes of local control planes", coldBuildTime: "1 to 2 minutes", versionFlags: kubernetesVersionFlags,
 	},
 	{
 		name: Scheduler, directory: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes",
-		why: "placing importer pods in members", cold: "half a minute", stamp: stampKubernetes,
+		purpose: "placing importer pods in members", coldBuildTime: "half a minute", versionFlags: kubernetesVersionFlags,
 	},
 	{
 		name: Kubectl, directory: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl", module: "k8s.io/kubernetes",
-		why: "journeys that start at a terminal", cold: "half a minute", inAssets: true, stamp: stampKubernetes,
+		purpose: "journeys that start at a terminal", coldBuildTime: "half a minute", inAssets: true, versionFlags: kubernetesVersionFlags,
 	},
 	{
 		name: CDI, directory: "cdi", pkg: ".", module: "kubevirt.io/containerized-data-importer",
-		why: "real DataVolumes in members", cold: "1 to 2 minutes",
+		purpose: "real DataVolumes in members", coldBuildTime: "1 to 2 minutes",
 	},
 	{
 		name: KubeVirt, directory: "kubevirt", pkg: ".", module: "kubevirt.io/kubevirt",
-		why: "real VirtualMachines in members", cold: "2 to 4 minutes",
+		purpose: "real VirtualMachines in members", coldBuildTime: "2 to 4 minutes",
 	},
 	{
 		name: VirtAPI, directory: "kubevirt", pkg: "./virtapi", module: "kubevirt.io/kubevirt",
-		why: "what KubeVirt's admission does to VirtualMachines in members", cold: "a minute",
+		purpose: "what KubeVirt's admission does to VirtualMachines in members", coldBuildTime: "a minute",
 	},
 	{
 		name: KWOK, directory: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", module: "sigs.k8s.io/kwok",
-		why: "playing the kubelet in members", cold: "1 minute",
+		purpose: "playing the kubelet in members", coldBuildTime: "1 minute",
 	},
 	{
 		name: SnapshotController, directory: "snapshotcontroller", pkg: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
-		module: "github.com/kubernetes-csi/external-snapshotter/v8",
-		why:    "real VolumeSnapshots in members", cold: "1 minute",
+		module:  "github.com/kubernetes-csi/external-snapshotter/v8",
+		purpose: "real VolumeSnapshots in members", coldBuildTime: "1 minute",
 	},
 	{
 		name: Helm, directory: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4",
-		why: "installing the charts", cold: "1 minute",
-		stamp: func(version string) string { return "-X helm.sh/helm/v4/internal/version.version=" + version },
+		purpose: "installing the charts", coldBuildTime: "1 minute",
+		versionFlags: func(version string) string { return "-X helm.sh/helm/v4/internal/version.version=" + version },
 	},
 }
 
-// stampKubernetes matters beyond cosmetics: charts compare the version that
+// kubernetesVersionFlags matters beyond cosmetics: charts compare the version that
 // the API server reports with the one they require.
-func stampKubernetes(version string) string {
+func kubernetesVersionFlags(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	const pkg = "k8s.io/component-base/version."
 	flags := []string{"-X " + pkg + "gitVersion=" + version}
@@ -82,8 +82,8 @@ func stampKubernetes(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// version reads the pinned version out of the nested module's go.mod.
-func (r recipe) version(source string) (string, error) {
+// pinnedVersion reads the pinned version out of the nested module's go.mod.
+func (r recipe) pinnedVersion(source string) (string, error) {
 	file := filepath.Join(source, "go.mod")
 	text, err := os.ReadFile(file)
 	if err != nil {

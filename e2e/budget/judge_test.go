@@ -14,10 +14,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// latency is how much later one observer may be told of an import's end than another
+// watchLatency is how much later one observer may be told of an import's end than another
 // of the next one's beginning, when the latter had to wait for the former by way of
 // the hub. What overlaps for no longer is not held against anybody.
-const latency = time.Second
+const watchLatency = time.Second
 
 // span is an import of a member. Ended is far away for one that still can download.
 type span struct {
@@ -26,12 +26,12 @@ type span struct {
 	begun, ended time.Time
 }
 
-// spans are all imports that began since a time, in the order of their beginning.
-func (f *fleet) spans(t *testing.T, since time.Time) []span {
+// listSpans are all imports that began since a time, in the order of their beginning.
+func (f *testFleet) listSpans(t *testing.T, since time.Time) []span {
 	t.Helper()
 	var all []span
-	for _, s := range f.sites {
-		for _, one := range scene.History(t, s.observer).Spans() {
+	for _, s := range f.Members {
+		for _, one := range scene.History(t, s.Observer).Spans() {
 			ended := one.Ended
 			if ended.IsZero() {
 				ended = time.Now().Add(time.Hour)
@@ -45,9 +45,9 @@ func (f *fleet) spans(t *testing.T, since time.Time) []span {
 	return all
 }
 
-// most is how many of them ran at a time, over all members, at the most, and what the
+// maxOverlap is how many of them ran at a time, over all members, at the most, and what the
 // members ran then.
-func most(spans []span, but ...func(span) bool) (n int, then string) {
+func maxOverlap(spans []span, but ...func(span) bool) (n int, then string) {
 	spans = slices.Clone(spans)
 	for _, is := range but {
 		spans = slices.DeleteFunc(spans, func(s span) bool { return !is(s) })
@@ -56,7 +56,7 @@ func most(spans []span, but ...func(span) bool) (n int, then string) {
 		run := map[string]int{}
 		count := 0
 		for _, s := range spans {
-			ended := s.ended.Add(-latency)
+			ended := s.ended.Add(-watchLatency)
 			if ended.Before(s.begun) {
 				ended = s.ended
 			}
@@ -72,13 +72,13 @@ func most(spans []span, but ...func(span) bool) (n int, then string) {
 	return n, then
 }
 
-// of are the images that a judgement is about.
-func of(images ...types.UID) func(span) bool {
+// ofImages are the images that a judgement is about.
+func ofImages(images ...types.UID) func(span) bool {
 	return func(s span) bool { return slices.Contains(images, s.image) }
 }
 
-// first is when the first of some imports began.
-func first(spans []span, is func(span) bool) time.Time {
+// firstBegin is when the first of some imports began.
+func firstBegin(spans []span, is func(span) bool) time.Time {
 	i := slices.IndexFunc(spans, is)
 	if i < 0 {
 		return time.Time{}
@@ -88,8 +88,8 @@ func first(spans []span, is func(span) bool) time.Time {
 	}).begun
 }
 
-// listed shows imports in seconds from a time.
-func listed(spans []span, from time.Time) (text string) {
+// formatSpans shows imports in seconds from a time.
+func formatSpans(spans []span, from time.Time) (text string) {
 	for _, s := range spans {
 		text += fmt.Sprintf("%s %s %.1f to %.1f\n", s.site, s.image, s.begun.Sub(from).Seconds(), s.ended.Sub(from).Seconds())
 	}

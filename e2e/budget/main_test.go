@@ -14,10 +14,10 @@ import (
 
 // shared is the fleet that the tests of this package have in common. They run one
 // after another: each has a budget of its own.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		shared, err = startFleet(ctx)
 		return shared.stop, err

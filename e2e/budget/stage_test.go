@@ -37,71 +37,71 @@ import (
 const (
 	patience = scene.Patience
 	tick     = 50 * time.Millisecond
-	// importTakes is long enough for imports of several members to be seen beside each
+	// importDuration is long enough for imports of several members to be seen beside each
 	// other where they should not.
-	importTakes = 2 * time.Second
-	namespace   = metav1.NamespaceDefault
+	importDuration = 2 * time.Second
+	namespace      = metav1.NamespaceDefault
 
-	// grantsLast, and attempts may last, as long as a test can wait for.
-	grantsLast    = 15 * time.Second
-	attemptsTake  = 10 * time.Second
-	concurrency   = 4
-	fleetOf       = 3
-	cdn           = "cdn.example.com"
-	everybodyElse = "images.example.com"
+	// grantDuration, and attempts may last, as long as a test can wait for.
+	grantDuration  = 15 * time.Second
+	attemptTimeout = 10 * time.Second
+	concurrency    = 4
+	fleetBudget    = 3
+	cdnHost        = "cdn.example.com"
+	otherHost      = "images.example.com"
 )
 
-var names = []string{"alpha", "bravo", "charlie"}
+var memberNames = []string{"alpha", "bravo", "charlie"}
 
-// site is a member cluster with its agent.
-type site struct {
+// testMember is a member cluster with its agent.
+type testMember struct {
 	*member.Member
 	client.WithWatch
 	name     string
-	agent    *agent.Agent
-	observer *observer.Observer
-	link     *link.Link
+	Agent    *agent.Agent
+	Observer *observer.Observer
+	Link     *link.Link
 }
 
-// fleet is a hub and its members.
-type fleet struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub and its members.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	client.WithWatch
-	hub    *hub.Hub
-	sites  map[string]*site
-	lights *light.Members
+	Hub     *hub.Hub
+	Members map[string]*testMember
+	Fakes   *light.Members
 }
 
 var scheme = scene.NewScheme()
 
-// policy of the fleet before a test: no budget.
-var policy = map[string]any{
+// policyData of the fleet before a test: no budget.
+var policyData = map[string]any{
 	"concurrency": fmt.Sprint(concurrency), "retryLimit": "5", "retryBackoffDuration": "100ms", "preflight": "false",
-	"attemptTimeout": attemptsTake.String(),
+	"attemptTimeout": attemptTimeout.String(),
 }
 
-func startFleet(ctx context.Context) (f *fleet, err error) {
-	f = &fleet{sites: map[string]*site{}}
-	options := make([]member.Options, len(names))
-	for i, name := range names {
+func startFleet(ctx context.Context) (f *testFleet, err error) {
+	f = &testFleet{Members: map[string]*testMember{}}
+	options := make([]member.Options, len(memberNames))
+	for i, name := range memberNames {
 		options[i] = member.Options{
-			Name: name, Instant: true, InstantTakes: importTakes, Scheme: scene.NewScheme(),
+			Name: name, InstantImporter: true, InstantImportDuration: importDuration, Scheme: scene.NewScheme(),
 			// Nobody would take the protection from claims that are to go.
 			APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
 		}
 	}
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 			return err
 		}
-		if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": policy}}); err != nil {
+		if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
 			return err
 		}
-		return f.startHub(ctx)
+		return f.StartHub(ctx)
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, options...)
@@ -109,83 +109,83 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 			return err
 		}
 		for _, m := range started {
-			f.sites[m.Name()] = &site{Member: m, name: m.Name()}
+			f.Members[m.Name()] = &testMember{Member: m, name: m.Name()}
 		}
 		return nil
 	})
 	if err := group.Wait(); err != nil {
 		return f, err
 	}
-	for _, s := range f.sites {
+	for _, s := range f.Members {
 		group.Go(func() error {
-			if err := s.prepare(ctx); err != nil {
+			if err := s.install(ctx); err != nil {
 				return err
 			}
-			cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+			cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 			if err != nil {
 				return err
 			}
-			s.link.Through(cfg)
+			s.Link.Redirect(cfg)
 			return f.join(ctx, s.name, "", cfg)
 		})
 	}
 	group.Go(func() (err error) {
-		f.lights, err = light.Start(ctx, f.plane, "light", lights)
+		f.Fakes, err = light.Start(ctx, f.Plane, "light", fakeCount)
 		return err
 	})
 	if err := group.Wait(); err != nil {
 		return f, err
 	}
-	return f, f.ready(ctx, names...)
+	return f, f.awaitMembersReady(ctx, memberNames...)
 }
 
-// prepare installs the agent's chart, without a policy of the member's own, and starts
+// install installs the agent's chart, without a policy of the member's own, and starts
 // the agent.
-func (s *site) prepare(ctx context.Context) (err error) {
-	s.Instant().Allow(1 << 20)
+func (s *testMember) install(ctx context.Context) (err error) {
+	s.InstantImporter().AllowFinishes(1 << 20)
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.Install(ctx, s.ControlPlane, map[string]any{
+	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
 	if err != nil {
 		return err
 	}
-	if s.observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
+	if s.Observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if s.link, err = link.Start(s.ControlPlane.Config()); err != nil {
+	if s.Link, err = link.StartLink(s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	return s.startAgent(ctx)
+	return s.StartAgent(ctx)
 }
 
-// startAgent starts one at once also where the one before was killed: its Lease is
+// StartAgent starts one at once also where the one before was killed: its Lease is
 // removed.
-func (s *site) startAgent(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "ot-agent"}}
+func (s *testMember) StartAgent(ctx context.Context) (err error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-agent"}}
 	if err := client.IgnoreNotFound(s.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{
+	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
 		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"},
 	})
 	return err
 }
 
-func (f *fleet) startHub(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: "ot-hub"}}
+func (f *testFleet) StartHub(ctx context.Context) (err error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
 	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
 	return err
 }
 
-// ready waits before there is a test; tests use scene.Await.
-func (f *fleet) ready(ctx context.Context, members ...string) error {
+// awaitMembersReady waits before there is a test; tests use scene.Await.
+func (f *testFleet) awaitMembersReady(ctx context.Context, members ...string) error {
 	return wait.PollUntilContextTimeout(ctx, tick, patience, true, func(ctx context.Context) (bool, error) {
 		for _, name := range members {
 			m := &v1alpha1.MemberCluster{}
@@ -198,12 +198,12 @@ func (f *fleet) ready(ctx context.Context, members ...string) error {
 }
 
 // join makes a MemberCluster and its Secret, as people do.
-func (f *fleet) join(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
+func (f *testFleet) join(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -217,40 +217,40 @@ func (f *fleet) join(ctx context.Context, name, agentNamespace string, cfg *rest
 }
 
 // stop ends everything, and those that ask API servers before these.
-func (f *fleet) stop() error {
+func (f *testFleet) stop() error {
 	var errs []error
-	if f.hub != nil {
-		errs = append(errs, f.hub.Stop(time.Minute))
+	if f.Hub != nil {
+		errs = append(errs, f.Hub.Stop(time.Minute))
 	}
-	if f.lights != nil {
-		f.lights.Stop()
+	if f.Fakes != nil {
+		f.Fakes.Stop()
 	}
 	var group errgroup.Group
-	for _, s := range f.sites {
+	for _, s := range f.Members {
 		group.Go(s.stop)
 	}
-	if f.plane != nil {
-		group.Go(f.plane.Stop)
+	if f.Plane != nil {
+		group.Go(f.Plane.Stop)
 	}
 	return errors.Join(append(errs, group.Wait())...)
 }
 
-func (s *site) stop() error {
-	if s.agent != nil {
-		s.agent.Kill()
+func (s *testMember) stop() error {
+	if s.Agent != nil {
+		s.Agent.Kill()
 	}
-	if s.link != nil {
-		s.link.Close()
+	if s.Link != nil {
+		s.Link.Close()
 	}
-	if s.observer != nil {
-		s.observer.Stop()
+	if s.Observer != nil {
+		s.Observer.Stop()
 	}
 	return s.Stop()
 }
 
 // setPolicy changes the fleet's policy, also at the end of a test. A key that is empty
 // goes.
-func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
+func (f *testFleet) setPolicy(t *testing.T, change map[string]string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
@@ -267,26 +267,26 @@ func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
 }
 
 // setBudget has the fleet have a budget; 0 for none.
-func (f *fleet) setBudget(t *testing.T, n int, sources string) {
+func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 	t.Helper()
 	change := map[string]string{"fleetConcurrency": "", "fleetGrantDuration": "", "fleetSources": sources}
 	if n > 0 {
-		change["fleetConcurrency"], change["fleetGrantDuration"] = fmt.Sprint(n), grantsLast.String()
+		change["fleetConcurrency"], change["fleetGrantDuration"] = fmt.Sprint(n), grantDuration.String()
 	}
 	f.setPolicy(t, change)
-	for _, name := range names {
+	for _, name := range memberNames {
 		require.NoError(t, wait.PollUntilContextTimeout(context.Background(), tick, patience, true, func(context.Context) (bool, error) {
-			st := f.sites[name].ledger(t)
+			st := f.Members[name].ledger(t)
 			_, limited := st.Policy["safeConcurrency"]
 			return limited == (n > 0) && (st.Policy["fleetSources"] != "") == (sources != ""), nil
 		}), "%s does not go by the budget", name)
 	}
 }
 
-func (s *site) ledger(t *testing.T) v1alpha1.SyncLedgerStatus {
+func (s *testMember) ledger(t *testing.T) v1alpha1.SyncLedgerStatus {
 	t.Helper()
 	l := &v1alpha1.SyncLedger{}
-	err := s.Get(context.Background(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l)
+	err := s.Get(context.Background(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)
 	if client.IgnoreNotFound(err) != nil {
 		require.NoError(t, err)
 	}
@@ -296,8 +296,8 @@ func (s *site) ledger(t *testing.T) v1alpha1.SyncLedgerStatus {
 	return *l.Status
 }
 
-// want has images made in a member, from a host.
-func (s *site) want(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDiskImage {
+// createImages has images made in a member, from a host.
+func (s *testMember) createImages(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDiskImage {
 	t.Helper()
 	images := make([]*v1alpha1.VMDiskImage, n)
 	for i := range images {
@@ -313,16 +313,16 @@ func (s *site) want(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDisk
 	return images
 }
 
-// hold keeps all imports from ending, until release or the end of the test.
-func (s *site) hold(t *testing.T) (release func()) {
+// holdImports keeps all imports from ending, until release or the end of the test.
+func (s *testMember) holdImports(t *testing.T) (release func()) {
 	t.Helper()
-	release = s.Instant().Hold(func(*cdiv1.DataVolume) bool { return true })
+	release = s.InstantImporter().HoldImports(func(*cdiv1.DataVolume) bool { return true })
 	t.Cleanup(release)
 	return release
 }
 
-// all waits until images are as wanted.
-func (s *site) all(t *testing.T, images []*v1alpha1.VMDiskImage, wanted string, is func(*v1alpha1.VMDiskImage) bool) {
+// awaitImages waits until images are as wanted.
+func (s *testMember) awaitImages(t *testing.T, images []*v1alpha1.VMDiskImage, wanted string, is func(*v1alpha1.VMDiskImage) bool) {
 	t.Helper()
 	for _, img := range images {
 		now := &v1alpha1.VMDiskImage{}
@@ -333,4 +333,4 @@ func (s *site) all(t *testing.T, images []*v1alpha1.VMDiskImage, wanted string, 
 	}
 }
 
-func succeeded(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == v1alpha1.PhaseSucceeded }
+func hasSucceeded(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == v1alpha1.PhaseSucceeded }

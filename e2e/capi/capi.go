@@ -19,13 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-const module = "sigs.k8s.io/cluster-api"
+const capiModule = "sigs.k8s.io/cluster-api"
 
-// InstallCRD installs the definition of Cluster.
-func InstallCRD(ctx context.Context, cfg *rest.Config) error {
-	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+// InstallClusterCRD installs the definition of Cluster.
+func InstallClusterCRD(ctx context.Context, cfg *rest.Config) error {
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", capiModule).Output()
 	if err != nil {
-		return fmt.Errorf("finding module %s: %w", module, err)
+		return fmt.Errorf("finding module %s: %w", capiModule, err)
 	}
 	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 		Paths:              []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")},
@@ -37,8 +37,8 @@ func InstallCRD(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// Create makes a Cluster, and the Secret with its kubeconfig.
-func Create(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, kubeconfig []byte) error {
+// CreateCluster makes a Cluster, and the Secret with its kubeconfig.
+func CreateCluster(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, kubeconfig []byte) error {
 	if err := c.Create(ctx, cluster); err != nil {
 		return fmt.Errorf("creating Cluster %s: %w", cluster.Name, err)
 	}

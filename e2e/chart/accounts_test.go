@@ -21,14 +21,14 @@ import (
 // policyNamespace is that of the charts' values.
 const policyNamespace = "sync-operator"
 
-// allowance lets verbs, with spaces between them, on resources of a group: in one
+// allowedRule lets verbs, with spaces between them, on resources of a group: in one
 // namespace, where there is one, and by one name.
-type allowance struct{ group, resources, verbs, namespace, object string }
+type allowedRule struct{ group, resources, verbs, namespace, object string }
 
-type allowances []allowance
+type allowedRules []allowedRule
 
-func (all allowances) may(r rights.Request) bool {
-	return slices.ContainsFunc(all, func(a allowance) bool {
+func (all allowedRules) allows(r rights.Request) bool {
+	return slices.ContainsFunc(all, func(a allowedRule) bool {
 		return a.group == r.Group && slices.Contains(strings.Fields(a.resources), r.Resource) && slices.Contains(strings.Fields(a.verbs), r.Verb) &&
 			(a.namespace == "" || a.namespace == r.Namespace) && (a.object == "" || a.object == r.Object)
 	})
@@ -37,7 +37,7 @@ func (all allowances) may(r rights.Request) bool {
 // What the charts' accounts may do is written out once more here, on purpose: a right
 // that is new is to be put down in two places.
 var (
-	agentMay = allowances{
+	agentRules = allowedRules{
 		{"", "configmaps namespaces", "get", "", ""},
 		{"", "persistentvolumeclaims", "get list watch delete", "", ""},
 		{"", "pods", "list watch", "", ""},
@@ -72,7 +72,7 @@ var (
 		{"", "configmaps", "list watch", policyNamespace, ""},
 	}
 
-	hubMay = allowances{
+	hubRules = allowedRules{
 		{"", "namespaces", "get list watch create delete", "", ""},
 		{"", "serviceaccounts", "create", "", ""},
 		{"", "serviceaccounts", "get delete", "", "ot-member-agent"},
@@ -108,16 +108,16 @@ var (
 		{"", "configmaps", "get list watch patch", policyNamespace, ""},
 	}
 
-	// clusterAPIMay and installsMay come with values of the hub's chart.
-	clusterAPIMay = allowances{
+	// clusterAPIRules and installerRules come with values of the hub's chart.
+	clusterAPIRules = allowedRules{
 		{"", "secrets", "get", "", ""},
 		{"cluster.x-k8s.io", "clusters", "get list watch", "", ""},
 	}
-	installsMay = allowances{{"", "configmaps", "list watch", hubNamespace, ""}}
+	installerRules = allowedRules{{"", "configmaps", "list watch", hubNamespace, ""}}
 )
 
-// unserved are resources that are allowed and that an API server does not serve.
-func (all allowances) unserved(served []rights.Resource) (unserved []rights.Resource) {
+// unservedResources are resources that are allowed and that an API server does not serve.
+func (all allowedRules) unservedResources(served []rights.Resource) (unserved []rights.Resource) {
 	for _, a := range all {
 		for _, name := range strings.Fields(a.resources) {
 			if !slices.ContainsFunc(served, func(r rights.Resource) bool { return r.GroupVersion.Group == a.group && r.Name == name }) {
@@ -130,15 +130,15 @@ func (all allowances) unserved(served []rights.Resource) (unserved []rights.Reso
 	return unserved
 }
 
-// TestAccountsMayDoThisAndNoMore tries the accounts that the charts give to their
+// TestServiceAccountRightsAreExactlyAsListed tries the accounts that the charts give to their
 // programs on everything that there is: as the API server says that it would answer,
 // and as it does.
-func TestAccountsMayDoThisAndNoMore(t *testing.T) {
-	served, err := rights.Of(serverConfig)
+func TestServiceAccountRightsAreExactlyAsListed(t *testing.T) {
+	served, err := rights.ServedResources(serverConfig)
 	require.NoError(t, err)
 	require.Greater(t, len(served), 100)
 	installHub := func(ctx context.Context, values map[string]any) error {
-		given := maps.Clone(besideAgent)
+		given := maps.Clone(hubValuesBesideAgent)
 		maps.Copy(given, values)
 		return chart.Install(ctx, serverConfig, hubChart, "hub", hubNamespace, given)
 	}
@@ -150,37 +150,37 @@ func TestAccountsMayDoThisAndNoMore(t *testing.T) {
 	for _, test := range []struct {
 		name, account, namespace string
 		hub                      map[string]any
-		want                     allowances
+		want                     allowedRules
 	}{
-		{"agent", "ot-agent", agentNamespace, nil, agentMay},
-		{"hub", "ot-hub", hubNamespace, nil, hubMay},
+		{"agent", "ot-agent", agentNamespace, nil, agentRules},
+		{"hub", "ot-hub", hubNamespace, nil, hubRules},
 		{"hub with Cluster API that installs agents", "ot-hub", hubNamespace, map[string]any{"clusterAPI": enabled, "installAgents": enabled},
-			slices.Concat(hubMay, clusterAPIMay, installsMay)},
+			slices.Concat(hubRules, clusterAPIRules, installerRules)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			require.NoError(t, installHub(t.Context(), test.hub))
-			cfg, may := configOf(t, test.account), test.want.may
+			cfg, may := configFor(t, test.account), test.want.allows
 			namespaces := []string{test.namespace, policyNamespace, "kube-system"}
-			tell := func(some []rights.Resource) (*rights.Tried, error) {
-				return rights.AsTold(t.Context(), cfg, some, append([]string{""}, namespaces...), []string{""}, may)
+			tell := func(some []rights.Resource) (*rights.Result, error) {
+				return rights.CheckByReview(t.Context(), cfg, some, append([]string{""}, namespaces...), []string{""}, may)
 			}
 			// What the values of the hub's chart change, the API server may not know at once.
 			changed := slices.DeleteFunc(slices.Clone(served), func(r rights.Resource) bool { return r.Name != "secrets" && r.Name != "configmaps" })
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				told, err := tell(changed)
 				require.NoError(c, err)
-				assert.Empty(c, told.Wrong)
-			}, policyDelay, 20*time.Millisecond)
+				assert.Empty(c, told.Unexpected)
+			}, policyPropagationTimeout, 20*time.Millisecond)
 
-			told, err := tell(append(slices.Clone(served), test.want.unserved(served)...))
+			told, err := tell(append(slices.Clone(served), test.want.unservedResources(served)...))
 			require.NoError(t, err)
-			assert.Empty(t, told.Wrong)
-			ruled, err := rights.AsRuled(t.Context(), cfg, namespaces, may)
+			assert.Empty(t, told.Unexpected)
+			ruled, err := rights.CheckRules(t.Context(), cfg, namespaces, may)
 			require.NoError(t, err)
-			assert.Empty(t, ruled.Wrong)
-			answered, err := rights.AsAnswered(t.Context(), cfg, served, namespaces, may)
+			assert.Empty(t, ruled.Unexpected)
+			answered, err := rights.CheckByRequest(t.Context(), cfg, served, namespaces, may)
 			require.NoError(t, err)
-			assert.Empty(t, answered.Wrong)
+			assert.Empty(t, answered.Unexpected)
 			t.Logf("of %d questions about %d resources and their parts, %d were answered with no; of %d requests, %d were refused",
 				told.Attempts+ruled.Attempts, len(served), told.Refusals+ruled.Refusals, answered.Attempts, answered.Refusals)
 		})

@@ -31,8 +31,8 @@ const (
 	imageNamespace = "images"
 )
 
-// besideAgent leaves to the agent's chart what both would bring.
-var besideAgent = map[string]any{
+// hubValuesBesideAgent leaves to the agent's chart what both would bring.
+var hubValuesBesideAgent = map[string]any{
 	"crds":   map[string]any{"mailbox": false},
 	"policy": map[string]any{"create": false, "createNamespace": false},
 }
@@ -40,12 +40,12 @@ var besideAgent = map[string]any{
 // server has both charts installed, as where the hub's own cluster is a member, and
 // each twice; all tests share it.
 var (
-	server       client.Client
+	adminClient  client.Client
 	serverConfig *rest.Config
 )
 
 func TestMain(m *testing.M) {
-	code, err := withServer(m.Run)
+	code, err := runWithServer(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func withServer(run func() int) (code int, err error) {
+func runWithServer(run func() int) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	plane, err := controlplane.Start(ctx, controlplane.Options{Name: "chart"})
@@ -65,13 +65,13 @@ func withServer(run func() int) (code int, err error) {
 			err = stopErr
 		}
 	}()
-	if err := installAll(ctx, plane.Config()); err != nil {
+	if err := installCharts(ctx, plane.Config()); err != nil {
 		return 0, err
 	}
 	return run(), nil
 }
 
-func installAll(ctx context.Context, cfg *rest.Config) error {
+func installCharts(ctx context.Context, cfg *rest.Config) error {
 	known := runtime.NewScheme()
 	if err := scheme.AddToScheme(known); err != nil {
 		return err
@@ -83,15 +83,15 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	serverConfig = cfg
 	quiet := rest.CopyConfig(cfg)
 	quiet.WarningHandler = rest.NoWarnings{}
-	if server, err = client.New(quiet, client.Options{Scheme: known}); err != nil {
+	if adminClient, err = client.New(quiet, client.Options{Scheme: known}); err != nil {
 		return err
 	}
 	for _, crd := range []*unstructured.Unstructured{
-		standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
-		standIn("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
-		standIn("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots"),
+		newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
+		newStandInCRD("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+		newStandInCRD("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots"),
 	} {
-		if err := server.Create(ctx, crd); err != nil {
+		if err := adminClient.Create(ctx, crd); err != nil {
 			return fmt.Errorf("creating stand-in %s: %w", crd.GetName(), err)
 		}
 	}
@@ -99,7 +99,7 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 		if err := chart.Install(ctx, cfg, agentChart, "agent", agentNamespace, nil); err != nil {
 			return err
 		}
-		if err := chart.Install(ctx, cfg, hubChart, "hub", hubNamespace, besideAgent); err != nil {
+		if err := chart.Install(ctx, cfg, hubChart, "hub", hubNamespace, hubValuesBesideAgent); err != nil {
 			return err
 		}
 	}
@@ -107,12 +107,12 @@ func installAll(ctx context.Context, cfg *rest.Config) error {
 	namespace.SetAPIVersion("v1")
 	namespace.SetKind("Namespace")
 	namespace.SetName(imageNamespace)
-	return server.Create(ctx, namespace)
+	return adminClient.Create(ctx, namespace)
 }
 
-// standIn has the names of somebody else's kind and accepts every content: the
+// newStandInCRD has the names of somebody else's kind and accepts every content: the
 // admission policies look at metadata only.
-func standIn(group, version, kind, plural string) *unstructured.Unstructured {
+func newStandInCRD(group, version, kind, plural string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
@@ -134,7 +134,7 @@ func standIn(group, version, kind, plural string) *unstructured.Unstructured {
 	}}
 }
 
-func dataVolume(namespace, name, imageUID string) *unstructured.Unstructured {
+func newDataVolume(namespace, name, imageUID string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetAPIVersion("cdi.kubevirt.io/v1beta1")
 	object.SetKind("DataVolume")
@@ -146,26 +146,26 @@ func dataVolume(namespace, name, imageUID string) *unstructured.Unstructured {
 	return object
 }
 
-// newLedger creates the cluster's ledger and removes it when the test ends.
-func newLedger(t *testing.T, budget int32, dataVolumes ...string) *v1alpha1.SyncLedger {
+// createLedger creates the cluster's ledger and removes it when the test ends.
+func createLedger(t *testing.T, budget int32, dataVolumes ...string) *v1alpha1.SyncLedger {
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: v1alpha1.LedgerName}}
-	require.NoError(t, server.Create(t.Context(), ledger))
+	require.NoError(t, adminClient.Create(t.Context(), ledger))
 	t.Cleanup(func() {
 		ctx := context.Background()
-		if err := server.Get(ctx, client.ObjectKeyFromObject(ledger), ledger); apierrors.IsNotFound(err) {
+		if err := adminClient.Get(ctx, client.ObjectKeyFromObject(ledger), ledger); apierrors.IsNotFound(err) {
 			return
 		}
 		ledger.Status.Slots = nil
-		assert.NoError(t, server.Status().Update(ctx, ledger))
-		assert.NoError(t, server.Delete(ctx, ledger))
+		assert.NoError(t, adminClient.Status().Update(ctx, ledger))
+		assert.NoError(t, adminClient.Delete(ctx, ledger))
 	})
-	ledger.Status = &v1alpha1.SyncLedgerStatus{Budget: budget, Slots: slots(dataVolumes...)}
-	require.NoError(t, server.Status().Update(t.Context(), ledger))
+	ledger.Status = &v1alpha1.SyncLedgerStatus{Budget: budget, Slots: slotsFor(dataVolumes...)}
+	require.NoError(t, adminClient.Status().Update(t.Context(), ledger))
 	return ledger
 }
 
-func slots(dataVolumes ...string) []v1alpha1.Slot {
+func slotsFor(dataVolumes ...string) []v1alpha1.Slot {
 	var all []v1alpha1.Slot
 	for _, name := range dataVolumes {
 		all = append(all, v1alpha1.Slot{

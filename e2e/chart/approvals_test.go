@@ -20,48 +20,48 @@ import (
 )
 
 const (
-	deniedApproval = "ValidatingAdmissionPolicy 'ot-hub-approvals' with binding 'ot-hub-approvals' denied request: "
-	notAllowed     = "fleetdiskimages.pelotech.ot"
-	askForApprove  = "Ask for verb approve on fleetdiskimages.pelotech.ot (ClusterRole ot-fleet-approver has it)"
+	deniedApproval    = "ValidatingAdmissionPolicy 'ot-hub-approvals' with binding 'ot-hub-approvals' denied request: "
+	forbiddenResource = "fleetdiskimages.pelotech.ot"
+	askForApprove     = "Ask for verb approve on fleetdiskimages.pelotech.ot (ClusterRole ot-fleet-approver has it)"
 )
 
-func approval(wave, version, by string) map[string]any {
+func newApproval(wave, version, by string) map[string]any {
 	return map[string]any{"wave": wave, "version": version, "by": by}
 }
 
-// whoAmI is the name of the tests' own user, to whom everything is allowed.
-func whoAmI(t *testing.T) string {
+// currentUser is the name of the tests' own user, to whom everything is allowed.
+func currentUser(t *testing.T) string {
 	t.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
-	require.NoError(t, server.Create(t.Context(), review))
+	require.NoError(t, adminClient.Create(t.Context(), review))
 	return review.Status.UserInfo.Username
 }
 
-// approvalsSettled waits until the API server has rights and policy in force.
-func approvalsSettled(t *testing.T) {
+// awaitApprovalsEnforced waits until the API server has rights and policy in force.
+func awaitApprovalsEnforced(t *testing.T) {
 	t.Helper()
-	settled(t)
-	object := fleetImage(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "somebody-else")}})
-	eventuallyRefused(t, object, deniedApproval)
+	awaitRightsGranted(t)
+	object := newFleetImage(t, map[string]any{"approvals": []any{newApproval("edge", "2.1.0", "somebody-else")}})
+	awaitDenied(t, object, deniedApproval)
 }
 
-// newFleetImage stores an image for one test, of whose waves fleet-approver has
+// createFleetImage stores an image for one test, of whose waves fleet-approver has
 // approved.
-func newFleetImage(t *testing.T, name string, approved ...string) *unstructured.Unstructured {
+func createFleetImage(t *testing.T, name string, approved ...string) *unstructured.Unstructured {
 	t.Helper()
-	object := fleetImage(t, map[string]any{"approvals": nil})
+	object := newFleetImage(t, map[string]any{"approvals": nil})
 	object.SetName(name)
-	require.NoError(t, server.Create(t.Context(), object))
-	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(server.Delete(context.Background(), object))) })
+	require.NoError(t, adminClient.Create(t.Context(), object))
+	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(adminClient.Delete(context.Background(), object))) })
 	if len(approved) > 0 {
-		all := many(len(approved), func(i int) any { return approval(approved[i], "2.1.0", "fleet-approver") })
-		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), object, specPatch(t, map[string]any{"approvals": all})))
+		all := repeat(len(approved), func(i int) any { return newApproval(approved[i], "2.1.0", "fleet-approver") })
+		require.NoError(t, clientFor(t, "fleet-approver").Patch(t.Context(), object, newSpecPatch(t, map[string]any{"approvals": all})))
 	}
 	return object
 }
 
-// specPatch merges fields, by their path, into the spec; nil removes one.
-func specPatch(t *testing.T, changes map[string]any) client.Patch {
+// newSpecPatch merges fields, by their path, into the spec; nil removes one.
+func newSpecPatch(t *testing.T, changes map[string]any) client.Patch {
 	t.Helper()
 	spec := map[string]any{}
 	for path, value := range changes {
@@ -80,7 +80,7 @@ func specPatch(t *testing.T, changes map[string]any) client.Patch {
 	}
 	text, err := json.Marshal(map[string]any{"spec": spec})
 	require.NoError(t, err)
-	return mergePatch(string(text))
+	return newMergePatch(string(text))
 }
 
 func requireForbidden(t *testing.T, err error, says string) {
@@ -89,12 +89,12 @@ func requireForbidden(t *testing.T, err error, says string) {
 	assert.True(t, apierrors.IsForbidden(err), "%v", err)
 }
 
-func TestApprovalsAreWrittenByApproversInTheirOwnName(t *testing.T) {
-	approvalsSettled(t)
-	stored := newFleetImage(t, "approved-by-all-verbs")
+func TestApproversSignWithTheirOwnName(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	stored := createFleetImage(t, "approved-by-all-verbs")
 	writes := map[string]func(c client.Client, approvals []any) error{
 		"create": func(c client.Client, approvals []any) error {
-			return c.Create(t.Context(), fleetImage(t, map[string]any{"approvals": approvals}), client.DryRunAll)
+			return c.Create(t.Context(), newFleetImage(t, map[string]any{"approvals": approvals}), client.DryRunAll)
 		},
 		"update": func(c client.Client, approvals []any) error {
 			object := stored.DeepCopy()
@@ -102,10 +102,10 @@ func TestApprovalsAreWrittenByApproversInTheirOwnName(t *testing.T) {
 			return c.Update(t.Context(), object, client.DryRunAll)
 		},
 		"patch": func(c client.Client, approvals []any) error {
-			return c.Patch(t.Context(), stored.DeepCopy(), specPatch(t, map[string]any{"approvals": approvals}), client.DryRunAll)
+			return c.Patch(t.Context(), stored.DeepCopy(), newSpecPatch(t, map[string]any{"approvals": approvals}), client.DryRunAll)
 		},
 		"apply": func(c client.Client, approvals []any) error {
-			object := fleetImage(t, map[string]any{"approvals": approvals})
+			object := newFleetImage(t, map[string]any{"approvals": approvals})
 			object.SetName(stored.GetName())
 			return c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("person"), client.ForceOwnership, client.DryRunAll)
 		},
@@ -117,56 +117,56 @@ func TestApprovalsAreWrittenByApproversInTheirOwnName(t *testing.T) {
 	for user, test := range map[string]struct {
 		create, others, another string // what it is told: by create, by all other verbs, and in alice's name
 	}{
-		"fleet-viewer":   {create: notAllowed, others: notAllowed, another: notAllowed},
+		"fleet-viewer":   {create: forbiddenResource, others: forbiddenResource, another: forbiddenResource},
 		"fleet-author":   {create: mayNot("fleet-author"), others: mayNot("fleet-author"), another: mayNot("fleet-author")},
-		"fleet-approver": {create: notAllowed, another: fmt.Sprintf(inAnotherName, "fleet-approver")},
+		"fleet-approver": {create: forbiddenResource, another: fmt.Sprintf(inAnotherName, "fleet-approver")},
 		"fleet-lead":     {another: fmt.Sprintf(inAnotherName, "fleet-lead")},
 	} {
-		c := person(t, user)
+		c := clientFor(t, user)
 		for verb, write := range writes {
 			t.Run(user+" by "+verb, func(t *testing.T) {
 				says := test.others
 				if verb == "create" {
 					says = test.create
 				}
-				err := write(c, []any{approval("edge", "2.1.0", user)})
+				err := write(c, []any{newApproval("edge", "2.1.0", user)})
 				if says == "" {
 					require.NoError(t, err)
 				} else {
 					requireForbidden(t, err, says)
 				}
-				if says == notAllowed {
+				if says == forbiddenResource {
 					return // RBAC has said so already
 				}
-				requireForbidden(t, write(c, []any{approval("edge", "2.1.0", "alice")}), test.another)
+				requireForbidden(t, write(c, []any{newApproval("edge", "2.1.0", "alice")}), test.another)
 			})
 		}
 	}
-	requireForbidden(t, writes["create"](server, []any{approval("edge", "2.1.0", "alice")}), fmt.Sprintf(inAnotherName, whoAmI(t)))
+	requireForbidden(t, writes["create"](adminClient, []any{newApproval("edge", "2.1.0", "alice")}), fmt.Sprintf(inAnotherName, currentUser(t)))
 }
 
-func TestApprovalOfOneImage(t *testing.T) {
-	approvalsSettled(t)
-	c := person(t, "approver-of-one")
-	approve := specPatch(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "approver-of-one")}})
-	require.NoError(t, c.Patch(t.Context(), newFleetImage(t, "ubuntu-of-one"), approve))
-	requireForbidden(t, c.Patch(t.Context(), newFleetImage(t, "ubuntu-of-others"), approve), "user approver-of-one may not approve of wave edge")
-	generated := fleetImage(t, map[string]any{"approvals": []any{approval("edge", "2.1.0", "approver-of-one")}})
+func TestApproverOfOneImage(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	c := clientFor(t, "approver-of-one")
+	approve := newSpecPatch(t, map[string]any{"approvals": []any{newApproval("edge", "2.1.0", "approver-of-one")}})
+	require.NoError(t, c.Patch(t.Context(), createFleetImage(t, "ubuntu-of-one"), approve))
+	requireForbidden(t, c.Patch(t.Context(), createFleetImage(t, "ubuntu-of-others"), approve), "user approver-of-one may not approve of wave edge")
+	generated := newFleetImage(t, map[string]any{"approvals": []any{newApproval("edge", "2.1.0", "approver-of-one")}})
 	generated.SetName("")
 	generated.SetGenerateName("ubuntu-of-one")
 	requireForbidden(t, c.Create(t.Context(), generated, client.DryRunAll), "user approver-of-one may not approve of wave edge")
 }
 
-func TestApprovalsAreForTheVersionThatIsThere(t *testing.T) {
-	approvalsSettled(t)
-	err := person(t, "fleet-approver").Patch(t.Context(), newFleetImage(t, "approved-ahead"),
-		specPatch(t, map[string]any{"approvals": []any{approval("edge", "2.2.0", "fleet-approver")}}))
+func TestApprovalMustNameTheCurrentVersion(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	err := clientFor(t, "fleet-approver").Patch(t.Context(), createFleetImage(t, "approved-ahead"),
+		newSpecPatch(t, map[string]any{"approvals": []any{newApproval("edge", "2.2.0", "fleet-approver")}}))
 	requireForbidden(t, err, deniedApproval+"the approval of wave edge is for version 2.2.0, and spec.version is 2.1.0: approve of the version that is there")
 }
 
-func TestChangesToWhatIsApproved(t *testing.T) {
-	approvalsSettled(t)
-	mine := approval("edge", "2.1.0", "fleet-approver")
+func TestChangesAfterApproval(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	mine := newApproval("edge", "2.1.0", "fleet-approver")
 	const (
 		author, approver, lead = "fleet-author", "fleet-approver", "fleet-lead"
 		fine                   = ""
@@ -174,7 +174,7 @@ func TestChangesToWhatIsApproved(t *testing.T) {
 			"template, imageName, targetNamespace or version have changed. Remove it from spec.approvals in the same change"
 		mayNot = "user fleet-author may not approve of wave edge"
 	)
-	stored := newFleetImage(t, "approved", "edge")
+	stored := createFleetImage(t, "approved", "edge")
 	for name, test := range map[string]struct {
 		changes map[string]any
 		says    map[string]string
@@ -185,10 +185,10 @@ func TestChangesToWhatIsApproved(t *testing.T) {
 		"the next version":              {map[string]any{"version": "2.2.0", "template.url": "https://images.example.com/b"}, map[string]string{author: fine}},
 		"taking it away":                {map[string]any{"approvals": nil}, map[string]string{author: fine, approver: fine}},
 		"taking all away":               {map[string]any{"approvals": []any{}}, map[string]string{author: fine, approver: fine}},
-		"another name":                  {map[string]any{"approvals": []any{approval("edge", "2.1.0", author)}}, map[string]string{author: mayNot}},
+		"another name":                  {map[string]any{"approvals": []any{newApproval("edge", "2.1.0", author)}}, map[string]string{author: mayNot}},
 		"another time":                  {map[string]any{"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "fleet-approver", "at": "2026-01-02T03:04:05Z"}}}, map[string]string{author: mayNot, approver: fine, lead: "says by: fleet-approver, and it is fleet-lead who writes it"}},
-		"one more wave":                 {map[string]any{"approvals": []any{mine, approval("canary", "2.1.0", author)}}, map[string]string{author: "user fleet-author may not approve of wave canary"}},
-		"one more by another":           {map[string]any{"approvals": []any{mine, approval("canary", "2.1.0", lead)}}, map[string]string{lead: fine}},
+		"one more wave":                 {map[string]any{"approvals": []any{mine, newApproval("canary", "2.1.0", author)}}, map[string]string{author: "user fleet-author may not approve of wave canary"}},
+		"one more by another":           {map[string]any{"approvals": []any{mine, newApproval("canary", "2.1.0", lead)}}, map[string]string{lead: fine}},
 		"another source":                {map[string]any{"template.url": "https://images.example.com/b"}, map[string]string{author: former, lead: former, approver: fine}},
 		"another secret":                {map[string]any{"template.secretRef": "farm"}, map[string]string{author: former}},
 		"another image name":            {map[string]any{"imageName": "debian"}, map[string]string{author: former}},
@@ -198,7 +198,7 @@ func TestChangesToWhatIsApproved(t *testing.T) {
 	} {
 		for user, says := range test.says {
 			t.Run(name+" by "+user, func(t *testing.T) {
-				err := person(t, user).Patch(t.Context(), stored.DeepCopy(), specPatch(t, test.changes), client.DryRunAll)
+				err := clientFor(t, user).Patch(t.Context(), stored.DeepCopy(), newSpecPatch(t, test.changes), client.DryRunAll)
 				if says == fine {
 					require.NoError(t, err)
 					return
@@ -210,38 +210,38 @@ func TestChangesToWhatIsApproved(t *testing.T) {
 	}
 
 	t.Run("the version that comes back", func(t *testing.T) {
-		c := person(t, author)
-		require.NoError(t, c.Patch(t.Context(), stored, specPatch(t, map[string]any{"version": "2.2.0"})))
+		c := clientFor(t, author)
+		require.NoError(t, c.Patch(t.Context(), stored, newSpecPatch(t, map[string]any{"version": "2.2.0"})))
 		back := map[string]any{"version": "2.1.0", "template.url": "https://images.example.com/forged"}
-		requireForbidden(t, c.Patch(t.Context(), stored.DeepCopy(), specPatch(t, back)), former)
+		requireForbidden(t, c.Patch(t.Context(), stored.DeepCopy(), newSpecPatch(t, back)), former)
 		back["approvals"] = nil
-		require.NoError(t, c.Patch(t.Context(), stored, specPatch(t, back)))
+		require.NoError(t, c.Patch(t.Context(), stored, newSpecPatch(t, back)))
 	})
 	t.Run("a client that knows the kind", func(t *testing.T) {
-		approved := newFleetImage(t, "approved-to-the-millisecond")
-		given := approval("edge", "2.1.0", "fleet-approver")
+		approved := createFleetImage(t, "approved-to-the-millisecond")
+		given := newApproval("edge", "2.1.0", "fleet-approver")
 		given["at"] = "2026-07-02T03:04:05.678+02:00"
-		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), approved, specPatch(t, map[string]any{"approvals": []any{given}})))
+		require.NoError(t, clientFor(t, "fleet-approver").Patch(t.Context(), approved, newSpecPatch(t, map[string]any{"approvals": []any{given}})))
 		typed := &v1alpha1.FleetDiskImage{}
-		c := person(t, author)
+		c := clientFor(t, author)
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(approved), typed))
 		typed.Spec.Rollout.Paused = false
 		require.NoError(t, c.Update(t.Context(), typed), "it writes the time of the approval in its own way")
 	})
 	t.Run("labels, finalizers and the way out", func(t *testing.T) {
-		c := person(t, author)
-		kept := newFleetImage(t, "approved-and-deleted", "edge")
-		require.NoError(t, c.Patch(t.Context(), kept, mergePatch(`{"metadata":{"labels":{"a":"b"},"finalizers":["pelotech.ot/fleet-disk-image"]}}`)))
+		c := clientFor(t, author)
+		kept := createFleetImage(t, "approved-and-deleted", "edge")
+		require.NoError(t, c.Patch(t.Context(), kept, newMergePatch(`{"metadata":{"labels":{"a":"b"},"finalizers":["pelotech.ot/fleet-disk-image"]}}`)))
 		require.NoError(t, c.Delete(t.Context(), kept))
-		require.NoError(t, c.Patch(t.Context(), kept, mergePatch(`{"metadata":{"finalizers":null}}`)))
+		require.NoError(t, c.Patch(t.Context(), kept, newMergePatch(`{"metadata":{"finalizers":null}}`)))
 	})
 }
 
 // An author who could move the clusters out of a wave that needs approval, or take
 // the need away, would approve of it.
-func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
-	approvalsSettled(t)
-	stored := newFleetImage(t, "waves")
+func TestAuthorsCannotChangeWavesThatRequireApproval(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	stored := createFleetImage(t, "waves")
 	canary := func(selector map[string]any) map[string]any {
 		return map[string]any{"name": "canary", "clusterSelector": selector}
 	}
@@ -270,9 +270,9 @@ func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
 		"in another order":       {[]any{edge(nil), first}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			patch := specPatch(t, map[string]any{"rollout.waves": test.waves})
-			require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll))
-			err := person(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll)
+			patch := newSpecPatch(t, map[string]any{"rollout.waves": test.waves})
+			require.NoError(t, clientFor(t, "fleet-approver").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll))
+			err := clientFor(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll)
 			if !test.refused {
 				require.NoError(t, err)
 				return
@@ -282,32 +282,32 @@ func TestWavesThatNeedApprovalAreNotChangedByAuthors(t *testing.T) {
 		})
 	}
 	t.Run("no rollout at all", func(t *testing.T) {
-		patch := specPatch(t, map[string]any{"rollout": nil})
-		requireForbidden(t, person(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll), "a wave of FleetDiskImage waves needs approval")
+		patch := newSpecPatch(t, map[string]any{"rollout": nil})
+		requireForbidden(t, clientFor(t, "fleet-author").Patch(t.Context(), stored.DeepCopy(), patch, client.DryRunAll), "a wave of FleetDiskImage waves needs approval")
 	})
 	t.Run("where none needs approval", func(t *testing.T) {
-		free := newFleetImage(t, "free-waves")
-		require.NoError(t, person(t, "fleet-approver").Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{first}})))
-		c := person(t, "fleet-author")
-		require.NoError(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{canary(map[string]any{})}})))
-		require.NoError(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{edge(nil)}})), "who asks for approval need not be an approver")
-		requireForbidden(t, c.Patch(t.Context(), free, specPatch(t, map[string]any{"rollout.waves": []any{}})), "a wave of FleetDiskImage free-waves needs approval")
+		free := createFleetImage(t, "free-waves")
+		require.NoError(t, clientFor(t, "fleet-approver").Patch(t.Context(), free, newSpecPatch(t, map[string]any{"rollout.waves": []any{first}})))
+		c := clientFor(t, "fleet-author")
+		require.NoError(t, c.Patch(t.Context(), free, newSpecPatch(t, map[string]any{"rollout.waves": []any{canary(map[string]any{})}})))
+		require.NoError(t, c.Patch(t.Context(), free, newSpecPatch(t, map[string]any{"rollout.waves": []any{edge(nil)}})), "who asks for approval need not be an approver")
+		requireForbidden(t, c.Patch(t.Context(), free, newSpecPatch(t, map[string]any{"rollout.waves": []any{}})), "a wave of FleetDiskImage free-waves needs approval")
 	})
 }
 
-func TestApprovalsNeedNotBeEnforced(t *testing.T) {
+func TestApprovalEnforcementCanBeSwitchedOff(t *testing.T) {
 	for key := range renderHub(t, hubNamespace, map[string]any{"approvals": map[string]any{"enforced": false}}) {
 		assert.NotContains(t, key, "ot-hub-approvals")
 		assert.NotContains(t, key, "ot-hub-prunes")
 	}
 }
 
-func TestFleetRolesReadAllOfTheFleet(t *testing.T) {
-	settled(t)
-	for _, role := range []right{fleetViewer, fleetAuthor, fleetApprover, fleetPruner} {
+func TestFleetRolesReadTheWholeFleet(t *testing.T) {
+	awaitRightsGranted(t)
+	for _, role := range []grantedRight{fleetViewer, fleetAuthor, fleetApprover, fleetPruner} {
 		user := strings.TrimPrefix(role.role, "ot-")
 		for _, resource := range []string{"memberclusters", "fleetdiskimages", "prunereports", "prunereportpages", "imageprunes"} {
-			waitUntilAllowed(t, person(t, user), user, may("", "pelotech.ot", resource, "watch"))
+			waitUntilAllowed(t, clientFor(t, user), user, newRight("", "pelotech.ot", resource, "watch"))
 		}
 	}
 }

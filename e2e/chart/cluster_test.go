@@ -14,7 +14,7 @@ import (
 )
 
 // What a cluster lacks is said before anything is installed in it.
-func TestClustersThatLackSomething(t *testing.T) {
+func TestMissingPrerequisitesFailTheRender(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
@@ -27,8 +27,8 @@ func TestClustersThatLackSomething(t *testing.T) {
 		"nobody knows what it does": {[]string{"--kube-version", chart.KubeVersion}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for chart, path := range charts {
-				output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", chart, folder(t, path)}, test.args...)...).CombinedOutput()
+			for chart, path := range chartPaths {
+				output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", chart, chartPath(t, path)}, test.args...)...).CombinedOutput()
 				if test.want == "" {
 					require.NoError(t, err, "%s", output)
 					continue
@@ -41,22 +41,22 @@ func TestClustersThatLackSomething(t *testing.T) {
 }
 
 // `helm test` asks the Service by an account of its own, with the image of the program.
-func TestWhatHelmTestAsks(t *testing.T) {
-	for name, path := range charts {
+func TestHelmTestPod(t *testing.T) {
+	for name, path := range chartPaths {
 		tests, err := chart.RenderTests(t.Context(), path, name, "ot-system", map[string]any{"image": map[string]any{"tag": "v9"}})
 		require.NoError(t, err)
-		rendered := manifest{}
+		rendered := renderedChart{}
 		for _, object := range tests {
 			rendered[object.GetKind()] = object
 			assert.Equal(t, "test", object.GetAnnotations()["helm.sh/hook"])
 			assert.NotEmpty(t, object.GetAnnotations()["helm.sh/hook-delete-policy"])
 		}
-		assert.Equal(t, parsed(t, `[{kind: ServiceAccount, name: `+name+`-test, namespace: ot-system}]`), at(t, rendered["ClusterRoleBinding"], "subjects"))
-		assert.Equal(t, name+"-reader", at(t, rendered["ClusterRoleBinding"], "roleRef", "name"))
-		assert.Equal(t, name+"-test", at(t, rendered["Pod"], "spec", "serviceAccountName"))
-		assert.Equal(t, "ghcr.io/pelotech/"+name+":v9", at(t, rendered["Pod"], "spec", "containers", "0", "image"))
-		assert.Equal(t, []any{"--check-url=https://" + name + ".ot-system.svc/metrics"}, at(t, rendered["Pod"], "spec", "containers", "0", "args"))
-		_, deployment := workload(t, name, `{}`)
+		assert.Equal(t, parseYAML(t, `[{kind: ServiceAccount, name: `+name+`-test, namespace: ot-system}]`), valueAt(t, rendered["ClusterRoleBinding"], "subjects"))
+		assert.Equal(t, name+"-reader", valueAt(t, rendered["ClusterRoleBinding"], "roleRef", "name"))
+		assert.Equal(t, name+"-test", valueAt(t, rendered["Pod"], "spec", "serviceAccountName"))
+		assert.Equal(t, "ghcr.io/pelotech/"+name+":v9", valueAt(t, rendered["Pod"], "spec", "containers", "0", "image"))
+		assert.Equal(t, []any{"--check-url=https://" + name + ".ot-system.svc/metrics"}, valueAt(t, rendered["Pod"], "spec", "containers", "0", "args"))
+		_, deployment := renderWorkload(t, name, `{}`)
 		selector := deployment("spec", "selector", "matchLabels").(map[string]any)
 		assert.NotEqual(t, selector["app.kubernetes.io/name"], rendered["Pod"].GetLabels()["app.kubernetes.io/name"], "no Service leads to the test")
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
-var helmCommand = regexp.MustCompile(`(?m)^\s*(?:\$ )?helm ((?:--kube-context \S+ )?(?:install|upgrade)) ([^#` + "`" + `\n]*)`)
+var helmCommandPattern = regexp.MustCompile(`(?m)^\s*(?:\$ )?helm ((?:--kube-context \S+ )?(?:install|upgrade)) ([^#` + "`" + `\n]*)`)
 
 // What the pages tell people to install and upgrade by renders with the charts as they
 // are: each command, with the files that it names.
-func TestCommandsOfThePages(t *testing.T) {
+func TestHelmCommandsInDocs(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
 	directory := t.TempDir()
@@ -35,7 +35,7 @@ func TestCommandsOfThePages(t *testing.T) {
 	for page, atLeast := range map[string]int{"README.md": 3, "hub/README.md": 1, "charts/ot-agent/README.md": 3, "charts/ot-hub/README.md": 1} {
 		text, err := os.ReadFile(filepath.Join(top, page))
 		require.NoError(t, err)
-		commands := helmCommand.FindAllStringSubmatch(string(text), -1)
+		commands := helmCommandPattern.FindAllStringSubmatch(string(text), -1)
 		assert.GreaterOrEqual(t, len(commands), atLeast, page)
 		for _, command := range commands {
 			// There is no release to take values from, and no cluster to ask.

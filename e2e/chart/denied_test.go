@@ -24,8 +24,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// probe asks a program as its kubelet does.
-func probe(url string) (int, string) {
+// probeURL asks a program as its kubelet does.
+func probeURL(url string) (int, string) {
 	response, err := http.Get(url)
 	if err != nil {
 		return 0, err.Error()
@@ -35,9 +35,9 @@ func probe(url string) (int, string) {
 	return response.StatusCode, string(text)
 }
 
-// loseRights takes rights away from a role, as somebody does who edits it, or who runs
+// removeRights takes rights away from a role, as somebody does who edits it, or who runs
 // another version than that of the chart.
-func (s *site) loseRights(t *testing.T, role string, resources ...string) {
+func (s *helmCluster) removeRights(t *testing.T, role string, resources ...string) {
 	t.Helper()
 	bound := &rbacv1.ClusterRole{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: role}, bound))
@@ -47,19 +47,19 @@ func (s *site) loseRights(t *testing.T, role string, resources ...string) {
 	require.NoError(t, s.Update(t.Context(), bound))
 }
 
-// wantsRights has an agent lose rights while it runs, and another one begin without
+// requireMissingRightsReported has an agent lose rights while it runs, and another one begin without
 // them: each says which they are, and what brings them back does.
-func (s *site) wantsRights(t *testing.T, upgrade func()) {
+func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func()) {
 	t.Helper()
 	port, err := process.FreePort()
 	require.NoError(t, err)
 	probes := fmt.Sprintf("127.0.0.1:%d", port)
-	current, err := agent.Start(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
+	current, err := agent.StartAgent(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	t.Cleanup(func() {
 		if t.Failed() {
-			code, text := probe("http://" + probes + "/readyz")
+			code, text := probeURL("http://" + probes + "/readyz")
 			t.Logf("its probe: %d %s", code, text)
 		}
 	})
@@ -70,47 +70,47 @@ func (s *site) wantsRights(t *testing.T, upgrade func()) {
 	condition := func(reason string) func() bool {
 		return func() bool {
 			ledger := &v1alpha1.SyncLedger{}
-			if s.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+			if s.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 				return false
 			}
 			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionRightsComplete)
 			return c != nil && c.Reason == reason && (reason != "RightsMissing" || strings.Contains(c.Message, "update vmdiskimages.pelotech.ot/status"))
 		}
 	}
-	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code == http.StatusOK }, "it is not ready")
+	eventually(func() bool { code, _ := probeURL("http://" + probes + "/readyz"); return code == http.StatusOK }, "it is not ready")
 	// The ledger may say this still of an agent before. Only one that leads has all its
 	// caches filled: without a right it would never fill them, and end.
-	early := image(t, nil)
+	early := newImage(t, nil)
 	early.SetName("early")
-	early.SetNamespace(agent.Namespace)
+	early.SetNamespace(agent.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), early))
 	eventually(func() bool {
 		return s.Get(t.Context(), client.ObjectKeyFromObject(early), early) == nil && len(early.GetFinalizers()) > 0
 	}, "it does not take an image up")
 	eventually(condition("RightsComplete"), "the ledger says nothing of rights")
 
-	s.loseRights(t, "ot-agent", "vmdiskimages/status", "storageclasses")
-	late := image(t, nil)
+	s.removeRights(t, "ot-agent", "vmdiskimages/status", "storageclasses")
+	late := newImage(t, nil)
 	late.SetName("late")
-	late.SetNamespace(agent.Namespace)
+	late.SetNamespace(agent.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), late))
-	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz/rights"); return code != http.StatusOK }, "it goes on being ready")
-	code, _ := probe("http://" + probes + "/readyz")
+	eventually(func() bool { code, _ := probeURL("http://" + probes + "/readyz/rights"); return code != http.StatusOK }, "it goes on being ready")
+	code, _ := probeURL("http://" + probes + "/readyz")
 	assert.NotEqual(t, http.StatusOK, code)
-	_, text := probe("http://" + probes + "/readyz/rights")
+	_, text := probeURL("http://" + probes + "/readyz/rights")
 	assert.Contains(t, text, "its account lacks rights: update virtualmachines.pelotech.ot/status; update vmdiskimages.pelotech.ot/status; get, list, watch storageclasses.storage.k8s.io. ")
 	assert.Contains(t, text, "`helm upgrade` ot-agent with the chart of this version brings them")
-	code, _ = probe("http://" + probes + "/healthz")
+	code, _ = probeURL("http://" + probes + "/healthz")
 	assert.Equal(t, http.StatusOK, code, "to end it would give it no right")
 	eventually(condition("RightsMissing"), "the ledger does not say which rights are lacking")
 
 	// The other one, which runs on, does not have the last word in this log.
-	next, err := agent.Start(t.Context(), s.plane, agent.Options{Log: filepath.Join(t.TempDir(), "next.log")})
+	next, err := agent.StartAgent(t.Context(), s.plane, agent.Options{Log: filepath.Join(t.TempDir(), "next.log")})
 	require.NoError(t, err)
-	wantEnded(t, next.Process, "ot-agent: its account lacks rights: update virtualmachines.pelotech.ot/status;")
+	requireExited(t, next.Process, "ot-agent: its account lacks rights: update virtualmachines.pelotech.ot/status;")
 
 	upgrade()
-	eventually(func() bool { code, _ := probe("http://" + probes + "/readyz"); return code == http.StatusOK }, "it does not become ready again")
+	eventually(func() bool { code, _ := probeURL("http://" + probes + "/readyz"); return code == http.StatusOK }, "it does not become ready again")
 	eventually(condition("RightsComplete"), "the ledger goes on saying that rights are lacking")
 	current.Kill()
 }

@@ -20,44 +20,44 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
-const everythingFolder = "e2e/chart/everything"
+const allValuesDir = "e2e/chart/everything"
 
-// everything are values that ask for all that a chart can make, but for notEverything.
-func everything(t *testing.T, name string) map[string]any {
+// loadAllValues are values that ask for all that a chart can make, but for valuesLeftUnset.
+func loadAllValues(t *testing.T, name string) map[string]any {
 	t.Helper()
-	values := read(t, everythingFolder, "both.yaml")
-	for key, value := range read(t, everythingFolder, name+".yaml") {
+	values := readChartFile(t, allValuesDir, "both.yaml")
+	for key, value := range readChartFile(t, allValuesDir, name+".yaml") {
 		require.NotContains(t, values, key, "it would take the place of what both have")
 		values[key] = value
 	}
 	return values
 }
 
-// notEverything is what everything leaves empty or off, and why.
-var notEverything = map[string]string{
+// valuesLeftUnset is what everything leaves empty or off, and why.
+var valuesLeftUnset = map[string]string{
 	"/image/tag":                                "image.digest takes its place",
-	"/metrics/serviceMonitor/enabled":           byOperator,
-	"/metrics/serviceMonitor/labels":            byOperator,
-	"/metrics/serviceMonitor/authorization":     byOperator,
-	"/metrics/serviceMonitor/relabelings":       byOperator,
-	"/metrics/serviceMonitor/metricRelabelings": byOperator,
-	"/metrics/rules/enabled":                    byOperator,
-	"/metrics/rules/labels":                     byOperator,
-	"/metrics/rules/alertLabels":                byOperator,
+	"/metrics/serviceMonitor/enabled":           checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/labels":            checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/authorization":     checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/relabelings":       checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/metricRelabelings": checkedByPrometheusOperator,
+	"/metrics/rules/enabled":                    checkedByPrometheusOperator,
+	"/metrics/rules/labels":                     checkedByPrometheusOperator,
+	"/metrics/rules/alertLabels":                checkedByPrometheusOperator,
 }
 
-const byOperator = "Prometheus' operator judges it, in TestPrometheusOperatorKnowsEveryField"
+const checkedByPrometheusOperator = "Prometheus' operator judges it, in TestPrometheusOperatorKnowsEveryField"
 
 // What values.yaml shows as empty or off is filled and on in everything: what a new
 // switch makes is looked at without anybody thinking of it.
-func TestEverythingIsAskedFor(t *testing.T) {
-	for name, path := range charts {
+func TestAllValuesSetEverySwitch(t *testing.T) {
+	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
-			given := everything(t, name)
-			known := schema{read(t, path, "values.schema.json")}
+			given := loadAllValues(t, name)
+			known := valuesSchema{readChartFile(t, path, "values.schema.json")}
 			left := []string{}
-			known.walk(t, "", known.root, read(t, path, "values.yaml"), func(path string, node map[string]any, value any) {
-				if _, below := node["properties"].(map[string]any); below && !slices.Contains(asInPods, path) || !empty(value) {
+			known.walkObjects(t, "", known.root, readChartFile(t, path, "values.yaml"), func(path string, node map[string]any, value any) {
+				if _, below := node["properties"].(map[string]any); below && !slices.Contains(podValueObjects, path) || !isEmptyValue(value) {
 					return
 				}
 				var asked any = given
@@ -65,17 +65,17 @@ func TestEverythingIsAskedFor(t *testing.T) {
 					in, _ := asked.(map[string]any)
 					asked = in[key]
 				}
-				if empty(asked) {
+				if isEmptyValue(asked) {
 					left = append(left, path)
 				}
 			})
-			assert.ElementsMatch(t, slices.Collect(maps.Keys(notEverything)), left)
+			assert.ElementsMatch(t, slices.Collect(maps.Keys(valuesLeftUnset)), left)
 		})
 	}
 }
 
-// empty tells of values that ask for nothing.
-func empty(value any) bool {
+// isEmptyValue tells of values that ask for nothing.
+func isEmptyValue(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return true
@@ -93,18 +93,18 @@ func empty(value any) bool {
 
 // Every file of templates makes something of everything, so that what it makes is held
 // against its kinds, here and by make lint-charts.
-func TestEveryTemplateMakesSomethingOfEverything(t *testing.T) {
+func TestEveryTemplateRendersWithAllValues(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
-	for name, path := range charts {
+	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
-			files, err := filepath.Glob(filepath.Join(folder(t, path), "templates", "*.yaml"))
+			files, err := filepath.Glob(filepath.Join(chartPath(t, path), "templates", "*.yaml"))
 			require.NoError(t, err)
-			ofTests, err := filepath.Glob(filepath.Join(folder(t, path), "templates", "tests", "*.yaml"))
+			ofTests, err := filepath.Glob(filepath.Join(chartPath(t, path), "templates", "tests", "*.yaml"))
 			require.NoError(t, err)
 			want := []string{}
 			for _, file := range append(files, ofTests...) {
-				relative, err := filepath.Rel(folder(t, path), file)
+				relative, err := filepath.Rel(chartPath(t, path), file)
 				require.NoError(t, err)
 				if relative != filepath.Join("templates", "requirements.yaml") { // it only says what a cluster lacks
 					want = append(want, filepath.Join(name, relative))
@@ -113,10 +113,10 @@ func TestEveryTemplateMakesSomethingOfEverything(t *testing.T) {
 			require.Greater(t, len(want), 15)
 
 			values := filepath.Join(t.TempDir(), "values.yaml")
-			text, err := yaml.Marshal(everything(t, name))
+			text, err := yaml.Marshal(loadAllValues(t, name))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(values, text, 0o600))
-			output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "template", "any", folder(t, path),
+			output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "template", "any", chartPath(t, path),
 				"--kube-version", chart.KubeVersion, "--values", values).CombinedOutput()
 			require.NoError(t, err, "%s", output)
 			makes := map[string]bool{}
@@ -136,10 +136,10 @@ func TestEveryTemplateMakesSomethingOfEverything(t *testing.T) {
 
 // The API server knows every field of all that the charts can make, with what `helm
 // test` makes: it is asked to apply them strictly, and to keep nothing.
-func TestAPIServerKnowsEveryField(t *testing.T) {
-	for name, path := range charts {
+func TestAPIServerKnowsEveryRenderedField(t *testing.T) {
+	for name, path := range chartPaths {
 		namespace := map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name]
-		values := everything(t, name)
+		values := loadAllValues(t, name)
 		release := strings.TrimPrefix(name, "ot-")
 		rendered, err := chart.Render(t.Context(), path, release, namespace, values)
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestAPIServerKnowsEveryField(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, tests, 3)
 		for _, object := range append(rendered, tests...) {
-			err := server.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
+			err := adminClient.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
 			assert.NoError(t, err, "%s: %s %s", name, object.GetKind(), object.GetName())
 		}
 	}

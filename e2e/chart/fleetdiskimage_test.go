@@ -60,9 +60,9 @@ spec:
   deletionPolicy: Delete
 `
 
-// fleetImage is fullRollout with some fields replaced, by their path in the spec,
+// newFleetImage is fullRollout with some fields replaced, by their path in the spec,
 // or removed where nil stands for them.
-func fleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+func newFleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(fullRollout), &object.Object))
@@ -77,34 +77,34 @@ func fleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured
 	return object
 }
 
-func wave(name string, changes map[string]any) []any {
+func newWaves(name string, changes map[string]any) []any {
 	w := map[string]any{"name": name, "clusterSelector": map[string]any{"matchLabels": map[string]any{"wave": "any"}}}
 	maps.Copy(w, changes)
 	return []any{w}
 }
 
-func TestFleetDiskImageIsStoredAsItIsWritten(t *testing.T) {
-	written := fleetImage(t, nil)
-	require.NoError(t, server.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(written.DeepCopy()), client.FieldOwner("person")))
+func TestFleetDiskImageRoundTrips(t *testing.T) {
+	written := newFleetImage(t, nil)
+	require.NoError(t, adminClient.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(written.DeepCopy()), client.FieldOwner("person")))
 	stored := &v1alpha1.FleetDiskImage{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(written), stored))
-	require.NoError(t, server.Delete(t.Context(), stored))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(written), stored))
+	require.NoError(t, adminClient.Delete(t.Context(), stored))
 
 	want := &v1alpha1.FleetDiskImage{}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(fullRollout), want))
 	assert.Equal(t, want.Spec, stored.Spec)
-	assert.Equal(t, "ubuntu-lts-2.1.0", stored.VMDiskImage(stored.Spec.Version))
+	assert.Equal(t, "ubuntu-lts-2.1.0", stored.ImageNameForVersion(stored.Spec.Version))
 	assert.Equal(t, intstr.FromString("25%"), *stored.Spec.Rollout.MaxConcurrency)
 	assert.Equal(t, 90*time.Minute, stored.Spec.Rollout.Waves[0].MinSuccessTime.Duration)
 	assert.Zero(t, stored.Status.Clusters)
 }
 
 func TestFleetDiskImageDefaults(t *testing.T) {
-	object := fleetImage(t, map[string]any{
+	object := newFleetImage(t, map[string]any{
 		"imageName": nil, "rollout": map[string]any{}, "approvals": nil, "retention": map[string]any{}, "deletionPolicy": nil,
 		"placement": map[string]any{"clusterSelector": map[string]any{}},
 	})
-	require.NoError(t, server.Create(t.Context(), object, client.DryRunAll))
+	require.NoError(t, adminClient.Create(t.Context(), object, client.DryRunAll))
 	spec := object.Object["spec"].(map[string]any)
 	assert.Equal(t, map[string]any{"offlineClusters": "Defer"}, spec["rollout"])
 	assert.Equal(t, map[string]any{"keepVersions": int64(2)}, spec["retention"])
@@ -113,7 +113,7 @@ func TestFleetDiskImageDefaults(t *testing.T) {
 
 // An object that the API server takes and the hub cannot read would keep it from
 // all others of the kind.
-func TestFleetDiskImagesThatAreFine(t *testing.T) {
+func TestValidFleetDiskImages(t *testing.T) {
 	label := strings.Repeat("v", 63)
 	for name, changes := range map[string]map[string]any{
 		"as it stands":               {},
@@ -136,22 +136,22 @@ func TestFleetDiskImagesThatAreFine(t *testing.T) {
 		"a deadline of a second":     {"rollout.progressDeadline": "1s"},
 		"a hundred years":            {"retention.keepUnreferencedFor": "876000h"},
 		"unreferenced for no time":   {"retention.keepUnreferencedFor": "0s"},
-		"a wave of a long name":      {"rollout.waves": wave(label, nil)},
-		"a wave of all":              {"rollout.waves": wave("all", map[string]any{"clusterSelector": map[string]any{}})},
+		"a wave of a long name":      {"rollout.waves": newWaves(label, nil)},
+		"a wave of all":              {"rollout.waves": newWaves("all", map[string]any{"clusterSelector": map[string]any{}})},
 		"an approval by the minute":  {"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "admin", "at": "2026-01-02T03:04:05Z"}}},
 		"an approval in July":        {"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "admin", "at": "2026-07-02T03:04:05.678+02:00"}}},
-		"the most waves":             {"rollout.waves": many(20, func(i int) any { return wave(fmt.Sprintf("wave-%d", i), nil)[0] })},
-		"the most clusters by name":  {"placement.clusterNames": many(1000, func(i int) any { return fmt.Sprintf("cluster-%d", i) })},
+		"the most waves":             {"rollout.waves": repeat(20, func(i int) any { return newWaves(fmt.Sprintf("wave-%d", i), nil)[0] })},
+		"the most clusters by name":  {"placement.clusterNames": repeat(1000, func(i int) any { return fmt.Sprintf("cluster-%d", i) })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object := approvedBy(t, fleetImage(t, changes))
-			require.NoError(t, server.Create(t.Context(), object, client.DryRunAll))
+			object := signApprovals(t, newFleetImage(t, changes))
+			require.NoError(t, adminClient.Create(t.Context(), object, client.DryRunAll))
 			assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &v1alpha1.FleetDiskImage{}))
 		})
 	}
 }
 
-func TestOddFleetDiskImagesAreRefusedOrCanBeRead(t *testing.T) {
+func TestOddFleetDiskImagesAreRejectedOrDecodable(t *testing.T) {
 	var all []map[string]any
 	for _, at := range []any{
 		"2026-01-02t03:04:05z", "2026-01-02 03:04:05Z", "2026-01-02T03:04:05", "2016-12-31T23:59:60Z", "0000-01-01T00:00:00Z", "2026-02-30T00:00:00Z",
@@ -161,19 +161,19 @@ func TestOddFleetDiskImagesAreRefusedOrCanBeRead(t *testing.T) {
 	}
 	for _, duration := range []any{"0h", "2562047h47m16s", "2562047h47m17s", "1m1h", "1h1h", "٣h", " 1h", "1h\n", "1h0m99999999999s"} {
 		all = append(all, map[string]any{"rollout.minSuccessTime": duration}, map[string]any{"retention.keepUnreferencedFor": duration},
-			map[string]any{"rollout.progressDeadline": duration}, map[string]any{"rollout.waves": wave("canary", map[string]any{"minSuccessTime": duration})})
+			map[string]any{"rollout.progressDeadline": duration}, map[string]any{"rollout.waves": newWaves("canary", map[string]any{"minSuccessTime": duration})})
 	}
 	for _, number := range []any{1.0, 1e18, int64(1) << 31, "+5%", "5 %", "٥%", "5%\n"} {
 		all = append(all, map[string]any{"rollout.maxFailures": number}, map[string]any{"rollout.maxConcurrency": number},
-			map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": number})})
+			map[string]any{"rollout.waves": newWaves("canary", map[string]any{"maxConcurrency": number})})
 	}
 	for _, size := range []any{"1e3Mi", "1E9", "0x10Gi", "9223372036854775807", "1.000000000000000000001Gi", " 1Gi"} {
 		all = append(all, map[string]any{"template.diskSize": size})
 	}
 	for _, changes := range all {
 		t.Run(fmt.Sprint(changes), func(t *testing.T) {
-			object := approvedBy(t, fleetImage(t, changes))
-			if err := server.Create(t.Context(), object, client.DryRunAll); err != nil {
+			object := signApprovals(t, newFleetImage(t, changes))
+			if err := adminClient.Create(t.Context(), object, client.DryRunAll); err != nil {
 				assert.True(t, apierrors.IsInvalid(err), "%v", err)
 				return
 			}
@@ -182,13 +182,13 @@ func TestOddFleetDiskImagesAreRefusedOrCanBeRead(t *testing.T) {
 	}
 }
 
-// approvedBy has the approvals given by the tests' own user, whatever its name.
-func approvedBy(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
+// signApprovals has the approvals given by the tests' own user, whatever its name.
+func signApprovals(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	approvals, _, err := unstructured.NestedSlice(object.Object, "spec", "approvals")
 	require.NoError(t, err)
 	for _, approval := range approvals {
-		approval.(map[string]any)["by"] = whoAmI(t)
+		approval.(map[string]any)["by"] = currentUser(t)
 	}
 	if approvals != nil {
 		require.NoError(t, unstructured.SetNestedSlice(object.Object, approvals, "spec", "approvals"))
@@ -196,7 +196,7 @@ func approvedBy(t *testing.T, object *unstructured.Unstructured) *unstructured.U
 	return object
 }
 
-func many(n int, one func(int) any) []any {
+func repeat(n int, one func(int) any) []any {
 	all := make([]any, n)
 	for i := range all {
 		all[i] = one(i)
@@ -204,7 +204,7 @@ func many(n int, one func(int) any) []any {
 	return all
 }
 
-func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
+func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 	const (
 		version     = "version becomes part of a name: it must consist of a-z, 0-9, - and ., as in 2.1.0"
 		imageName   = "imageName must consist of a-z, 0-9, - and ., as in ubuntu"
@@ -247,16 +247,16 @@ func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
 		"a placement that excludes only":  {map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}, nowhere},
 		"a placement of no names":         {map[string]any{"placement": map[string]any{"clusterNames": []any{}}}, nowhere},
 		"a cluster twice":                 {map[string]any{"placement.clusterNames": []any{"oslo", "oslo"}}, "Duplicate value"},
-		"too many clusters":               {map[string]any{"placement.clusterNames": many(1001, func(i int) any { return fmt.Sprint(i) })}, "must have at most 1000 items"},
+		"too many clusters":               {map[string]any{"placement.clusterNames": repeat(1001, func(i int) any { return fmt.Sprint(i) })}, "must have at most 1000 items"},
 		"a cluster of a long name":        {map[string]any{"placement.clusterNames": []any{strings.Repeat("c", 54)}}, tooLong},
-		"a wave without a name":           {map[string]any{"rollout.waves": wave("", nil)}, waveName},
-		"a wave in capitals":              {map[string]any{"rollout.waves": wave("Canary", nil)}, waveName},
-		"a wave with a dot":               {map[string]any{"rollout.waves": wave("canary.1", nil)}, waveName},
-		"a wave of a name too long":       {map[string]any{"rollout.waves": wave(strings.Repeat("w", 64), nil)}, tooLong},
-		"rest as a wave":                  {map[string]any{"rollout.waves": wave("rest", nil)}, "rest is the wave of the clusters that no other wave selects: give this one another name"},
+		"a wave without a name":           {map[string]any{"rollout.waves": newWaves("", nil)}, waveName},
+		"a wave in capitals":              {map[string]any{"rollout.waves": newWaves("Canary", nil)}, waveName},
+		"a wave with a dot":               {map[string]any{"rollout.waves": newWaves("canary.1", nil)}, waveName},
+		"a wave of a name too long":       {map[string]any{"rollout.waves": newWaves(strings.Repeat("w", 64), nil)}, tooLong},
+		"rest as a wave":                  {map[string]any{"rollout.waves": newWaves("rest", nil)}, "rest is the wave of the clusters that no other wave selects: give this one another name"},
 		"a wave without a selector":       {map[string]any{"rollout.waves": []any{map[string]any{"name": "canary"}}}, "clusterSelector: Required value"},
-		"a wave twice":                    {map[string]any{"rollout.waves": append(wave("canary", nil), wave("canary", nil)...)}, "Duplicate value"},
-		"too many waves":                  {map[string]any{"rollout.waves": many(21, func(i int) any { return wave(fmt.Sprintf("wave-%d", i), nil)[0] })}, "must have at most 20 items"},
+		"a wave twice":                    {map[string]any{"rollout.waves": append(newWaves("canary", nil), newWaves("canary", nil)...)}, "Duplicate value"},
+		"too many waves":                  {map[string]any{"rollout.waves": repeat(21, func(i int) any { return newWaves(fmt.Sprintf("wave-%d", i), nil)[0] })}, "must have at most 20 items"},
 		"no concurrency":                  {map[string]any{"rollout.maxConcurrency": int64(0)}, concurrency},
 		"no concurrency, in per cent":     {map[string]any{"rollout.maxConcurrency": "0%"}, concurrency},
 		"a concurrency below zero":        {map[string]any{"rollout.maxConcurrency": int64(-1)}, concurrency},
@@ -265,10 +265,10 @@ func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
 		"a concurrency in fractions":      {map[string]any{"rollout.maxConcurrency": "2.5%"}, concurrency},
 		"a concurrency that Go cannot":    {map[string]any{"rollout.maxConcurrency": int64(1) << 40}, concurrency},
 		"a fraction of a cluster":         {map[string]any{"rollout.maxConcurrency": 1.5}, "must be of type integer"},
-		"no concurrency in a wave":        {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": int64(0)})}, concurrency},
-		"no per cent in a wave":           {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": "0%"})}, concurrency},
-		"a sign in a wave":                {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": "+5%"})}, "spec.rollout.waves[0].maxConcurrency in body should match"},
-		"a wave beyond what Go can":       {map[string]any{"rollout.waves": wave("canary", map[string]any{"maxConcurrency": int64(1) << 40})}, concurrency},
+		"no concurrency in a wave":        {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"maxConcurrency": int64(0)})}, concurrency},
+		"no per cent in a wave":           {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"maxConcurrency": "0%"})}, concurrency},
+		"a sign in a wave":                {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"maxConcurrency": "+5%"})}, "spec.rollout.waves[0].maxConcurrency in body should match"},
+		"a wave beyond what Go can":       {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"maxConcurrency": int64(1) << 40})}, concurrency},
 		"failures below zero":             {map[string]any{"rollout.maxFailures": int64(-1)}, failures},
 		"failures beyond all":             {map[string]any{"rollout.maxFailures": "200%"}, failures},
 		"failures that Go cannot":         {map[string]any{"rollout.maxFailures": int64(1) << 40}, failures},
@@ -276,9 +276,9 @@ func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
 		"a soak in days":                  {map[string]any{"rollout.minSuccessTime": "1d"}, soak},
 		"a soak of nothing":               {map[string]any{"rollout.minSuccessTime": ""}, soak},
 		"a soak below zero":               {map[string]any{"rollout.minSuccessTime": "-1h"}, soak},
-		"a soak in a wave":                {map[string]any{"rollout.waves": wave("canary", map[string]any{"minSuccessTime": "soon"})}, soak},
+		"a soak in a wave":                {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"minSuccessTime": "soon"})}, soak},
 		"a soak that Go cannot":           {map[string]any{"rollout.minSuccessTime": "99999999999h"}, "rollout.minSuccessTime"},
-		"a wave's that Go cannot":         {map[string]any{"rollout.waves": wave("canary", map[string]any{"minSuccessTime": "99999999999h"})}, "minSuccessTime"},
+		"a wave's that Go cannot":         {map[string]any{"rollout.waves": newWaves("canary", map[string]any{"minSuccessTime": "99999999999h"})}, "minSuccessTime"},
 		"a deadline of none":              {map[string]any{"rollout.progressDeadline": "0s"}, deadline},
 		"a deadline in fractions":         {map[string]any{"rollout.progressDeadline": "1.5h"}, deadline},
 		"a deadline that Go cannot":       {map[string]any{"rollout.progressDeadline": "99999999999h"}, "rollout.progressDeadline"},
@@ -296,26 +296,26 @@ func TestFleetDiskImagesAreRefusedInPlainWords(t *testing.T) {
 		"an approval at no time":          {map[string]any{"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "admin", "at": "yesterday"}}}, "spec.approvals[0].at"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := server.Create(t.Context(), fleetImage(t, test.changes), client.DryRunAll)
+			err := adminClient.Create(t.Context(), newFleetImage(t, test.changes), client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}
 }
 
-func TestNamesOfFleetDiskImagesLeaveRoomForTheVersion(t *testing.T) {
-	object := fleetImage(t, map[string]any{"imageName": nil})
+func TestFleetDiskImageNameLeavesRoomForVersion(t *testing.T) {
+	object := newFleetImage(t, map[string]any{"imageName": nil})
 	object.SetName(strings.Repeat("n", 180))
-	require.NoError(t, server.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
+	require.NoError(t, adminClient.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
 	object.SetName(strings.Repeat("n", 181))
-	err := server.Create(t.Context(), object, client.DryRunAll)
+	err := adminClient.Create(t.Context(), object, client.DryRunAll)
 	require.ErrorContains(t, err, "the name of a FleetDiskImage must have at most 180 characters: with its version it becomes the name of its images")
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 }
 
-func TestAllMistakesOfARolloutAreToldAtOnce(t *testing.T) {
-	err := server.Create(t.Context(), fleetImage(t, map[string]any{
-		"version": "2.1.0+1", "rollout.maxConcurrency": "0%", "rollout.waves": wave("rest", nil), "template.diskSize": "24",
+func TestAllRolloutErrorsAreReportedAtOnce(t *testing.T) {
+	err := adminClient.Create(t.Context(), newFleetImage(t, map[string]any{
+		"version": "2.1.0+1", "rollout.maxConcurrency": "0%", "rollout.waves": newWaves("rest", nil), "template.diskSize": "24",
 	}), client.DryRunAll)
 	require.ErrorContains(t, err, "version becomes part of a name")
 	require.ErrorContains(t, err, "maxConcurrency must be a number from 1")
@@ -324,13 +324,13 @@ func TestAllMistakesOfARolloutAreToldAtOnce(t *testing.T) {
 }
 
 // The status is the hub's: what it writes at most fits.
-func TestFullestStatusOfAFleetDiskImageIsStored(t *testing.T) {
-	object := fleetImage(t, nil)
+func TestLargestFleetDiskImageStatusIsStored(t *testing.T) {
+	object := newFleetImage(t, nil)
 	object.SetName("fullest")
-	require.NoError(t, server.Create(t.Context(), object))
-	t.Cleanup(func() { assert.NoError(t, server.Delete(context.Background(), object)) })
+	require.NoError(t, adminClient.Create(t.Context(), object))
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), object)) })
 	stored := &v1alpha1.FleetDiskImage{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
 	now := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	counts := v1alpha1.ClusterCounts{Total: 1000, Succeeded: 1000}
 	stored.Status = v1alpha1.FleetDiskImageStatus{
@@ -357,6 +357,6 @@ func TestFullestStatusOfAFleetDiskImageIsStored(t *testing.T) {
 		})
 	}
 	want := stored.Status.DeepCopy()
-	require.NoError(t, server.Status().Update(t.Context(), stored))
+	require.NoError(t, adminClient.Status().Update(t.Context(), stored))
 	assert.Equal(t, *want, stored.Status)
 }

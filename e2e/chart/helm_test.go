@@ -29,38 +29,38 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// site is a control plane that helm installs into, as users do.
-type site struct {
+// helmCluster is a control plane that helm installs into, as users do.
+type helmCluster struct {
 	client.Client
-	plane   *controlplane.ControlPlane
-	program string
+	plane        *controlplane.ControlPlane
+	agentProgram string
 }
 
-func newSite(t *testing.T) *site {
+func startHelmCluster(t *testing.T) *helmCluster {
 	t.Helper()
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "helm", ControllerManager: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	c, err := client.New(plane.Config(), client.Options{Scheme: server.Scheme()})
+	c, err := client.New(plane.Config(), client.Options{Scheme: adminClient.Scheme()})
 	require.NoError(t, err)
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
-	return &site{c, plane, programs[binaries.Helm]}
+	return &helmCluster{c, plane, programs[binaries.Helm]}
 }
 
-func (s *site) tryHelm(t *testing.T, args ...string) (string, error) {
+func (s *helmCluster) runHelm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	output, err := exec.CommandContext(t.Context(), s.program, append(args, "--kubeconfig", s.plane.Kubeconfig())...).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), s.agentProgram, append(args, "--kubeconfig", s.plane.Kubeconfig())...).CombinedOutput()
 	return string(output), err
 }
 
-func (s *site) helm(t *testing.T, args ...string) {
+func (s *helmCluster) requireHelm(t *testing.T, args ...string) {
 	t.Helper()
-	output, err := s.tryHelm(t, args...)
+	output, err := s.runHelm(t, args...)
 	require.NoError(t, err, "%s", output)
 }
 
-func (s *site) exists(t *testing.T, apiVersion, kind, namespace, name string) bool {
+func (s *helmCluster) objectExists(t *testing.T, apiVersion, kind, namespace, name string) bool {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	object.SetAPIVersion(apiVersion)
@@ -70,25 +70,25 @@ func (s *site) exists(t *testing.T, apiVersion, kind, namespace, name string) bo
 	return !apierrors.IsNotFound(err)
 }
 
-func folder(t *testing.T, path string) string {
+func chartPath(t *testing.T, path string) string {
 	t.Helper()
 	directory, err := filepath.Abs(filepath.Join("..", "..", path))
 	require.NoError(t, err)
 	return directory
 }
 
-// TestHelm takes the way of an agent's users: the release before, an upgrade that loses
+// TestHelmLifecycle takes the way of an agent's users: the release before, an upgrade that loses
 // nothing, an end that leaves images, a beginning that takes them up.
-func TestHelm(t *testing.T) {
-	s := newSite(t)
-	namespace := []string{"--namespace", agent.Namespace}
-	run := func(args ...string) { t.Helper(); s.helm(t, append(args, namespace...)...) }
+func TestHelmLifecycle(t *testing.T) {
+	s := startHelmCluster(t)
+	namespace := []string{"--namespace", agent.AgentNamespace}
+	run := func(args ...string) { t.Helper(); s.requireHelm(t, append(args, namespace...)...) }
 
-	s.installPrevious(t, "ot-agent", "pelotech.ot_vmdiskimages.yaml", "prune")
-	s.installPrevious(t, "ot-hub", "pelotech.ot_memberclusters.yaml", "transfers", hubBeside...)
-	left := s.store(t)
-	mine := image(t, nil)
-	mine.SetNamespace(agent.Namespace)
+	s.installPreviousRelease(t, "ot-agent", "pelotech.ot_vmdiskimages.yaml", "prune")
+	s.installPreviousRelease(t, "ot-hub", "pelotech.ot_memberclusters.yaml", "transfers", hubBesideAgentArgs...)
+	left := s.storePreviousObjects(t)
+	mine := newImage(t, nil)
+	mine.SetNamespace(agent.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), mine))
 	policy := &corev1.ConfigMap{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: "sync-operator", Name: "sync-operator-policy"}, policy))
@@ -98,65 +98,65 @@ func TestHelm(t *testing.T) {
 	edited := maps.Clone(policy.Data)
 
 	// Programs that are ahead of their kinds would lose what they write. They say so.
-	ahead, err := agent.Start(t.Context(), s.plane, agent.Options{})
+	ahead, err := agent.StartAgent(t.Context(), s.plane, agent.Options{})
 	require.NoError(t, err)
-	hubAhead, err := hub.Start(t.Context(), s.plane, hub.Options{})
+	hubAhead, err := hub.StartHub(t.Context(), s.plane, hub.Options{})
 	require.NoError(t, err)
-	wantEnded(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
+	requireExited(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
 		"they do not know ", "VMDiskImage.status.prune", ". Apply those of its release")
-	wantEnded(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
+	requireExited(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
 		"they do not know ", "MemberCluster.status.transfers", ". Apply those of its release")
 
 	s.upgradeAsDocumented(t)
-	s.wantKept(t, left)
+	s.requireKept(t, left)
 	kept := &v1alpha1.VMDiskImage{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(mine), kept))
 	assert.Equal(t, mine.GetUID(), kept.UID)
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	assert.Equal(t, edited, policy.Data, "what people have added, changed, removed")
 
-	run("upgrade", "ot-agent", folder(t, agentChart), "--reset-then-reuse-values", "--set", "replicas=1",
-		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.Namespace)
-	s.readMetrics(t)
-	changed := append([]string{"upgrade", "ot-agent", folder(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
-	said, err := s.tryHelm(t, changed...)
+	run("upgrade", "ot-agent", chartPath(t, agentChart), "--reset-then-reuse-values", "--set", "replicas=1",
+		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.AgentNamespace)
+	s.requireMetricsAuthorization(t)
+	changed := append([]string{"upgrade", "ot-agent", chartPath(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
+	said, err := s.runHelm(t, changed...)
 	require.Error(t, err, "both have changed it")
 	assert.Regexp(t, `conflict with "chart.test" .*\.data\.concurrency`, said)
-	s.wantsRights(t, func() { s.helm(t, append(changed, "--force-conflicts")...) })
+	s.requireMissingRightsReported(t, func() { s.requireHelm(t, append(changed, "--force-conflicts")...) })
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	assert.Equal(t, "2", policy.Data["concurrency"], "who insists")
 
-	survive := s.machineWithDisk(t)
+	survive := s.createVMWithDisk(t)
 	run("uninstall", "ot-agent")
 	for _, object := range survive {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object), "%T must outlive the chart", object)
 		assert.Nil(t, object.GetDeletionTimestamp(), "%T", object)
 	}
-	assert.False(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"))
-	assert.False(t, s.exists(t, "rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
-	assert.True(t, s.exists(t, "v1", "Namespace", "", "sync-operator"))
-	assert.True(t, s.exists(t, "pelotech.ot/v1alpha1", "VMDiskImage", agent.Namespace, mine.GetName()), "images must outlive the chart")
+	assert.False(t, s.objectExists(t, "apps/v1", "Deployment", agent.AgentNamespace, "ot-agent"))
+	assert.False(t, s.objectExists(t, "rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
+	assert.True(t, s.objectExists(t, "v1", "Namespace", "", "sync-operator"))
+	assert.True(t, s.objectExists(t, "pelotech.ot/v1alpha1", "VMDiskImage", agent.AgentNamespace, mine.GetName()), "images must outlive the chart")
 
-	run("install", "ot-agent", folder(t, agentChart))
-	assert.True(t, s.exists(t, "apps/v1", "Deployment", agent.Namespace, "ot-agent"), "an installation takes over what was kept")
+	run("install", "ot-agent", chartPath(t, agentChart))
+	assert.True(t, s.objectExists(t, "apps/v1", "Deployment", agent.AgentNamespace, "ot-agent"), "an installation takes over what was kept")
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	edited["concurrency"] = "3"
 	assert.Equal(t, edited, policy.Data, "and the policy as it was edited")
 
-	t.Run("hub", func(t *testing.T) { hubByHelm(t, s) })
+	t.Run("hub", func(t *testing.T) { testHubLifecycle(t, s) })
 	t.Run("removal", func(t *testing.T) {
-		removeByHelm(t, s)
-		removeAgentByHelm(t, s)
+		removeHubAndAgent(t, s)
+		removeAgentOnly(t, s)
 	})
 }
 
-// machineWithDisk is a machine with what the agent makes for it, and an image's storage,
+// createVMWithDisk is a machine with what the agent makes for it, and an image's storage,
 // labelled as the agent labels them.
-func (s *site) machineWithDisk(t *testing.T) []client.Object {
+func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	t.Helper()
-	require.NoError(t, s.Create(t.Context(), standIn("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")))
-	ours := machine(t, nil)
-	ours.SetNamespace(agent.Namespace)
+	require.NoError(t, s.Create(t.Context(), newStandInCRD("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")))
+	ours := newVM(t, nil)
+	ours.SetNamespace(agent.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), ours))
 	theirs := &unstructured.Unstructured{}
 	theirs.SetAPIVersion("kubevirt.io/v1")
@@ -172,45 +172,45 @@ func (s *site) machineWithDisk(t *testing.T) []client.Object {
 	}
 	theirs.SetName("machine")
 	for _, object := range objects {
-		object.SetNamespace(agent.Namespace)
+		object.SetNamespace(agent.AgentNamespace)
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
 		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, scene.Patience, 100*time.Millisecond)
 	}
 	return append(objects, ours)
 }
 
-// readMetrics has an agent tell its metrics to whom the chart binds to them, and to
+// requireMetricsAuthorization has an agent tell its metrics to whom the chart binds to them, and to
 // nobody else.
-func (s *site) readMetrics(t *testing.T) {
+func (s *helmCluster) requireMetricsAuthorization(t *testing.T) {
 	t.Helper()
 	given := t.TempDir()
-	first := giveCertificate(t, given)
-	current, err := agent.Start(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
+	first := writeCertificate(t, given)
+	current, err := agent.StartAgent(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	url := strings.Replace(current.MetricsURL, "http://", "https://", 1)
 	token := filepath.Join(t.TempDir(), "token")
 	as := func(account string) error {
-		cfg, err := s.plane.ServiceAccountConfig(t.Context(), agent.Namespace, account)
+		cfg, err := s.plane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, account)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(token, []byte(cfg.BearerToken), 0o600))
-		return check.URL(t.Context(), url, token)
+		return check.CheckURL(t.Context(), url, token)
 	}
 	require.Eventually(t, func() bool { return as("ot-hub") == nil }, scene.Patience, 100*time.Millisecond)
 	require.ErrorContains(t, as("ot-agent"), "403 Forbidden")
-	require.ErrorContains(t, check.URL(t.Context(), url, token+"none"), "401 Unauthorized")
-	assert.Equal(t, first, shownBy(t, url))
-	next := giveCertificate(t, given)
-	require.Eventually(t, func() bool { return shownBy(t, url) == next }, scene.Patience, 100*time.Millisecond, "it goes on with a certificate that was replaced")
+	require.ErrorContains(t, check.CheckURL(t.Context(), url, token+"none"), "401 Unauthorized")
+	assert.Equal(t, first, servedCertificate(t, url))
+	next := writeCertificate(t, given)
+	require.Eventually(t, func() bool { return servedCertificate(t, url) == next }, scene.Patience, 100*time.Millisecond, "it goes on with a certificate that was replaced")
 	current.Kill()
 }
 
-// hubBeside are the settings of a hub that shares a cluster with an agent.
-var hubBeside = []string{"--set", "crds.mailbox=false,policy.create=false,policy.createNamespace=false"}
+// hubBesideAgentArgs are the settings of a hub that shares a cluster with an agent.
+var hubBesideAgentArgs = []string{"--set", "crds.mailbox=false,policy.create=false,policy.createNamespace=false"}
 
-// wantEnded has a program have ended, with words that are the last in its log: what a
+// requireExited has a program have ended, with words that are the last in its log: what a
 // Pod that has ended shows.
-func wantEnded(t *testing.T, p *process.Process, words ...string) {
+func requireExited(t *testing.T, p *process.Process, words ...string) {
 	t.Helper()
 	t.Cleanup(p.Kill)
 	select {
@@ -226,21 +226,21 @@ func wantEnded(t *testing.T, p *process.Process, words ...string) {
 	}
 }
 
-// hubByHelm takes the same way with a hub, beside the agent.
-func hubByHelm(t *testing.T, s *site) {
-	run := func(args ...string) { t.Helper(); s.helm(t, append(args, "--namespace", hubNamespace)...) }
+// testHubLifecycle takes the same way with a hub, beside the agent.
+func testHubLifecycle(t *testing.T, s *helmCluster) {
+	run := func(args ...string) { t.Helper(); s.requireHelm(t, append(args, "--namespace", hubNamespace)...) }
 	member := &v1alpha1.MemberCluster{}
 	member.Name = "frankfurt"
 	member.Spec.Connection.KubeconfigSecretRef = &v1alpha1.SecretKeyRef{Name: "frankfurt"}
 	require.NoError(t, s.Create(t.Context(), member))
-	s.loseRights(t, "ot-hub", "memberlinks/status")
-	denied, err := hub.Start(t.Context(), s.plane, hub.Options{})
+	s.removeRights(t, "ot-hub", "memberlinks/status")
+	denied, err := hub.StartHub(t.Context(), s.plane, hub.Options{})
 	require.NoError(t, err)
-	wantEnded(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
+	requireExited(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
 	run("uninstall", "ot-hub")
-	assert.False(t, s.exists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
+	assert.False(t, s.objectExists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
 	kept := &v1alpha1.MemberCluster{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(member), kept))
 	assert.Equal(t, member.UID, kept.UID, "members outlive the chart")
-	run(append([]string{"install", "ot-hub", folder(t, hubChart)}, hubBeside...)...)
+	run(append([]string{"install", "ot-hub", chartPath(t, hubChart)}, hubBesideAgentArgs...)...)
 }

@@ -17,9 +17,9 @@ import (
 
 const hubChart = "charts/ot-hub"
 
-func renderHub(t *testing.T, namespace string, values map[string]any) manifest {
+func renderHub(t *testing.T, namespace string, values map[string]any) renderedChart {
 	t.Helper()
-	return renderChart(t, hubChart, "hub", namespace, values)
+	return renderIndexed(t, hubChart, "hub", namespace, values)
 }
 
 func TestHubChartIsLintClean(t *testing.T) {
@@ -66,15 +66,15 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
 		"ValidatingAdmissionPolicy ot-hub-member-tokens",
 		"ValidatingAdmissionPolicyBinding ot-hub-member-tokens",
-	}, renderHub(t, "ot-system", nil).keys())
+	}, renderHub(t, "ot-system", nil).sortedKeys())
 }
 
-func TestHubChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
+func TestHubChartOmitsWhatIsSwitchedOff(t *testing.T) {
 	keys := renderHub(t, "ot-system", map[string]any{
 		"crds":      map[string]any{"mailbox": false},
 		"policy":    map[string]any{"create": false, "createNamespace": false},
 		"approvals": map[string]any{"enforced": false},
-	}).keys()
+	}).sortedKeys()
 	assert.Contains(t, keys, "CustomResourceDefinition memberclusters.pelotech.ot")
 	assert.Contains(t, keys, "CustomResourceDefinition fleetdiskimages.pelotech.ot")
 	for _, key := range keys {
@@ -87,7 +87,7 @@ func TestHubChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "whoever approves, the hub alone writes reports")
 }
 
-func TestHubChartKeepsWhatHoldsData(t *testing.T) {
+func TestHubChartKeepsDataOnUninstall(t *testing.T) {
 	kept := 0
 	for key, object := range renderHub(t, "ot-system", nil) {
 		if holdsData(object) {
@@ -115,7 +115,7 @@ func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
 		}
 	}
 	assert.Contains(t, rendered, "Role rules/ot-hub-policy")
-	args := agentArgs(t, rendered["Deployment elsewhere/ot-hub"])
+	args := containerArgs(t, rendered["Deployment elsewhere/ot-hub"])
 	assert.Contains(t, args, "--policy-namespace=rules")
 	assert.Contains(t, args, "--policy-name=limits")
 	assert.Contains(t, args, "--metrics-secure=true")
@@ -123,7 +123,7 @@ func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
 
 // Only a hub that is to find members through Cluster API may read Secrets
 // outside its own namespace.
-func TestHubReadsSecretsOfOthersForClusterAPIOnly(t *testing.T) {
+func TestHubReadsForeignSecretsOnlyForClusterAPI(t *testing.T) {
 	resources := func(values map[string]any) (all []any) {
 		rules, _, err := unstructured.NestedSlice(renderHub(t, "ot-system", values)["ClusterRole ot-hub"].Object, "rules")
 		require.NoError(t, err)
@@ -140,15 +140,15 @@ func TestHubReadsSecretsOfOthersForClusterAPIOnly(t *testing.T) {
 	with := resources(values)
 	assert.Contains(t, with, "secrets")
 	assert.Contains(t, with, "clusters")
-	assert.Contains(t, agentArgs(t, renderHub(t, "ot-system", values)["Deployment ot-system/ot-hub"]), "--cluster-api-selector=fleet in (a,b)")
-	for _, arg := range agentArgs(t, renderHub(t, "ot-system", nil)["Deployment ot-system/ot-hub"]) {
+	assert.Contains(t, containerArgs(t, renderHub(t, "ot-system", values)["Deployment ot-system/ot-hub"]), "--cluster-api-selector=fleet in (a,b)")
+	for _, arg := range containerArgs(t, renderHub(t, "ot-system", nil)["Deployment ot-system/ot-hub"]) {
 		assert.NotContains(t, arg, "cluster-api")
 	}
 }
 
 // Nothing of the chart has agents installed unless it is asked for.
-func TestHubInstallsAgentsOnRequest(t *testing.T) {
-	watches := func(all manifest) bool {
+func TestHubInstallsAgentsOnlyOnRequest(t *testing.T) {
+	watches := func(all renderedChart) bool {
 		rules, _, err := unstructured.NestedSlice(all["Role ot-system/ot-hub"].Object, "rules")
 		require.NoError(t, err)
 		for _, entry := range rules {
@@ -162,23 +162,23 @@ func TestHubInstallsAgentsOnRequest(t *testing.T) {
 	}
 	settings := map[string]any{"values": map[string]any{"replicas": 3}, "memberValues": map[string]any{"edge": map[string]any{"replicas": 1}}}
 	off := renderHub(t, "ot-system", map[string]any{"installAgents": settings})
-	assert.NotContains(t, agentArgs(t, off["Deployment ot-system/ot-hub"]), "--install-agents")
-	assert.NotContains(t, off.keys(), "ConfigMap ot-system/ot-agent-values")
+	assert.NotContains(t, containerArgs(t, off["Deployment ot-system/ot-hub"]), "--install-agents")
+	assert.NotContains(t, off.sortedKeys(), "ConfigMap ot-system/ot-agent-values")
 	assert.False(t, watches(off))
 
 	settings["enabled"] = true
 	on := renderHub(t, "ot-system", map[string]any{"installAgents": settings})
-	assert.Contains(t, agentArgs(t, on["Deployment ot-system/ot-hub"]), "--install-agents")
+	assert.Contains(t, containerArgs(t, on["Deployment ot-system/ot-hub"]), "--install-agents")
 	assert.True(t, watches(on))
 	for name, want := range map[string]string{"ot-agent-values": "replicas: 3", "ot-agent-values-edge": "replicas: 1"} {
-		require.Contains(t, on.keys(), "ConfigMap ot-system/"+name)
+		require.Contains(t, on.sortedKeys(), "ConfigMap ot-system/"+name)
 		text, _, err := unstructured.NestedString(on["ConfigMap ot-system/"+name].Object, "data", "values.yaml")
 		require.NoError(t, err)
 		assert.YAMLEq(t, want, text)
 	}
 }
 
-func TestHubRulesAreLeast(t *testing.T) {
+func TestHubRulesAreMinimal(t *testing.T) {
 	for key, object := range renderHub(t, "ot-system", map[string]any{"clusterAPI": map[string]any{"enabled": true}}) {
 		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
 			continue
@@ -199,10 +199,10 @@ func TestHubRulesAreLeast(t *testing.T) {
 				continue
 			}
 			for _, resource := range rule["resources"].([]any) {
-				limitedToAgents(t, object.GetName(), resource.(string), rule)
+				requireLimitedToPullAgents(t, object.GetName(), resource.(string), rule)
 			}
 			if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
-				assert.Equal(t, []any{guard.Waves.Name, guard.Prunes.Name}, rule["resourceNames"], "%v", rule)
+				assert.Equal(t, []any{guard.WavesPolicy.Name, guard.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
 				assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
 			}
 			for _, verb := range rule["verbs"].([]any) {
@@ -214,9 +214,9 @@ func TestHubRulesAreLeast(t *testing.T) {
 	}
 }
 
-// limitedToAgents wants what a hub may in all namespaces to be limited to what it
+// requireLimitedToPullAgents wants what a hub may in all namespaces to be limited to what it
 // makes for agents that dial in, by name where the API server lets a verb be.
-func limitedToAgents(t *testing.T, role, resource string, rule map[string]any) {
+func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[string]any) {
 	t.Helper()
 	accounts := []any{join.AgentAccount, join.JoinAccount}
 	bounded := map[string][]any{
@@ -241,7 +241,7 @@ func limitedToAgents(t *testing.T, role, resource string, rule map[string]any) {
 }
 
 // An agent that dials in has its own mailbox, and a join token has one question.
-func TestRolesOfAgentsThatDialIn(t *testing.T) {
+func TestPullModeAgentRoles(t *testing.T) {
 	rendered := renderHub(t, "ot-system", nil)
 	rule := func(group, resource string, names []any, verbs ...any) any {
 		r := map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
@@ -277,15 +277,15 @@ func TestRolesOfAgentsThatDialIn(t *testing.T) {
 	}
 }
 
-func TestHubIsToldWhereAgentsDialIn(t *testing.T) {
+func TestHubIsGivenItsPublicURL(t *testing.T) {
 	deployment := "Deployment ot-system/ot-hub"
-	for _, arg := range agentArgs(t, renderHub(t, "ot-system", nil)[deployment]) {
+	for _, arg := range containerArgs(t, renderHub(t, "ot-system", nil)[deployment]) {
 		assert.NotContains(t, arg, "--hub-api")
 	}
 	rendered := renderHub(t, "ot-system", map[string]any{"pull": map[string]any{
 		"apiURL": "https://hub.example:6443", "apiCA": "-----BEGIN CERTIFICATE-----\nabc\n", "agentTokenLife": "24h", "joinTokenLife": "15m",
 	}})
-	args := agentArgs(t, rendered[deployment])
+	args := containerArgs(t, rendered[deployment])
 	assert.Contains(t, args, "--hub-api-url=https://hub.example:6443")
 	assert.Contains(t, args, "--hub-api-ca-file=/etc/ot-hub/api-ca/ca.crt")
 	assert.Contains(t, args, "--agent-token-life=24h")
@@ -302,7 +302,7 @@ func TestHubIsToldWhereAgentsDialIn(t *testing.T) {
 
 // What is written on the hub reaches every cluster: nobody gets that by being an
 // editor of the hub's own.
-func TestRolesOfTheFleet(t *testing.T) {
+func TestFleetRoles(t *testing.T) {
 	approves := map[string]string{"ot-fleet-approver": "fleetdiskimages", "ot-fleet-pruner": "imageprunes"}
 	for name, test := range map[string]struct {
 		aggregate bool
@@ -341,7 +341,7 @@ func TestRolesOfTheFleet(t *testing.T) {
 	}
 }
 
-func TestHubChartRefusesValues(t *testing.T) {
+func TestHubChartRejectsInvalidValues(t *testing.T) {
 	for name, test := range map[string]struct {
 		values map[string]any
 		says   string

@@ -50,19 +50,19 @@ func Install(ctx context.Context, cfg *rest.Config, path, releaseName, namespace
 		}
 	}
 	for _, group := range [][]*unstructured.Unstructured{namespaces, crds} {
-		if err := apply(ctx, c, path, group); err != nil {
+		if err := applyObjects(ctx, c, path, group); err != nil {
 			return err
 		}
 	}
 	for _, crd := range crds {
-		if err := waitEstablished(ctx, c, crd); err != nil {
+		if err := awaitEstablished(ctx, c, crd); err != nil {
 			return fmt.Errorf("installing chart %s: %w", path, err)
 		}
 	}
-	return apply(ctx, c, path, others)
+	return applyObjects(ctx, c, path, others)
 }
 
-func apply(ctx context.Context, c client.Client, path string, objects []*unstructured.Unstructured) error {
+func applyObjects(ctx context.Context, c client.Client, path string, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
 		configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
 		if err := c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership); err != nil {
@@ -72,7 +72,7 @@ func apply(ctx context.Context, c client.Client, path string, objects []*unstruc
 	return nil
 }
 
-func waitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
+func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	current := &unstructured.Unstructured{}
 	current.SetGroupVersionKind(crd.GroupVersionKind())
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishedTimeout, true, func(ctx context.Context) (bool, error) {

@@ -12,8 +12,8 @@ import (
 )
 
 // What a hub has made for an agent that dials in is given to it by its installation.
-func TestInstallationThatDialsIn(t *testing.T) {
-	rendered, _ := workload(t, "ot-agent", `{}`)
+func TestPullModeInstallation(t *testing.T) {
+	rendered, _ := renderWorkload(t, "ot-agent", `{}`)
 	assert.NotContains(t, rendered, "Secret ot-system/"+join.JoinSecret)
 
 	kubeconfig := "apiVersion: v1\nkind: Config\nclusters: [{name: hub, cluster: {server: https://hub.example}}]\n"
@@ -22,7 +22,7 @@ func TestInstallationThatDialsIn(t *testing.T) {
 	given := ""
 	for _, object := range objects {
 		if object.GetKind() == "Secret" && object.GetName() == join.JoinSecret {
-			given = at(t, object, "data", join.KubeconfigKey).(string)
+			given = valueAt(t, object, "data", join.KubeconfigKey).(string)
 		}
 	}
 	text, err := base64.StdEncoding.DecodeString(given)

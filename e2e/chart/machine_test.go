@@ -18,20 +18,20 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// fields are set in a spec by their path, as in "resources.cpu"; nil removes one.
-type fields map[string]any
+// fieldChanges are set in a spec by their path, as in "resources.cpu"; nil removes one.
+type fieldChanges map[string]any
 
-// machine is the proposal's example with some fields of its spec changed.
-func machine(t *testing.T, changes fields) *unstructured.Unstructured {
+// newVM is the proposal's example with some fields of its spec changed.
+func newVM(t *testing.T, changes fieldChanges) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedMachine), &object.Object))
 	object.SetNamespace(imageNamespace)
-	set(t, object, changes)
+	setFields(t, object, changes)
 	return object
 }
 
-func set(t *testing.T, object *unstructured.Unstructured, changes fields) {
+func setFields(t *testing.T, object *unstructured.Unstructured, changes fieldChanges) {
 	t.Helper()
 	for path, value := range changes {
 		steps := append([]string{"spec"}, strings.Split(path, ".")...)
@@ -43,7 +43,7 @@ func set(t *testing.T, object *unstructured.Unstructured, changes fields) {
 	}
 }
 
-func list(entries ...map[string]any) []any {
+func listOf(entries ...map[string]any) []any {
 	var all []any
 	for _, entry := range entries {
 		all = append(all, entry)
@@ -51,14 +51,14 @@ func list(entries ...map[string]any) []any {
 	return all
 }
 
-func TestProposedMachineAppliesUnchanged(t *testing.T) {
-	object := machine(t, nil)
+func TestProposalVMAppliesUnchanged(t *testing.T) {
+	object := newVM(t, nil)
 	configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
-	require.NoError(t, server.Apply(t.Context(), configuration, client.FieldOwner("person")))
+	require.NoError(t, adminClient.Apply(t.Context(), configuration, client.FieldOwner("person")))
 
 	stored := &v1alpha1.VirtualMachine{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
-	t.Cleanup(func() { assert.NoError(t, server.Delete(context.Background(), stored)) })
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), stored)) })
 	assert.Equal(t, int64(2), stored.Spec.Resources.CPU.Value())
 	assert.Equal(t, "2Gi", stored.Spec.Resources.Memory.String())
 	assert.Equal(t, "demo user", stored.Spec.Users[0].Name)
@@ -68,13 +68,13 @@ func TestProposedMachineAppliesUnchanged(t *testing.T) {
 
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(object.GroupVersionKind())
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), found))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), found))
 	assert.Equal(t, object.Object["spec"], found.Object["spec"], "what is stored is what was applied, to the letter")
 }
 
-func TestMachinesThatAreFine(t *testing.T) {
+func TestValidVMs(t *testing.T) {
 	const net = "network"
-	for name, changes := range map[string]fields{
+	for name, changes := range map[string]fieldChanges{
 		"only what is required": {
 			"baseVm": nil, "baseVmVersion": nil, "version": nil, "ignoreOnDeploy": nil, "name": nil, "users": nil, "interfaces": nil,
 			"vmDiskImageTemplate": nil, "vmDiskImageRef": map[string]any{"name": "ubuntu"}, "resources": map[string]any{"memory": "2Gi"},
@@ -93,10 +93,10 @@ func TestMachinesThatAreFine(t *testing.T) {
 		"a run strategy":            {"runStrategy": "Halted"},
 		"labels of 63 characters":   {"baseVm": strings.Repeat("b", 63), "baseVmVersion": "1", "version": "v1.0-rc_1"},
 		"empty labels":              {"baseVm": "", "baseVmVersion": "", "version": ""},
-		"a password in a Secret":    {"users": list(map[string]any{"name": "demo", "passwordSecretRef": map[string]any{"name": "demo", "key": "password"}})},
-		"keys and no password":      {"users": list(map[string]any{"name": "demo", "ssh_authorized_keys": []any{"ssh-ed25519 AAAA me"}})},
-		"no address":                {"interfaces": list(map[string]any{net: "control-net"}, map[string]any{net: "other/net.2"})},
-		"all of an interface": {"interfaces": list(map[string]any{
+		"a password in a Secret":    {"users": listOf(map[string]any{"name": "demo", "passwordSecretRef": map[string]any{"name": "demo", "key": "password"}})},
+		"keys and no password":      {"users": listOf(map[string]any{"name": "demo", "ssh_authorized_keys": []any{"ssh-ed25519 AAAA me"}})},
+		"no address":                {"interfaces": listOf(map[string]any{net: "control-net"}, map[string]any{net: "other/net.2"})},
+		"all of an interface": {"interfaces": listOf(map[string]any{
 			net: "control-net", "ipAddress": "2001:db8::5/64", "gateway": "2001:db8::1", "macAddress": "02:00:00:aB:cD:ef", "nameservers": []any{"10.10.0.53", "2001:db8::53"},
 		})},
 		"100 KiB of user data":      {"cloudInit": map[string]any{"userData": "#cloud-config\n" + strings.Repeat("#", 100<<10)}},
@@ -106,15 +106,15 @@ func TestMachinesThatAreFine(t *testing.T) {
 		"an image with dots":        {"vmDiskImageRef.name": "ubuntu-20.04.5"},
 		"a namespace that is empty": {"vmDiskImageRef.namespace": ""},
 		"a template of http":        {"vmDiskImageTemplate": map[string]any{"name": "u", "sourceType": "http", "url": "https://example.com/a.qcow2", "diskSize": "24Gi"}},
-		"16 interfaces, 32 users":   {"interfaces": interfaces(16), "users": users(32)},
+		"16 interfaces, 32 users":   {"interfaces": newInterfaces(16), "users": newUsers(32)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.NoError(t, server.Create(t.Context(), machine(t, changes), client.DryRunAll))
+			assert.NoError(t, adminClient.Create(t.Context(), newVM(t, changes), client.DryRunAll))
 		})
 	}
 }
 
-func interfaces(n int) []any {
+func newInterfaces(n int) []any {
 	var all []any
 	for i := range n {
 		digit := "0123456789abcdef"[i : i+1]
@@ -123,7 +123,7 @@ func interfaces(n int) []any {
 	return all
 }
 
-func users(n int) []any {
+func newUsers(n int) []any {
 	var all []any
 	for i := range n {
 		all = append(all, map[string]any{"name": strings.Repeat("u", 127-i)})
@@ -131,20 +131,20 @@ func users(n int) []any {
 	return all
 }
 
-func TestMachinesAreRefusedInPlainWords(t *testing.T) {
+func TestInvalidVMsAreRejected(t *testing.T) {
 	type refusal struct {
-		changes fields
+		changes fieldChanges
 		says    string
 	}
-	user := func(user map[string]any) fields { return fields{"users": list(user)} }
-	nic := func(nic map[string]any) fields {
+	user := func(user map[string]any) fieldChanges { return fieldChanges{"users": listOf(user)} }
+	nic := func(nic map[string]any) fieldChanges {
 		if nic["network"] == nil {
 			nic["network"] = "control-net"
 		}
-		return fields{"interfaces": list(nic)}
+		return fieldChanges{"interfaces": listOf(nic)}
 	}
-	two := func(field, one, other string) fields {
-		return fields{"interfaces": list(map[string]any{"network": "a", field: one}, map[string]any{"network": "b", field: other})}
+	two := func(field, one, other string) fieldChanges {
+		return fieldChanges{"interfaces": listOf(map[string]any{"network": "a", field: one}, map[string]any{"network": "b", field: other})}
 	}
 	const (
 		cpu   = "cpu must be a whole number from 1 to 512"
@@ -155,36 +155,36 @@ func TestMachinesAreRefusedInPlainWords(t *testing.T) {
 		ref   = "name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	)
 	for name, test := range map[string]refusal{
-		"no cpus":                      {fields{"resources.cpu": "0"}, cpu},
-		"no cpus, as a number":         {fields{"resources.cpu": int64(0)}, cpu},
-		"half a cpu":                   {fields{"resources.cpu": "500m"}, cpu},
-		"a cpu and a half":             {fields{"resources.cpu": "1.5"}, cpu},
-		"cpus below zero":              {fields{"resources.cpu": "-2"}, cpu},
-		"too many cpus":                {fields{"resources.cpu": "513"}, cpu},
-		"cpus in words":                {fields{"resources.cpu": "two"}, cpu},
-		"no number of cpus":            {fields{"resources.cpu": ""}, cpu},
-		"memory in GB":                 {fields{"resources.memory": "2GB"}, "memory " + unit},
-		"memory in GiB":                {fields{"resources.memory": "2GiB"}, "memory " + unit},
-		"memory without a unit":        {fields{"resources.memory": "2"}, "memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"},
-		"memory as a small number":     {fields{"resources.memory": int64(2048)}, "memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"},
-		"memory in thousandths":        {fields{"resources.memory": "2048m"}, "memory must be from 1Mi to 64Ti"},
-		"memory below zero":            {fields{"resources.memory": "-2Gi"}, "memory must be from 1Mi to 64Ti"},
-		"neither memory nor type":      {fields{"resources.memory": nil}, "resources.memory is required where no instancetype is named"},
-		"no resources":                 {fields{"resources": nil}, "resources.memory is required where no instancetype is named"},
-		"a disk in GB":                 {fields{"resources.diskSize": "24GB"}, "diskSize must be a quantity such as 24Gi"},
-		"a disk without a unit":        {fields{"resources.diskSize": "24"}, "diskSize must be from 1Mi to 64Ti: is the unit missing, as in 24Gi?"},
-		"instancetype with cpu":        {fields{"resources": map[string]any{"cpu": "2"}, "instancetype": map[string]any{"name": "u1"}}, "instancetype excludes resources.cpu and resources.memory"},
-		"instancetype with memory":     {fields{"resources": map[string]any{"memory": "2Gi"}, "instancetype": map[string]any{"name": "u1"}}, "instancetype excludes resources.cpu and resources.memory"},
-		"instancetype of a preference": {fields{"resources": nil, "instancetype": map[string]any{"name": "u1", "kind": "VirtualMachinePreference"}}, "instancetype.kind must be VirtualMachineInstancetype or VirtualMachineClusterInstancetype"},
-		"preference of an instance":    {fields{"preference": map[string]any{"name": "u1", "kind": "VirtualMachineInstancetype"}}, "preference.kind must be VirtualMachinePreference or VirtualMachineClusterPreference"},
-		"a kind that is none":          {fields{"preference": map[string]any{"name": "u1", "kind": "Pod"}}, `Unsupported value: "Pod"`},
+		"no cpus":                      {fieldChanges{"resources.cpu": "0"}, cpu},
+		"no cpus, as a number":         {fieldChanges{"resources.cpu": int64(0)}, cpu},
+		"half a cpu":                   {fieldChanges{"resources.cpu": "500m"}, cpu},
+		"a cpu and a half":             {fieldChanges{"resources.cpu": "1.5"}, cpu},
+		"cpus below zero":              {fieldChanges{"resources.cpu": "-2"}, cpu},
+		"too many cpus":                {fieldChanges{"resources.cpu": "513"}, cpu},
+		"cpus in words":                {fieldChanges{"resources.cpu": "two"}, cpu},
+		"no number of cpus":            {fieldChanges{"resources.cpu": ""}, cpu},
+		"memory in GB":                 {fieldChanges{"resources.memory": "2GB"}, "memory " + unit},
+		"memory in GiB":                {fieldChanges{"resources.memory": "2GiB"}, "memory " + unit},
+		"memory without a unit":        {fieldChanges{"resources.memory": "2"}, "memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"},
+		"memory as a small number":     {fieldChanges{"resources.memory": int64(2048)}, "memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"},
+		"memory in thousandths":        {fieldChanges{"resources.memory": "2048m"}, "memory must be from 1Mi to 64Ti"},
+		"memory below zero":            {fieldChanges{"resources.memory": "-2Gi"}, "memory must be from 1Mi to 64Ti"},
+		"neither memory nor type":      {fieldChanges{"resources.memory": nil}, "resources.memory is required where no instancetype is named"},
+		"no resources":                 {fieldChanges{"resources": nil}, "resources.memory is required where no instancetype is named"},
+		"a disk in GB":                 {fieldChanges{"resources.diskSize": "24GB"}, "diskSize must be a quantity such as 24Gi"},
+		"a disk without a unit":        {fieldChanges{"resources.diskSize": "24"}, "diskSize must be from 1Mi to 64Ti: is the unit missing, as in 24Gi?"},
+		"instancetype with cpu":        {fieldChanges{"resources": map[string]any{"cpu": "2"}, "instancetype": map[string]any{"name": "u1"}}, "instancetype excludes resources.cpu and resources.memory"},
+		"instancetype with memory":     {fieldChanges{"resources": map[string]any{"memory": "2Gi"}, "instancetype": map[string]any{"name": "u1"}}, "instancetype excludes resources.cpu and resources.memory"},
+		"instancetype of a preference": {fieldChanges{"resources": nil, "instancetype": map[string]any{"name": "u1", "kind": "VirtualMachinePreference"}}, "instancetype.kind must be VirtualMachineInstancetype or VirtualMachineClusterInstancetype"},
+		"preference of an instance":    {fieldChanges{"preference": map[string]any{"name": "u1", "kind": "VirtualMachineInstancetype"}}, "preference.kind must be VirtualMachinePreference or VirtualMachineClusterPreference"},
+		"a kind that is none":          {fieldChanges{"preference": map[string]any{"name": "u1", "kind": "Pod"}}, `Unsupported value: "Pod"`},
 
 		"a user without a name":  {user(map[string]any{"sudo": "ALL"}), "spec.users[0].name: Required value"},
 		"an empty user name":     {user(map[string]any{"name": ""}), "name must not be empty"},
-		"two users of one name":  {fields{"users": list(map[string]any{"name": "a"}, map[string]any{"name": "b"}, map[string]any{"name": "a"})}, "two users have the same name"},
+		"two users of one name":  {fieldChanges{"users": listOf(map[string]any{"name": "a"}, map[string]any{"name": "b"}, map[string]any{"name": "a"})}, "two users have the same name"},
 		"two kinds of password":  {user(map[string]any{"name": "a", "plain_text_passwd": "p", "passwordSecretRef": map[string]any{"name": "a", "key": "b"}}), "plain_text_passwd and passwordSecretRef exclude each other: prefer passwordSecretRef"},
 		"a Secret without a key": {user(map[string]any{"name": "a", "passwordSecretRef": map[string]any{"name": "a"}}), "passwordSecretRef.key: Required value"},
-		"33 users":               {fields{"users": users(33)}, "spec.users: Too many: 33: must have at most 32 items"},
+		"33 users":               {fieldChanges{"users": newUsers(33)}, "spec.users: Too many: 33: must have at most 32 items"},
 
 		"a bad prefix":                    {nic(map[string]any{"ipAddress": "10.10.0.161/33"}), cidr},
 		"no prefix":                       {nic(map[string]any{"ipAddress": "10.10.0.161"}), cidr},
@@ -202,38 +202,38 @@ func TestMachinesAreRefusedInPlainWords(t *testing.T) {
 		"a multicast MAC address":         {nic(map[string]any{"macAddress": "01:00:5e:00:00:01"}), mac},
 		"a MAC address with dashes":       {nic(map[string]any{"macAddress": "02-00-00-00-00-01"}), mac},
 		"a MAC address cut short":         {nic(map[string]any{"macAddress": "02:00:00:00:00"}), mac},
-		"an interface without a network":  {fields{"interfaces": list(map[string]any{"ipAddress": "10.0.0.1/24"})}, "spec.interfaces[0].network: Required value"},
+		"an interface without a network":  {fieldChanges{"interfaces": listOf(map[string]any{"ipAddress": "10.0.0.1/24"})}, "spec.interfaces[0].network: Required value"},
 		"a network in upper case":         {nic(map[string]any{"network": "Control"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
 		"a network with too many slashes": {nic(map[string]any{"network": "a/b/c"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
-		"17 interfaces":                   {fields{"interfaces": append(interfaces(16), map[string]any{"network": "x"})}, "spec.interfaces: Too many: 17: must have at most 16 items"},
+		"17 interfaces":                   {fieldChanges{"interfaces": append(newInterfaces(16), map[string]any{"network": "x"})}, "spec.interfaces: Too many: 17: must have at most 16 items"},
 
-		"a label with a space":       {fields{"baseVm": "ubuntu 20"}, "baseVm " + label},
-		"a label that ends in a dot": {fields{"baseVmVersion": "2.1."}, "baseVmVersion " + label},
-		"a label with a plus":        {fields{"version": "1.0+1"}, "version " + label},
-		"a label of 64 characters":   {fields{"version": strings.Repeat("v", 64)}, "spec.version: Too long: may not be more than 63"},
+		"a label with a space":       {fieldChanges{"baseVm": "ubuntu 20"}, "baseVm " + label},
+		"a label that ends in a dot": {fieldChanges{"baseVmVersion": "2.1."}, "baseVmVersion " + label},
+		"a label with a plus":        {fieldChanges{"version": "1.0+1"}, "version " + label},
+		"a label of 64 characters":   {fieldChanges{"version": strings.Repeat("v", 64)}, "spec.version: Too long: may not be more than 63"},
 
-		"no image":                     {fields{"vmDiskImageRef": nil}, "spec.vmDiskImageRef: Required value"},
-		"an image without a name":      {fields{"vmDiskImageRef": map[string]any{}}, "spec.vmDiskImageRef.name: Required value"},
-		"an empty image name":          {fields{"vmDiskImageRef.name": ""}, ref},
-		"an image name in upper case":  {fields{"vmDiskImageRef.name": "Ubuntu"}, ref},
-		"an image by namespace/name":   {fields{"vmDiskImageRef.name": "farm/ubuntu"}, ref},
-		"an image of no namespace":     {fields{"vmDiskImageRef.namespace": "../farm"}, "namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-'"},
-		"creation without a template":  {fields{"imageMode": "CreateIfNotExist", "vmDiskImageTemplate": nil}, "imageMode CreateIfNotExist needs a vmDiskImageTemplate to create the image from"},
-		"a mode that is none":          {fields{"imageMode": "Create"}, `Unsupported value: "Create": supported values: "CreateIfNotExist", "FailIfNotExist"`},
-		"a run strategy that is none":  {fields{"runStrategy": "Sometimes"}, `Unsupported value: "Sometimes"`},
-		"a template with a size in GB": {fields{"vmDiskImageTemplate.diskSize": "24GB"}, "diskSize must be a quantity such as 24Gi"},
-		"a template without a url":     {fields{"vmDiskImageTemplate.url": nil}, "url is required: say where the image is downloaded from"},
-		"a template with a password":   {fields{"vmDiskImageTemplate.url": "https://me:secret@example.com/a"}, "url must not carry a user name or password"},
-		"a template of no type":        {fields{"vmDiskImageTemplate.sourceType": "ftp"}, `Unsupported value: "ftp"`},
-		"a template of http by s3":     {fields{"vmDiskImageTemplate.sourceType": "http", "vmDiskImageTemplate.url": "s3://a/b"}, "url must start with http:// or https:// for sourceType http"},
-		"a template for a minute less": {fields{"vmDiskImageTemplate.deleteUnreferencedAfter": "59s"}, "deleteUnreferencedAfter must be a duration of at least 1m"},
+		"no image":                     {fieldChanges{"vmDiskImageRef": nil}, "spec.vmDiskImageRef: Required value"},
+		"an image without a name":      {fieldChanges{"vmDiskImageRef": map[string]any{}}, "spec.vmDiskImageRef.name: Required value"},
+		"an empty image name":          {fieldChanges{"vmDiskImageRef.name": ""}, ref},
+		"an image name in upper case":  {fieldChanges{"vmDiskImageRef.name": "Ubuntu"}, ref},
+		"an image by namespace/name":   {fieldChanges{"vmDiskImageRef.name": "farm/ubuntu"}, ref},
+		"an image of no namespace":     {fieldChanges{"vmDiskImageRef.namespace": "../farm"}, "namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-'"},
+		"creation without a template":  {fieldChanges{"imageMode": "CreateIfNotExist", "vmDiskImageTemplate": nil}, "imageMode CreateIfNotExist needs a vmDiskImageTemplate to create the image from"},
+		"a mode that is none":          {fieldChanges{"imageMode": "Create"}, `Unsupported value: "Create": supported values: "CreateIfNotExist", "FailIfNotExist"`},
+		"a run strategy that is none":  {fieldChanges{"runStrategy": "Sometimes"}, `Unsupported value: "Sometimes"`},
+		"a template with a size in GB": {fieldChanges{"vmDiskImageTemplate.diskSize": "24GB"}, "diskSize must be a quantity such as 24Gi"},
+		"a template without a url":     {fieldChanges{"vmDiskImageTemplate.url": nil}, "url is required: say where the image is downloaded from"},
+		"a template with a password":   {fieldChanges{"vmDiskImageTemplate.url": "https://me:secret@example.com/a"}, "url must not carry a user name or password"},
+		"a template of no type":        {fieldChanges{"vmDiskImageTemplate.sourceType": "ftp"}, `Unsupported value: "ftp"`},
+		"a template of http by s3":     {fieldChanges{"vmDiskImageTemplate.sourceType": "http", "vmDiskImageTemplate.url": "s3://a/b"}, "url must start with http:// or https:// for sourceType http"},
+		"a template for a minute less": {fieldChanges{"vmDiskImageTemplate.deleteUnreferencedAfter": "59s"}, "deleteUnreferencedAfter must be a duration of at least 1m"},
 
-		"too much user data":      {fields{"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10+1)}}, "spec.cloudInit.userData: Too long: may not be more than 524288"},
-		"two kinds of user data":  {fields{"cloudInit": map[string]any{"userData": "a", "userDataSecretRef": map[string]any{"name": "a", "key": "b"}}}, "userData and userDataSecretRef exclude each other"},
-		"an overlay that is text": {fields{"overlay": "spec: {}"}, `spec.overlay: Invalid value: "string": spec.overlay in body must be of type object: "string"`},
+		"too much user data":      {fieldChanges{"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10+1)}}, "spec.cloudInit.userData: Too long: may not be more than 524288"},
+		"two kinds of user data":  {fieldChanges{"cloudInit": map[string]any{"userData": "a", "userDataSecretRef": map[string]any{"name": "a", "key": "b"}}}, "userData and userDataSecretRef exclude each other"},
+		"an overlay that is text": {fieldChanges{"overlay": "spec: {}"}, `spec.overlay: Invalid value: "string": spec.overlay in body must be of type object: "string"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := server.Create(t.Context(), machine(t, test.changes), client.DryRunAll)
+			err := adminClient.Create(t.Context(), newVM(t, test.changes), client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 			assert.NotContains(t, err.Error(), "no such key")
@@ -242,46 +242,46 @@ func TestMachinesAreRefusedInPlainWords(t *testing.T) {
 	}
 }
 
-func TestMachineNamesAreBounded(t *testing.T) {
-	object := machine(t, nil)
+func TestVMNameLengthIsBounded(t *testing.T) {
+	object := newVM(t, nil)
 	object.SetName(strings.Repeat("m", 63))
-	require.NoError(t, server.Create(t.Context(), object, client.DryRunAll))
+	require.NoError(t, adminClient.Create(t.Context(), object, client.DryRunAll))
 	object.SetName(strings.Repeat("m", 64))
-	err := server.Create(t.Context(), object, client.DryRunAll)
+	err := adminClient.Create(t.Context(), object, client.DryRunAll)
 	require.ErrorContains(t, err, "metadata.name must have at most 63 characters: KubeVirt makes labels and a host name of it")
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 }
 
-func TestOverlayKeepsWhatNobodyKnows(t *testing.T) {
+func TestOverlayKeepsUnknownFields(t *testing.T) {
 	overlay := map[string]any{"template": map[string]any{"spec": map[string]any{
 		"domain":  map[string]any{"devices": map[string]any{"gpus": []any{map[string]any{"name": "g", "futureField": map[string]any{"a": int64(1)}}}}},
 		"nothing": nil,
 	}}}
-	object := machine(t, fields{"overlay": overlay})
+	object := newVM(t, fieldChanges{"overlay": overlay})
 	object.SetName("overlaid")
-	eventuallyCreated(t, object)
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+	awaitCreated(t, object)
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 	stored, _, err := unstructured.NestedMap(object.Object, "spec", "overlay")
 	require.NoError(t, err)
 	assert.Equal(t, overlay, stored, "null too: it removes a field of the machine")
 }
 
-func TestMistakesOfAMachineAreToldAtOnce(t *testing.T) {
-	err := server.Create(t.Context(), machine(t, fields{"resources.cpu": "0", "resources.memory": "2GB", "vmDiskImageTemplate.diskSize": "24"}), client.DryRunAll)
+func TestAllVMErrorsAreReportedAtOnce(t *testing.T) {
+	err := adminClient.Create(t.Context(), newVM(t, fieldChanges{"resources.cpu": "0", "resources.memory": "2GB", "vmDiskImageTemplate.diskSize": "24"}), client.DryRunAll)
 	require.ErrorContains(t, err, "cpu must be a whole number")
 	require.ErrorContains(t, err, "memory must be a quantity")
 	require.ErrorContains(t, err, "diskSize must be at least 1Mi")
 }
 
-func TestWhenAnUnreferencedImageGoes(t *testing.T) {
+func TestUnreferencedImageTTL(t *testing.T) {
 	for _, after := range []string{"1m", "60s", "72h", "1h30m", "1h30m15s", "90m", "100000h"} {
 		t.Run(after, func(t *testing.T) {
-			assert.NoError(t, server.Create(t.Context(), image(t, map[string]any{"deleteUnreferencedAfter": after}), client.DryRunAll))
+			assert.NoError(t, adminClient.Create(t.Context(), newImage(t, map[string]any{"deleteUnreferencedAfter": after}), client.DryRunAll))
 		})
 	}
 	for _, after := range []string{"", "0s", "59s", "-1h", "3d", "72", "1.5h", "h", "1m1h", "72 h", "999999999999999999h", "9999999h", strings.Repeat("9", 31) + "s"} {
 		t.Run("refused "+after, func(t *testing.T) {
-			err := server.Create(t.Context(), image(t, map[string]any{"deleteUnreferencedAfter": after}), client.DryRunAll)
+			err := adminClient.Create(t.Context(), newImage(t, map[string]any{"deleteUnreferencedAfter": after}), client.DryRunAll)
 			require.ErrorContains(t, err, "deleteUnreferencedAfter must be a duration of at least 1m in hours, minutes and seconds, as in 72h or 1h30m")
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})

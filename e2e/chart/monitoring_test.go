@@ -19,35 +19,35 @@ import (
 	hubmetrics "github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// described takes down which metrics are registered, each with its labels.
-type described map[string][]string
+// metricLabels takes down which metrics are registered, each with its labels.
+type metricLabels map[string][]string
 
-var description = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+var descPattern = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 
-func (d described) Register(c prometheus.Collector) error {
+func (d metricLabels) Register(c prometheus.Collector) error {
 	all := make(chan *prometheus.Desc)
 	go func() {
 		c.Describe(all)
 		close(all)
 	}()
 	for one := range all {
-		found := description.FindStringSubmatch(one.String())
+		found := descPattern.FindStringSubmatch(one.String())
 		d[found[1]] = strings.FieldsFunc(found[2], func(r rune) bool { return r == ',' || r == ' ' })
 	}
 	return nil
 }
 
-func (d described) MustRegister(all ...prometheus.Collector) {
+func (d metricLabels) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		_ = d.Register(c)
 	}
 }
 
-func (d described) Unregister(prometheus.Collector) bool { return false }
+func (d metricLabels) Unregister(prometheus.Collector) bool { return false }
 
-// registered are the metrics of both programs.
-func registered() described {
-	d := described{
+// registeredMetrics are the metrics of both programs.
+func registeredMetrics() metricLabels {
+	d := metricLabels{
 		// Of the libraries' those that are asked for.
 		"leader_election_master_status":             {"name"},
 		"controller_runtime_reconcile_errors_total": {"controller"},
@@ -56,37 +56,37 @@ func registered() described {
 		// Of Prometheus itself.
 		"up": nil,
 	}
-	agentmetrics.New(d, queue.NewIndex())
+	agentmetrics.New(d, queue.NewQueue())
 	agentmetrics.NewReport(d)
-	agentmetrics.NewHub(d)
+	agentmetrics.NewPullMode(d)
 	agentmetrics.NewMachines(d)
 	hubmetrics.New(d)
 	hubmetrics.NewGrants(d)
-	hubmetrics.NewJoins(d)
+	hubmetrics.NewRegistrations(d)
 	hubmetrics.NewApprovals(d)
 	hubmetrics.NewInstalls(d)
 	hubmetrics.NewShards(d)
-	d.MustRegister(&hubmetrics.Fleet{Index: fleet.NewIndex()})
+	d.MustRegister(&hubmetrics.FleetCollector{Index: fleet.NewIndex()})
 	return d
 }
 
 var (
-	metricName  = regexp.MustCompile(`\b(ot_(?:agent|hub)_[a-z0-9_]+|leader_election_[a-z_]+|controller_runtime_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|up)(\{[^}]*\})?`)
-	selected    = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
-	grouped     = regexp.MustCompile(`\bby \(([^)]*)\)`)
-	inLegends   = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
-	inTemplates = regexp.MustCompile(`\$labels\.([a-z_]+)`)
+	metricNamePattern    = regexp.MustCompile(`\b(ot_(?:agent|hub)_[a-z0-9_]+|leader_election_[a-z_]+|controller_runtime_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|up)(\{[^}]*\})?`)
+	labelMatcherPattern  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
+	groupByPattern       = regexp.MustCompile(`\bby \(([^)]*)\)`)
+	legendLabelPattern   = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
+	templateLabelPattern = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 )
 
-// ofTargets are labels that Prometheus gives to what it scrapes.
-var ofTargets = []string{"job", "instance", "pod", "namespace", "container", "endpoint", "service"}
+// scrapeTargetLabels are labels that Prometheus gives to what it scrapes.
+var scrapeTargetLabels = []string{"job", "instance", "pod", "namespace", "container", "endpoint", "service"}
 
-// wantRegistered holds a question against the metrics that there are, and which labels
+// requireRegistered holds a question against the metrics that there are, and which labels
 // are shown of the answer against those that it has.
-func wantRegistered(t *testing.T, known described, expr string, shown [][]string) {
+func requireRegistered(t *testing.T, known metricLabels, expr string, shown [][]string) {
 	t.Helper()
-	labels := slices.Clone(ofTargets)
-	metrics := metricName.FindAllStringSubmatch(expr, -1)
+	labels := slices.Clone(scrapeTargetLabels)
+	metrics := metricNamePattern.FindAllStringSubmatch(expr, -1)
 	require.NotEmpty(t, metrics, "%s asks for no metric", expr)
 	for _, m := range metrics {
 		name := m[1]
@@ -98,11 +98,11 @@ func wantRegistered(t *testing.T, known described, expr string, shown [][]string
 		of, is := known[name]
 		require.True(t, is, "%s: there is no metric %s", expr, m[1])
 		labels = append(labels, of...)
-		for _, selects := range selected.FindAllStringSubmatch(m[2], -1) {
-			assert.Contains(t, append(slices.Clone(ofTargets), of...), selects[1], "%s: %s has no such label", expr, name)
+		for _, selects := range labelMatcherPattern.FindAllStringSubmatch(m[2], -1) {
+			assert.Contains(t, append(slices.Clone(scrapeTargetLabels), of...), selects[1], "%s: %s has no such label", expr, name)
 		}
 	}
-	for _, by := range grouped.FindAllStringSubmatch(expr, -1) {
+	for _, by := range groupByPattern.FindAllStringSubmatch(expr, -1) {
 		for _, label := range strings.Split(by[1], ",") {
 			assert.Contains(t, labels, strings.TrimSpace(label), expr)
 		}
@@ -113,9 +113,9 @@ func wantRegistered(t *testing.T, known described, expr string, shown [][]string
 }
 
 // An alert about a metric that nobody registers never fires, and tells nobody so.
-func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
-	known := registered()
-	for name, path := range charts {
+func TestAlertsUseExistingMetrics(t *testing.T) {
+	known := registeredMetrics()
+	for name, path := range chartPaths {
 		pages, err := filepath.Glob(filepath.Join("..", "..", path, "runbooks", "*.md"))
 		require.NoError(t, err)
 		var described []string
@@ -123,14 +123,14 @@ func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 			described = append(described, strings.TrimSuffix(filepath.Base(page), ".md"))
 		}
 		var alerts []string
-		groups, _ := read(t, path, "monitoring/alerts.yaml")["groups"].([]any)
+		groups, _ := readChartFile(t, path, "monitoring/alerts.yaml")["groups"].([]any)
 		for _, group := range groups {
 			for _, entry := range group.(map[string]any)["rules"].([]any) {
 				rule := entry.(map[string]any)
 				alert, annotations := rule["alert"].(string), rule["annotations"].(map[string]any)
 				alerts = append(alerts, alert)
-				wantRegistered(t, known, rule["expr"].(string),
-					inTemplates.FindAllStringSubmatch(annotations["summary"].(string)+annotations["description"].(string), -1))
+				requireRegistered(t, known, rule["expr"].(string),
+					templateLabelPattern.FindAllStringSubmatch(annotations["summary"].(string)+annotations["description"].(string), -1))
 				assert.Contains(t, []any{"critical", "warning", "info"}, rule["labels"].(map[string]any)["severity"], alert)
 			}
 		}
@@ -139,9 +139,9 @@ func TestAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 	}
 }
 
-func TestDashboardsAskForMetricsThatThereAre(t *testing.T) {
-	known := registered()
-	for name, path := range charts {
+func TestDashboardsUseExistingMetrics(t *testing.T) {
+	known := registeredMetrics()
+	for name, path := range chartPaths {
 		text, err := os.ReadFile(filepath.Join("..", "..", path, "monitoring", "dashboard.json"))
 		require.NoError(t, err)
 		var board struct {
@@ -163,16 +163,16 @@ func TestDashboardsAskForMetricsThatThereAre(t *testing.T) {
 			assert.LessOrEqual(t, panel.GridPos.X+panel.GridPos.W, 24, panel.Title)
 			assert.Equal(t, panel.Type == "row", len(panel.Targets) == 0, panel.Title)
 			for _, target := range panel.Targets {
-				wantRegistered(t, known, target.Expr, inLegends.FindAllStringSubmatch(target.LegendFormat, -1))
+				requireRegistered(t, known, target.Expr, legendLabelPattern.FindAllStringSubmatch(target.LegendFormat, -1))
 			}
 		}
 	}
 }
 
 // Links of the pages lead to what is there.
-func TestPagesOfAlertsLeadSomewhere(t *testing.T) {
+func TestRunbookLinksResolve(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
-	for _, path := range charts {
+	for _, path := range chartPaths {
 		directory := filepath.Join("..", "..", path, "runbooks")
 		pages, err := filepath.Glob(filepath.Join(directory, "*.md"))
 		require.NoError(t, err)
@@ -197,13 +197,13 @@ func TestPagesOfAlertsLeadSomewhere(t *testing.T) {
 	}
 }
 
-func TestMonitoringIsMadeWhereItIsAskedFor(t *testing.T) {
-	for name := range charts {
-		rendered, _ := workload(t, name, `{}`)
+func TestMonitoringIsRenderedOnRequest(t *testing.T) {
+	for name := range chartPaths {
+		rendered, _ := renderWorkload(t, name, `{}`)
 		for key := range rendered {
 			assert.NotRegexp(t, "^(ServiceMonitor|PrometheusRule) |dashboard", key)
 		}
-		rendered, _ = workload(t, name, `
+		rendered, _ = renderWorkload(t, name, `
 metrics:
   readers: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
   serviceMonitor: {enabled: true, labels: {release: p}, interval: 1m}
@@ -211,9 +211,9 @@ metrics:
   dashboards: {enabled: true, labels: {grafana: "yes"}, annotations: {folder: OT}}`)
 		monitor := rendered["ServiceMonitor ot-system/"+name]
 		assert.Equal(t, "p", monitor.GetLabels()["release"])
-		assert.Equal(t, at(t, rendered["Service ot-system/"+name], "spec", "selector"), at(t, monitor, "spec", "selector", "matchLabels"))
-		endpoint := at(t, monitor, "spec", "endpoints", "0").(map[string]any)
-		assert.Equal(t, parsed(t, `
+		assert.Equal(t, valueAt(t, rendered["Service ot-system/"+name], "spec", "selector"), valueAt(t, monitor, "spec", "selector", "matchLabels"))
+		endpoint := valueAt(t, monitor, "spec", "endpoints", "0").(map[string]any)
+		assert.Equal(t, parseYAML(t, `
 port: https
 scheme: https
 path: /metrics
@@ -221,23 +221,23 @@ interval: 1m
 scrapeTimeout: 10s
 bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 tlsConfig: {insecureSkipVerify: true}`), endpoint)
-		assert.Equal(t, endpoint["port"], at(t, rendered["Service ot-system/"+name], "spec", "ports", "0", "name"))
-		assert.Equal(t, parsed(t, `[{kind: ServiceAccount, name: prometheus, namespace: monitoring}]`), at(t, rendered["ClusterRoleBinding "+name+"-reader"], "subjects"))
+		assert.Equal(t, endpoint["port"], valueAt(t, rendered["Service ot-system/"+name], "spec", "ports", "0", "name"))
+		assert.Equal(t, parseYAML(t, `[{kind: ServiceAccount, name: prometheus, namespace: monitoring}]`), valueAt(t, rendered["ClusterRoleBinding "+name+"-reader"], "subjects"))
 
-		rule := at(t, rendered["PrometheusRule ot-system/"+name], "spec", "groups", "0", "rules", "0").(map[string]any)
-		assert.Equal(t, parsed(t, `{team: images, severity: page}`), rule["labels"])
+		rule := valueAt(t, rendered["PrometheusRule ot-system/"+name], "spec", "groups", "0", "rules", "0").(map[string]any)
+		assert.Equal(t, parseYAML(t, `{team: images, severity: page}`), rule["labels"])
 		assert.Equal(t, "https://wiki.example/"+rule["alert"].(string)+".md", rule["annotations"].(map[string]any)["runbook_url"])
 		board := rendered["ConfigMap ot-system/"+name+"-dashboard"]
 		assert.Equal(t, "yes", board.GetLabels()["grafana"])
 		assert.Equal(t, "OT", board.GetAnnotations()["folder"])
-		assert.True(t, json.Valid([]byte(at(t, board, "data", name+".json").(string))))
+		assert.True(t, json.Valid([]byte(valueAt(t, board, "data", name+".json").(string))))
 
-		rendered, deployment := workload(t, name, `{metrics: {secure: false, serviceMonitor: {enabled: true}}}`)
-		assert.Equal(t, parsed(t, `{port: http, scheme: http, path: /metrics, interval: 30s, scrapeTimeout: 10s}`), at(t, rendered["ServiceMonitor ot-system/"+name], "spec", "endpoints", "0"))
+		rendered, deployment := renderWorkload(t, name, `{metrics: {secure: false, serviceMonitor: {enabled: true}}}`)
+		assert.Equal(t, parseYAML(t, `{port: http, scheme: http, path: /metrics, interval: 30s, scrapeTimeout: 10s}`), valueAt(t, rendered["ServiceMonitor ot-system/"+name], "spec", "endpoints", "0"))
 		assert.Contains(t, deployment("spec", "template", "spec", "containers", "0", "args"), "--metrics-secure=false")
-		rendered, _ = workload(t, name, `{metrics: {serviceMonitor: {enabled: true, authorization: {credentials: {name: token, key: token}}}}}`)
-		endpoint = at(t, rendered["ServiceMonitor ot-system/"+name], "spec", "endpoints", "0").(map[string]any)
+		rendered, _ = renderWorkload(t, name, `{metrics: {serviceMonitor: {enabled: true, authorization: {credentials: {name: token, key: token}}}}}`)
+		endpoint = valueAt(t, rendered["ServiceMonitor ot-system/"+name], "spec", "endpoints", "0").(map[string]any)
 		assert.NotContains(t, endpoint, "bearerTokenFile")
-		assert.Equal(t, parsed(t, `{credentials: {name: token, key: token}}`), endpoint["authorization"])
+		assert.Equal(t, parseYAML(t, `{credentials: {name: token, key: token}}`), endpoint["authorization"])
 	}
 }

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	cdiAccount = "system:serviceaccount:cdi:cdi-sa"
-	phase      = "cdi.kubevirt.io/storage.pod.phase"
-	reason     = "cdi.kubevirt.io/storage.condition.running.reason"
-	directIO   = "cdi.kubevirt.io/storage.import.requiresDirectIo"
-	fatal      = "cdi.kubevirt.io/storage.import.fatalError"
+	cdiAccount              = "system:serviceaccount:cdi:cdi-sa"
+	podPhaseAnnotation      = "cdi.kubevirt.io/storage.pod.phase"
+	runningReasonAnnotation = "cdi.kubevirt.io/storage.condition.running.reason"
+	directIOAnnotation      = "cdi.kubevirt.io/storage.import.requiresDirectIo"
+	fatalErrorAnnotation    = "cdi.kubevirt.io/storage.import.fatalError"
 )
 
-func TestOneDownloadWhereItIsServed(t *testing.T) {
+func TestOneDownloadPoliciesNeedMutatingAdmission(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
 	const (
@@ -54,7 +54,7 @@ func TestOneDownloadWhereItIsServed(t *testing.T) {
 		"wanted, and not served":              {[]string{"--kube-version=1.36.0", old, "--set=oneDownload.policies=Required"}, false, "oneDownload.policies is Required, and this cluster does not serve MutatingAdmissionPolicy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", "agent", folder(t, agentChart)}, test.args...)...).CombinedOutput()
+			output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", "agent", chartPath(t, agentChart)}, test.args...)...).CombinedOutput()
 			if test.wantError != "" {
 				require.Error(t, err)
 				assert.Contains(t, string(output), test.wantError)
@@ -65,7 +65,7 @@ func TestOneDownloadWhereItIsServed(t *testing.T) {
 			if test.want {
 				count = 2 // with its binding
 			}
-			for _, name := range once.Names {
+			for _, name := range once.OneDownloadPolicies {
 				assert.Equal(t, count, strings.Count(string(output), "name: "+name+"\n"), name)
 			}
 			assert.Equal(t, test.want, strings.Contains(string(output), "kind: MutatingAdmissionPolicy"), "nor any other")
@@ -74,7 +74,7 @@ func TestOneDownloadWhereItIsServed(t *testing.T) {
 }
 
 // CDI's account is what the values say.
-func TestOneDownloadGoesByTheAccount(t *testing.T) {
+func TestOneDownloadUsesTheConfiguredCDIAccount(t *testing.T) {
 	objects, err := chart.Render(t.Context(), agentChart, "agent", agentNamespace, map[string]any{
 		"cdi": map[string]any{"serviceAccount": "system:serviceaccount:openshift-cnv:cdi-sa"}, "oneDownload": map[string]any{"cdiVersions": []any{"1.65", "4.20"}},
 	})
@@ -82,25 +82,25 @@ func TestOneDownloadGoesByTheAccount(t *testing.T) {
 	found := 0
 	for _, object := range objects {
 		if object.GetKind() == "MutatingAdmissionPolicy" {
-			if slices.Contains(once.Names, object.GetName()) {
+			if slices.Contains(once.OneDownloadPolicies, object.GetName()) {
 				found++
 				assert.Equal(t, "1.65,4.20", object.GetAnnotations()["pelotech.ot/cdi-versions"])
 			}
-			assert.Equal(t, "request.userInfo.username == 'system:serviceaccount:openshift-cnv:cdi-sa'", at(t, object, "spec", "matchConditions", "0", "expression"))
-			version := at(t, object, "spec", "matchConditions").([]any)[1].(map[string]any)
+			assert.Equal(t, "request.userInfo.username == 'system:serviceaccount:openshift-cnv:cdi-sa'", valueAt(t, object, "spec", "matchConditions", "0", "expression"))
+			version := valueAt(t, object, "spec", "matchConditions").([]any)[1].(map[string]any)
 			assert.Contains(t, version["expression"], "matches('^v?(1[.]65|4[.]20)[.]')")
-			assert.Equal(t, "Ignore", at(t, object, "spec", "failurePolicy"), "an import is never refused")
+			assert.Equal(t, "Ignore", valueAt(t, object, "spec", "failurePolicy"), "an import is never refused")
 		}
 	}
 	assert.Equal(t, 2, found)
 }
 
-// TestOneDownload plays CDI against the policies that are installed.
-func TestOneDownload(t *testing.T) {
+// TestOneDownloadPolicies plays CDI against the policies that are installed.
+func TestOneDownloadPolicies(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "imports-"}}
-	require.NoError(t, server.Create(t.Context(), ns))
-	require.NoError(t, server.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}))
-	cdi, other := asUser(t, cdiAccount), asUser(t, "system:serviceaccount:others:cdi-sa")
+	require.NoError(t, adminClient.Create(t.Context(), ns))
+	require.NoError(t, adminClient.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}))
+	cdi, other := clientAsUser(t, cdiAccount), clientAsUser(t, "system:serviceaccount:others:cdi-sa")
 
 	importer := func(labels map[string]string) *corev1.Pod {
 		return &corev1.Pod{
@@ -127,8 +127,8 @@ func TestOneDownload(t *testing.T) {
 	}
 	theirs := claim.DeepCopy()
 	theirs.Name, theirs.Labels = "theirs", nil
-	require.NoError(t, server.Create(t.Context(), claim))
-	require.NoError(t, server.Create(t.Context(), theirs))
+	require.NoError(t, adminClient.Create(t.Context(), claim))
+	require.NoError(t, adminClient.Create(t.Context(), theirs))
 	record := func(t require.TestingT, as client.Client, of *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) map[string]string {
 		written := of.DeepCopy()
 		written.Annotations = map[string]string{}
@@ -143,36 +143,36 @@ func TestOneDownload(t *testing.T) {
 			}
 		}
 	}
-	failed := annotated(phase, "Failed", reason, "Error")
+	failed := annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "Error")
 	untouched := func(t require.TestingT) {
 		assert.Equal(t, corev1.RestartPolicyOnFailure, restarts(t, cdi, ours))
-		assert.NotContains(t, record(t, cdi, claim, failed), fatal)
+		assert.NotContains(t, record(t, cdi, claim, failed), fatalErrorAnnotation)
 	}
 
 	untouched(t) // the kind by which CDI tells its version is not there
 
-	definition := standIn("cdi.kubevirt.io", "v1beta1", "CDI", "cdis")
+	definition := newStandInCRD("cdi.kubevirt.io", "v1beta1", "CDI", "cdis")
 	require.NoError(t, unstructured.SetNestedField(definition.Object, "Cluster", "spec", "scope"))
-	require.NoError(t, server.Create(t.Context(), definition))
-	t.Cleanup(func() { assert.NoError(t, server.Delete(context.Background(), definition)) })
+	require.NoError(t, adminClient.Create(t.Context(), definition))
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), definition)) })
 	installed := &unstructured.Unstructured{}
 	tell := func(t *testing.T, status map[string]any) {
 		t.Helper()
 		installed.Object["status"] = status
-		require.NoError(t, server.Update(t.Context(), installed))
+		require.NoError(t, adminClient.Update(t.Context(), installed))
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		installed.Object = map[string]any{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": map[string]any{"name": "any-name"}}
-		require.NoError(c, server.Create(t.Context(), installed))
-	}, policyDelay, 20*time.Millisecond)
+		require.NoError(c, adminClient.Create(t.Context(), installed))
+	}, policyPropagationTimeout, 20*time.Millisecond)
 
 	inForce := func(t *testing.T) {
 		t.Helper()
 		tell(t, map[string]any{"observedVersion": "v1.65.0", "targetVersion": "v1.65.0"})
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			assert.Equal(c, corev1.RestartPolicyNever, restarts(c, cdi, ours))
-			assert.Equal(c, "true", record(c, cdi, claim, failed)[fatal])
-		}, policyDelay, 20*time.Millisecond) // at first long: the API server looks for new kinds every 10 s
+			assert.Equal(c, "true", record(c, cdi, claim, failed)[fatalErrorAnnotation])
+		}, policyPropagationTimeout, 20*time.Millisecond) // at first long: the API server looks for new kinds every 10 s
 	}
 	inForce(t)
 
@@ -182,7 +182,7 @@ func TestOneDownload(t *testing.T) {
 			labels map[string]string
 		}{
 			"of another account":          {other, ours},
-			"of an administrator":         {server, ours},
+			"of an administrator":         {adminClient, ours},
 			"of an import of others":      {cdi, map[string]string{"cdi.kubevirt.io": "importer"}},
 			"of CDI, that import nothing": {cdi, map[string]string{"cdi.kubevirt.io": "cdi-clone-source", v1alpha1.LabelImageUID: "uid-1"}},
 			"of nothing of the kind":      {cdi, nil},
@@ -198,18 +198,18 @@ func TestOneDownload(t *testing.T) {
 			want   bool
 		}{
 			"the importer failed":                    {cdi, claim, failed, true},
-			"and nobody says why":                    {cdi, claim, annotated(phase, "Failed"), true},
-			"it ran out of memory":                   {cdi, claim, annotated(phase, "Running", directIO, "true", reason, "OOMKilled"), true},
-			"it was made for that":                   {cdi, claim, annotated(phase, "Running", directIO, "false"), false},
-			"it could not be made":                   {cdi, claim, annotated(phase, "Failed", reason, "ErrStartingPod"), false},
-			"a quota kept it from being made":        {cdi, claim, annotated(phase, "Failed", reason, "ErrExceededQuota"), false},
-			"it waits":                               {cdi, claim, annotated(phase, "Pending"), false},
-			"it runs":                                {cdi, claim, annotated(phase, "Running"), false},
-			"it is done":                             {cdi, claim, annotated(phase, "Succeeded", reason, "Completed"), false},
+			"and nobody says why":                    {cdi, claim, annotated(podPhaseAnnotation, "Failed"), true},
+			"it ran out of memory":                   {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "true", runningReasonAnnotation, "OOMKilled"), true},
+			"it was made for that":                   {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "false"), false},
+			"it could not be made":                   {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrStartingPod"), false},
+			"a quota kept it from being made":        {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrExceededQuota"), false},
+			"it waits":                               {cdi, claim, annotated(podPhaseAnnotation, "Pending"), false},
+			"it runs":                                {cdi, claim, annotated(podPhaseAnnotation, "Running"), false},
+			"it is done":                             {cdi, claim, annotated(podPhaseAnnotation, "Succeeded", runningReasonAnnotation, "Completed"), false},
 			"nothing is known of it":                 {cdi, claim, annotated(), false},
 			"of others":                              {cdi, theirs, failed, false},
 			"another account says so":                {other, claim, failed, false},
-			"an administrator says so":               {server, claim, failed, false},
+			"an administrator says so":               {adminClient, claim, failed, false},
 			"that is not of an image after this":     {cdi, claim, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = nil }, false},
 			"that is of an image from this write on": {cdi, theirs, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = claim.Labels }, true},
 		} {
@@ -218,7 +218,7 @@ func TestOneDownload(t *testing.T) {
 			test.change(before)
 			got := record(t, test.as, test.of, test.change)
 			if test.want {
-				before.Annotations[fatal], before.Annotations[phase] = "true", "Failed"
+				before.Annotations[fatalErrorAnnotation], before.Annotations[podPhaseAnnotation] = "true", "Failed"
 			}
 			assert.Equal(t, before.Annotations, got, name)
 		}
@@ -235,27 +235,27 @@ func TestOneDownload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inForce(t)
 			tell(t, status)
-			require.EventuallyWithT(t, func(c *assert.CollectT) { untouched(c) }, policyDelay, 20*time.Millisecond)
+			require.EventuallyWithT(t, func(c *assert.CollectT) { untouched(c) }, policyPropagationTimeout, 20*time.Millisecond)
 		})
 	}
 	inForce(t)
-	require.NoError(t, server.Delete(t.Context(), installed))
-	require.EventuallyWithT(t, func(c *assert.CollectT) { untouched(c) }, policyDelay, 20*time.Millisecond)
+	require.NoError(t, adminClient.Delete(t.Context(), installed))
+	require.EventuallyWithT(t, func(c *assert.CollectT) { untouched(c) }, policyPropagationTimeout, 20*time.Millisecond)
 }
 
-// asUser is somebody who may do everything, by a name.
-func asUser(t *testing.T, name string) client.Client {
+// clientAsUser is somebody who may do everything, by a name.
+func clientAsUser(t *testing.T, name string) client.Client {
 	t.Helper()
-	return asUserOf(t, serverConfig, name)
+	return clientAsUserOf(t, serverConfig, name)
 }
 
-// asUserOf is the same of another control plane.
-func asUserOf(t *testing.T, plane *rest.Config, name string) client.Client {
+// clientAsUserOf is the same of another control plane.
+func clientAsUserOf(t *testing.T, plane *rest.Config, name string) client.Client {
 	t.Helper()
 	cfg := rest.CopyConfig(plane)
 	cfg.QPS, cfg.WarningHandler = -1, rest.NoWarnings{}
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
-	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
 	require.NoError(t, err)
 	return c
 }

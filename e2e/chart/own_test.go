@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestAgentWritesWhatItMadeOnly plays the agent with the rights of its ClusterRole.
-func TestAgentWritesWhatItMadeOnly(t *testing.T) {
-	agent := person(t, "ot-agent")
+// TestAgentUpdatesOnlyWhatItCreated plays the agent with the rights of its ClusterRole.
+func TestAgentUpdatesOnlyWhatItCreated(t *testing.T) {
+	agent := clientFor(t, "ot-agent")
 	for kind, apiVersion := range map[string]string{"Secret": "v1", "VirtualMachine": "kubevirt.io/v1"} {
 		object := func(name, machineUID string) *unstructured.Unstructured {
 			made := &unstructured.Unstructured{}
@@ -46,27 +46,27 @@ func TestAgentWritesWhatItMadeOnly(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				denies("new")(c, agent.Create(t.Context(), object("new", ""), client.DryRunAll))
-			}, policyDelay, 20*time.Millisecond)
+			}, policyPropagationTimeout, 20*time.Millisecond)
 			denies("new")(t, apply(agent, object("new", "")))
 
-			eventuallyCreated(t, object("theirs", ""))
+			awaitCreated(t, object("theirs", ""))
 			denies("theirs")(t, apply(agent, object("theirs", "uid-1")))
-			denies("theirs")(t, agent.Patch(t.Context(), object("theirs", ""), mergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
+			denies("theirs")(t, agent.Patch(t.Context(), object("theirs", ""), newMergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
 
 			require.NoError(t, apply(agent, object("ours", "uid-1")))
 			require.NoError(t, apply(agent, object("ours", "uid-2")), "that of a former machine of the same name")
-			denies("ours")(t, agent.Patch(t.Context(), object("ours", ""), mergePatch(`{"metadata":{"labels":null}}`)))
-			require.NoError(t, server.Patch(t.Context(), object("ours", ""), mergePatch(`{"metadata":{"labels":null}}`)), "others are not concerned")
+			denies("ours")(t, agent.Patch(t.Context(), object("ours", ""), newMergePatch(`{"metadata":{"labels":null}}`)))
+			require.NoError(t, adminClient.Patch(t.Context(), object("ours", ""), newMergePatch(`{"metadata":{"labels":null}}`)), "others are not concerned")
 			denies("ours")(t, apply(agent, object("ours", "uid-2")))
-			require.NoError(t, server.Delete(t.Context(), object("ours", "")))
+			require.NoError(t, adminClient.Delete(t.Context(), object("ours", "")))
 		})
 	}
 }
 
-// TestAgentDeletesWhatItMadeOnly plays the agent with the rights of its ClusterRole.
-func TestAgentDeletesWhatItMadeOnly(t *testing.T) {
-	agent := person(t, "ot-agent")
-	newLedger(t, 1, "of-an-image")
+// TestAgentDeletesOnlyWhatItCreated plays the agent with the rights of its ClusterRole.
+func TestAgentDeletesOnlyWhatItCreated(t *testing.T) {
+	agent := clientFor(t, "ot-agent")
+	createLedger(t, 1, "of-an-image")
 	claim := map[string]any{"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}}
 	for kind, test := range map[string]struct {
 		apiVersion    string
@@ -85,9 +85,9 @@ func TestAgentDeletesWhatItMadeOnly(t *testing.T) {
 			object.SetNamespace(imageNamespace)
 			object.SetName(name)
 			object.SetLabels(labels)
-			eventuallyCreated(t, object)
+			awaitCreated(t, object)
 			// No controller is here that lets go of claims.
-			require.NoError(t, server.Patch(t.Context(), object, mergePatch(`{"metadata":{"finalizers":null}}`)))
+			require.NoError(t, adminClient.Patch(t.Context(), object, newMergePatch(`{"metadata":{"finalizers":null}}`)))
 			return object
 		}
 		denied := func(t require.TestingT, object *unstructured.Unstructured, err error) {
@@ -100,10 +100,10 @@ func TestAgentDeletesWhatItMadeOnly(t *testing.T) {
 			theirs := there(t, "theirs", map[string]string{"app": "database"})
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				denied(c, theirs, agent.Delete(t.Context(), theirs, client.DryRunAll))
-			}, policyDelay, 20*time.Millisecond)
+			}, policyPropagationTimeout, 20*time.Millisecond)
 			bare := there(t, "bare", nil)
 			denied(t, bare, agent.Delete(t.Context(), bare, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-			require.NoError(t, server.Delete(t.Context(), theirs), "others are not concerned")
+			require.NoError(t, adminClient.Delete(t.Context(), theirs), "others are not concerned")
 
 			ofImage := there(t, "of-an-image", map[string]string{v1alpha1.LabelImageUID: "uid-1"})
 			require.NoError(t, agent.Delete(t.Context(), ofImage, client.Preconditions{UID: ptr.To(ofImage.GetUID())}))

@@ -20,14 +20,14 @@ import (
 func TestChartsArePackaged(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
-	own := numbered(t, folder(t, agentChart)).String()
+	own := chartVersion(t, chartPath(t, agentChart)).String()
 	for version, want := range map[string]string{
 		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty",
 		"abcdef0": own, "1234567-dirty": own, "unknown": own,
 	} {
 		t.Run(version, func(t *testing.T) {
 			directory := t.TempDir()
-			output, err := exec.CommandContext(t.Context(), "make", "-C", folder(t, "."), "charts", "VERSION="+version, "DIST="+directory, "HELM="+programs[binaries.Helm]).CombinedOutput()
+			output, err := exec.CommandContext(t.Context(), "make", "-C", chartPath(t, "."), "charts", "VERSION="+version, "DIST="+directory, "HELM="+programs[binaries.Helm]).CombinedOutput()
 			require.NoError(t, err, "%s", output)
 			made, err := os.ReadDir(directory)
 			require.NoError(t, err)

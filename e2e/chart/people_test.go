@@ -24,143 +24,143 @@ const (
 	farm      = "vmdi-farm"
 )
 
-// right is what one binding gives: a rule or, where a ClusterRole of a chart is
+// grantedRight is what one binding gives: a rule or, where a ClusterRole of a chart is
 // named, that one, which has the rule among others. Without a namespace it holds in
 // the whole cluster.
-type right struct {
+type grantedRight struct {
 	namespace string
 	role      string
 	rule      rbacv1.PolicyRule
 }
 
-func may(namespace, group, resource string, verbs ...string) right {
-	return right{namespace: namespace, rule: rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}}
+func newRight(namespace, group, resource string, verbs ...string) grantedRight {
+	return grantedRight{namespace: namespace, rule: rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}}
 }
 
-func (r right) of(role string) right {
+func (r grantedRight) viaRole(role string) grantedRight {
 	r.role = role
 	return r
 }
 
-func (r right) named(name string) right {
+func (r grantedRight) onName(name string) grantedRight {
 	r.rule.ResourceNames = []string{name}
 	return r
 }
 
 var (
-	writing    = []string{"create", "get", "update", "patch", "delete"}
-	machines   = may(workspace, "pelotech.ot", "virtualmachines", writing...)
-	author     = machines.of("ot-vm-author")
-	farmReader = may(farm, "pelotech.ot", "vmdiskimages", "get").of("ot-viewer")
-	farmMaker  = may(farm, "pelotech.ot", "vmdiskimages", "create").of("ot-image-author")
-	homeMaker  = may(workspace, "pelotech.ot", "vmdiskimages", "create").of("ot-image-author")
-	status     = may(workspace, "pelotech.ot", "virtualmachines/status", writing...)
-	kubevirt   = may(workspace, "kubevirt.io", "virtualmachines", "create")
+	writeVerbs           = []string{"create", "get", "update", "patch", "delete"}
+	vmWriter             = newRight(workspace, "pelotech.ot", "virtualmachines", writeVerbs...)
+	workspaceVMAuthor    = vmWriter.viaRole("ot-vm-author")
+	farmImageReader      = newRight(farm, "pelotech.ot", "vmdiskimages", "get").viaRole("ot-viewer")
+	farmImageAuthor      = newRight(farm, "pelotech.ot", "vmdiskimages", "create").viaRole("ot-image-author")
+	workspaceImageAuthor = newRight(workspace, "pelotech.ot", "vmdiskimages", "create").viaRole("ot-image-author")
+	vmStatusWriter       = newRight(workspace, "pelotech.ot", "virtualmachines/status", writeVerbs...)
+	kubeVirtVMCreator    = newRight(workspace, "kubevirt.io", "virtualmachines", "create")
 
-	fleetViewer   = may("", "pelotech.ot", "fleetdiskimages", "list").of("ot-fleet-viewer")
-	fleetAuthor   = may("", "pelotech.ot", "fleetdiskimages", "create").of("ot-fleet-author")
-	fleetApprover = may("", "pelotech.ot", "fleetdiskimages", "approve").of("ot-fleet-approver")
-	fleetPruner   = may("", "pelotech.ot", "imageprunes", "approve").of("ot-fleet-pruner")
-	prunes        = may("", "pelotech.ot", "imageprunes", "create", "get", "update", "patch")
+	fleetViewer   = newRight("", "pelotech.ot", "fleetdiskimages", "list").viaRole("ot-fleet-viewer")
+	fleetAuthor   = newRight("", "pelotech.ot", "fleetdiskimages", "create").viaRole("ot-fleet-author")
+	fleetApprover = newRight("", "pelotech.ot", "fleetdiskimages", "approve").viaRole("ot-fleet-approver")
+	fleetPruner   = newRight("", "pelotech.ot", "imageprunes", "approve").viaRole("ot-fleet-pruner")
+	pruneWriter   = newRight("", "pelotech.ot", "imageprunes", "create", "get", "update", "patch")
 )
 
-// rightsOf a user, by name. A user is one that the admin plays; what he may do is his own.
-var rightsOf = map[string][]right{
-	"machinist":  {machines},
-	"author":     {author},
-	"reader":     {author, farmReader},
-	"maker":      {author, farmMaker},
-	"only-maker": {author, may(farm, "pelotech.ot", "vmdiskimages", "create")},
-	"homemaker":  {author, homeMaker},
-	"of-one":     {author, may(farm, "pelotech.ot", "vmdiskimages", "get", "create").named("demo-vmdi")},
-	"overlayer":  {author, kubevirt},
-	"secretary":  {author, may(workspace, "", "secrets", "get")},
-	"forger":     {author, farmReader, status},
-	"cloner":     {author, status, may(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},
-	"robot":      {author},
+// rightsByUser a user, by name. A user is one that the admin plays; what he may do is his own.
+var rightsByUser = map[string][]grantedRight{
+	"machinist":  {vmWriter},
+	"author":     {workspaceVMAuthor},
+	"reader":     {workspaceVMAuthor, farmImageReader},
+	"maker":      {workspaceVMAuthor, farmImageAuthor},
+	"only-maker": {workspaceVMAuthor, newRight(farm, "pelotech.ot", "vmdiskimages", "create")},
+	"homemaker":  {workspaceVMAuthor, workspaceImageAuthor},
+	"of-one":     {workspaceVMAuthor, newRight(farm, "pelotech.ot", "vmdiskimages", "get", "create").onName("demo-vmdi")},
+	"overlayer":  {workspaceVMAuthor, kubeVirtVMCreator},
+	"secretary":  {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},
+	"forger":     {workspaceVMAuthor, farmImageReader, vmStatusWriter},
+	"cloner":     {workspaceVMAuthor, vmStatusWriter, newRight(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},
+	"robot":      {workspaceVMAuthor},
 
 	"fleet-viewer":    {fleetViewer},
 	"fleet-author":    {fleetAuthor},
 	"fleet-approver":  {fleetApprover},
 	"fleet-lead":      {fleetAuthor, fleetApprover},
-	"approver-of-one": {fleetAuthor, may("", "pelotech.ot", "fleetdiskimages", "approve").named("ubuntu-of-one")},
+	"approver-of-one": {fleetAuthor, newRight("", "pelotech.ot", "fleetdiskimages", "approve").onName("ubuntu-of-one")},
 
 	"fleet-pruner":  {fleetPruner},
-	"prune-maker":   {prunes},
-	"pruner-of-one": {prunes, may("", "pelotech.ot", "imageprunes", "approve").named("prune-of-one")},
-	"prune-forger":  {fleetPruner, may("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete")},
+	"prune-maker":   {pruneWriter},
+	"pruner-of-one": {pruneWriter, newRight("", "pelotech.ot", "imageprunes", "approve").onName("prune-of-one")},
+	"prune-forger":  {fleetPruner, newRight("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete")},
 }
 
-// serviceAccounts by name: the namespace of those who are no people.
-var serviceAccounts = map[string]string{"robot": workspace, "ot-agent": agentNamespace, "ot-hub": hubNamespace}
+// serviceAccountNamespaces by name: the namespace of those who are no people.
+var serviceAccountNamespaces = map[string]string{"robot": workspace, "ot-agent": agentNamespace, "ot-hub": hubNamespace}
 
-// person is a client with the rights of one user.
-func person(t *testing.T, name string) client.Client {
+// clientFor is a client with the rights of one user.
+func clientFor(t *testing.T, name string) client.Client {
 	t.Helper()
-	c, _ := personWithWarnings(t, name)
+	c, _ := clientWithWarnings(t, name)
 	return c
 }
 
-func personWithWarnings(t *testing.T, name string) (client.Client, *warnings) {
+func clientWithWarnings(t *testing.T, name string) (client.Client, *warningRecorder) {
 	t.Helper()
-	heard := &warnings{}
-	cfg := configOf(t, name)
+	heard := &warningRecorder{}
+	cfg := configFor(t, name)
 	cfg.WarningHandler = heard
-	c, err := client.New(cfg, client.Options{Scheme: server.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
 	require.NoError(t, err)
 	return c, heard
 }
 
-// configOf has the rights of one user, or of a chart's account.
-func configOf(t *testing.T, name string) *rest.Config {
+// configFor has the rights of one user, or of a chart's account.
+func configFor(t *testing.T, name string) *rest.Config {
 	t.Helper()
 	cfg := rest.CopyConfig(serverConfig)
 	cfg.QPS = -1
 	switch {
 	case name == "admin":
-	case serviceAccounts[name] != "":
-		cfg.Impersonate.UserName = "system:serviceaccount:" + serviceAccounts[name] + ":" + name
-		cfg.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serviceAccounts[name]}
+	case serviceAccountNamespaces[name] != "":
+		cfg.Impersonate.UserName = "system:serviceaccount:" + serviceAccountNamespaces[name] + ":" + name
+		cfg.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serviceAccountNamespaces[name]}
 	default:
-		require.Contains(t, rightsOf, name)
+		require.Contains(t, rightsByUser, name)
 		cfg.Impersonate.UserName = name
 	}
 	return cfg
 }
 
-type warnings struct {
-	mu   sync.Mutex
-	said []string
+type warningRecorder struct {
+	mu    sync.Mutex
+	texts []string
 }
 
-func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+func (w *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.said = append(w.said, text)
+	w.texts = append(w.texts, text)
 }
 
-// take returns what was said since the last time.
-func (w *warnings) take() []string {
+// takeWarnings returns what was said since the last time.
+func (w *warningRecorder) takeWarnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	said := w.said
-	w.said = nil
+	said := w.texts
+	w.texts = nil
 	return said
 }
 
-// settle makes namespaces and rights once for all tests, and waits until the
+// grantRightsOnce makes namespaces and rights once for all tests, and waits until the
 // API server enforces rights and policies.
-var settle = sync.OnceValue(func() error {
-	ctx, cancel := context.WithTimeout(context.Background(), policyDelay)
+var grantRightsOnce = sync.OnceValue(func() error {
+	ctx, cancel := context.WithTimeout(context.Background(), policyPropagationTimeout)
 	defer cancel()
 	for _, name := range []string{workspace, farm} {
-		if err := server.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		if err := adminClient.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return err
 		}
 	}
-	for name, all := range rightsOf {
+	for name, all := range rightsByUser {
 		for i, r := range all {
-			if err := grant(ctx, name, i, r); err != nil {
+			if err := grantRight(ctx, name, i, r); err != nil {
 				return err
 			}
 		}
@@ -168,7 +168,7 @@ var settle = sync.OnceValue(func() error {
 	return nil
 })
 
-func grant(ctx context.Context, user string, i int, r right) error {
+func grantRight(ctx context.Context, user string, i int, r grantedRight) error {
 	meta := metav1.ObjectMeta{Namespace: r.namespace, GenerateName: "of-person-"}
 	subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}
 	if user == "robot" {
@@ -178,36 +178,36 @@ func grant(ctx context.Context, user string, i int, r right) error {
 	if r.namespace == "" {
 		if r.role == "" {
 			role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{r.rule}}
-			if err := server.Create(ctx, role); err != nil {
+			if err := adminClient.Create(ctx, role); err != nil {
 				return err
 			}
 			ref.Name = role.Name
 		}
-		return server.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
+		return adminClient.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
 	}
 	if r.role == "" {
 		role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{r.rule}}
-		if err := server.Create(ctx, role); err != nil {
+		if err := adminClient.Create(ctx, role); err != nil {
 			return err
 		}
 		ref.Kind, ref.Name = "Role", role.Name
 	}
-	return server.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
+	return adminClient.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
 }
 
-// settled waits until the API server knows of everybody's rights.
-func settled(t *testing.T) {
+// awaitRightsGranted waits until the API server knows of everybody's rights.
+func awaitRightsGranted(t *testing.T) {
 	t.Helper()
-	require.NoError(t, settle())
-	for name, all := range rightsOf {
-		c := person(t, name)
+	require.NoError(t, grantRightsOnce())
+	for name, all := range rightsByUser {
+		c := clientFor(t, name)
 		for _, r := range all {
 			waitUntilAllowed(t, c, name, r)
 		}
 	}
 }
 
-func waitUntilAllowed(t *testing.T, c client.Client, name string, r right) {
+func waitUntilAllowed(t *testing.T, c client.Client, name string, r grantedRight) {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(r.rule.Resources[0], "/")
 	attributes := &authorizationv1.ResourceAttributes{
@@ -218,5 +218,5 @@ func waitUntilAllowed(t *testing.T, c client.Client, name string, r right) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 		require.NoError(check, c.Create(t.Context(), review))
 		assert.True(check, review.Status.Allowed, "%s is not yet allowed %+v", name, attributes)
-	}, policyDelay, 20*time.Millisecond)
+	}, policyPropagationTimeout, 20*time.Millisecond)
 }

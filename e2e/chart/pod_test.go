@@ -11,20 +11,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workload is what runs a chart's program, and how a part of it is reached.
-func workload(t *testing.T, name, values string) (manifest, func(path ...string) any) {
+// renderWorkload is what runs a chart's program, and how a part of it is reached.
+func renderWorkload(t *testing.T, name, values string) (renderedChart, func(path ...string) any) {
 	t.Helper()
 	given := map[string]any{}
 	require.NoError(t, yaml.Unmarshal([]byte(values), &given))
-	rendered := renderChart(t, charts[name], name, "ot-system", given)
+	rendered := renderIndexed(t, chartPaths[name], name, "ot-system", given)
 	return rendered, func(path ...string) any {
 		t.Helper()
-		return at(t, rendered["Deployment ot-system/"+name], path...)
+		return valueAt(t, rendered["Deployment ot-system/"+name], path...)
 	}
 }
 
-// at is what stands at a path, of which "0" is the first of a list; nil for nothing.
-func at(t *testing.T, object *unstructured.Unstructured, path ...string) any {
+// valueAt is what stands at a path, of which "0" is the first of a list; nil for nothing.
+func valueAt(t *testing.T, object *unstructured.Unstructured, path ...string) any {
 	t.Helper()
 	require.NotNil(t, object)
 	var found any = object.Object
@@ -43,8 +43,8 @@ func at(t *testing.T, object *unstructured.Unstructured, path ...string) any {
 	return found
 }
 
-// parsed is YAML as it comes out of a manifest.
-func parsed(t *testing.T, text string) any {
+// parseYAML is YAML as it comes out of a manifest.
+func parseYAML(t *testing.T, text string) any {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	wrapped := "apiVersion: v1\nkind: List\nvalue:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")
@@ -53,7 +53,7 @@ func parsed(t *testing.T, text string) any {
 }
 
 // Each value of Pods arrives in the Pods of both charts.
-func TestPodsAreAsTheValuesSay(t *testing.T) {
+func TestPodValuesReachThePods(t *testing.T) {
 	container := []string{"spec", "template", "spec", "containers", "0"}
 	pod := []string{"spec", "template", "spec"}
 	for _, test := range []struct {
@@ -82,17 +82,17 @@ func TestPodsAreAsTheValuesSay(t *testing.T) {
 			`[{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]`},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			for name := range charts {
-				_, deployment := workload(t, name, test.values)
-				assert.Equal(t, parsed(t, test.want), deployment(test.path...), name)
+			for name := range chartPaths {
+				_, deployment := renderWorkload(t, name, test.values)
+				assert.Equal(t, parseYAML(t, test.want), deployment(test.path...), name)
 			}
 		})
 	}
 }
 
-func TestArgumentsAndVariablesAreAdded(t *testing.T) {
-	for name := range charts {
-		_, deployment := workload(t, name, `{extraArgs: [--zap-log-level=2], extraEnv: [{name: HTTPS_PROXY, value: "http://proxy"}]}`)
+func TestExtraArgsAndEnvAreAdded(t *testing.T) {
+	for name := range chartPaths {
+		_, deployment := renderWorkload(t, name, `{extraArgs: [--zap-log-level=2], extraEnv: [{name: HTTPS_PROXY, value: "http://proxy"}]}`)
 		args := deployment("spec", "template", "spec", "containers", "0", "args").([]any)
 		assert.Equal(t, "--zap-log-level=2", args[len(args)-1], name)
 		assert.Contains(t, args, "--namespace=$(POD_NAMESPACE)")
@@ -104,16 +104,16 @@ func TestArgumentsAndVariablesAreAdded(t *testing.T) {
 
 // Pods run in namespaces of Pod Security's level restricted, by what they may do and by
 // what they ask for.
-func TestPodsAreRestricted(t *testing.T) {
-	for name := range charts {
-		_, deployment := workload(t, name, `{}`)
-		assert.Equal(t, parsed(t, `
+func TestPodsMeetRestrictedPodSecurity(t *testing.T) {
+	for name := range chartPaths {
+		_, deployment := renderWorkload(t, name, `{}`)
+		assert.Equal(t, parseYAML(t, `
 runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}`), deployment("spec", "template", "spec", "securityContext"), name)
-		assert.Equal(t, parsed(t, `
+		assert.Equal(t, parseYAML(t, `
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}`), deployment("spec", "template", "spec", "containers", "0", "securityContext"), name)
@@ -124,9 +124,9 @@ capabilities: {drop: [ALL]}`), deployment("spec", "template", "spec", "container
 }
 
 // Replicas are on different nodes where that can be, and a drain takes one at a time.
-func TestReplicasAreSpreadAndDrainedOneByOne(t *testing.T) {
-	for name := range charts {
-		rendered, deployment := workload(t, name, `{}`)
+func TestReplicasSpreadAndDisruptionBudget(t *testing.T) {
+	for name := range chartPaths {
+		rendered, deployment := renderWorkload(t, name, `{}`)
 		selector := deployment("spec", "selector", "matchLabels")
 		constraints := deployment("spec", "template", "spec", "topologySpreadConstraints").([]any)
 		require.Len(t, constraints, 2, name)
@@ -137,11 +137,11 @@ func TestReplicasAreSpreadAndDrainedOneByOne(t *testing.T) {
 			}, constraints[i], name)
 		}
 		budget := rendered["PodDisruptionBudget ot-system/"+name]
-		assert.Equal(t, selector, at(t, budget, "spec", "selector", "matchLabels"), name)
-		assert.Equal(t, parsed(t, `1`), at(t, budget, "spec", "maxUnavailable"), name)
-		rendered, _ = workload(t, name, `{podDisruptionBudget: {maxUnavailable: "50%"}}`)
-		assert.Equal(t, "50%", at(t, rendered["PodDisruptionBudget ot-system/"+name], "spec", "maxUnavailable"), name)
-		rendered, _ = workload(t, name, `{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}`)
+		assert.Equal(t, selector, valueAt(t, budget, "spec", "selector", "matchLabels"), name)
+		assert.Equal(t, parseYAML(t, `1`), valueAt(t, budget, "spec", "maxUnavailable"), name)
+		rendered, _ = renderWorkload(t, name, `{podDisruptionBudget: {maxUnavailable: "50%"}}`)
+		assert.Equal(t, "50%", valueAt(t, rendered["PodDisruptionBudget ot-system/"+name], "spec", "maxUnavailable"), name)
+		rendered, _ = renderWorkload(t, name, `{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}`)
 		assert.NotContains(t, rendered, "PodDisruptionBudget ot-system/"+name)
 		assert.NotContains(t, rendered, "NetworkPolicy ot-system/"+name)
 	}
@@ -149,39 +149,39 @@ func TestReplicasAreSpreadAndDrainedOneByOne(t *testing.T) {
 
 // Nothing but metrics and probes is let in, and the hub's replicas to each other.
 func TestNetworkPolicy(t *testing.T) {
-	for name := range charts {
-		rendered, deployment := workload(t, name, `{}`)
+	for name := range chartPaths {
+		rendered, deployment := renderWorkload(t, name, `{}`)
 		policy := rendered["NetworkPolicy ot-system/"+name]
-		assert.Equal(t, deployment("spec", "selector", "matchLabels"), at(t, policy, "spec", "podSelector", "matchLabels"), name)
-		assert.Equal(t, parsed(t, `[Ingress]`), at(t, policy, "spec", "policyTypes"), name)
-		assert.Equal(t, parsed(t, `[{ports: [{port: probes}]}, {ports: [{port: metrics}]}]`), at(t, policy, "spec", "ingress"), name)
-		assert.Nil(t, at(t, policy, "spec", "egress"), name)
+		assert.Equal(t, deployment("spec", "selector", "matchLabels"), valueAt(t, policy, "spec", "podSelector", "matchLabels"), name)
+		assert.Equal(t, parseYAML(t, `[Ingress]`), valueAt(t, policy, "spec", "policyTypes"), name)
+		assert.Equal(t, parseYAML(t, `[{ports: [{port: probes}]}, {ports: [{port: metrics}]}]`), valueAt(t, policy, "spec", "ingress"), name)
+		assert.Nil(t, valueAt(t, policy, "spec", "egress"), name)
 
-		rendered, deployment = workload(t, name, `
+		rendered, deployment = renderWorkload(t, name, `
 networkPolicy:
   metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]
   extraIngress: [{ports: [{port: 6060}]}]
   egress: {enabled: true, ports: [443], extra: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}`)
 		policy = rendered["NetworkPolicy ot-system/"+name]
-		assert.Equal(t, parsed(t, `[Ingress, Egress]`), at(t, policy, "spec", "policyTypes"), name)
-		ingress := at(t, policy, "spec", "ingress").([]any)
+		assert.Equal(t, parseYAML(t, `[Ingress, Egress]`), valueAt(t, policy, "spec", "policyTypes"), name)
+		ingress := valueAt(t, policy, "spec", "ingress").([]any)
 		require.Len(t, ingress, 3, name)
 		from := ingress[1].(map[string]any)["from"].([]any)
-		assert.Equal(t, parsed(t, `{namespaceSelector: {matchLabels: {a: b}}}`), from[0], name)
+		assert.Equal(t, parseYAML(t, `{namespaceSelector: {matchLabels: {a: b}}}`), from[0], name)
 		if name == "ot-hub" {
 			assert.Equal(t, map[string]any{"podSelector": map[string]any{"matchLabels": deployment("spec", "selector", "matchLabels")}}, from[1],
 				"a replica passes on to the elected one what it is asked")
 		}
-		assert.Equal(t, parsed(t, `{podSelector: {matchLabels: {app.kubernetes.io/name: `+name+`-test}}}`), from[len(from)-1], name)
-		assert.Equal(t, parsed(t, `{ports: [{port: 6060}]}`), ingress[2], name)
-		egress := at(t, policy, "spec", "egress").([]any)
+		assert.Equal(t, parseYAML(t, `{podSelector: {matchLabels: {app.kubernetes.io/name: `+name+`-test}}}`), from[len(from)-1], name)
+		assert.Equal(t, parseYAML(t, `{ports: [{port: 6060}]}`), ingress[2], name)
+		egress := valueAt(t, policy, "spec", "egress").([]any)
 		if name == "ot-hub" {
 			require.Len(t, egress, 4)
 			elected := map[string]any{"podSelector": map[string]any{"matchLabels": deployment("spec", "selector", "matchLabels")}}
-			assert.Equal(t, map[string]any{"ports": parsed(t, `[{port: metrics}]`), "to": []any{elected}}, egress[2], "and reaches it")
+			assert.Equal(t, map[string]any{"ports": parseYAML(t, `[{port: metrics}]`), "to": []any{elected}}, egress[2], "and reaches it")
 			egress = slices.Delete(egress, 2, 3)
 		}
-		assert.Equal(t, parsed(t, `
+		assert.Equal(t, parseYAML(t, `
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 - ports: [{port: 443}]
 - to: [{ipBlock: {cidr: 10.0.0.0/8}}]`), any(egress), name)
@@ -189,23 +189,23 @@ networkPolicy:
 }
 
 func TestExtraObjects(t *testing.T) {
-	for name := range charts {
-		rendered, _ := workload(t, name, `
+	for name := range chartPaths {
+		rendered, _ := renderWorkload(t, name, `
 extraObjects:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-a"}, data: {a: b}}
 - |
   apiVersion: v1
   kind: ConfigMap
   metadata: {name: {{ .Release.Name }}-b}`)
-		assert.Equal(t, "b", at(t, rendered["ConfigMap "+name+"-a"], "data", "a"), name)
+		assert.Equal(t, "b", valueAt(t, rendered["ConfigMap "+name+"-a"], "data", "a"), name)
 		assert.Contains(t, rendered, "ConfigMap "+name+"-b")
 	}
 }
 
 // A changed certificate reaches a hub that reads it when it starts.
-func TestNewCertificatesOfTheAPIRestartTheHub(t *testing.T) {
+func TestAPICertificateChangeRestartsTheHub(t *testing.T) {
 	annotations := func(ca string) any {
-		_, deployment := workload(t, "ot-hub", `{podAnnotations: {a: b}, pull: {apiCA: "`+ca+`"}}`)
+		_, deployment := renderWorkload(t, "ot-hub", `{podAnnotations: {a: b}, pull: {apiCA: "`+ca+`"}}`)
 		return deployment("spec", "template", "metadata", "annotations")
 	}
 	one := annotations(`-----BEGIN CERTIFICATE-----\nabc\n`)

@@ -19,12 +19,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
-// podsOf are the Pods that a chart brings, that of `helm test` among them.
-func podsOf(t *testing.T, name string, values map[string]any) []*corev1.Pod {
+// renderPods are the Pods that a chart brings, that of `helm test` among them.
+func renderPods(t *testing.T, name string, values map[string]any) []*corev1.Pod {
 	t.Helper()
-	rendered, err := chart.Render(t.Context(), charts[name], name, "ot-system", values)
+	rendered, err := chart.Render(t.Context(), chartPaths[name], name, "ot-system", values)
 	require.NoError(t, err)
-	tests, err := chart.RenderTests(t.Context(), charts[name], name, "ot-system", values)
+	tests, err := chart.RenderTests(t.Context(), chartPaths[name], name, "ot-system", values)
 	require.NoError(t, err)
 	var pods []*corev1.Pod
 	for _, object := range append(rendered, tests...) {
@@ -45,20 +45,20 @@ func podsOf(t *testing.T, name string, values map[string]any) []*corev1.Pod {
 }
 
 // The API server judges the Pods itself where Pod Security is restricted.
-func TestAPIServerTakesPodsWhereTheyAreRestricted(t *testing.T) {
+func TestAPIServerAcceptsPodsUnderRestrictedPodSecurity(t *testing.T) {
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "vital"}, Value: 1}
-	require.NoError(t, server.Create(t.Context(), class))
-	t.Cleanup(func() { assert.NoError(t, server.Delete(context.Background(), class)) })
+	require.NoError(t, adminClient.Create(t.Context(), class))
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), class)) })
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "restricted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}
-	require.NoError(t, server.Create(t.Context(), namespace))
+	require.NoError(t, adminClient.Create(t.Context(), namespace))
 
-	for name := range charts {
-		for variant, values := range map[string]map[string]any{"as it comes": nil, "with everything": everything(t, name)} {
-			for _, pod := range podsOf(t, name, values) {
+	for name := range chartPaths {
+		for variant, values := range map[string]map[string]any{"as it comes": nil, "with everything": loadAllValues(t, name)} {
+			for _, pod := range renderPods(t, name, values) {
 				pod.Namespace = namespace.Name
-				require.NoError(t, server.Create(t.Context(), pod.DeepCopy(), client.DryRunAll), "%s: %s", pod.Name, variant)
+				require.NoError(t, adminClient.Create(t.Context(), pod.DeepCopy(), client.DryRunAll), "%s: %s", pod.Name, variant)
 
 				for why, test := range map[string]struct {
 					change func(*corev1.PodSpec, *corev1.SecurityContext)
@@ -75,7 +75,7 @@ func TestAPIServerTakesPodsWhereTheyAreRestricted(t *testing.T) {
 				} {
 					changed := pod.DeepCopy()
 					test.change(&changed.Spec, changed.Spec.Containers[0].SecurityContext)
-					err := server.Create(t.Context(), changed, client.DryRunAll)
+					err := adminClient.Create(t.Context(), changed, client.DryRunAll)
 					require.ErrorContains(t, err, `violates PodSecurity "restricted:latest"`, "%s %s", pod.Name, why)
 					require.ErrorContains(t, err, test.want, "%s %s", pod.Name, why)
 				}

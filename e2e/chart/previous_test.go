@@ -27,16 +27,16 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
-// previousRelease has the charts of the release before this one, as people got them,
+// previousReleaseDir has the charts of the release before this one, as people got them,
 // and what they may have had of it.
-const previousRelease = "testdata/previous"
+const previousReleaseDir = "testdata/previous"
 
-// unpacked is a previous chart from its archive. Its kind does not know a field yet: a
+// unpackPreviousChart is a previous chart from its archive. Its kind does not know a field yet: a
 // release may leave all kinds as they are, and what programs and an upgrade make of
 // older ones is to be seen nevertheless.
-func unpacked(t *testing.T, name, crd, without string) string {
+func unpackPreviousChart(t *testing.T, name, crd, without string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(previousRelease, name+"-*.tgz"))
+	found, err := filepath.Glob(filepath.Join(previousReleaseDir, name+"-*.tgz"))
 	require.NoError(t, err)
 	require.Len(t, found, 1, "the archive of the release before this one, and of no other")
 	file, err := os.Open(found[0])
@@ -65,13 +65,13 @@ func unpacked(t *testing.T, name, crd, without string) string {
 	require.Equal(t, 1, strings.Count(string(text), field), "%s in %s", field, crd)
 	require.NoError(t, os.WriteFile(kind, []byte(strings.Replace(string(text), field, "\n              formerly"+without+":\n", 1)), 0o600))
 
-	previous, current := numbered(t, path), numbered(t, folder(t, filepath.Join("charts", name)))
+	previous, current := chartVersion(t, path), chartVersion(t, chartPath(t, filepath.Join("charts", name)))
 	assert.True(t, previous.LessThan(current), "%s %s is no upgrade of %s: give the chart a new version", name, current, previous)
 	return path
 }
 
-// numbered is the version of a chart.
-func numbered(t *testing.T, path string) *version.Version {
+// chartVersion is the version of a chart.
+func chartVersion(t *testing.T, path string) *version.Version {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(path, "Chart.yaml"))
 	require.NoError(t, err)
@@ -81,29 +81,29 @@ func numbered(t *testing.T, path string) *version.Version {
 	return version.MustParseSemantic(about.Version)
 }
 
-// installPrevious installs a chart of the previous release, by someone who has said all
+// installPreviousRelease installs a chart of the previous release, by someone who has said all
 // that could be said of it: each value stands in the release, with its default or with
 // another one.
-func (s *site) installPrevious(t *testing.T, name, crd, without string, beside ...string) {
+func (s *helmCluster) installPreviousRelease(t *testing.T, name, crd, without string, beside ...string) {
 	t.Helper()
-	path := unpacked(t, name, crd, without)
-	s.helm(t, append([]string{"install", name, path, "--namespace", name, "--create-namespace",
-		"--values", filepath.Join(path, "values.yaml"), "--values", filepath.Join(previousRelease, "values.yaml")}, beside...)...)
+	path := unpackPreviousChart(t, name, crd, without)
+	s.requireHelm(t, append([]string{"install", name, path, "--namespace", name, "--create-namespace",
+		"--values", filepath.Join(path, "values.yaml"), "--values", filepath.Join(previousReleaseDir, "values.yaml")}, beside...)...)
 }
 
-// release is what a cluster has of one.
-type release struct {
+// releaseState is what a cluster has of one.
+type releaseState struct {
 	values     map[string]any
 	uids       map[string]types.UID
 	deployment appsv1.Deployment
 }
 
-func (s *site) release(t *testing.T, name string) release {
+func (s *helmCluster) readRelease(t *testing.T, name string) releaseState {
 	t.Helper()
-	r := release{uids: map[string]types.UID{}}
-	require.NoError(t, yaml.Unmarshal(s.ask(t, "get", "values", name, "--namespace", name, "--output", "yaml"), &r.values))
+	r := releaseState{uids: map[string]types.UID{}}
+	require.NoError(t, yaml.Unmarshal(s.queryHelm(t, "get", "values", name, "--namespace", name, "--output", "yaml"), &r.values))
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: name}, &r.deployment))
-	objects, err := chart.Objects(s.ask(t, "get", "manifest", name, "--namespace", name))
+	objects, err := chart.Objects(s.queryHelm(t, "get", "manifest", name, "--namespace", name))
 	require.NoError(t, err)
 	for _, object := range objects {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object))
@@ -112,37 +112,37 @@ func (s *site) release(t *testing.T, name string) release {
 	return r
 }
 
-// ask has helm read something.
-func (s *site) ask(t *testing.T, args ...string) []byte {
+// queryHelm has helm read something.
+func (s *helmCluster) queryHelm(t *testing.T, args ...string) []byte {
 	t.Helper()
-	output, err := s.tryHelm(t, args...)
+	output, err := s.runHelm(t, args...)
 	require.NoError(t, err, "%s", output)
 	return []byte(output)
 }
 
-// store puts what the previous release left into its kinds, all of them. It returns it
+// storePreviousObjects puts what the previous release left into its kinds, all of them. It returns it
 // as it is stored.
-func (s *site) store(t *testing.T) []*unstructured.Unstructured {
+func (s *helmCluster) storePreviousObjects(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	for _, name := range []string{"images", "again"} {
 		require.NoError(t, s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
-	text, err := os.ReadFile(filepath.Join(previousRelease, "objects.yaml"))
+	text, err := os.ReadFile(filepath.Join(previousReleaseDir, "objects.yaml"))
 	require.NoError(t, err)
 	objects, err := chart.Objects(text)
 	require.NoError(t, err)
-	writer := s.writer(t)
-	without := s.kinds(t)
+	writer := s.privilegedClient(t)
+	without := s.servedKinds(t)
 	for _, object := range objects {
-		storeOne(t, writer, object)
+		storeObject(t, writer, object)
 		delete(without, object.GetKind())
 	}
-	assert.Empty(t, without, "kinds of which %s/objects.yaml has nothing", previousRelease)
+	assert.Empty(t, without, "kinds of which %s/objects.yaml has nothing", previousReleaseDir)
 	return objects
 }
 
-// kinds of ours that the cluster serves.
-func (s *site) kinds(t *testing.T) map[string]bool {
+// servedKinds of ours that the cluster serves.
+func (s *helmCluster) servedKinds(t *testing.T) map[string]bool {
 	t.Helper()
 	definitions := &unstructured.UnstructuredList{}
 	definitions.SetAPIVersion("apiextensions.k8s.io/v1")
@@ -151,21 +151,21 @@ func (s *site) kinds(t *testing.T) map[string]bool {
 	all := map[string]bool{}
 	for _, definition := range definitions.Items {
 		if strings.HasSuffix(definition.GetName(), ".pelotech.ot") {
-			all[at(t, &definition, "spec", "names", "kind").(string)] = true
+			all[valueAt(t, &definition, "spec", "names", "kind").(string)] = true
 		}
 	}
 	return all
 }
 
-// writer may do everything, and what the hub alone may do too.
-func (s *site) writer(t *testing.T) client.Client {
+// privilegedClient may do everything, and what the hub alone may do too.
+func (s *helmCluster) privilegedClient(t *testing.T) client.Client {
 	t.Helper()
-	return asUserOf(t, s.plane.Config(), "system:serviceaccount:"+hubNamespace+":ot-hub")
+	return clientAsUserOf(t, s.plane.Config(), "system:serviceaccount:"+hubNamespace+":ot-hub")
 }
 
-// storeOne writes an object with its status, of which its kind has to know every field.
+// storeObject writes an object with its status, of which its kind has to know every field.
 // What is stored is read into it.
-func storeOne(t *testing.T, c client.Client, object *unstructured.Unstructured) {
+func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
 	of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
 	strict := client.WithFieldValidation(c, "Strict")
@@ -177,11 +177,11 @@ func storeOne(t *testing.T, c client.Client, object *unstructured.Unstructured) 
 	}
 }
 
-// wantKept has every object be what it was, and its kind take all of it once more: the
+// requireKept has every object be what it was, and its kind take all of it once more: the
 // API server lets pass what it would refuse, as long as nobody changes it.
-func (s *site) wantKept(t *testing.T, objects []*unstructured.Unstructured) {
+func (s *helmCluster) requireKept(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
-	writer := s.writer(t)
+	writer := s.privilegedClient(t)
 	for _, object := range objects {
 		of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
 		now := &unstructured.Unstructured{}
@@ -200,14 +200,14 @@ func (s *site) wantKept(t *testing.T, objects []*unstructured.Unstructured) {
 			again.SetName(now.GetName())
 			again.SetNamespace("again")
 		}
-		storeOne(t, writer, again)
-		forget(t, writer, again)
-		forget(t, writer, now)
+		storeObject(t, writer, again)
+		deleteStored(t, writer, again)
+		deleteStored(t, writer, now)
 	}
 }
 
-// forget deletes an object. A ledger that has slots cannot be.
-func forget(t *testing.T, c client.Client, object *unstructured.Unstructured) {
+// deleteStored deletes an object. A ledger that has slots cannot be.
+func deleteStored(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
 	if object.GetKind() == "SyncLedger" {
 		unstructured.RemoveNestedField(object.Object, "status", "slots")
@@ -218,23 +218,23 @@ func forget(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 
 // upgradeAsDocumented runs the commands of the README's Upgrade, as they stand there, and
 // has nothing be lost by them that the previous release has brought or been told.
-func (s *site) upgradeAsDocumented(t *testing.T) {
+func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 	t.Helper()
-	tag := "v" + numbered(t, folder(t, agentChart)).String()
-	text, err := os.ReadFile(folder(t, "README.md"))
+	tag := "v" + chartVersion(t, chartPath(t, agentChart)).String()
+	text, err := os.ReadFile(chartPath(t, "README.md"))
 	require.NoError(t, err)
 	var upgraded []string
-	for _, command := range helmCommand.FindAllStringSubmatch(string(text), -1) {
+	for _, command := range helmCommandPattern.FindAllStringSubmatch(string(text), -1) {
 		if command[1] != "upgrade" {
 			continue
 		}
 		args := strings.Fields(strings.ReplaceAll(command[2], "<version>", tag))
 		name := args[0]
 		require.Equal(t, "charts/"+name, args[1])
-		args[1] = folder(t, args[1])
-		before := s.release(t, name)
-		s.helm(t, append([]string{"upgrade"}, args...)...)
-		after := s.release(t, name)
+		args[1] = chartPath(t, args[1])
+		before := s.readRelease(t, name)
+		s.requireHelm(t, append([]string{"upgrade"}, args...)...)
+		after := s.readRelease(t, name)
 		upgraded = append(upgraded, name)
 
 		for object, uid := range before.uids {
@@ -250,13 +250,13 @@ func (s *site) upgradeAsDocumented(t *testing.T) {
 		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, is.Template.Spec.Containers[0].Image)
 	}
 	assert.Equal(t, []string{"ot-hub", "ot-agent"}, upgraded, "the hub first")
-	s.wantCurrentKinds(t)
+	s.requireCurrentCRDs(t)
 }
 
-// wantCurrentKinds has the cluster serve the kinds of these charts.
-func (s *site) wantCurrentKinds(t *testing.T) {
+// requireCurrentCRDs has the cluster serve the kinds of these charts.
+func (s *helmCluster) requireCurrentCRDs(t *testing.T) {
 	t.Helper()
-	files, err := filepath.Glob(folder(t, "charts/*/files/*/pelotech.ot_*.yaml"))
+	files, err := filepath.Glob(chartPath(t, "charts/*/files/*/pelotech.ot_*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
@@ -267,13 +267,13 @@ func (s *site) wantCurrentKinds(t *testing.T) {
 		serves := &unstructured.Unstructured{}
 		serves.SetGroupVersionKind(want.GroupVersionKind())
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(want), serves))
-		assert.JSONEq(t, schemaOf(t, want), schemaOf(t, serves), want.GetName())
+		assert.JSONEq(t, crdSchema(t, want), crdSchema(t, serves), want.GetName())
 	}
 }
 
-func schemaOf(t *testing.T, kind *unstructured.Unstructured) string {
+func crdSchema(t *testing.T, kind *unstructured.Unstructured) string {
 	t.Helper()
-	text, err := json.Marshal(at(t, kind, "spec", "versions", "0", "schema"))
+	text, err := json.Marshal(valueAt(t, kind, "spec", "versions", "0", "schema"))
 	require.NoError(t, err)
 	return string(text)
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// prometheusOperatorKinds are those that the charts make objects of, as the operator's
+// loadPrometheusOperatorCRDs are those that the charts make objects of, as the operator's
 // own module has them.
-func prometheusOperatorKinds(ctx context.Context) ([]*unstructured.Unstructured, error) {
+func loadPrometheusOperatorCRDs(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	const module = "github.com/prometheus-operator/prometheus-operator"
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	cmd.Dir, cmd.Env = "prometheusoperator", append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
@@ -55,14 +55,14 @@ func prometheusOperatorKinds(ctx context.Context) ([]*unstructured.Unstructured,
 // Prometheus' operator knows every field of what the charts make for it, in each way
 // that they can be set: the API server is asked to apply it strictly, and keep nothing.
 func TestPrometheusOperatorKnowsEveryField(t *testing.T) {
-	kinds, err := prometheusOperatorKinds(t.Context())
+	kinds, err := loadPrometheusOperatorCRDs(t.Context())
 	require.NoError(t, err)
 	for _, kind := range kinds {
-		require.NoError(t, server.Create(t.Context(), kind))
-		t.Cleanup(func() { assert.NoError(t, server.Delete(context.Background(), kind)) })
+		require.NoError(t, adminClient.Create(t.Context(), kind))
+		t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), kind)) })
 	}
 	apply := func(object *unstructured.Unstructured) error {
-		return server.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
+		return adminClient.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
 	}
 	for variant, test := range map[string]struct{ values, fails string }{
 		"as it comes":           {values: `{}`},
@@ -72,7 +72,7 @@ func TestPrometheusOperatorKnowsEveryField(t *testing.T) {
 		"no such action":        {values: `{serviceMonitor: {relabelings: [{action: paint}]}}`, fails: "paint"},
 	} {
 		t.Run(variant, func(t *testing.T) {
-			for name, path := range charts {
+			for name, path := range chartPaths {
 				metrics := map[string]any{}
 				require.NoError(t, yaml.Unmarshal([]byte(test.values), &metrics))
 				for _, key := range []string{"serviceMonitor", "rules"} {

@@ -57,9 +57,9 @@ spec:
 `
 )
 
-// changedYAML is an object with some fields of its spec replaced, by their path, or
+// newFromYAML is an object with some fields of its spec replaced, by their path, or
 // removed where nil stands for them.
-func changedYAML(t *testing.T, text string, changes map[string]any) *unstructured.Unstructured {
+func newFromYAML(t *testing.T, text string, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
@@ -74,45 +74,45 @@ func changedYAML(t *testing.T, text string, changes map[string]any) *unstructure
 	return object
 }
 
-func pruneReport(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+func newPruneReport(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	return changedYAML(t, fullReport, changes)
+	return newFromYAML(t, fullReport, changes)
 }
 
-func schedule(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+func newSchedule(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	return changedYAML(t, fullSchedule, changes)
+	return newFromYAML(t, fullSchedule, changes)
 }
 
-func imagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+func newImagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	return changedYAML(t, fullPrune, changes)
+	return newFromYAML(t, fullPrune, changes)
 }
 
-// ownPrune is one that the tests' own user may create.
-func ownPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+// newOwnPrune is one that the tests' own user may create.
+func newOwnPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	object := imagePrune(t, changes)
+	object := newImagePrune(t, changes)
 	if _, is := changes["approvedBy"]; !is {
-		require.NoError(t, unstructured.SetNestedField(object.Object, whoAmI(t), "spec", "approvedBy"))
+		require.NoError(t, unstructured.SetNestedField(object.Object, currentUser(t), "spec", "approvedBy"))
 	}
 	return object
 }
 
-func TestReportsAndPrunesAreStoredAsTheyAreWritten(t *testing.T) {
+func TestReportsAndPrunesRoundTrip(t *testing.T) {
 	for name, test := range map[string]struct {
 		written    *unstructured.Unstructured
 		into, want client.Object
 	}{
-		"a report":   {pruneReport(t, nil), &v1alpha1.PruneReport{}, &v1alpha1.PruneReport{}},
-		"a schedule": {schedule(t, nil), &v1alpha1.PruneReport{}, &v1alpha1.PruneReport{}},
-		"a prune":    {ownPrune(t, nil), &v1alpha1.ImagePrune{}, &v1alpha1.ImagePrune{}},
+		"a report":   {newPruneReport(t, nil), &v1alpha1.PruneReport{}, &v1alpha1.PruneReport{}},
+		"a schedule": {newSchedule(t, nil), &v1alpha1.PruneReport{}, &v1alpha1.PruneReport{}},
+		"a prune":    {newOwnPrune(t, nil), &v1alpha1.ImagePrune{}, &v1alpha1.ImagePrune{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := yaml.Marshal(test.written.Object)
 			require.NoError(t, err)
 			require.NoError(t, yaml.UnmarshalStrict(text, test.want))
-			require.NoError(t, server.Create(t.Context(), test.written, client.DryRunAll))
+			require.NoError(t, adminClient.Create(t.Context(), test.written, client.DryRunAll))
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(test.written.Object, test.into))
 			specOf := func(o client.Object) any {
 				if r, is := o.(*v1alpha1.PruneReport); is {
@@ -126,102 +126,102 @@ func TestReportsAndPrunesAreStoredAsTheyAreWritten(t *testing.T) {
 }
 
 func TestDefaultsOfReportsAndPrunes(t *testing.T) {
-	report := pruneReport(t, map[string]any{"placement": nil, "imageSelector": nil, "unreferencedFor": nil, "answerDeadline": nil})
-	require.NoError(t, server.Create(t.Context(), report, client.DryRunAll))
+	report := newPruneReport(t, map[string]any{"placement": nil, "imageSelector": nil, "unreferencedFor": nil, "answerDeadline": nil})
+	require.NoError(t, adminClient.Create(t.Context(), report, client.DryRunAll))
 	assert.Empty(t, report.Object["spec"])
 
-	prune := ownPrune(t, map[string]any{"clusters": nil, "images": nil, "includeOthers": nil, "undoWindow": nil, "deadline": nil})
-	require.NoError(t, server.Create(t.Context(), prune, client.DryRunAll))
+	prune := newOwnPrune(t, map[string]any{"clusters": nil, "images": nil, "includeOthers": nil, "undoWindow": nil, "deadline": nil})
+	require.NoError(t, adminClient.Create(t.Context(), prune, client.DryRunAll))
 	assert.Equal(t, map[string]any{
-		"reportRef": map[string]any{"name": "weekly", "digest": "29d1e8d7c2a04f5b"}, "approvedBy": whoAmI(t),
+		"reportRef": map[string]any{"name": "weekly", "digest": "29d1e8d7c2a04f5b"}, "approvedBy": currentUser(t),
 		"includeOthers": false, "undo": false, "undoWindow": "24h", "deadline": "1h",
 	}, prune.Object["spec"])
 }
 
 const (
-	badUnreferenced = "unreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
-	badAnswer       = "answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
-	badUndoWindow   = "undoWindow must be a duration in hours, minutes and seconds, as in 24h"
-	badDeadline     = "deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
-	ofASchedule     = "timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
+	badUnreferenced  = "unreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
+	badAnswer        = "answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
+	badUndoWindow    = "undoWindow must be a duration in hours, minutes and seconds, as in 24h"
+	badDeadline      = "deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
+	badScheduleField = "timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
 )
 
-func TestReportsAndPrunesAreRefusedInPlainWords(t *testing.T) {
+func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
 	const tooLong = "Too long: may not be more than"
 	for name, test := range map[string]struct {
 		object *unstructured.Unstructured
 		says   string
 	}{
-		"unreferenced without a unit":      {pruneReport(t, map[string]any{"unreferencedFor": "168"}), badUnreferenced},
-		"unreferenced for days":            {pruneReport(t, map[string]any{"unreferencedFor": "7d"}), badUnreferenced},
-		"unreferenced for nothing":         {pruneReport(t, map[string]any{"unreferencedFor": ""}), badUnreferenced},
-		"unreferenced below zero":          {pruneReport(t, map[string]any{"unreferencedFor": "-1h"}), badUnreferenced},
-		"unreferenced longer than Go":      {pruneReport(t, map[string]any{"unreferencedFor": "99999999999h"}), "spec.unreferencedFor"},
-		"a deadline of none":               {pruneReport(t, map[string]any{"answerDeadline": "0s"}), badAnswer},
-		"a deadline in fractions":          {pruneReport(t, map[string]any{"answerDeadline": "1.5h"}), badAnswer},
-		"a zone without a schedule":        {pruneReport(t, map[string]any{"timeZone": "Europe/Berlin"}), ofASchedule},
-		"suspended without a schedule":     {pruneReport(t, map[string]any{"suspend": true}), ofASchedule},
-		"a history without a schedule":     {pruneReport(t, map[string]any{"historyLimit": int64(1)}), ofASchedule},
-		"an empty schedule":                {schedule(t, map[string]any{"schedule": ""}), "spec.schedule in body should be at least 1 chars long"},
-		"a very long schedule":             {schedule(t, map[string]any{"schedule": strings.Repeat("1", 129)}), tooLong},
-		"an empty zone":                    {schedule(t, map[string]any{"timeZone": ""}), "spec.timeZone in body should be at least 1 chars long"},
-		"no history":                       {schedule(t, map[string]any{"historyLimit": int64(0)}), "spec.historyLimit in body should be greater than or equal to 1"},
-		"too much history":                 {schedule(t, map[string]any{"historyLimit": int64(101)}), "spec.historyLimit in body should be less than or equal to 100"},
-		"a placement without clusters":     {pruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
-		"an image in capitals":             {pruneReport(t, map[string]any{"imageSelector.names": []any{"Ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
-		"an image with its namespace":      {pruneReport(t, map[string]any{"imageSelector.names": []any{"vmdi-farm/ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
-		"an image of no name":              {pruneReport(t, map[string]any{"imageSelector.names": []any{""}}), "spec.imageSelector.names[0] in body should match"},
-		"an image twice":                   {pruneReport(t, map[string]any{"imageSelector.names": []any{"a", "a"}}), "Duplicate value"},
-		"an image of a long name":          {pruneReport(t, map[string]any{"imageSelector.names": []any{strings.Repeat("n", 254)}}), tooLong},
-		"a namespace of a long name":       {pruneReport(t, map[string]any{"imageSelector.namespaces": []any{strings.Repeat("n", 64)}}), tooLong},
-		"too many names":                   {pruneReport(t, map[string]any{"imageSelector.names": many(65, func(i int) any { return fmt.Sprint(i) })}), "must have at most 64 items"},
-		"no report":                        {ownPrune(t, map[string]any{"reportRef": nil}), "spec.reportRef: Required value"},
-		"a report of no name":              {ownPrune(t, map[string]any{"reportRef.name": ""}), "spec.reportRef.name in body should be at least 1 chars long"},
-		"no digest":                        {ownPrune(t, map[string]any{"reportRef.digest": nil}), "spec.reportRef.digest: Required value"},
-		"an empty digest":                  {ownPrune(t, map[string]any{"reportRef.digest": ""}), "spec.reportRef.digest in body should be at least 1 chars long"},
-		"a very long digest":               {ownPrune(t, map[string]any{"reportRef.digest": strings.Repeat("d", 65)}), tooLong},
-		"approved by nobody":               {ownPrune(t, map[string]any{"approvedBy": nil}), "spec.approvedBy: Required value"},
-		"approved by an empty name":        {ownPrune(t, map[string]any{"approvedBy": ""}), "spec.approvedBy in body should be at least 1 chars long"},
-		"a prune of an image alone":        {ownPrune(t, map[string]any{"images": []any{"ubuntu"}}), "spec.images[0] in body should match"},
-		"a prune of two slashes":           {ownPrune(t, map[string]any{"images": []any{"a/b/c"}}), "spec.images[0] in body should match"},
-		"a prune in capitals":              {ownPrune(t, map[string]any{"images": []any{"vmdi-farm/Ubuntu"}}), "spec.images[0] in body should match"},
-		"a prune of a namespace with dots": {ownPrune(t, map[string]any{"images": []any{"vmdi.farm/ubuntu"}}), "spec.images[0] in body should match"},
-		"a prune of a namespace alone":     {ownPrune(t, map[string]any{"images": []any{"vmdi-farm/"}}), "spec.images[0] in body should match"},
-		"a prune of another's glob":        {ownPrune(t, map[string]any{"images": []any{"vmdi-farm/ubuntu-?"}}), "spec.images[0] in body should match"},
-		"a prune of an image twice":        {ownPrune(t, map[string]any{"images": []any{"a/b", "a/b"}}), "Duplicate value"},
-		"a prune of a long name":           {ownPrune(t, map[string]any{"images": []any{"a/" + strings.Repeat("n", 319)}}), tooLong},
-		"too many images":                  {ownPrune(t, map[string]any{"images": many(1001, func(i int) any { return fmt.Sprintf("a/%d", i) })}), "must have at most 1000 items"},
-		"a cluster of no name":             {ownPrune(t, map[string]any{"clusters": []any{""}}), "spec.clusters[0] in body should be at least 1 chars long"},
-		"a cluster of a long name":         {ownPrune(t, map[string]any{"clusters": []any{strings.Repeat("c", 54)}}), tooLong},
-		"a cluster twice":                  {ownPrune(t, map[string]any{"clusters": []any{"oslo", "oslo"}}), "Duplicate value"},
-		"a window without a unit":          {ownPrune(t, map[string]any{"undoWindow": "24"}), badUndoWindow},
-		"a window below zero":              {ownPrune(t, map[string]any{"undoWindow": "-1h"}), badUndoWindow},
-		"a window of nothing":              {ownPrune(t, map[string]any{"undoWindow": ""}), badUndoWindow},
-		"a window that Go cannot":          {ownPrune(t, map[string]any{"undoWindow": "99999999999h"}), "spec.undoWindow"},
-		"a prune's deadline of none":       {ownPrune(t, map[string]any{"deadline": "0s"}), badDeadline},
-		"a prune's deadline in days":       {ownPrune(t, map[string]any{"deadline": "1d"}), badDeadline},
+		"unreferenced without a unit":      {newPruneReport(t, map[string]any{"unreferencedFor": "168"}), badUnreferenced},
+		"unreferenced for days":            {newPruneReport(t, map[string]any{"unreferencedFor": "7d"}), badUnreferenced},
+		"unreferenced for nothing":         {newPruneReport(t, map[string]any{"unreferencedFor": ""}), badUnreferenced},
+		"unreferenced below zero":          {newPruneReport(t, map[string]any{"unreferencedFor": "-1h"}), badUnreferenced},
+		"unreferenced longer than Go":      {newPruneReport(t, map[string]any{"unreferencedFor": "99999999999h"}), "spec.unreferencedFor"},
+		"a deadline of none":               {newPruneReport(t, map[string]any{"answerDeadline": "0s"}), badAnswer},
+		"a deadline in fractions":          {newPruneReport(t, map[string]any{"answerDeadline": "1.5h"}), badAnswer},
+		"a zone without a schedule":        {newPruneReport(t, map[string]any{"timeZone": "Europe/Berlin"}), badScheduleField},
+		"suspended without a schedule":     {newPruneReport(t, map[string]any{"suspend": true}), badScheduleField},
+		"a history without a schedule":     {newPruneReport(t, map[string]any{"historyLimit": int64(1)}), badScheduleField},
+		"an empty schedule":                {newSchedule(t, map[string]any{"schedule": ""}), "spec.schedule in body should be at least 1 chars long"},
+		"a very long schedule":             {newSchedule(t, map[string]any{"schedule": strings.Repeat("1", 129)}), tooLong},
+		"an empty zone":                    {newSchedule(t, map[string]any{"timeZone": ""}), "spec.timeZone in body should be at least 1 chars long"},
+		"no history":                       {newSchedule(t, map[string]any{"historyLimit": int64(0)}), "spec.historyLimit in body should be greater than or equal to 1"},
+		"too much history":                 {newSchedule(t, map[string]any{"historyLimit": int64(101)}), "spec.historyLimit in body should be less than or equal to 100"},
+		"a placement without clusters":     {newPruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
+		"an image in capitals":             {newPruneReport(t, map[string]any{"imageSelector.names": []any{"Ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
+		"an image with its namespace":      {newPruneReport(t, map[string]any{"imageSelector.names": []any{"vmdi-farm/ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
+		"an image of no name":              {newPruneReport(t, map[string]any{"imageSelector.names": []any{""}}), "spec.imageSelector.names[0] in body should match"},
+		"an image twice":                   {newPruneReport(t, map[string]any{"imageSelector.names": []any{"a", "a"}}), "Duplicate value"},
+		"an image of a long name":          {newPruneReport(t, map[string]any{"imageSelector.names": []any{strings.Repeat("n", 254)}}), tooLong},
+		"a namespace of a long name":       {newPruneReport(t, map[string]any{"imageSelector.namespaces": []any{strings.Repeat("n", 64)}}), tooLong},
+		"too many names":                   {newPruneReport(t, map[string]any{"imageSelector.names": repeat(65, func(i int) any { return fmt.Sprint(i) })}), "must have at most 64 items"},
+		"no report":                        {newOwnPrune(t, map[string]any{"reportRef": nil}), "spec.reportRef: Required value"},
+		"a report of no name":              {newOwnPrune(t, map[string]any{"reportRef.name": ""}), "spec.reportRef.name in body should be at least 1 chars long"},
+		"no digest":                        {newOwnPrune(t, map[string]any{"reportRef.digest": nil}), "spec.reportRef.digest: Required value"},
+		"an empty digest":                  {newOwnPrune(t, map[string]any{"reportRef.digest": ""}), "spec.reportRef.digest in body should be at least 1 chars long"},
+		"a very long digest":               {newOwnPrune(t, map[string]any{"reportRef.digest": strings.Repeat("d", 65)}), tooLong},
+		"approved by nobody":               {newOwnPrune(t, map[string]any{"approvedBy": nil}), "spec.approvedBy: Required value"},
+		"approved by an empty name":        {newOwnPrune(t, map[string]any{"approvedBy": ""}), "spec.approvedBy in body should be at least 1 chars long"},
+		"a prune of an image alone":        {newOwnPrune(t, map[string]any{"images": []any{"ubuntu"}}), "spec.images[0] in body should match"},
+		"a prune of two slashes":           {newOwnPrune(t, map[string]any{"images": []any{"a/b/c"}}), "spec.images[0] in body should match"},
+		"a prune in capitals":              {newOwnPrune(t, map[string]any{"images": []any{"vmdi-farm/Ubuntu"}}), "spec.images[0] in body should match"},
+		"a prune of a namespace with dots": {newOwnPrune(t, map[string]any{"images": []any{"vmdi.farm/ubuntu"}}), "spec.images[0] in body should match"},
+		"a prune of a namespace alone":     {newOwnPrune(t, map[string]any{"images": []any{"vmdi-farm/"}}), "spec.images[0] in body should match"},
+		"a prune of another's glob":        {newOwnPrune(t, map[string]any{"images": []any{"vmdi-farm/ubuntu-?"}}), "spec.images[0] in body should match"},
+		"a prune of an image twice":        {newOwnPrune(t, map[string]any{"images": []any{"a/b", "a/b"}}), "Duplicate value"},
+		"a prune of a long name":           {newOwnPrune(t, map[string]any{"images": []any{"a/" + strings.Repeat("n", 319)}}), tooLong},
+		"too many images":                  {newOwnPrune(t, map[string]any{"images": repeat(1001, func(i int) any { return fmt.Sprintf("a/%d", i) })}), "must have at most 1000 items"},
+		"a cluster of no name":             {newOwnPrune(t, map[string]any{"clusters": []any{""}}), "spec.clusters[0] in body should be at least 1 chars long"},
+		"a cluster of a long name":         {newOwnPrune(t, map[string]any{"clusters": []any{strings.Repeat("c", 54)}}), tooLong},
+		"a cluster twice":                  {newOwnPrune(t, map[string]any{"clusters": []any{"oslo", "oslo"}}), "Duplicate value"},
+		"a window without a unit":          {newOwnPrune(t, map[string]any{"undoWindow": "24"}), badUndoWindow},
+		"a window below zero":              {newOwnPrune(t, map[string]any{"undoWindow": "-1h"}), badUndoWindow},
+		"a window of nothing":              {newOwnPrune(t, map[string]any{"undoWindow": ""}), badUndoWindow},
+		"a window that Go cannot":          {newOwnPrune(t, map[string]any{"undoWindow": "99999999999h"}), "spec.undoWindow"},
+		"a prune's deadline of none":       {newOwnPrune(t, map[string]any{"deadline": "0s"}), badDeadline},
+		"a prune's deadline in days":       {newOwnPrune(t, map[string]any{"deadline": "1d"}), badDeadline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := server.Create(t.Context(), test.object, client.DryRunAll)
+			err := adminClient.Create(t.Context(), test.object, client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}
 }
 
-func TestNamesOfReportsLeaveRoomForTheirPages(t *testing.T) {
-	object := pruneReport(t, nil)
+func TestPruneReportNameLeavesRoomForPages(t *testing.T) {
+	object := newPruneReport(t, nil)
 	object.SetName(strings.Repeat("n", 180))
-	require.NoError(t, server.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
+	require.NoError(t, adminClient.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
 	object.SetName(strings.Repeat("n", 181))
-	err := server.Create(t.Context(), object, client.DryRunAll)
+	err := adminClient.Create(t.Context(), object, client.DryRunAll)
 	require.ErrorContains(t, err, "the name of a PruneReport must have at most 180 characters: with a time and a number it becomes the name of its pages")
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 }
 
 // What has been made from a spec, and what was approved of, does not become
 // something else.
-func TestReportsAndPrunesDoNotChange(t *testing.T) {
+func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	const (
 		fine     = ""
 		once     = "a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
@@ -229,20 +229,20 @@ func TestReportsAndPrunesDoNotChange(t *testing.T) {
 		onlyUndo = "only undo can be changed: make another ImagePrune"
 		stays    = "what is undone stays so: make another ImagePrune"
 	)
-	undone := ownPrune(t, map[string]any{"undo": true})
+	undone := newOwnPrune(t, map[string]any{"undo": true})
 	undone.SetName("undone")
-	bare := pruneReport(t, map[string]any{"placement": nil, "imageSelector": nil, "unreferencedFor": nil, "answerDeadline": nil})
+	bare := newPruneReport(t, map[string]any{"placement": nil, "imageSelector": nil, "unreferencedFor": nil, "answerDeadline": nil})
 	bare.SetName("bare")
-	all := ownPrune(t, map[string]any{"clusters": nil, "images": nil})
+	all := newOwnPrune(t, map[string]any{"clusters": nil, "images": nil})
 	all.SetName("all")
-	scheduled := schedule(t, nil)
+	scheduled := newSchedule(t, nil)
 	scheduled.SetName("scheduled")
 	for _, test := range []struct {
 		object  *unstructured.Unstructured
 		changes map[string]map[string]any
 		says    map[string]string // by change; fine where there is none
 	}{
-		{pruneReport(t, nil), map[string]map[string]any{
+		{newPruneReport(t, nil), map[string]map[string]any{
 			"another placement": {"placement.excludedClusters": []any{"bergen"}},
 			"no placement":      {"placement": nil},
 			"other images":      {"imageSelector.names": []any{"debian-*"}},
@@ -265,7 +265,7 @@ func TestReportsAndPrunesDoNotChange(t *testing.T) {
 			"another schedule": {"schedule": "0 7 * * 1", "timeZone": "UTC"}, "all else": {"suspend": true, "historyLimit": int64(9), "unreferencedFor": "1h", "placement": nil},
 			"no schedule": {"schedule": nil, "timeZone": nil, "suspend": nil, "historyLimit": nil},
 		}, map[string]string{"no schedule": either}},
-		{ownPrune(t, nil), map[string]map[string]any{
+		{newOwnPrune(t, nil), map[string]map[string]any{
 			"undo": {"undo": true}, "in another way": {"undoWindow": "12h0m0s", "deadline": "120m"},
 			"another report": {"reportRef.name": "daily"}, "another digest": {"reportRef.digest": "00"}, "other clusters": {"clusters": []any{"bergen"}}, "all clusters": {"clusters": nil},
 			"other images": {"images": []any{"*/*"}}, "all images": {"images": nil}, "others not": {"includeOthers": false}, "a longer window": {"undoWindow": "13h"},
@@ -277,10 +277,10 @@ func TestReportsAndPrunesDoNotChange(t *testing.T) {
 		{all, map[string]map[string]any{"a cluster": {"clusters": []any{"bergen"}}, "an image": {"images": []any{"a/b"}}}, map[string]string{"a cluster": onlyUndo, "an image": onlyUndo}},
 		{undone, map[string]map[string]any{"not undone": {"undo": false}, "nothing said": {"undo": nil}}, map[string]string{"not undone": stays, "nothing said": stays}},
 	} {
-		stored(t, server, test.object)
+		createForTest(t, adminClient, test.object)
 		for name, changes := range test.changes {
 			t.Run(test.object.GetKind()+" "+test.object.GetName()+" "+name, func(t *testing.T) {
-				err := server.Patch(t.Context(), test.object.DeepCopy(), specPatch(t, changes), client.DryRunAll)
+				err := adminClient.Patch(t.Context(), test.object.DeepCopy(), newSpecPatch(t, changes), client.DryRunAll)
 				if test.says[name] == fine {
 					require.NoError(t, err)
 					return
@@ -293,15 +293,15 @@ func TestReportsAndPrunesDoNotChange(t *testing.T) {
 }
 
 // The status is the hub's: what it writes at most fits.
-func TestFullestStatusOfReportsAndPrunes(t *testing.T) {
+func TestLargestReportAndPruneStatusIsStored(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	conditions := []metav1.Condition{{Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReported, LastTransitionTime: now}}
 
-	object := pruneReport(t, nil)
+	object := newPruneReport(t, nil)
 	object.SetName("fullest")
-	stored(t, server, object)
+	createForTest(t, adminClient, object)
 	report := &v1alpha1.PruneReport{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), report))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), report))
 	report.Status = v1alpha1.PruneReportStatus{
 		ObservedGeneration: 1, Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Message: strings.Repeat("m", 2048),
 		StartedAt: &now, CompletedAt: &now, Digest: strings.Repeat("d", 64), Pages: v1alpha1.MaxPruneReportPages, LastScheduleTime: &now, NextScheduleTime: &now, LastReport: "weekly-1",
@@ -314,14 +314,14 @@ func TestFullestStatusOfReportsAndPrunes(t *testing.T) {
 		report.Status.Kept = append(report.Status.Kept, v1alpha1.KeptTotal{Reason: reason, PruneTotal: v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 60}})
 	}
 	want := report.Status.DeepCopy()
-	require.NoError(t, server.Status().Update(t.Context(), report))
+	require.NoError(t, adminClient.Status().Update(t.Context(), report))
 	assert.Equal(t, *want, report.Status)
 
-	object = ownPrune(t, nil)
+	object = newOwnPrune(t, nil)
 	object.SetName("fullest")
-	stored(t, server, object)
+	createForTest(t, adminClient, object)
 	prune := &v1alpha1.ImagePrune{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), prune))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), prune))
 	prune.Status = v1alpha1.ImagePruneStatus{
 		ObservedGeneration: 1, Phase: v1alpha1.ImagePruneComplete, Reason: v1alpha1.ReasonPartlyPruned, Message: strings.Repeat("m", 2048),
 		StartedAt: &now, FinishedAt: &now, PendingUntil: &now, Clusters: 1000, Targets: v1alpha1.TargetCounts{Total: 1000, Skipped: 1000}, Bytes: 1 << 60, Conditions: conditions,
@@ -332,12 +332,12 @@ func TestFullestStatusOfReportsAndPrunes(t *testing.T) {
 		})
 	}
 	wanted := prune.Status.DeepCopy()
-	require.NoError(t, server.Status().Update(t.Context(), prune))
+	require.NoError(t, adminClient.Status().Update(t.Context(), prune))
 	assert.Equal(t, *wanted, prune.Status)
 }
 
 // A plan carries what it can at most, and a report what members say of it.
-func TestPlansWithInquiriesAndPrunes(t *testing.T) {
+func TestLargestPlanWithInquiryAndPrunes(t *testing.T) {
 	plan := &v1alpha1.ClusterPlan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: v1alpha1.MailboxName},
 		Spec:       v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: "uid"},
@@ -351,15 +351,15 @@ func TestPlansWithInquiriesAndPrunes(t *testing.T) {
 		})
 	}
 	want := plan.Spec.DeepCopy()
-	require.NoError(t, server.Create(t.Context(), plan, client.DryRunAll))
+	require.NoError(t, adminClient.Create(t.Context(), plan, client.DryRunAll))
 	assert.Equal(t, *want, plan.Spec)
 
 	tooMany := plan.DeepCopy()
 	tooMany.ResourceVersion, tooMany.UID = "", ""
 	tooMany.Spec.Inquiries = append(tooMany.Spec.Inquiries, v1alpha1.PlanInquiry{UID: "more"})
-	assert.True(t, apierrors.IsInvalid(server.Create(t.Context(), tooMany, client.DryRunAll)))
+	assert.True(t, apierrors.IsInvalid(adminClient.Create(t.Context(), tooMany, client.DryRunAll)))
 	twice := plan.DeepCopy()
 	twice.ResourceVersion, twice.UID = "", ""
 	twice.Spec.Prunes = append(twice.Spec.Prunes[:1], twice.Spec.Prunes[0])
-	require.ErrorContains(t, server.Create(t.Context(), twice, client.DryRunAll), "Duplicate value")
+	require.ErrorContains(t, adminClient.Create(t.Context(), twice, client.DryRunAll), "Duplicate value")
 }

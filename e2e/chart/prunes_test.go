@@ -22,29 +22,29 @@ import (
 const (
 	deniedPrune   = "ValidatingAdmissionPolicy 'ot-hub-prunes' with binding 'ot-hub-prunes' denied request: "
 	deniedPage    = "ValidatingAdmissionPolicy 'ot-hub-prune-pages' with binding 'ot-hub-prune-pages' denied request: "
-	notAllowedYet = "is forbidden: User "
+	forbiddenText = "is forbidden: User "
 )
 
-// stored creates an object for one test, whatever finalizers it comes to have.
-func stored(t *testing.T, c client.Client, object client.Object) {
+// createForTest creates an object for one test, whatever finalizers it comes to have.
+func createForTest(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	require.NoError(t, c.Create(t.Context(), object))
 	t.Cleanup(func() {
 		object.SetFinalizers(nil)
-		assert.NoError(t, client.IgnoreNotFound(server.Patch(context.Background(), object, mergePatch(`{"metadata":{"finalizers":null}}`))))
-		assert.NoError(t, client.IgnoreNotFound(server.Delete(context.Background(), object)))
+		assert.NoError(t, client.IgnoreNotFound(adminClient.Patch(context.Background(), object, newMergePatch(`{"metadata":{"finalizers":null}}`))))
+		assert.NoError(t, client.IgnoreNotFound(adminClient.Delete(context.Background(), object)))
 	})
 }
 
-func prunesSettled(t *testing.T) {
+func awaitPrunePolicyEnforced(t *testing.T) {
 	t.Helper()
-	settled(t)
-	eventuallyRefused(t, imagePrune(t, map[string]any{"approvedBy": "somebody-else"}), deniedPrune)
-	eventuallyRefused(t, page("anybody"), deniedPage)
+	awaitRightsGranted(t)
+	awaitDenied(t, newImagePrune(t, map[string]any{"approvedBy": "somebody-else"}), deniedPrune)
+	awaitDenied(t, newReportPage("anybody"), deniedPage)
 }
 
-func TestPrunesAreCreatedByWhoMayApproveInTheirOwnName(t *testing.T) {
-	prunesSettled(t)
+func TestPrunersSignWithTheirOwnName(t *testing.T) {
+	awaitPrunePolicyEnforced(t)
 	writes := map[string]func(c client.Client, object *unstructured.Unstructured) error{
 		"create": func(c client.Client, object *unstructured.Unstructured) error {
 			return c.Create(t.Context(), object, client.DryRunAll)
@@ -68,56 +68,56 @@ func TestPrunesAreCreatedByWhoMayApproveInTheirOwnName(t *testing.T) {
 	for user, test := range map[string]struct {
 		own, another string // what it is told in its own name and in alice's; empty: it may
 	}{
-		"fleet-viewer":   {notAllowedYet, notAllowedYet},
-		"fleet-author":   {notAllowedYet, notAllowedYet},
-		"fleet-approver": {notAllowedYet, notAllowedYet},
+		"fleet-viewer":   {forbiddenText, forbiddenText},
+		"fleet-author":   {forbiddenText, forbiddenText},
+		"fleet-approver": {forbiddenText, forbiddenText},
 		"prune-maker":    {mayNot("prune-maker"), mayNot("prune-maker")},
 		"pruner-of-one":  {mayNot("pruner-of-one"), mayNot("pruner-of-one")},
 		"fleet-pruner":   {"", inAnotherName("fleet-pruner")},
-		"admin":          {"", inAnotherName(whoAmI(t))},
+		"admin":          {"", inAnotherName(currentUser(t))},
 	} {
-		c := person(t, user)
+		c := clientFor(t, user)
 		for verb, write := range writes {
 			t.Run(user+" by "+verb, func(t *testing.T) {
 				name := user
 				if user == "admin" {
-					name = whoAmI(t)
+					name = currentUser(t)
 				}
-				err := write(c, imagePrune(t, map[string]any{"approvedBy": name}))
+				err := write(c, newImagePrune(t, map[string]any{"approvedBy": name}))
 				if test.own == "" {
 					require.NoError(t, err)
 				} else {
 					requireForbidden(t, err, test.own)
 				}
-				requireForbidden(t, write(c, imagePrune(t, map[string]any{"approvedBy": "alice"})), test.another)
+				requireForbidden(t, write(c, newImagePrune(t, map[string]any{"approvedBy": "alice"})), test.another)
 			})
 		}
 	}
 	t.Run("one name", func(t *testing.T) {
-		c := person(t, "pruner-of-one")
-		object := imagePrune(t, map[string]any{"approvedBy": "pruner-of-one"})
+		c := clientFor(t, "pruner-of-one")
+		object := newImagePrune(t, map[string]any{"approvedBy": "pruner-of-one"})
 		object.SetName("prune-of-one")
 		require.NoError(t, c.Create(t.Context(), object.DeepCopy(), client.DryRunAll))
 		requireForbidden(t, writes["create by a part of the name"](c, object), mayNot("pruner-of-one"))
 	})
 }
 
-func TestUndoTakesNoMoreThanAnUpdate(t *testing.T) {
-	prunesSettled(t)
-	pruner := person(t, "fleet-pruner")
-	object := imagePrune(t, map[string]any{"approvedBy": "fleet-pruner"})
+func TestUndoNeedsOnlyUpdate(t *testing.T) {
+	awaitPrunePolicyEnforced(t)
+	pruner := clientFor(t, "fleet-pruner")
+	object := newImagePrune(t, map[string]any{"approvedBy": "fleet-pruner"})
 	object.SetName("to-be-undone")
-	stored(t, pruner, object)
-	undo := specPatch(t, map[string]any{"undo": true})
-	requireForbidden(t, person(t, "fleet-author").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), notAllowedYet)
+	createForTest(t, pruner, object)
+	undo := newSpecPatch(t, map[string]any{"undo": true})
+	requireForbidden(t, clientFor(t, "fleet-author").Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), forbiddenText)
 	for _, user := range []string{"prune-maker", "fleet-approver"} {
-		require.NoError(t, person(t, user).Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), user)
+		require.NoError(t, clientFor(t, user).Patch(t.Context(), object.DeepCopy(), undo, client.DryRunAll), user)
 	}
-	requireForbidden(t, person(t, "fleet-approver").Delete(t.Context(), object.DeepCopy(), client.DryRunAll), notAllowedYet)
+	requireForbidden(t, clientFor(t, "fleet-approver").Delete(t.Context(), object.DeepCopy(), client.DryRunAll), forbiddenText)
 
 	// A client that knows the kind writes durations in its own way.
 	typed := &v1alpha1.ImagePrune{}
-	c := person(t, "prune-maker")
+	c := clientFor(t, "prune-maker")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(object), typed))
 	typed.Spec.Undo = true
 	require.NoError(t, c.Update(t.Context(), typed))
@@ -126,43 +126,43 @@ func TestUndoTakesNoMoreThanAnUpdate(t *testing.T) {
 	require.ErrorContains(t, c.Update(t.Context(), typed), "what is undone stays so: make another ImagePrune")
 }
 
-// page of a report.
-func page(cluster string) *v1alpha1.PruneReportPage {
+// newReportPage of a report.
+func newReportPage(cluster string) *v1alpha1.PruneReportPage {
 	return &v1alpha1.PruneReportPage{
 		ObjectMeta: metav1.ObjectMeta{Name: "weekly-29d1e8d7c2a04f5b-0"},
 		Clusters:   []v1alpha1.ReportedCluster{{Cluster: cluster}},
 	}
 }
 
-func TestNobodyButTheHubWritesWhatReportsSay(t *testing.T) {
-	prunesSettled(t)
+func TestOnlyTheHubWritesReportPages(t *testing.T) {
+	awaitPrunePolicyEnforced(t)
 	mayNot := func(user string) string {
 		return deniedPage + "user " + user + " may not write what PruneReports say: the hub alone does, as ServiceAccount ot-hub/ot-hub. Create a PruneReport, and the hub makes its pages"
 	}
-	hub := person(t, "ot-hub")
-	forger := person(t, "prune-forger")
-	requireForbidden(t, forger.Create(t.Context(), page("bergen"), client.DryRunAll), mayNot("prune-forger"))
-	requireForbidden(t, server.Create(t.Context(), page("bergen"), client.DryRunAll), mayNot(whoAmI(t)))
+	hub := clientFor(t, "ot-hub")
+	forger := clientFor(t, "prune-forger")
+	requireForbidden(t, forger.Create(t.Context(), newReportPage("bergen"), client.DryRunAll), mayNot("prune-forger"))
+	requireForbidden(t, adminClient.Create(t.Context(), newReportPage("bergen"), client.DryRunAll), mayNot(currentUser(t)))
 	for _, user := range []string{"fleet-viewer", "fleet-author", "fleet-approver", "fleet-pruner"} {
-		requireForbidden(t, person(t, user).Create(t.Context(), page("bergen"), client.DryRunAll), notAllowedYet)
+		requireForbidden(t, clientFor(t, user).Create(t.Context(), newReportPage("bergen"), client.DryRunAll), forbiddenText)
 	}
-	written := page("bergen")
-	stored(t, hub, written)
+	written := newReportPage("bergen")
+	createForTest(t, hub, written)
 
-	for name, c := range map[string]client.Client{"prune-forger": forger, whoAmI(t): server} {
+	for name, c := range map[string]client.Client{"prune-forger": forger, currentUser(t): adminClient} {
 		changed := written.DeepCopy()
 		changed.Clusters[0].Candidates = []v1alpha1.PruneCandidate{{Namespace: "images", Name: "ubuntu-1", UID: "uid"}}
 		requireForbidden(t, c.Update(t.Context(), changed, client.DryRunAll), mayNot(name))
-		requireForbidden(t, c.Patch(t.Context(), written.DeepCopy(), mergePatch(`{"clusters":[]}`), client.DryRunAll), mayNot(name))
+		requireForbidden(t, c.Patch(t.Context(), written.DeepCopy(), newMergePatch(`{"clusters":[]}`), client.DryRunAll), mayNot(name))
 	}
-	require.NoError(t, forger.Patch(t.Context(), written, mergePatch(`{"metadata":{"labels":{"a":"b"},"ownerReferences":null}}`)), "as the garbage collector does it")
+	require.NoError(t, forger.Patch(t.Context(), written, newMergePatch(`{"metadata":{"labels":{"a":"b"},"ownerReferences":null}}`)), "as the garbage collector does it")
 	require.NoError(t, forger.Delete(t.Context(), written), "a report that is not whole deletes nothing")
 }
 
 // The largest page that there can be is written, and looked at by the policy.
-func TestLargePagesOfReports(t *testing.T) {
-	prunesSettled(t)
-	large := page("bergen")
+func TestLargestReportPageIsStored(t *testing.T) {
+	awaitPrunePolicyEnforced(t)
+	large := newReportPage("bergen")
 	large.Name = "large-29d1e8d7c2a04f5b-0"
 	c := &large.Clusters[0]
 	for n := range 1500 {
@@ -172,9 +172,9 @@ func TestLargePagesOfReports(t *testing.T) {
 		})
 		c.Kept = append(c.Kept, v1alpha1.KeptImages{Reason: v1alpha1.KeptWanted, Detail: fmt.Sprintf("FleetDiskImage ubuntu-%d", n), Images: []string{fmt.Sprintf("images/debian-%06d", n)}})
 	}
-	stored(t, person(t, "ot-hub"), large)
+	createForTest(t, clientFor(t, "ot-hub"), large)
 	changed := large.DeepCopy()
 	changed.Clusters[0].Kept[1499].Detail = "another"
-	requireForbidden(t, server.Update(t.Context(), changed, client.DryRunAll), deniedPage)
-	require.NoError(t, server.Patch(t.Context(), large, mergePatch(`{"metadata":{"labels":{"a":"b"}}}`)))
+	requireForbidden(t, adminClient.Update(t.Context(), changed, client.DryRunAll), deniedPage)
+	require.NoError(t, adminClient.Patch(t.Context(), large, newMergePatch(`{"metadata":{"labels":{"a":"b"}}}`)))
 }

@@ -28,16 +28,16 @@ const KubeVersion = "1.36.0"
 // relative to the working directory or any directory above it, so that tests
 // and commands name it alike. What `helm test` makes is not among them.
 func Render(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	return render(ctx, path, releaseName, namespace, values, "--skip-tests")
+	return renderChart(ctx, path, releaseName, namespace, values, "--skip-tests")
 }
 
 // RenderTests returns what `helm test` makes.
 func RenderTests(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	return render(ctx, path, releaseName, namespace, values, "--show-only", "templates/tests/*.yaml")
+	return renderChart(ctx, path, releaseName, namespace, values, "--show-only", "templates/tests/*.yaml")
 }
 
-func render(ctx context.Context, path, releaseName, namespace string, values map[string]any, args ...string) ([]*unstructured.Unstructured, error) {
-	directory, err := find(path)
+func renderChart(ctx context.Context, path, releaseName, namespace string, values map[string]any, args ...string) ([]*unstructured.Unstructured, error) {
+	directory, err := findChart(path)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func render(ctx context.Context, path, releaseName, namespace string, values map
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: encoding its values: %w", path, err)
 	}
-	manifest, err := helm(ctx, given, append([]string{"template", releaseName, directory,
+	manifest, err := runHelm(ctx, given, append([]string{"template", releaseName, directory,
 		"--namespace", namespace, "--kube-version", KubeVersion, "--values", "-"}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
@@ -55,17 +55,17 @@ func render(ctx context.Context, path, releaseName, namespace string, values map
 
 // Lint runs helm's own checks of a chart, warnings included.
 func Lint(ctx context.Context, path string) error {
-	directory, err := find(path)
+	directory, err := findChart(path)
 	if err != nil {
 		return err
 	}
-	if _, err := helm(ctx, nil, "lint", directory, "--strict", "--kube-version", KubeVersion); err != nil {
+	if _, err := runHelm(ctx, nil, "lint", directory, "--strict", "--kube-version", KubeVersion); err != nil {
 		return fmt.Errorf("linting chart %s: %w", path, err)
 	}
 	return nil
 }
 
-func helm(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+func runHelm(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	programs, err := binaries.Ensure(ctx, binaries.Helm)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func Objects(manifest []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-func find(path string) (string, error) {
+func findChart(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return path, nil
 	}

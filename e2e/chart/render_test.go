@@ -13,19 +13,19 @@ import (
 
 const agentChart = "charts/ot-agent"
 
-type manifest map[string]*unstructured.Unstructured
+type renderedChart map[string]*unstructured.Unstructured
 
-func render(t *testing.T, namespace string, values map[string]any) manifest {
+func renderChart(t *testing.T, namespace string, values map[string]any) renderedChart {
 	t.Helper()
-	return renderChart(t, agentChart, "agent", namespace, values)
+	return renderIndexed(t, agentChart, "agent", namespace, values)
 }
 
-// renderChart indexes what a chart renders to by "Kind namespace/name".
-func renderChart(t *testing.T, path, release, namespace string, values map[string]any) manifest {
+// renderIndexed indexes what a chart renders to by "Kind namespace/name".
+func renderIndexed(t *testing.T, path, release, namespace string, values map[string]any) renderedChart {
 	t.Helper()
 	objects, err := chart.Render(t.Context(), path, release, namespace, values)
 	require.NoError(t, err)
-	all := manifest{}
+	all := renderedChart{}
 	for _, object := range objects {
 		key := object.GetKind() + " " + object.GetName()
 		if object.GetNamespace() != "" {
@@ -37,7 +37,7 @@ func renderChart(t *testing.T, path, release, namespace string, values map[strin
 	return all
 }
 
-func (m manifest) keys() []string {
+func (m renderedChart) sortedKeys() []string {
 	var keys []string
 	for key := range m {
 		keys = append(keys, key)
@@ -97,14 +97,14 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"MutatingAdmissionPolicyBinding ot-agent-failed-imports",
 		"MutatingAdmissionPolicy ot-agent-pending-imports",
 		"MutatingAdmissionPolicyBinding ot-agent-pending-imports",
-	}, render(t, "ot-system", nil).keys())
+	}, renderChart(t, "ot-system", nil).sortedKeys())
 }
 
-func TestAgentChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
-	keys := render(t, "ot-system", map[string]any{
+func TestAgentChartOmitsWhatIsSwitchedOff(t *testing.T) {
+	keys := renderChart(t, "ot-system", map[string]any{
 		"crds":   map[string]any{"enabled": false},
 		"policy": map[string]any{"create": false, "createNamespace": false},
-	}).keys()
+	}).sortedKeys()
 	for _, key := range keys {
 		assert.NotContains(t, key, "CustomResourceDefinition")
 		assert.NotContains(t, key, "ConfigMap")
@@ -113,16 +113,16 @@ func TestAgentChartLeavesOutWhatIsSwitchedOff(t *testing.T) {
 	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy, whoever writes it")
 }
 
-func TestAgentChartLeavesTheMailboxToTheHubs(t *testing.T) {
-	keys := render(t, "ot-system", map[string]any{"crds": map[string]any{"mailbox": false}}).keys()
+func TestAgentChartLeavesMailboxCRDsToTheHub(t *testing.T) {
+	keys := renderChart(t, "ot-system", map[string]any{"crds": map[string]any{"mailbox": false}}).sortedKeys()
 	assert.Contains(t, keys, "CustomResourceDefinition vmdiskimages.pelotech.ot")
 	for _, mailbox := range []string{"clusterplans", "clusterreports", "transfergrants"} {
 		assert.NotContains(t, keys, "CustomResourceDefinition "+mailbox+".pelotech.ot")
 	}
 }
 
-func TestAgentChartMakesTheHubsAccount(t *testing.T) {
-	rendered := render(t, "ot-system", map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
+func TestAgentChartCreatesTheHubAccount(t *testing.T) {
+	rendered := renderChart(t, "ot-system", map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
 	require.Contains(t, rendered, "ServiceAccount ot-system/ot-hub")
 	subjects, _, err := unstructured.NestedSlice(rendered["RoleBinding ot-system/ot-hub"].Object, "subjects")
 	require.NoError(t, err)
@@ -136,9 +136,9 @@ func TestAgentChartMakesTheHubsAccount(t *testing.T) {
 	}, rules, "the mailbox, its own token, and nothing else")
 }
 
-func TestAgentChartKeepsWhatHoldsData(t *testing.T) {
+func TestAgentChartKeepsDataOnUninstall(t *testing.T) {
 	kept := 0
-	for key, object := range render(t, "ot-system", nil) {
+	for key, object := range renderChart(t, "ot-system", nil) {
 		if holdsData(object) {
 			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
 			kept++
@@ -153,7 +153,7 @@ func holdsData(o *unstructured.Unstructured) bool {
 }
 
 func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
-	rendered := render(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
+	rendered := renderChart(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
 	for key, object := range rendered {
 		text, err := object.MarshalJSON()
 		require.NoError(t, err)
@@ -177,20 +177,20 @@ func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"name": "default", "namespace": "elsewhere", "parameterNotFoundAction": "Deny"}, param)
 
-	args := agentArgs(t, rendered["Deployment elsewhere/ot-agent"])
+	args := containerArgs(t, rendered["Deployment elsewhere/ot-agent"])
 	assert.Contains(t, args, "--policy-namespace=rules")
 	assert.Contains(t, args, "--policy-name=limits")
 }
 
 func TestAgentChartInThePolicyNamespace(t *testing.T) {
-	rendered := render(t, "sync-operator", nil)
+	rendered := renderChart(t, "sync-operator", nil)
 	assert.NotContains(t, rendered, "Namespace sync-operator", "helm cannot create the namespace it keeps its release in")
 	assert.Contains(t, rendered, "Role sync-operator/ot-agent")
 	assert.Contains(t, rendered, "Role sync-operator/ot-agent-policy")
 }
 
-func TestAgentRulesAreLeast(t *testing.T) {
-	for key, object := range render(t, "ot-system", nil) {
+func TestAgentRulesAreMinimal(t *testing.T) {
+	for key, object := range renderChart(t, "ot-system", nil) {
 		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
 			continue
 		}
@@ -222,14 +222,14 @@ func TestAgentRulesAreLeast(t *testing.T) {
 	}
 }
 
-func TestAgentMayCloneWhatItPins(t *testing.T) {
-	rules, _, err := unstructured.NestedSlice(render(t, "ot-system", nil)["ClusterRole ot-agent"].Object, "rules")
+func TestAgentMayClonePinnedImages(t *testing.T) {
+	rules, _, err := unstructured.NestedSlice(renderChart(t, "ot-system", nil)["ClusterRole ot-agent"].Object, "rules")
 	require.NoError(t, err)
 	assert.Contains(t, rules, map[string]any{"apiGroups": []any{"cdi.kubevirt.io"}, "resources": []any{"datavolumes/source"}, "verbs": []any{"create"}},
 		"policy ot-agent-virtualmachine-pins asks for it, and so does CDI")
 }
 
-func TestAgentChartRefusesValues(t *testing.T) {
+func TestAgentChartRejectsInvalidValues(t *testing.T) {
 	for name, test := range map[string]struct {
 		values map[string]any
 		says   string
@@ -245,7 +245,7 @@ func TestAgentChartRefusesValues(t *testing.T) {
 	}
 }
 
-func container(t *testing.T, deployment *unstructured.Unstructured) map[string]any {
+func firstContainer(t *testing.T, deployment *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	require.NoError(t, err)
@@ -253,9 +253,9 @@ func container(t *testing.T, deployment *unstructured.Unstructured) map[string]a
 	return containers[0].(map[string]any)
 }
 
-func agentArgs(t *testing.T, deployment *unstructured.Unstructured) []string {
+func containerArgs(t *testing.T, deployment *unstructured.Unstructured) []string {
 	t.Helper()
-	args, _, err := unstructured.NestedStringSlice(container(t, deployment), "args")
+	args, _, err := unstructured.NestedStringSlice(firstContainer(t, deployment), "args")
 	require.NoError(t, err)
 	return args
 }

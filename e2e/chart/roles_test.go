@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
+func TestUserRolesAggregateToClusterRoles(t *testing.T) {
 	const none = ""
 	for name, test := range map[string]struct {
 		values                             map[string]any
@@ -28,7 +28,7 @@ func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 		"not even images": {map[string]any{"aggregate": false, "imagesToEdit": true}, none, none, none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rendered := render(t, "ot-system", map[string]any{"roles": test.values})
+			rendered := renderChart(t, "ot-system", map[string]any{"roles": test.values})
 			for role, want := range map[string]string{"ot-viewer": none, "ot-image-viewer": test.imageViewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
 				got := none
 				for label, value := range rendered["ClusterRole "+role].GetLabels() {
@@ -43,8 +43,8 @@ func TestRolesOfPeopleJoinTheClustersOwn(t *testing.T) {
 }
 
 // Passwords can stand in a VirtualMachine, and view reads no Secrets either.
-func TestViewReadsNoMachines(t *testing.T) {
-	for name, role := range render(t, "ot-system", nil) {
+func TestViewRoleCannotReadVMs(t *testing.T) {
+	for name, role := range renderChart(t, "ot-system", nil) {
 		if role.GetLabels()["rbac.authorization.k8s.io/aggregate-to-view"] != "true" {
 			continue
 		}
@@ -56,8 +56,8 @@ func TestViewReadsNoMachines(t *testing.T) {
 	}
 }
 
-func TestRolesOfPeopleWriteNoStatus(t *testing.T) {
-	rendered := render(t, "ot-system", nil)
+func TestUserRolesWriteNoStatus(t *testing.T) {
+	rendered := renderChart(t, "ot-system", nil)
 	for _, role := range []string{"ot-viewer", "ot-image-viewer", "ot-vm-author", "ot-image-author"} {
 		rules, _, err := unstructured.NestedSlice(rendered["ClusterRole "+role].Object, "rules")
 		require.NoError(t, err)
@@ -69,30 +69,30 @@ func TestRolesOfPeopleWriteNoStatus(t *testing.T) {
 	}
 }
 
-func TestNamespacesOfImagesCanBeKept(t *testing.T) {
-	for key := range render(t, "ot-system", nil) {
+func TestImageNamespacesCanBeProtected(t *testing.T) {
+	for key := range renderChart(t, "ot-system", nil) {
 		require.NotContains(t, key, "ot-agent-keep-images", "it is offered, not imposed")
 	}
-	for key, object := range render(t, "ot-system", map[string]any{"keepImages": map[string]any{"enabled": true}}) {
+	for key, object := range renderChart(t, "ot-system", map[string]any{"keepImages": map[string]any{"enabled": true}}) {
 		if strings.HasSuffix(key, " ot-agent-keep-images") {
-			eventuallyCreated(t, object)
+			awaitCreated(t, object)
 		}
 	}
 	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kept-", Labels: map[string]string{"pelotech.ot/keep-images": "true"}}}
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-", Labels: map[string]string{"pelotech.ot/keep-images": "false"}}}
-	require.NoError(t, server.Create(t.Context(), kept))
-	require.NoError(t, server.Create(t.Context(), other))
+	require.NoError(t, adminClient.Create(t.Context(), kept))
+	require.NoError(t, adminClient.Create(t.Context(), other))
 
 	says := "namespace " + kept.Name + " holds disk images that VirtualMachines of all namespaces may use, and its deletion would take them from under these. " +
 		"If that is wanted, remove its label first: kubectl label namespace " + kept.Name + " pelotech.ot/keep-images-"
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
-		assert.ErrorContains(check, server.Delete(t.Context(), kept.DeepCopy(), client.DryRunAll), says)
-	}, policyDelay, 20*time.Millisecond)
-	err := server.Delete(t.Context(), kept.DeepCopy(), client.GracePeriodSeconds(0))
+		assert.ErrorContains(check, adminClient.Delete(t.Context(), kept.DeepCopy(), client.DryRunAll), says)
+	}, policyPropagationTimeout, 20*time.Millisecond)
+	err := adminClient.Delete(t.Context(), kept.DeepCopy(), client.GracePeriodSeconds(0))
 	require.ErrorContains(t, err, says)
 	assert.True(t, apierrors.IsForbidden(err), "%v", err)
 
-	require.NoError(t, server.Delete(t.Context(), other))
-	require.NoError(t, server.Patch(t.Context(), kept, mergePatch(`{"metadata":{"labels":{"pelotech.ot/keep-images":null}}}`)))
-	require.NoError(t, server.Delete(t.Context(), kept))
+	require.NoError(t, adminClient.Delete(t.Context(), other))
+	require.NoError(t, adminClient.Patch(t.Context(), kept, newMergePatch(`{"metadata":{"labels":{"pelotech.ot/keep-images":null}}}`)))
+	require.NoError(t, adminClient.Delete(t.Context(), kept))
 }

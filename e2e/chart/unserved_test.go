@@ -25,15 +25,15 @@ import (
 
 // An API server that does not serve ValidatingAdmissionPolicies is told of by helm, by
 // name, before anything is installed, and by agent and hub that run on one.
-func TestAPIServerWithoutPolicies(t *testing.T) {
+func TestAPIServerWithoutAdmissionPolicies(t *testing.T) {
 	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
 	require.NoError(t, err)
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "nopolicies",
 		APIServerArgs: []string{"--runtime-config=admissionregistration.k8s.io/v1/validatingadmissionpolicies=false", "--disable-admission-plugins=ValidatingAdmissionPolicy"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	for name, path := range charts {
-		output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "install", name, folder(t, path),
+	for name, path := range chartPaths {
+		output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "install", name, chartPath(t, path),
 			"--namespace", name, "--create-namespace", "--kubeconfig", plane.Kubeconfig()).CombinedOutput()
 		require.Error(t, err)
 		assert.Contains(t, string(output), "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)
@@ -44,9 +44,9 @@ func TestAPIServerWithoutPolicies(t *testing.T) {
 	require.NoError(t, cdiv1.AddToScheme(known))
 	c, err := client.New(plane.Config(), client.Options{Scheme: known})
 	require.NoError(t, err)
-	told := map[string]metav1.Condition{"agent": agentsWord(t, c)}
-	for _, p := range []hubguard.Policy{hubguard.Waves, hubguard.Prunes} {
-		told["hub, "+p.Name], err = (&hubguard.Guard{Live: c, Enforced: true}).Look(t.Context(), p)
+	told := map[string]metav1.Condition{"agent": agentAPICondition(t, c)}
+	for _, p := range []hubguard.Policy{hubguard.WavesPolicy, hubguard.PrunesPolicy} {
+		told["hub, "+p.Name], err = (&hubguard.ApprovalCheck{Live: c, Enforced: true}).CheckPolicy(t.Context(), p)
 		require.NoError(t, err)
 	}
 	for name, got := range told {
@@ -56,12 +56,12 @@ func TestAPIServerWithoutPolicies(t *testing.T) {
 	}
 }
 
-// agentsWord is what an agent says of its API server, where CDI is installed.
-func agentsWord(t *testing.T, c client.Client) metav1.Condition {
+// agentAPICondition is what an agent says of its API server, where CDI is installed.
+func agentAPICondition(t *testing.T, c client.Client) metav1.Condition {
 	t.Helper()
-	require.NoError(t, c.Create(t.Context(), standIn("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
+	require.NoError(t, c.Create(t.Context(), newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
 	ctx, cancel := context.WithCancel(t.Context())
-	g := &agentguard.Guard{Client: c, Namespace: metav1.NamespaceDefault, Changed: func() {}}
+	g := &agentguard.BudgetGuardCheck{Client: c, Namespace: metav1.NamespaceDefault, Changed: func() {}}
 	ended := make(chan error, 1)
 	go func() { ended <- g.Start(ctx) }()
 	require.True(t, scene.Await(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))

@@ -16,19 +16,19 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/chart"
 )
 
-// open are the objects of values that may hold what their schema does not name: what
+// openValueObjects are the objects of values that may hold what their schema does not name: what
 // other charts share, maps of names, and what the API server checks.
-var open = []string{"/global", "/policy/data"}
+var openValueObjects = []string{"/global", "/policy/data"}
 
-// asInPods are values that are what a Pod has by that name: values.yaml does not show
+// podValueObjects are values that are what a Pod has by that name: values.yaml does not show
 // all of it.
-var asInPods = []string{"/affinity", "/resources"}
+var podValueObjects = []string{"/affinity", "/resources"}
 
-// charts by their names.
-var charts = map[string]string{"ot-agent": agentChart, "ot-hub": hubChart}
+// chartPaths by their names.
+var chartPaths = map[string]string{"ot-agent": agentChart, "ot-hub": hubChart}
 
-// read parses a file of a chart.
-func read(t *testing.T, path, file string) map[string]any {
+// readChartFile parses a file of a chart.
+func readChartFile(t *testing.T, path, file string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", path, file))
 	require.NoError(t, err)
@@ -37,10 +37,10 @@ func read(t *testing.T, path, file string) map[string]any {
 	return parsed
 }
 
-// schema of a chart's values, with references resolved.
-type schema struct{ root map[string]any }
+// valuesSchema of a chart's values, with references resolved.
+type valuesSchema struct{ root map[string]any }
 
-func (s schema) resolve(t *testing.T, node any) map[string]any {
+func (s valuesSchema) resolve(t *testing.T, node any) map[string]any {
 	t.Helper()
 	found := node.(map[string]any)
 	if ref, is := found["$ref"].(string); is {
@@ -49,30 +49,30 @@ func (s schema) resolve(t *testing.T, node any) map[string]any {
 	return found
 }
 
-// walk visits every object that a schema gives properties, and every leaf.
-func (s schema) walk(t *testing.T, path string, node any, values any, visit func(path string, node map[string]any, value any)) {
+// walkObjects visits every object that a schema gives properties, and every leaf.
+func (s valuesSchema) walkObjects(t *testing.T, path string, node any, values any, visit func(path string, node map[string]any, value any)) {
 	t.Helper()
 	resolved := s.resolve(t, node)
 	visit(path, resolved, values)
 	properties, _ := resolved["properties"].(map[string]any)
-	if resolved["type"] != "object" || slices.Contains(asInPods, path) {
+	if resolved["type"] != "object" || slices.Contains(podValueObjects, path) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		below, _ := values.(map[string]any)
-		s.walk(t, path+"/"+name, properties[name], below[name], visit)
+		s.walkObjects(t, path+"/"+name, properties[name], below[name], visit)
 	}
 }
 
 // What can be set is what values.yaml shows and the schema knows: neither is of an
 // earlier day than the other.
-func TestValuesAndTheirSchemaAreInStep(t *testing.T) {
-	for name, path := range charts {
+func TestValuesMatchTheirSchema(t *testing.T) {
+	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
-			values, known := read(t, path, "values.yaml"), schema{read(t, path, "values.schema.json")}
-			known.walk(t, "", known.root, values, func(path string, node map[string]any, value any) {
+			values, known := readChartFile(t, path, "values.yaml"), valuesSchema{readChartFile(t, path, "values.schema.json")}
+			known.walkObjects(t, "", known.root, values, func(path string, node map[string]any, value any) {
 				properties, _ := node["properties"].(map[string]any)
-				if len(properties) == 0 || slices.Contains(asInPods, path) {
+				if len(properties) == 0 || slices.Contains(podValueObjects, path) {
 					assert.NotNil(t, value, "the schema knows %s, values.yaml does not show it", path)
 					return
 				}
@@ -81,7 +81,7 @@ func TestValuesAndTheirSchemaAreInStep(t *testing.T) {
 				for key := range shown {
 					assert.Contains(t, properties, key, "values.yaml has %s/%s, the schema does not know it", path, key)
 				}
-				if !slices.Contains(open, path) {
+				if !slices.Contains(openValueObjects, path) {
 					assert.Equal(t, false, node["additionalProperties"], "%s takes keys that nothing reads", path)
 				}
 			})
@@ -90,12 +90,12 @@ func TestValuesAndTheirSchemaAreInStep(t *testing.T) {
 }
 
 // Every key that nothing reads is refused, and all of them are named at once.
-func TestKeysThatAreNotKnownAreNamed(t *testing.T) {
+func TestUnknownKeysAreRejectedByName(t *testing.T) {
 	const stranger = "surprise"
-	for name, path := range charts {
+	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
-			known, given, want := schema{read(t, path, "values.schema.json")}, map[string]any{}, []string{}
-			known.walk(t, "", known.root, nil, func(path string, node map[string]any, _ any) {
+			known, given, want := valuesSchema{readChartFile(t, path, "values.schema.json")}, map[string]any{}, []string{}
+			known.walkObjects(t, "", known.root, nil, func(path string, node map[string]any, _ any) {
 				if node["additionalProperties"] != false || node["type"] != "object" {
 					return
 				}
@@ -123,13 +123,13 @@ func TestKeysThatAreNotKnownAreNamed(t *testing.T) {
 }
 
 // Every value of a wrong type is refused, and all of them are named at once.
-func TestValuesOfWrongTypesAreNamed(t *testing.T) {
-	for name, path := range charts {
+func TestWrongTypesAreRejectedByName(t *testing.T) {
+	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
-			values, known, given, want := read(t, path, "values.yaml"), schema{read(t, path, "values.schema.json")}, map[string]any{}, []string{}
-			known.walk(t, "", known.root, values, func(path string, node map[string]any, value any) {
+			values, known, given, want := readChartFile(t, path, "values.yaml"), valuesSchema{readChartFile(t, path, "values.schema.json")}, map[string]any{}, []string{}
+			known.walkObjects(t, "", known.root, values, func(path string, node map[string]any, value any) {
 				properties, _ := node["properties"].(map[string]any)
-				if len(properties) > 0 && !slices.Contains(asInPods, path) {
+				if len(properties) > 0 && !slices.Contains(podValueObjects, path) {
 					return
 				}
 				keys := strings.Split(strings.TrimPrefix(path, "/"), "/")
@@ -158,7 +158,7 @@ func TestValuesOfWrongTypesAreNamed(t *testing.T) {
 }
 
 // What stands in lists and maps is looked at, too.
-func TestWhatStandsInListsIsLookedAt(t *testing.T) {
+func TestListAndMapItemsAreValidated(t *testing.T) {
 	for name, test := range map[string]struct {
 		values string
 		want   string
@@ -199,8 +199,8 @@ func TestWhatStandsInListsIsLookedAt(t *testing.T) {
 }
 
 // The page of a chart, which is generated from it, tells what each value is for.
-func TestEveryValueIsExplained(t *testing.T) {
-	for name, path := range charts {
+func TestEveryValueIsDocumented(t *testing.T) {
+	for name, path := range chartPaths {
 		text, err := os.ReadFile(filepath.Join("..", "..", path, "README.md"))
 		require.NoError(t, err)
 		rows := 0
@@ -215,10 +215,10 @@ func TestEveryValueIsExplained(t *testing.T) {
 }
 
 // The two charts are set alike wherever they have the same to set.
-func TestChartsAreSetAlike(t *testing.T) {
+func TestChartsShareTheirValues(t *testing.T) {
 	definitions := map[string]any{}
-	for name, path := range charts {
-		for key, definition := range read(t, path, "values.schema.json")["$defs"].(map[string]any) {
+	for name, path := range chartPaths {
+		for key, definition := range readChartFile(t, path, "values.schema.json")["$defs"].(map[string]any) {
 			text, err := json.Marshal(definition)
 			require.NoError(t, err)
 			if before, is := definitions[key]; is {

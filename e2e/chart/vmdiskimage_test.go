@@ -18,9 +18,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// image is the proposal's example with some fields of its spec replaced, or
+// newImage is the proposal's example with some fields of its spec replaced, or
 // removed where nil stands for them.
-func image(t *testing.T, changes map[string]any) *unstructured.Unstructured {
+func newImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedImage), &object.Object))
@@ -31,23 +31,23 @@ func image(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	return object
 }
 
-func TestProposalAppliesUnchanged(t *testing.T) {
-	object := image(t, nil)
+func TestProposalImageAppliesUnchanged(t *testing.T) {
+	object := newImage(t, nil)
 	configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
-	require.NoError(t, server.Apply(t.Context(), configuration, client.FieldOwner("person")))
+	require.NoError(t, adminClient.Apply(t.Context(), configuration, client.FieldOwner("person")))
 
 	stored := &v1alpha1.VMDiskImage{}
-	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), stored))
 	assert.Equal(t, v1alpha1.SourceS3, stored.Spec.SourceType)
 	assert.Equal(t, "24Gi", stored.Spec.DiskSize.String())
 	assert.Equal(t, "gp3", stored.Spec.StorageClass)
 	assert.Equal(t, "ebs-snapshot", stored.Spec.SnapshotClass)
 	assert.Equal(t, "foo-bar", stored.Spec.SecretRef)
 	assert.Equal(t, "harrison-vm", stored.Spec.Name)
-	require.NoError(t, server.Delete(t.Context(), stored))
+	require.NoError(t, adminClient.Delete(t.Context(), stored))
 }
 
-func TestImagesThatAreFine(t *testing.T) {
+func TestValidImages(t *testing.T) {
 	for name, changes := range map[string]map[string]any{
 		"s3 by its own scheme":     {"url": "s3://bucket/key.qcow2"},
 		"http":                     {"sourceType": "http", "url": "http://images.example.com/a.qcow2"},
@@ -70,12 +70,12 @@ func TestImagesThatAreFine(t *testing.T) {
 		"an @ in the path":         {"url": "https://s3.example.com/images/a@1.0.qcow2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.NoError(t, server.Create(t.Context(), image(t, changes), client.DryRunAll))
+			assert.NoError(t, adminClient.Create(t.Context(), newImage(t, changes), client.DryRunAll))
 		})
 	}
 }
 
-func TestImagesAreRefusedInPlainWords(t *testing.T) {
+func TestInvalidImagesAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		changes map[string]any
 		says    string
@@ -112,15 +112,15 @@ func TestImagesAreRefusedInPlainWords(t *testing.T) {
 		"a priority beyond bounds":  {map[string]any{"priority": int64(1001)}, "spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := server.Create(t.Context(), image(t, test.changes), client.DryRunAll)
+			err := adminClient.Create(t.Context(), newImage(t, test.changes), client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}
 }
 
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
-	err := server.Create(t.Context(), image(t, map[string]any{"diskSize": "24", "url": "ftp://user:secret@example.com/a"}), client.DryRunAll)
+func TestAllImageErrorsAreReportedAtOnce(t *testing.T) {
+	err := adminClient.Create(t.Context(), newImage(t, map[string]any{"diskSize": "24", "url": "ftp://user:secret@example.com/a"}), client.DryRunAll)
 	require.ErrorContains(t, err, "diskSize must be at least 1Mi")
 	require.ErrorContains(t, err, "url must start with s3://")
 	require.ErrorContains(t, err, "url must not carry a user name or password")

@@ -20,9 +20,9 @@ import (
 )
 
 func TestKubeconfigConnects(t *testing.T) {
-	joinBySecret(t, "plain", account(t, steady, "plain"))
-	m := connected(t, "plain")
-	report(t, steady, "plain-page", "plain")
+	createSecretMember(t, "plain", createAccount(t, steadyPlane, "plain"))
+	m := awaitConnected(t, "plain")
+	createReport(t, steadyPlane, "plain-page", "plain")
 
 	var reports v1alpha1.ClusterReportList
 	require.NoError(t, m.GetCache().List(t.Context(), &reports))
@@ -34,30 +34,30 @@ func TestKubeconfigConnects(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(err), "its rights are those of the kubeconfig, got %v", err)
 }
 
-func TestRotation(t *testing.T) {
-	first := account(t, steady, "rotated")
-	joinBySecret(t, "rotated", first)
-	m := connected(t, "rotated")
+func TestKubeconfigRotation(t *testing.T) {
+	first := createAccount(t, steadyPlane, "rotated")
+	createSecretMember(t, "rotated", first)
+	m := awaitConnected(t, "rotated")
 
-	second := account(t, steady, "rotated-too")
-	put(t, "rotated", second)
-	require.Eventually(t, func() bool { return user(t, m) == "system:serviceaccount:ot-agent:rotated-too" }, patience, tick,
+	second := createAccount(t, steadyPlane, "rotated-too")
+	putSecret(t, "rotated", second)
+	require.Eventually(t, func() bool { return currentUser(t, m) == "system:serviceaccount:ot-agent:rotated-too" }, patience, tick,
 		"a new token is taken up")
-	same, err := provider.Member("rotated")
+	same, err := memberProvider.GetMember("rotated")
 	require.NoError(t, err)
 	require.Same(t, m, same, "by the connection that was there")
 
-	put(t, "rotated", account(t, mortal, "rotated"))
+	putSecret(t, "rotated", createAccount(t, faultyPlane, "rotated"))
 	require.Eventually(t, func() bool {
-		now, err := provider.Member("rotated")
+		now, err := memberProvider.GetMember("rotated")
 		return err == nil && now != m
 	}, patience, tick, "another API server is another connection")
-	require.Equal(t, mortal.Config().Host, connected(t, "rotated").GetConfig().Host)
-	report(t, mortal, "rotated-page", "rotated")
+	require.Equal(t, faultyPlane.Config().Host, awaitConnected(t, "rotated").GetConfig().Host)
+	createReport(t, faultyPlane, "rotated-page", "rotated")
 }
 
-// user is what a refusal says that the member takes the hub for.
-func user(t *testing.T, m *members.Member) string {
+// currentUser is what a refusal says that the member takes the hub for.
+func currentUser(t *testing.T, m *members.Member) string {
 	t.Helper()
 	err := m.GetClient().Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "none"}})
 	require.True(t, apierrors.IsForbidden(err), "got %v", err)
@@ -69,11 +69,11 @@ func user(t *testing.T, m *members.Member) string {
 	return err.Error()
 }
 
-func TestWithoutCredential(t *testing.T) {
-	good := account(t, steady, "careless")
-	join(t, "careless", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "careless", Key: "kubeconfig"}})
-	state(t, "careless", v1alpha1.ReasonCredentials)
-	require.Contains(t, told("careless").Message, "Secret ot-hub/careless is not there")
+func TestMissingCredential(t *testing.T) {
+	good := createAccount(t, steadyPlane, "careless")
+	createMember(t, "careless", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "careless", Key: "kubeconfig"}})
+	awaitState(t, "careless", v1alpha1.ReasonCredentialsMissing)
+	require.Contains(t, connectionState("careless").Message, "Secret ot-hub/careless is not there")
 
 	for content, wantMessage := range map[string]string{
 		"":            "has no key kubeconfig",
@@ -81,56 +81,56 @@ func TestWithoutCredential(t *testing.T) {
 		withExec:      `user "me" needs a program`,
 		withTokenFile: `user "me" names a file`,
 	} {
-		put(t, "careless", []byte(content))
-		require.Eventually(t, func() bool { return strings.Contains(told("careless").Message, wantMessage) }, patience, tick, wantMessage)
-		require.Equal(t, v1alpha1.ReasonCredentials, told("careless").Reason)
+		putSecret(t, "careless", []byte(content))
+		require.Eventually(t, func() bool { return strings.Contains(connectionState("careless").Message, wantMessage) }, patience, tick, wantMessage)
+		require.Equal(t, v1alpha1.ReasonCredentialsMissing, connectionState("careless").Reason)
 	}
 
-	put(t, "careless", good)
-	connected(t, "careless")
+	putSecret(t, "careless", good)
+	awaitConnected(t, "careless")
 }
 
-// TestSecretGoes has the Secret of a member that is connected deleted.
-func TestSecretGoes(t *testing.T) {
-	good := account(t, steady, "bereft")
-	joinBySecret(t, "bereft", good)
-	m := connected(t, "bereft")
+// TestDeletedSecret has the Secret of a member that is connected deleted.
+func TestDeletedSecret(t *testing.T) {
+	good := createAccount(t, steadyPlane, "bereft")
+	createSecretMember(t, "bereft", good)
+	m := awaitConnected(t, "bereft")
 	gone := func(wanted bool) {
 		require.Eventually(t, func() bool {
-			return strings.Contains(told("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
+			return strings.Contains(connectionState("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
 		}, patience, tick, "the Secret is gone: %v", wanted)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "bereft"}}
-	require.NoError(t, hub.Delete(t.Context(), secret))
+	require.NoError(t, hubPlane.Delete(t.Context(), secret))
 	gone(true)
-	require.Same(t, m, connected(t, "bereft"), "what was in it is still good")
-	put(t, "bereft", good)
+	require.Same(t, m, awaitConnected(t, "bereft"), "what was in it is still good")
+	putSecret(t, "bereft", good)
 	gone(false)
-	require.Same(t, m, connected(t, "bereft"))
+	require.Same(t, m, awaitConnected(t, "bereft"))
 
 	// It is there for whoever cleans up in the member, and goes with it.
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bereft"}}
-	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = []string{v1alpha1.FinalizerMember}
-	require.NoError(t, hub.Update(t.Context(), member))
-	require.NoError(t, hub.Delete(t.Context(), secret))
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	require.NoError(t, hubPlane.Delete(t.Context(), secret))
 	gone(true)
-	require.NoError(t, hub.Delete(t.Context(), member))
-	require.Same(t, m, connected(t, "bereft"))
-	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	require.NoError(t, hubPlane.Delete(t.Context(), member))
+	require.Same(t, m, awaitConnected(t, "bereft"))
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = nil
-	require.NoError(t, hub.Update(t.Context(), member))
-	require.Eventually(t, func() bool { return !told("bereft").Known }, patience, tick)
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	require.Eventually(t, func() bool { return !connectionState("bereft").Known }, patience, tick)
 
 	// Another namespace was never reached by it, nor was another MemberCluster.
-	joinBySecret(t, "bereft", good)
-	connected(t, "bereft")
-	require.NoError(t, hub.Delete(t.Context(), secret))
+	createSecretMember(t, "bereft", good)
+	awaitConnected(t, "bereft")
+	require.NoError(t, hubPlane.Delete(t.Context(), secret))
 	gone(true)
-	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Spec.AgentNamespace = "elsewhere"
-	require.NoError(t, hub.Update(t.Context(), member))
-	state(t, "bereft", v1alpha1.ReasonCredentials)
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	awaitState(t, "bereft", v1alpha1.ReasonCredentialsMissing)
 }
 
 const (
@@ -142,81 +142,81 @@ const (
 	withTokenFile = clusterAndContext + `{"tokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}}]}`
 )
 
-func TestCertificateNotTrusted(t *testing.T) {
-	good := account(t, steady, "certified")
+func TestUntrustedCertificate(t *testing.T) {
+	good := createAccount(t, steadyPlane, "certified")
 	cfg, _, err := dial.ParseKubeconfig(good)
 	require.NoError(t, err)
-	cfg.CAData = mortal.Config().CAData
-	joinBySecret(t, "certified", kubeconfig(t, cfg))
-	require.Contains(t, state(t, "certified", v1alpha1.ReasonCertificate).Message, "put the CA that signs it into the kubeconfig")
+	cfg.CAData = faultyPlane.Config().CAData
+	createSecretMember(t, "certified", newKubeconfig(t, cfg))
+	require.Contains(t, awaitState(t, "certified", v1alpha1.ReasonCertificateNotTrusted).Message, "put the CA that signs it into the kubeconfig")
 
-	put(t, "certified", good)
-	connected(t, "certified")
+	putSecret(t, "certified", good)
+	awaitConnected(t, "certified")
 }
 
-func TestCredentialRevoked(t *testing.T) {
+func TestRevokedCredential(t *testing.T) {
 	t.Parallel() // an API server remembers for 10 s that a token was good
-	joinBySecret(t, "revoked", account(t, steady, "revoked"))
-	connected(t, "revoked")
+	createSecretMember(t, "revoked", createAccount(t, steadyPlane, "revoked"))
+	awaitConnected(t, "revoked")
 
 	meta := metav1.ObjectMeta{Namespace: agentNamespace, Name: "revoked"}
-	require.NoError(t, steady.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}))
-	require.Contains(t, state(t, "revoked", v1alpha1.ReasonUnauthorized).Message, "expired or was revoked")
+	require.NoError(t, steadyPlane.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}))
+	require.Contains(t, awaitState(t, "revoked", v1alpha1.ReasonUnauthorized).Message, "expired or was revoked")
 
-	put(t, "revoked", account(t, steady, "revoked"))
-	connected(t, "revoked")
-	report(t, steady, "revoked-page", "revoked")
+	putSecret(t, "revoked", createAccount(t, steadyPlane, "revoked"))
+	awaitConnected(t, "revoked")
+	createReport(t, steadyPlane, "revoked-page", "revoked")
 }
 
-func TestRightsTakenAway(t *testing.T) {
-	joinBySecret(t, "poor", account(t, steady, "poor"))
-	connected(t, "poor")
-	role := takeRole(t, steady, "poor")
-	require.Contains(t, state(t, "poor", v1alpha1.ReasonUnauthorized).Message, "is not allowed enough")
+func TestRemovedRights(t *testing.T) {
+	createSecretMember(t, "poor", createAccount(t, steadyPlane, "poor"))
+	awaitConnected(t, "poor")
+	role := deleteRole(t, steadyPlane, "poor")
+	require.Contains(t, awaitState(t, "poor", v1alpha1.ReasonUnauthorized).Message, "is not allowed enough")
 	role.ResourceVersion = ""
-	require.NoError(t, steady.Create(t.Context(), role))
-	connected(t, "poor")
+	require.NoError(t, steadyPlane.Create(t.Context(), role))
+	awaitConnected(t, "poor")
 }
 
-func TestMemberGoes(t *testing.T) {
-	joinBySecret(t, "leaving", account(t, steady, "leaving"))
-	connected(t, "leaving")
+func TestDeletedMember(t *testing.T) {
+	createSecretMember(t, "leaving", createAccount(t, steadyPlane, "leaving"))
+	awaitConnected(t, "leaving")
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}
-	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = []string{v1alpha1.FinalizerMember}
-	require.NoError(t, hub.Update(t.Context(), member))
-	require.NoError(t, hub.Delete(t.Context(), member))
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	require.NoError(t, hubPlane.Delete(t.Context(), member))
 
-	put(t, "leaving", account(t, mortal, "leaving"))
+	putSecret(t, "leaving", createAccount(t, faultyPlane, "leaving"))
 	require.Eventually(t, func() bool {
-		m, err := provider.Member("leaving")
-		return err == nil && m.GetConfig().Host == mortal.Config().Host
+		m, err := memberProvider.GetMember("leaving")
+		return err == nil && m.GetConfig().Host == faultyPlane.Config().Host
 	}, patience, tick, "whoever cleans up in it can reach it until then")
 
-	require.NoError(t, hub.Get(t.Context(), client.ObjectKeyFromObject(member), member))
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = nil
-	require.NoError(t, hub.Update(t.Context(), member))
-	require.Eventually(t, func() bool { return !told("leaving").Known }, patience, tick)
-	_, err := provider.Member("leaving")
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	require.Eventually(t, func() bool { return !connectionState("leaving").Known }, patience, tick)
+	_, err := memberProvider.GetMember("leaving")
 	require.Error(t, err)
 }
 
-// TestMailboxComesAndGoes has the hub's own cluster as a member, where the
+// TestMailboxCRDsRemovedAndRestored has the hub's own cluster as a member, where the
 // agent's chart is installed after it has joined, and uninstalled again.
-func TestMailboxComesAndGoes(t *testing.T) {
-	joinBySecret(t, "itself", account(t, hub, "itself"))
+func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
+	createSecretMember(t, "itself", createAccount(t, hubPlane, "itself"))
 	notServed := func() {
 		require.Eventually(t, func() bool {
-			_, err := provider.Member("itself")
-			return err != nil && strings.Contains(told("itself").Message, "is ot-agent's chart installed there")
+			_, err := memberProvider.GetMember("itself")
+			return err != nil && strings.Contains(connectionState("itself").Message, "is ot-agent's chart installed there")
 		}, patience, tick, "there is nothing to watch")
-		require.True(t, told("itself").Reachable)
+		require.True(t, connectionState("itself").Reachable)
 	}
 	notServed()
-	require.NoError(t, install(mailboxCRDs)(t.Context(), hub.Config()))
-	connected(t, "itself")
-	report(t, hub, "itself-page", "itself")
+	require.NoError(t, installCRDs(mailboxCRDs)(t.Context(), hubPlane.Config()))
+	awaitConnected(t, "itself")
+	createReport(t, hubPlane, "itself-page", "itself")
 
-	require.NoError(t, envtest.UninstallCRDs(hub.Config(), envtest.CRDInstallOptions{Paths: []string{charts(mailboxCRDs)}}))
+	require.NoError(t, envtest.UninstallCRDs(hubPlane.Config(), envtest.CRDInstallOptions{Paths: []string{chartPath(mailboxCRDs)}}))
 	notServed()
 }

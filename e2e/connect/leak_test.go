@@ -26,18 +26,18 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// TestReconnectionsLeaveNothing connects a member anew again and again, with the
+// TestReconnectsLeakNothing connects a member anew again and again, with the
 // relay at work: a hub lives for months, and members flap.
-func TestReconnectionsLeaveNothing(t *testing.T) {
-	require.NoError(t, install(hubCRDs)(t.Context(), mortal.Config()))
+func TestReconnectsLeakNothing(t *testing.T) {
+	require.NoError(t, installCRDs(hubCRDs)(t.Context(), faultyPlane.Config()))
 	idle := runtime.NumGoroutine()
 	connections := members.New(members.Options{RequestTimeout: timeout})
-	mgr, err := mcmanager.New(mortal.Config(), connections, mcmanager.Options{
+	mgr, err := mcmanager.New(faultyPlane.Config(), connections, mcmanager.Options{
 		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // it may be run twice in a process
 	})
 	require.NoError(t, err)
-	live, err := client.New(mortal.Config(), client.Options{Scheme: scheme})
+	live, err := client.New(faultyPlane.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	relays := &relaycontroller.Reconciler{
 		Cached: mgr.GetLocalManager().GetCache(), Live: live, Members: connections,
@@ -54,14 +54,14 @@ func TestReconnectionsLeaveNothing(t *testing.T) {
 		require.NoError(t, <-ended)
 	}()
 
-	cfg, version, err := dial.ParseKubeconfig(account(t, mortal, "flapping"))
+	cfg, version, err := dial.ParseKubeconfig(createAccount(t, faultyPlane, "flapping"))
 	require.NoError(t, err)
 	last := (*members.Member)(nil)
 	connect := func(n int) {
 		for i := range n {
-			connections.Set("flapping", members.Target{Config: cfg, Namespace: agentNamespace, Version: fmt.Sprint(version, time.Now(), i)})
+			connections.SetTarget("flapping", members.Target{Config: cfg, Namespace: agentNamespace, ConfigVersion: fmt.Sprint(version, time.Now(), i)})
 			require.Eventually(t, func() bool {
-				m, err := connections.Member("flapping")
+				m, err := connections.GetMember("flapping")
 				if err != nil || m == last {
 					return false
 				}
@@ -78,14 +78,14 @@ func TestReconnectionsLeaveNothing(t *testing.T) {
 	const many, slack = 20, 12
 	before := runtime.NumGoroutine()
 	connect(many)
-	if !waitFor(func() bool { return runtime.NumGoroutine() <= before+slack }) {
+	if !pollUntil(func() bool { return runtime.NumGoroutine() <= before+slack }) {
 		var stacks strings.Builder
 		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&stacks, 1))
 		require.Fail(t, "goroutines are left behind", "%d before, %d after %d re-connections:\n%s", before, runtime.NumGoroutine(), many, stacks.String())
 	}
 }
 
-func waitFor(done func() bool) bool {
+func pollUntil(done func() bool) bool {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for end := time.Now().Add(patience); time.Now().Before(end); <-ticker.C {

@@ -71,26 +71,26 @@ type plane struct {
 
 // The hub's API server, one member that nothing happens to, and one to which
 // everything does. In the hub's the mailbox is not served at first.
-var hub, steady, mortal plane
+var hubPlane, steadyPlane, faultyPlane plane
 
-var provider *members.Provider
+var memberProvider *members.Provider
 
 // faults are what keeps members from having a credential.
-var faults = &connection.Faults{}
+var faults = &connection.CredentialProblems{}
 
-// seen are the ClusterReports whose events a controller on multicluster-runtime
+// seenReports are the ClusterReports whose events a controller on multicluster-runtime
 // has got, as member/name.
-var seen sync.Map
+var seenReports sync.Map
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	os.Exit(run(m))
+	os.Exit(runTests(m))
 }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stop, err := start(ctx)
+	stop, err := startPlanes(ctx)
 	defer stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -99,11 +99,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func start(ctx context.Context) (stop func(), err error) {
+func startPlanes(ctx context.Context) (stop func(), err error) {
 	planes, err := controlplane.StartAll(ctx,
-		controlplane.Options{Name: "hub", Prepare: install(hubCRDs)},
-		controlplane.Options{Name: "steady", Prepare: install(mailboxCRDs)},
-		controlplane.Options{Name: "mortal", Prepare: install(mailboxCRDs)},
+		controlplane.Options{Name: "hub", BeforeControllers: installCRDs(hubCRDs)},
+		controlplane.Options{Name: "steady", BeforeControllers: installCRDs(mailboxCRDs)},
+		controlplane.Options{Name: "mortal", BeforeControllers: installCRDs(mailboxCRDs)},
 	)
 	if err != nil {
 		return func() {}, err
@@ -117,7 +117,7 @@ func start(ctx context.Context) (stop func(), err error) {
 			_ = p.Stop()
 		}
 	}
-	for i, p := range []*plane{&hub, &steady, &mortal} {
+	for i, p := range []*plane{&hubPlane, &steadyPlane, &faultyPlane} {
 		p.ControlPlane = planes[i]
 		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
 			return stop, err
@@ -128,7 +128,7 @@ func start(ctx context.Context) (stop func(), err error) {
 			}
 		}
 	}
-	mgr, err := manager(ctx)
+	mgr, err := newManager(ctx)
 	if err != nil {
 		return stop, err
 	}
@@ -145,12 +145,12 @@ const (
 	mailboxCRDs = "ot-agent/files/mailbox"
 )
 
-func charts(path string) string { return filepath.Join("..", "..", "charts", path) }
+func chartPath(path string) string { return filepath.Join("..", "..", "charts", path) }
 
-func install(path string) func(context.Context, *rest.Config) error {
+func installCRDs(path string) func(context.Context, *rest.Config) error {
 	return func(_ context.Context, cfg *rest.Config) error {
 		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-			Paths: []string{charts(path)}, ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
+			Paths: []string{chartPath(path)}, ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
 		})
 		return err
 	}
@@ -164,26 +164,26 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// manager is as the hub's, but quicker.
-func manager(ctx context.Context) (mcmanager.Manager, error) {
+// newManager is as the hub's, but quicker.
+func newManager(ctx context.Context) (mcmanager.Manager, error) {
 	cfg, err := hubConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	provider = members.New(members.Options{
+	memberProvider = members.New(members.Options{
 		RequestTimeout: timeout, ProbeInterval: 500 * time.Millisecond, ProbeTimeout: timeout, SyncTimeout: 10 * time.Second,
 	})
-	mgr, err := mcmanager.New(cfg, provider, mcmanager.Options{
+	mgr, err := mcmanager.New(cfg, memberProvider, mcmanager.Options{
 		Scheme:  scheme,
-		Cache:   cache.Options{ByObject: connection.ByObject(hubNamespace)},
+		Cache:   cache.Options{ByObject: connection.SecretCacheOptions(hubNamespace)},
 		Metrics: server.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		return nil, err
 	}
 	mail := &poke.Source[mcreconcile.Request]{}
-	provider.OnMail(func(member string, o client.Object) {
-		mail.Poke(mcreconcile.Request{
+	memberProvider.OnMailboxEvent(func(member string, o client.Object) {
+		mail.Enqueue(mcreconcile.Request{
 			ClusterName: multicluster.ClusterName(member), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)},
 		})
 	})
@@ -191,7 +191,7 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 		WatchesRawSource(mail).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{NeedLeaderElection: ptr.To(false)}).
 		Complete(mcreconcile.Func(func(_ context.Context, request mcreconcile.Request) (reconcile.Result, error) {
-			seen.Store(request.ClusterName.String()+"/"+request.Name, true)
+			seenReports.Store(request.ClusterName.String()+"/"+request.Name, true)
 			return reconcile.Result{}, nil
 		})); err != nil {
 		return nil, err
@@ -201,30 +201,30 @@ func manager(ctx context.Context) (mcmanager.Manager, error) {
 		return nil, err
 	}
 	local := mgr.GetLocalManager()
-	replica := shard.NewReplica(hub, shard.Options{
+	replica := shard.NewReplica(hubPlane, shard.Options{
 		Name: "connect", Namespace: hubNamespace, LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 2 * time.Second,
 	})
 	links := &shard.Links{Cached: local.GetCache()}
 	return mgr, errors.Join(
-		local.Add(provider.Runnable(mgr)),
+		local.Add(memberProvider.Runnable(mgr)),
 		local.Add(replica),
-		assignAll(local, replica.Name()),
+		setupAssignment(local, replica.Name()),
 		connection.Setup(local, connection.Options{
-			Namespace: hubNamespace, Members: provider, Replica: replica, Links: links, Faults: faults, RenewAfter: renewAfter,
+			Namespace: hubNamespace, Members: memberProvider, Replica: replica, Links: links, Problems: faults, RenewAfter: renewAfter,
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
-			Namespace: hubNamespace, Clusters: chosen, Grace: 5 * time.Second, Poll: 200 * time.Millisecond,
+			Namespace: hubNamespace, Clusters: chosen, DeletionGrace: 5 * time.Second, ClusterAPIPollInterval: 200 * time.Millisecond,
 		}),
 	)
 }
 
-// assignAll stands for those that assign members and carry for them: it assigns all
+// setupAssignment stands for those that assign members and carry for them: it assigns all
 // of them to one replica, and says of each what the provider does.
-func assignAll(mgr ctrl.Manager, replica string) error {
+func setupAssignment(mgr ctrl.Manager, replica string) error {
 	changed := &poke.Source[reconcile.Request]{}
-	provider.OnChange(func(name string) {
-		changed.Poke(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	memberProvider.OnChange(func(name string) {
+		changed.Enqueue(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("assign-all").
 		For(&v1alpha1.MemberCluster{}).
@@ -239,23 +239,23 @@ func assignAll(mgr ctrl.Manager, replica string) error {
 				Spec:       v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPush, Replica: replica},
 			}
 			for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, link} {
-				if err := hub.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+				if err := hubPlane.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 					return reconcile.Result{}, err
 				}
 			}
-			if err := hub.Get(ctx, client.ObjectKeyFromObject(link), link); err != nil {
+			if err := hubPlane.Get(ctx, client.ObjectKeyFromObject(link), link); err != nil {
 				return reconcile.Result{}, err
 			}
-			state := provider.State(request.Name)
+			state := memberProvider.State(request.Name)
 			link.Status = v1alpha1.MemberLinkStatus{Known: state.Known, Reachable: state.Reachable, Reason: state.Reason, Message: state.Message}
-			return reconcile.Result{}, hub.Client.Status().Update(ctx, link)
+			return reconcile.Result{}, hubPlane.Client.Status().Update(ctx, link)
 		}))
 }
 
-// told is what is known of the connection to a member, or of why it has none.
-func told(member string) members.State {
-	state := provider.State(member)
-	if fault, is := faults.Of(member); is && !state.Reachable {
+// connectionState is what is known of the connection to a member, or of why it has none.
+func connectionState(member string) members.State {
+	state := memberProvider.State(member)
+	if fault, is := faults.ForMember(member); is && !state.Reachable {
 		return members.State{Known: true, Reason: fault.Reason, Message: fault.Message}
 	}
 	return state
@@ -263,7 +263,7 @@ func told(member string) members.State {
 
 // hubConfig has the rights that the hub's chart gives, and no others.
 func hubConfig(ctx context.Context) (*rest.Config, error) {
-	text, err := os.ReadFile(charts("ot-hub/files/rbac/role.yaml"))
+	text, err := os.ReadFile(chartPath("ot-hub/files/rbac/role.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -286,16 +286,16 @@ func hubConfig(ctx context.Context) (*rest.Config, error) {
 		}
 	}
 	for _, obj := range objects {
-		if err := hub.Create(ctx, obj); err != nil {
+		if err := hubPlane.Create(ctx, obj); err != nil {
 			return nil, fmt.Errorf("creating %T %s: %w", obj, obj.GetName(), err)
 		}
 	}
-	return hub.ServiceAccountConfig(ctx, hubNamespace, "ot-hub")
+	return hubPlane.ServiceAccountConfig(ctx, hubNamespace, "ot-hub")
 }
 
-// account makes a hub's account in a member by hand, of its own name, and
+// createAccount makes a hub's account in a member by hand, of its own name, and
 // returns a kubeconfig with its token.
-func account(t *testing.T, p plane, name string) []byte {
+func createAccount(t *testing.T, p plane, name string) []byte {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: agentNamespace, Name: name}
 	for _, obj := range []client.Object{
@@ -314,88 +314,88 @@ func account(t *testing.T, p plane, name string) []byte {
 	}
 	cfg, err := p.ServiceAccountConfig(t.Context(), agentNamespace, name)
 	require.NoError(t, err)
-	return kubeconfig(t, cfg)
+	return newKubeconfig(t, cfg)
 }
 
-func kubeconfig(t *testing.T, cfg *rest.Config) []byte {
+func newKubeconfig(t *testing.T, cfg *rest.Config) []byte {
 	t.Helper()
 	text, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
 	return text
 }
 
-// put creates or replaces a kubeconfig Secret in the hub's namespace.
-func put(t *testing.T, name string, data []byte) {
+// putSecret creates or replaces a kubeconfig Secret in the hub's namespace.
+func putSecret(t *testing.T, name string, data []byte) {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": data}}
-	err := hub.Create(t.Context(), secret)
+	err := hubPlane.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
-		err = hub.Update(t.Context(), secret)
+		err = hubPlane.Update(t.Context(), secret)
 	}
 	require.NoError(t, err)
 }
 
-// join makes a MemberCluster that goes when the test ends.
-func join(t *testing.T, name string, c v1alpha1.MemberConnection) *v1alpha1.MemberCluster {
+// createMember makes a MemberCluster that goes when the test ends.
+func createMember(t *testing.T, name string, c v1alpha1.MemberConnection) *v1alpha1.MemberCluster {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{Connection: c, AgentNamespace: agentNamespace}}
-	require.NoError(t, hub.Create(t.Context(), member))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hub.Delete(context.Background(), member))) })
+	require.NoError(t, hubPlane.Create(t.Context(), member))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hubPlane.Delete(context.Background(), member))) })
 	return member
 }
 
-// joinBySecret makes a member that is reached by a kubeconfig.
-func joinBySecret(t *testing.T, name string, data []byte) {
+// createSecretMember makes a member that is reached by a kubeconfig.
+func createSecretMember(t *testing.T, name string, data []byte) {
 	t.Helper()
-	put(t, name, data)
-	join(t, name, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name, Key: "kubeconfig"}})
+	putSecret(t, name, data)
+	createMember(t, name, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name, Key: "kubeconfig"}})
 }
 
-// state waits until a member is in a state for a reason.
-func state(t *testing.T, member, reason string) members.State {
+// awaitState waits until a member is in a state for a reason.
+func awaitState(t *testing.T, member, reason string) members.State {
 	t.Helper()
 	var last members.State
 	require.Eventually(t, func() bool {
-		last = told(member)
-		_, err := provider.Member(member)
+		last = connectionState(member)
+		_, err := memberProvider.GetMember(member)
 		return last.Known && last.Reason == reason && (err == nil || !last.Reachable)
 	}, patience, tick, "state of %s: want %s, have %+v", member, reason, &last)
 	return last
 }
 
-func connected(t *testing.T, member string) *members.Member {
+func awaitConnected(t *testing.T, member string) *members.Member {
 	t.Helper()
-	require.True(t, state(t, member, v1alpha1.ReasonConnected).Reachable)
+	require.True(t, awaitState(t, member, v1alpha1.ReasonConnected).Reachable)
 	var m *members.Member
 	require.Eventually(t, func() (is bool) {
 		var err error
-		m, err = provider.Member(member)
+		m, err = memberProvider.GetMember(member)
 		return err == nil
 	}, patience, tick, "member %s", member)
 	return m
 }
 
-// report makes a ClusterReport in a plane, and wants the hub to see it in all
+// createReport makes a ClusterReport in a plane, and wants the hub to see it in all
 // of the members.
-func report(t *testing.T, p plane, name string, in ...string) {
+func createReport(t *testing.T, p plane, name string, in ...string) {
 	t.Helper()
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: name}, Sequence: 1, ClusterUID: "uid", Page: &v1alpha1.ReportPage{}}
 	require.NoError(t, p.Create(t.Context(), obj))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(p.Delete(context.Background(), obj))) })
 	for _, member := range in {
-		require.Eventually(t, func() bool { _, ok := seen.Load(member + "/" + name); return ok }, patience, tick, "ClusterReport %s of member %s", name, member)
+		require.Eventually(t, func() bool { _, ok := seenReports.Load(member + "/" + name); return ok }, patience, tick, "ClusterReport %s of member %s", name, member)
 	}
 }
 
-func events(t *testing.T) []eventsv1.Event {
+func listEvents(t *testing.T) []eventsv1.Event {
 	t.Helper()
 	var all eventsv1.EventList
-	require.NoError(t, hub.List(t.Context(), &all))
+	require.NoError(t, hubPlane.List(t.Context(), &all))
 	return all.Items
 }
 
-// takeRole deletes a Role in a member's agent namespace and returns what it was.
-func takeRole(t *testing.T, p plane, name string) *rbacv1.Role {
+// deleteRole deletes a Role in a member's agent namespace and returns what it was.
+func deleteRole(t *testing.T, p plane, name string) *rbacv1.Role {
 	t.Helper()
 	role := &rbacv1.Role{}
 	require.NoError(t, p.Get(t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: name}, role))

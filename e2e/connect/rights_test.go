@@ -22,8 +22,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 
-// mayHub is everything that the hub may do in a member.
-func mayHub(r rights.Request) bool {
+// permitsHub is everything that the hub may do in a member.
+func permitsHub(r rights.Request) bool {
 	in := func(all ...string) bool { return r.Namespace == "agent-of-watched" && slices.Contains(all, r.Verb) }
 	switch r.Group + "/" + r.Resource {
 	case "pelotech.ot/clusterplans", "pelotech.ot/transfergrants":
@@ -31,7 +31,7 @@ func mayHub(r rights.Request) bool {
 	case "pelotech.ot/clusterreports":
 		return in("get", "list", "watch")
 	case "/serviceaccounts/token":
-		return in("create") && r.Object == connection.Account
+		return in("create") && r.Object == connection.HubAccount
 	}
 	return false
 }
@@ -40,33 +40,33 @@ func mayHub(r rights.Request) bool {
 // made on everything that there is: as the API server says that it would answer,
 // and as it does.
 func TestRightsInMember(t *testing.T) {
-	clusterSecret(t, "watched", steady.Config())
-	makeNamespace(t, steady, "agent-of-watched")
-	joinByCluster(t, "watched")
-	connected(t, "watched")
-	cfg, _ := tokenOf(t, "watched")
-	all, err := rights.Of(steady.Config())
+	newClusterSecret(t, "watched", steadyPlane.Config())
+	createNamespace(t, steadyPlane, "agent-of-watched")
+	createClusterMember(t, "watched")
+	awaitConnected(t, "watched")
+	cfg, _ := getMemberToken(t, "watched")
+	all, err := rights.ServedResources(steadyPlane.Config())
 	require.NoError(t, err)
 	require.Greater(t, len(all), 100)
 
 	t.Run("as told", func(t *testing.T) {
-		tried, err := rights.AsTold(t.Context(), cfg, all, []string{"agent-of-watched", agentNamespace, ""}, []string{"", connection.Account}, mayHub)
+		tried, err := rights.CheckByReview(t.Context(), cfg, all, []string{"agent-of-watched", agentNamespace, ""}, []string{"", connection.HubAccount}, permitsHub)
 		require.NoError(t, err)
-		assert.Empty(t, tried.Wrong)
+		assert.Empty(t, tried.Unexpected)
 		t.Logf("of %d questions about %d resources and their parts, %d were answered with no", tried.Attempts, len(all), tried.Refusals)
 	})
 	t.Run("as answered", func(t *testing.T) {
-		tried, err := rights.AsAnswered(t.Context(), cfg, all, []string{"agent-of-watched", agentNamespace, "kube-system"}, mayHub)
+		tried, err := rights.CheckByRequest(t.Context(), cfg, all, []string{"agent-of-watched", agentNamespace, "kube-system"}, permitsHub)
 		require.NoError(t, err)
-		assert.Empty(t, tried.Wrong)
+		assert.Empty(t, tried.Unexpected)
 		t.Logf("of %d requests, %d were refused", tried.Attempts, tried.Refusals)
 	})
-	t.Run("as the chart's", rightsOfChart)
-	t.Run("what it needs", func(t *testing.T) { rightsNeeded(t, cfg) })
+	t.Run("as the chart's", requireChartRights)
+	t.Run("what it needs", func(t *testing.T) { requireNeededRights(t, cfg) })
 }
 
-// rightsNeeded are those that the hub has.
-func rightsNeeded(t *testing.T, cfg *rest.Config) {
+// requireNeededRights are those that the hub has.
+func requireNeededRights(t *testing.T, cfg *rest.Config) {
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	const namespace = "agent-of-watched"
@@ -85,9 +85,9 @@ func rightsNeeded(t *testing.T, cfg *rest.Config) {
 	request := func(namespace, name string) error {
 		return c.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, &authenticationv1.TokenRequest{})
 	}
-	require.NoError(t, request(namespace, connection.Account))
+	require.NoError(t, request(namespace, connection.HubAccount))
 	require.True(t, apierrors.IsForbidden(request(namespace, "default")), "no token but its own")
-	require.True(t, apierrors.IsForbidden(request(agentNamespace, connection.Account)), "nor that of one of its name")
+	require.True(t, apierrors.IsForbidden(request(agentNamespace, connection.HubAccount)), "nor that of one of its name")
 
 	other := rest.CopyConfig(cfg)
 	other.Impersonate = rest.ImpersonationConfig{UserName: "admin", Groups: []string{"system:masters"}}
@@ -96,9 +96,9 @@ func rightsNeeded(t *testing.T, cfg *rest.Config) {
 	require.True(t, apierrors.IsForbidden(c.List(t.Context(), &corev1.SecretList{})), "it is nobody else")
 }
 
-// rightsOfChart wants the hub to make for itself what ot-agent's chart makes for
+// requireChartRights wants the hub to make for itself what ot-agent's chart makes for
 // a hub that has no kubeconfig with more rights.
-func rightsOfChart(t *testing.T) {
+func requireChartRights(t *testing.T) {
 	const namespace = "agent-of-watched"
 	objects, err := chart.Render(t.Context(), "charts/ot-agent", "ot-agent", namespace, map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func rightsOfChart(t *testing.T) {
 	for _, object := range objects {
 		made := &unstructured.Unstructured{}
 		made.SetGroupVersionKind(object.GroupVersionKind())
-		if object.GetName() != connection.Account || steady.Get(t.Context(), client.ObjectKeyFromObject(object), made) != nil {
+		if object.GetName() != connection.HubAccount || steadyPlane.Get(t.Context(), client.ObjectKeyFromObject(object), made) != nil {
 			continue
 		}
 		compared++

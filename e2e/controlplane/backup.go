@@ -25,7 +25,7 @@ func (c *ControlPlane) Backup(ctx context.Context) (*Backup, error) {
 		return nil, err
 	}
 	b := &Backup{plane: c, dir: dir, remove: remove}
-	if err := c.withoutEtcd(ctx, func() error { return os.CopyFS(dir, os.DirFS(c.data())) }); err != nil {
+	if err := c.runWithoutEtcd(ctx, func() error { return os.CopyFS(dir, os.DirFS(c.etcdDir())) }); err != nil {
 		return nil, fmt.Errorf("backing up %s: %w", c.Name(), err)
 	}
 	return b, nil
@@ -36,11 +36,11 @@ func (c *ControlPlane) Backup(ctx context.Context) (*Backup, error) {
 // that does not bump its revision.
 func (b *Backup) Restore(ctx context.Context) error {
 	c := b.plane
-	err := c.withoutEtcd(ctx, func() error {
-		if err := os.RemoveAll(c.data()); err != nil {
+	err := c.runWithoutEtcd(ctx, func() error {
+		if err := os.RemoveAll(c.etcdDir()); err != nil {
 			return err
 		}
-		return os.CopyFS(c.data(), os.DirFS(b.dir))
+		return os.CopyFS(c.etcdDir(), os.DirFS(b.dir))
 	})
 	if err != nil {
 		return fmt.Errorf("restoring %s: %w", c.Name(), err)
@@ -51,8 +51,8 @@ func (b *Backup) Restore(ctx context.Context) error {
 // Remove deletes the backup's files.
 func (b *Backup) Remove() error { return b.remove() }
 
-// withoutEtcd does something while neither the API server nor etcd runs.
-func (c *ControlPlane) withoutEtcd(ctx context.Context, do func() error) error {
+// runWithoutEtcd does something while neither the API server nor etcd runs.
+func (c *ControlPlane) runWithoutEtcd(ctx context.Context, do func() error) error {
 	c.KillAPIServer()
 	c.mu.Lock()
 	err := c.etcd.Stop(stopTimeout)

@@ -47,10 +47,10 @@ type Options struct {
 	APIServerGC string
 	// EtcdBytes is what etcd holds at the most, its history included; by default 256 MiB.
 	EtcdBytes int64
-	// Prepare runs when the API server serves and before any controller starts.
+	// BeforeControllers runs when the API server serves and before any controller starts.
 	// It is the place for CRDs: the garbage collector looks for kinds when it
 	// starts and then every 30 s only, and deletes nothing of owners it does not know.
-	Prepare func(context.Context, *rest.Config) error
+	BeforeControllers func(context.Context, *rest.Config) error
 }
 
 // ControlPlane is one running control plane.
@@ -64,10 +64,10 @@ type ControlPlane struct {
 	port        int
 	config      *rest.Config
 
-	mu                                           sync.Mutex
-	etcd, apiserver, controllerManager, schedule *process.Process
-	stopped                                      bool
-	cancelInterrupt                              func()
+	mu                                            sync.Mutex
+	etcd, apiserver, controllerManager, scheduler *process.Process
+	stopped                                       bool
+	cancelInterrupt                               func()
 }
 
 const stopTimeout = 2 * time.Minute
@@ -117,8 +117,8 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if err := WriteKubeconfig(c.config, c.Kubeconfig()); err != nil {
 		return nil, err
 	}
-	if o.Prepare != nil {
-		if err := o.Prepare(ctx, c.Config()); err != nil {
+	if o.BeforeControllers != nil {
+		if err := o.BeforeControllers(ctx, c.Config()); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +163,7 @@ func (c *ControlPlane) Stop() error {
 	c.stopped = true
 	c.cancelInterrupt()
 	var errs []error
-	for _, p := range []*process.Process{c.schedule, c.controllerManager, c.apiserver, c.etcd} {
+	for _, p := range []*process.Process{c.scheduler, c.controllerManager, c.apiserver, c.etcd} {
 		if p != nil {
 			errs = append(errs, p.Stop(stopTimeout))
 		}
@@ -201,7 +201,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if c.stopped {
 		return fmt.Errorf("starting the API server of %s again: the control plane is stopped", c.options.Name)
 	}
-	if running(c.apiserver) {
+	if isRunning(c.apiserver) {
 		return nil
 	}
 	if err := c.startAPIServer(ctx); err != nil {
@@ -241,7 +241,7 @@ func (c *ControlPlane) ServiceAccountConfig(ctx context.Context, namespace, name
 	return config, nil
 }
 
-func running(p *process.Process) bool {
+func isRunning(p *process.Process) bool {
 	if p == nil {
 		return false
 	}

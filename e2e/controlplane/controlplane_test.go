@@ -37,7 +37,7 @@ var planes []*controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
 	if end := os.Getenv(parentVariable); end != "" {
-		parent(end)
+		runParent(end)
 	}
 	os.Exit(run(m))
 }
@@ -65,8 +65,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// parent plays a test program that comes to a bad end.
-func parent(end string) {
+// runParent plays a test program that comes to a bad end.
+func runParent(end string) {
 	plane, err := controlplane.Start(context.Background(), controlplane.Options{Name: "orphan", ControllerManager: true})
 	if err != nil {
 		panic(err)
@@ -78,17 +78,17 @@ func parent(end string) {
 	select {}
 }
 
-func clients(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+func newClientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return c
 }
 
-func TestControlPlanesAreApart(t *testing.T) {
+func TestControlPlanesAreIsolated(t *testing.T) {
 	ctx := t.Context()
 	for _, plane := range planes {
-		c := clients(t, plane.Config())
+		c := newClientset(t, plane.Config())
 		_, err := c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
 		require.NoError(t, err, "control plane %s", plane.Name())
 		version, err := c.Discovery().ServerVersion()
@@ -98,7 +98,7 @@ func TestControlPlanesAreApart(t *testing.T) {
 }
 
 func TestControllerManagerCollectsGarbage(t *testing.T) {
-	ctx, c := t.Context(), clients(t, planes[0].Config())
+	ctx, c := t.Context(), newClientset(t, planes[0].Config())
 	owner, err := c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -114,20 +114,20 @@ func TestControllerManagerCollectsGarbage(t *testing.T) {
 }
 
 func TestServiceAccountHasItsOwnRightsOnly(t *testing.T) {
-	ctx, admin := t.Context(), clients(t, planes[0].Config())
+	ctx, admin := t.Context(), newClientset(t, planes[0].Config())
 	_, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "limited"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	config, err := planes[0].ServiceAccountConfig(ctx, "default", "limited")
 	require.NoError(t, err)
-	_, err = clients(t, config).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	_, err = newClientset(t, config).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 	require.True(t, apierrors.IsForbidden(err), "got %v", err)
 	_, err = planes[0].ServiceAccountConfig(ctx, "default", "nobody")
 	require.ErrorContains(t, err, "default/nobody")
 }
 
-func TestAPIServerGoneAndBack(t *testing.T) {
+func TestAPIServerRestartKeepsData(t *testing.T) {
 	ctx, plane := t.Context(), planes[1]
-	c := clients(t, plane.Config())
+	c := newClientset(t, plane.Config())
 	_, err := c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
@@ -139,9 +139,9 @@ func TestAPIServerGoneAndBack(t *testing.T) {
 	require.NoError(t, err, "the same client reaches it on the same port, etcd kept the data")
 }
 
-func TestRestoreGoesBack(t *testing.T) {
+func TestRestoreRevertsState(t *testing.T) {
 	ctx, plane := t.Context(), planes[1]
-	maps := clients(t, plane.Config()).CoreV1().ConfigMaps("default")
+	maps := newClientset(t, plane.Config()).CoreV1().ConfigMaps("default")
 	create := func(name string) {
 		t.Helper()
 		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -162,17 +162,17 @@ func TestRestoreGoesBack(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "got %v", err)
 }
 
-func TestPausedAPIServerAnswersNothing(t *testing.T) {
+func TestPausedAPIServerDoesNotAnswer(t *testing.T) {
 	ctx, plane := t.Context(), planes[2]
 	config := plane.Config()
 	config.Timeout = 300 * time.Millisecond
-	c := clients(t, config)
+	c := newClientset(t, config)
 	require.NoError(t, plane.PauseAPIServer(ctx))
 	_, err := c.Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(ctx)
 	var timeout net.Error
 	require.True(t, errors.As(err, &timeout) && timeout.Timeout(), "got %v", err)
 	require.NoError(t, plane.ResumeAPIServer())
-	c = clients(t, plane.Config())
+	c = newClientset(t, plane.Config())
 	require.Eventually(t, func() bool {
 		_, err := c.Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(ctx)
 		return err == nil

@@ -53,7 +53,7 @@ func newCredentials(dir string) (*credentials, error) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ot-fleet-local"},
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	rootKey, rootDER, err := certify(root, root, nil)
+	rootKey, rootDER, err := issueCertificate(root, root, nil)
 	if err != nil {
 		return fail(err)
 	}
@@ -66,18 +66,18 @@ func newCredentials(dir string) (*credentials, error) {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", "kubernetes", "kubernetes.default.svc"},
 	}
-	if err := c.write(serving, root, rootKey, c.servingCert, c.servingKey); err != nil {
+	if err := c.writeCertificate(serving, root, rootKey, c.servingCert, c.servingKey); err != nil {
 		return fail(err)
 	}
 	accounts := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "service-accounts"}, KeyUsage: x509.KeyUsageDigitalSignature}
-	if err := c.write(accounts, root, rootKey, c.accountsCert, c.accountsKey); err != nil {
+	if err := c.writeCertificate(accounts, root, rootKey, c.accountsCert, c.accountsKey); err != nil {
 		return fail(err)
 	}
 	return c, nil
 }
 
-func (c *credentials) write(template, issuer *x509.Certificate, issuerKey crypto.Signer, certFile, keyFile string) error {
-	key, der, err := certify(template, issuer, issuerKey)
+func (c *credentials) writeCertificate(template, issuer *x509.Certificate, issuerKey crypto.Signer, certFile, keyFile string) error {
+	key, der, err := issueCertificate(template, issuer, issuerKey)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (c *credentials) write(template, issuer *x509.Certificate, issuerKey crypto
 	return os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600)
 }
 
-// certify makes a key and a certificate for it; without an issuer's key it signs itself.
-func certify(template, issuer *x509.Certificate, issuerKey crypto.Signer) (*ecdsa.PrivateKey, []byte, error) {
+// issueCertificate makes a key and a certificate for it; without an issuer's key it signs itself.
+func issueCertificate(template, issuer *x509.Certificate, issuerKey crypto.Signer) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err

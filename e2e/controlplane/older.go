@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// servedWithin is how long an API server may take to serve another definition.
-const servedWithin = 3 * time.Minute
+// crdUpdatePatience is how long an API server may take to serve another definition.
+const crdUpdatePatience = 3 * time.Minute
 
-// Older has the API server serve a kind as of a release that did not know some of its
+// RemoveFields has the API server serve a kind as of a release that did not know some of its
 // fields: it refuses nothing, and stores without them what it is given. definition is the
 // name of the CustomResourceDefinition, a field is like spec.images.plannedAt, where images
 // is a list. upgrade has the kind served as it was before.
-func (c *ControlPlane) Older(ctx context.Context, definition string, fields ...string) (upgrade func(context.Context) error, err error) {
+func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fields ...string) (upgrade func(context.Context) error, err error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (c *ControlPlane) Older(ctx context.Context, definition string, fields ...s
 	newest, older := crd.DeepCopy().Spec, crd.Spec
 	var probes []client.Object
 	for _, field := range fields {
-		content, err := forget(older.Versions[0].Schema.OpenAPIV3Schema, strings.Split(field, "."))
+		content, err := removeField(older.Versions[0].Schema.OpenAPIV3Schema, strings.Split(field, "."))
 		if err != nil {
 			return nil, fmt.Errorf("taking %s out of CustomResourceDefinition %s: %w", field, definition, err)
 		}
@@ -66,7 +66,7 @@ func (c *ControlPlane) Older(ctx context.Context, definition string, fields ...s
 		}
 		// It is taken up a little later. Who asks to be strict is told of a field that is
 		// dropped before all else that may be wrong.
-		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, servedWithin, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, crdUpdatePatience, true, func(ctx context.Context) (bool, error) {
 			for _, probe := range probes {
 				err := all.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 				if apierrors.IsBadRequest(err) == known {
@@ -84,9 +84,9 @@ func (c *ControlPlane) Older(ctx context.Context, definition string, fields ...s
 	return upgrade, serve(ctx, older, false)
 }
 
-// forget takes a field out of a schema, and returns what there is to an object that has
+// removeField takes a field out of a schema, and returns what there is to an object that has
 // it.
-func forget(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]any, error) {
+func removeField(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]any, error) {
 	name, rest := path[0], path[1:]
 	field, is := schema.Properties[name]
 	switch {
@@ -96,9 +96,9 @@ func forget(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]
 		delete(schema.Properties, name)
 		return map[string]any{name: "any"}, nil
 	case field.Items != nil:
-		item, err := forget(field.Items.Schema, rest)
+		item, err := removeField(field.Items.Schema, rest)
 		return map[string]any{name: []any{item}}, err
 	}
-	content, err := forget(&field, rest) // the map in the copy is that of the original
+	content, err := removeField(&field, rest) // the map in the copy is that of the original
 	return map[string]any{name: content}, err
 }

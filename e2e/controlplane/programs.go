@@ -44,7 +44,7 @@ func (c *ControlPlane) startEtcd() error {
 		Path:    c.paths[binaries.Etcd],
 		LogFile: c.LogFile(binaries.Etcd),
 		Args: []string{
-			"--data-dir=" + c.data(),
+			"--data-dir=" + c.etcdDir(),
 			"--listen-client-urls=" + c.etcdURL,
 			"--advertise-client-urls=" + c.etcdURL,
 			"--listen-peer-urls=http://127.0.0.1:0",
@@ -56,8 +56,8 @@ func (c *ControlPlane) startEtcd() error {
 	return err
 }
 
-// data is etcd's directory.
-func (c *ControlPlane) data() string { return filepath.Join(c.dir, "etcd") }
+// etcdDir is etcd's directory.
+func (c *ControlPlane) etcdDir() string { return filepath.Join(c.dir, "etcd") }
 
 // startFirstAPIServer settles the ports: between finding a free one and binding
 // it, another process may take it, so etcd and API server try again with others.
@@ -78,7 +78,7 @@ func (c *ControlPlane) startFirstAPIServer(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		etcdLost, apiServerLost := lostPort(c.etcd), lostPort(c.apiserver)
+		etcdLost, apiServerLost := isPortTaken(c.etcd), isPortTaken(c.apiserver)
 		if attempt == portAttempts || !etcdLost && !apiServerLost {
 			return err
 		}
@@ -93,8 +93,8 @@ func (c *ControlPlane) startFirstAPIServer(ctx context.Context) error {
 	}
 }
 
-func lostPort(p *process.Process) bool {
-	if running(p) {
+func isPortTaken(p *process.Process) bool {
+	if isRunning(p) {
 		return false
 	}
 	log, err := os.ReadFile(p.LogFile())
@@ -148,8 +148,8 @@ func (c *ControlPlane) waitForAPIServer(ctx context.Context) error {
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, apiServerTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{c.etcd, c.apiserver} {
-			if !running(p) {
-				return false, fmt.Errorf("a program ended (%v), the last of its log %s:\n%s", p.Wait(), p.LogFile(), tail(p.LogFile()))
+			if !isRunning(p) {
+				return false, fmt.Errorf("a program ended (%v), the last of its log %s:\n%s", p.Wait(), p.LogFile(), readTail(p.LogFile()))
 			}
 		}
 		last = clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -177,7 +177,7 @@ var controllers = []string{
 // startControllers starts those that are wanted and not running. They end on
 // their own when they lose the API server for long.
 func (c *ControlPlane) startControllers() (err error) {
-	if c.options.ControllerManager && !running(c.controllerManager) {
+	if c.options.ControllerManager && !isRunning(c.controllerManager) {
 		wanted := c.options.Controllers
 		if len(wanted) == 0 {
 			wanted = controllers
@@ -202,8 +202,8 @@ func (c *ControlPlane) startControllers() (err error) {
 			return err
 		}
 	}
-	if c.options.Scheduler && !running(c.schedule) {
-		c.schedule, err = process.Start(process.Options{
+	if c.options.Scheduler && !isRunning(c.scheduler) {
+		c.scheduler, err = process.Start(process.Options{
 			Path:    c.paths[binaries.Scheduler],
 			LogFile: c.LogFile(binaries.Scheduler),
 			Env:     []string{"GOMEMLIMIT=96MiB"},
@@ -221,7 +221,7 @@ func (c *ControlPlane) startControllers() (err error) {
 	return err
 }
 
-func tail(path string) string {
+func readTail(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

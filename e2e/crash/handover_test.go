@@ -17,30 +17,30 @@ import (
 
 // A leader that is asked to end gives its Lease up; one that is killed keeps the
 // others waiting until it has expired.
-func TestTermHandsOverSoonerThanKill(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
+func TestSIGTERMHandsOverFasterThanSIGKILL(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
 	handOver := func(how syscall.Signal) time.Duration {
-		require.NoError(t, mortal.Bury(t.Context(), place))
-		start := func() *mortal.Agent {
-			m, err := mortal.Run(t.Context(), place, mortal.Hooks{}, agent.Options{
-				LeaseDuration: 2 * agent.LeaseDuration, Args: []string{"--leader-elect-retry-period=500ms"},
+		require.NoError(t, mortal.DeleteLease(t.Context(), testScene))
+		start := func() *mortal.FaultyAgent {
+			m, err := mortal.RunAgent(t.Context(), testScene, mortal.WriteHooks{}, agent.Options{
+				LeaseDuration: 2 * agent.AgentLeaseDuration, Args: []string{"--leader-elect-retry-period=500ms"},
 			})
 			require.NoError(t, err)
-			t.Cleanup(m.End)
+			t.Cleanup(m.KillAndWait)
 			return m
 		}
 		leads := start()
-		require.True(t, scene.Await(t, func() bool { return mortal.Leader(t, place) != "" }))
+		require.True(t, scene.Await(t, func() bool { return mortal.LeaseHolder(t, testScene) != "" }))
 		standby := start()
-		_, err := standby.Metrics(t.Context())
+		_, err := standby.ReadMetrics(t.Context())
 		require.NoError(t, err)
-		was := mortal.Leader(t, place)
+		was := mortal.LeaseHolder(t, testScene)
 		began := time.Now()
 		require.NoError(t, leads.Signal(how))
-		require.True(t, scene.Await(t, func() bool { l := mortal.Leader(t, place); return l != "" && l != was }), "nobody took over after %s", how)
+		require.True(t, scene.Await(t, func() bool { l := mortal.LeaseHolder(t, testScene); return l != "" && l != was }), "nobody took over after %s", how)
 		took := time.Since(began)
-		require.True(t, scene.Await(t, leads.Gone), "the agent has not ended after %s", how)
-		standby.End()
+		require.True(t, scene.Await(t, leads.HasEnded), "the agent has not ended after %s", how)
+		standby.KillAndWait()
 		return took
 	}
 	killed, asked := handOver(syscall.SIGKILL), handOver(syscall.SIGTERM)

@@ -23,38 +23,38 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var place *scene.Scene
+var testScene *scene.Env
 
-func TestMain(m *testing.M) { scene.Main(m, &place, member.Options{Name: "crash"}, false) }
+func TestMain(m *testing.M) { scene.RunTests(m, &testScene, member.Options{Name: "crash"}, false) }
 
-// long tells whether there is time for the large scenarios.
-func long() bool { return os.Getenv("OT_FLEET_LONG") != "" }
+// isLongRun tells whether there is time for the large scenarios.
+func isLongRun() bool { return os.Getenv("OT_FLEET_LONG") != "" }
 
-// wantPromisesKept judges what an observer has seen: S1, S4, and S3 as far as it
+// requirePromisesKept judges what an observer has seen: S1, S4, and S3 as far as it
 // goes across the downtime of agents.
-func wantPromisesKept(t *testing.T, o *observer.Observer) observer.History {
+func requirePromisesKept(t *testing.T, o *observer.Observer) observer.History {
 	t.Helper()
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget(), "S1: more imports than the policy allows")
-	assert.Empty(t, h.Reused(), "S4: DataVolumes created twice under one name")
+	assert.Empty(t, h.BudgetViolations(), "S1: more imports than the policy allows")
+	assert.Empty(t, h.ReusedNames(), "S4: DataVolumes created twice under one name")
 	return h
 }
 
-// wantNothingLeft wants every slot freed, and of a namespace's images nothing
+// requireNothingLeft wants every slot freed, and of a namespace's images nothing
 // that one which is gone has left behind.
-func wantNothingLeft(t *testing.T, namespace string) {
+func requireNothingLeft(t *testing.T, namespace string) {
 	t.Helper()
-	require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", place.Ledger(t).Status.Slots)
+	require.True(t, scene.Await(t, func() bool { return len(testScene.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", testScene.Ledger(t).Status.Slots)
 	var orphans []string
 	require.True(t, scene.Await(t, func() bool {
 		orphans = orphans[:0]
 		var images v1alpha1.VMDiskImageList
-		require.NoError(t, place.Client().List(t.Context(), &images, client.InNamespace(namespace)))
+		require.NoError(t, testScene.Client().List(t.Context(), &images, client.InNamespace(namespace)))
 		lives := map[string]bool{}
 		for i := range images.Items {
 			lives[string(images.Items[i].UID)] = true
 		}
-		for _, o := range children(t, namespace) {
+		for _, o := range listChildren(t, namespace) {
 			if !lives[o.GetLabels()[v1alpha1.LabelImageUID]] {
 				orphans = append(orphans, o.GetName())
 			}
@@ -63,8 +63,8 @@ func wantNothingLeft(t *testing.T, namespace string) {
 	}), "left behind by images that are gone: %v", &orphans)
 }
 
-// children are the objects of a namespace that were made for images.
-func children(t *testing.T, namespace string) []client.Object {
+// listChildren are the objects of a namespace that were made for images.
+func listChildren(t *testing.T, namespace string) []client.Object {
 	t.Helper()
 	var (
 		dvs       cdiv1.DataVolumeList
@@ -74,7 +74,7 @@ func children(t *testing.T, namespace string) []client.Object {
 		all       []client.Object
 	)
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods, &snapshots} {
-		require.NoError(t, place.Client().List(t.Context(), list, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelImageUID}))
+		require.NoError(t, testScene.Client().List(t.Context(), list, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelImageUID}))
 	}
 	for i := range dvs.Items {
 		all = append(all, &dvs.Items[i])
@@ -91,7 +91,7 @@ func children(t *testing.T, namespace string) []client.Object {
 	return all
 }
 
-func claimOf(o client.Object) (*corev1.PersistentVolumeClaim, bool) {
+func asClaim(o client.Object) (*corev1.PersistentVolumeClaim, bool) {
 	claim, is := o.(*corev1.PersistentVolumeClaim)
 	return claim, is
 }

@@ -20,107 +20,107 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func policyOf(concurrency string) map[string]string {
+func newPolicy(concurrency string) map[string]string {
 	return map[string]string{"concurrency": concurrency, "retryLimit": "1", "retryBackoffDuration": "1s"}
 }
 
-func admits(w proxy.Write) bool {
+func addsSlot(w proxy.Write) bool {
 	resource, _, status := w.Target()
-	return resource == "syncledgers" && status && len(slotsOf(w.Body)) > 0
+	return resource == "syncledgers" && status && len(decodeSlots(w.Body)) > 0
 }
 
-func storesOutcome(o v1alpha1.Outcome) func(proxy.Write) bool {
+func isOutcomeWrite(o v1alpha1.Outcome) func(proxy.Write) bool {
 	return func(w proxy.Write) bool {
-		return proxy.To(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
+		return proxy.MatchWrite(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
 	}
 }
 
-func TestPausedBeforeItStoresASlot(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	a := mortal.Hold(t, place, admits)
-	first, second := place.Image(ns, "first", "/ok/first.qcow2"), place.Image(ns, "second", "/hang/second.qcow2")
-	place.Create(t, first)
-	a.AwaitStopped(t)
-	b := a.Next(t)
-	place.Eventually(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
+func TestPausedBeforeSlotWrite(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	a := mortal.FreezeLeaderAt(t, testScene, addsSlot)
+	first, second := testScene.NewImage(ns, "first", "/ok/first.qcow2"), testScene.NewImage(ns, "second", "/hang/second.qcow2")
+	testScene.Create(t, first)
+	a.AwaitFrozen(t)
+	b := a.StartSuccessor(t)
+	testScene.AwaitImage(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
 	// The one slot is taken: what A meant to store would be one too many.
-	place.Create(t, second)
-	place.Eventually(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
+	testScene.Create(t, second)
+	testScene.AwaitImage(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
 
-	assert.Equal(t, http.StatusConflict, a.LetGo(t), "a slot stored against an old resourceVersion")
-	slots := place.Ledger(t).Status.Slots
+	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "a slot stored against an old resourceVersion")
+	slots := testScene.Ledger(t).Status.Slots
 	require.Len(t, slots, 1)
 	assert.Equal(t, second.UID, slots[0].Image.UID)
-	h := wantPromisesKept(t, o)
+	h := requirePromisesKept(t, o)
 	assert.Equal(t, 1, h.Attempts(first.UID))
-	wantDeleted(t, b, ns, first, second)
+	requireDeleted(t, b, ns, first, second)
 }
 
 // The DataVolume of a slot reaches the API server when another leader has
 // created it, seen it through, freed the slot, and the image is gone.
-func TestPausedBeforeItCreatesADataVolumeWhoseSlotIsFreed(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	a := mortal.Hold(t, place, proxy.To(http.MethodPost, "datavolumes", false))
-	first, second := place.Image(ns, "first", "/ok/first.qcow2"), place.Image(ns, "second", "/hang/second.qcow2")
-	place.Create(t, first)
-	a.AwaitStopped(t)
-	b := a.Next(t)
-	place.Eventually(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
-	wantDeleted(t, b, ns, first)
-	place.Create(t, second)
-	place.Eventually(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
+func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	a := mortal.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "datavolumes", false))
+	first, second := testScene.NewImage(ns, "first", "/ok/first.qcow2"), testScene.NewImage(ns, "second", "/hang/second.qcow2")
+	testScene.Create(t, first)
+	a.AwaitFrozen(t)
+	b := a.StartSuccessor(t)
+	testScene.AwaitImage(t, first, scene.InPhase(v1alpha1.PhaseSucceeded))
+	requireDeleted(t, b, ns, first)
+	testScene.Create(t, second)
+	testScene.AwaitImage(t, second, scene.InPhase(v1alpha1.PhaseSyncing))
 
-	assert.Equal(t, http.StatusForbidden, a.LetGo(t), "a DataVolume that has no slot any more")
-	h := wantPromisesKept(t, o)
+	assert.Equal(t, http.StatusForbidden, a.ReleaseWrite(t), "a DataVolume that has no slot any more")
+	h := requirePromisesKept(t, o)
 	assert.Equal(t, 1, h.Attempts(first.UID))
-	wantDeleted(t, b, ns, second)
+	requireDeleted(t, b, ns, second)
 }
 
 // The same with an attempt that has failed and whose slot is not free yet, since
 // something of it is left.
-func TestPausedBeforeItCreatesADataVolumeWhoseAttemptHasEnded(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	a := mortal.Hold(t, place, proxy.To(http.MethodPost, "datavolumes", false))
-	fails := place.Image(ns, "fails", "/servererror/5s/fails.qcow2")
-	place.Create(t, fails)
-	a.AwaitStopped(t)
-	b := a.Next(t)
+func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	a := mortal.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "datavolumes", false))
+	fails := testScene.NewImage(ns, "fails", "/servererror/5s/fails.qcow2")
+	testScene.Create(t, fails)
+	a.AwaitFrozen(t)
+	b := a.StartSuccessor(t)
 
 	const keep = "crash.pelotech.ot/keep"
 	var kept *corev1.PersistentVolumeClaim
 	require.True(t, scene.Await(t, func() bool {
-		for _, c := range children(t, ns) {
-			if claim, is := claimOf(c); is && controllerutil.AddFinalizer(claim, keep) {
+		for _, c := range listChildren(t, ns) {
+			if claim, is := asClaim(c); is && controllerutil.AddFinalizer(claim, keep) {
 				kept = claim
-				return place.Client().Update(t.Context(), claim) == nil
+				return testScene.Client().Update(t.Context(), claim) == nil
 			}
 		}
 		return false
 	}), "no claim was made")
 	require.True(t, scene.Await(t, func() bool {
 		dvs := 0
-		for _, c := range children(t, ns) {
+		for _, c := range listChildren(t, ns) {
 			if isDataVolume(c) {
 				dvs++
 			}
 		}
-		slots := place.Ledger(t).Status.Slots
+		slots := testScene.Ledger(t).Status.Slots
 		return dvs == 0 && len(slots) == 1 && slots[0].Ended
-	}), "the failed attempt is not removed, or its slot is not kept: %+v", place.Ledger(t).Status.Slots)
+	}), "the failed attempt is not removed, or its slot is not kept: %+v", testScene.Ledger(t).Status.Slots)
 
-	assert.Equal(t, http.StatusForbidden, a.LetGo(t), "the DataVolume of an attempt that has ended")
-	wantPromisesKept(t, o)
-	place.Change(t, kept, func() { controllerutil.RemoveFinalizer(kept, keep) })
-	place.Eventually(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
-	h := wantPromisesKept(t, o)
+	assert.Equal(t, http.StatusForbidden, a.ReleaseWrite(t), "the DataVolume of an attempt that has ended")
+	requirePromisesKept(t, o)
+	testScene.Update(t, kept, func() { controllerutil.RemoveFinalizer(kept, keep) })
+	testScene.AwaitImage(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
+	h := requirePromisesKept(t, o)
 	assert.Equal(t, 2, h.Attempts(fails.UID), "retryLimit + 1")
-	wantDeleted(t, b, ns, fails)
+	requireDeleted(t, b, ns, fails)
 }
 
-func TestPausedBeforeItStoresAnOutcome(t *testing.T) {
+func TestPausedBeforeOutcomeWrite(t *testing.T) {
 	for name, test := range map[string]struct {
 		path    string
 		outcome v1alpha1.Outcome
@@ -130,107 +130,107 @@ func TestPausedBeforeItStoresAnOutcome(t *testing.T) {
 		"failure": {"/flaky/1/i.qcow2", v1alpha1.OutcomeFailed, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			place.StorePolicy(t, policyOf("1"))
-			ns, o := place.Namespace(t), place.Observe(t)
-			a := mortal.Hold(t, place, storesOutcome(test.outcome))
-			img := place.Image(ns, "image", test.path)
-			place.Create(t, img)
-			a.AwaitStopped(t)
-			b := a.Next(t)
-			want := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+			testScene.StorePolicy(t, newPolicy("1"))
+			ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+			a := mortal.FreezeLeaderAt(t, testScene, isOutcomeWrite(test.outcome))
+			img := testScene.NewImage(ns, "image", test.path)
+			testScene.Create(t, img)
+			a.AwaitFrozen(t)
+			b := a.StartSuccessor(t)
+			want := testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-			assert.Equal(t, http.StatusConflict, a.LetGo(t), "an outcome stored against an old resourceVersion")
-			got := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+			assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "an outcome stored against an old resourceVersion")
+			got := testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 			assert.Equal(t, want.Status, got.Status)
-			h := wantPromisesKept(t, o)
+			h := requirePromisesKept(t, o)
 			assert.Equal(t, test.want, h.Attempts(img.UID))
-			wantDeleted(t, b, ns, img)
+			requireDeleted(t, b, ns, img)
 		})
 	}
 }
 
-func TestPausedBeforeItDeletesAFailedDataVolume(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	a := mortal.Hold(t, place, proxy.To(http.MethodDelete, "datavolumes", false))
-	img := place.Image(ns, "image", "/flaky/1/i.qcow2")
-	place.Create(t, img)
-	a.AwaitStopped(t)
-	b := a.Next(t)
-	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+func TestPausedBeforeDataVolumeDelete(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	a := mortal.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodDelete, "datavolumes", false))
+	img := testScene.NewImage(ns, "image", "/flaky/1/i.qcow2")
+	testScene.Create(t, img)
+	a.AwaitFrozen(t)
+	b := a.StartSuccessor(t)
+	testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-	assert.Equal(t, http.StatusNotFound, a.LetGo(t), "a DataVolume that is gone")
-	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
-	h := wantPromisesKept(t, o)
+	assert.Equal(t, http.StatusNotFound, a.ReleaseWrite(t), "a DataVolume that is gone")
+	testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+	h := requirePromisesKept(t, o)
 	assert.Equal(t, 2, h.Attempts(img.UID))
-	wantDeleted(t, b, ns, img)
+	requireDeleted(t, b, ns, img)
 }
 
 // An image of the same name has been made meanwhile: it keeps its finalizer.
-func TestPausedBeforeItRemovesAFinalizer(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	a := mortal.Hold(t, place, func(w proxy.Write) bool {
-		return proxy.To(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
+func TestPausedBeforeFinalizerRemoval(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	a := mortal.FreezeLeaderAt(t, testScene, func(w proxy.Write) bool {
+		return proxy.MatchWrite(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
 	})
-	img := place.Image(ns, "image", "/ok/i.qcow2")
-	place.Create(t, img)
-	place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
-	require.NoError(t, place.Client().Delete(t.Context(), img.DeepCopy()))
-	a.AwaitStopped(t)
-	b := a.Next(t)
-	place.Gone(t, img.DeepCopy())
-	again := place.Image(ns, "image", "/ok/i.qcow2")
-	place.Create(t, again)
-	place.Eventually(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
+	img := testScene.NewImage(ns, "image", "/ok/i.qcow2")
+	testScene.Create(t, img)
+	testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+	require.NoError(t, testScene.Client().Delete(t.Context(), img.DeepCopy()))
+	a.AwaitFrozen(t)
+	b := a.StartSuccessor(t)
+	testScene.AwaitGone(t, img.DeepCopy())
+	again := testScene.NewImage(ns, "image", "/ok/i.qcow2")
+	testScene.Create(t, again)
+	testScene.AwaitImage(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
 
-	assert.Equal(t, http.StatusConflict, a.LetGo(t), "the finalizer of another image of that name")
-	got := place.Eventually(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
+	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "the finalizer of another image of that name")
+	got := testScene.AwaitImage(t, again, scene.InPhase(v1alpha1.PhaseSucceeded))
 	assert.Contains(t, got.Finalizers, v1alpha1.FinalizerImage)
-	h := wantPromisesKept(t, o)
+	h := requirePromisesKept(t, o)
 	assert.Equal(t, 1, h.Attempts(again.UID))
-	wantDeleted(t, b, ns, again)
+	requireDeleted(t, b, ns, again)
 }
 
 // A snapshot reaches the API server when another leader has made one of its own,
 // and then when the image is gone.
-func TestPausedBeforeItCreatesASnapshot(t *testing.T) {
-	place.StorePolicy(t, policyOf("1"))
+func TestPausedBeforeSnapshotCreate(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("1"))
 	for _, deleted := range []bool{false, true} {
-		ns, o := place.Namespace(t), place.Observe(t)
-		a := mortal.Hold(t, place, proxy.To(http.MethodPost, "volumesnapshots", false))
-		img := place.Snapshotted(ns, "image", "/ok/i.qcow2")
-		place.Create(t, img)
-		a.AwaitStopped(t)
-		b := a.Next(t)
-		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+		a := mortal.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "volumesnapshots", false))
+		img := testScene.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
+		testScene.Create(t, img)
+		a.AwaitFrozen(t)
+		b := a.StartSuccessor(t)
+		testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		if deleted {
-			wantDeleted(t, b, ns, img)
+			requireDeleted(t, b, ns, img)
 		}
-		a.LetGo(t)
+		a.ReleaseWrite(t)
 		if !deleted {
-			require.True(t, scene.Await(t, func() bool { return len(children(t, ns)) == 3 }), "DataVolume, claim and one snapshot are wanted: %v", children(t, ns))
+			require.True(t, scene.Await(t, func() bool { return len(listChildren(t, ns)) == 3 }), "DataVolume, claim and one snapshot are wanted: %v", listChildren(t, ns))
 		}
-		wantNothingLeft(t, ns)
-		wantPromisesKept(t, o)
+		requireNothingLeft(t, ns)
+		requirePromisesKept(t, o)
 		if !deleted {
-			wantDeleted(t, b, ns, img)
+			requireDeleted(t, b, ns, img)
 		}
-		b.End()
+		b.KillAndWait()
 	}
 }
 
-// wantDeleted deletes images and wants nothing of them to stay.
-func wantDeleted(t *testing.T, leads *mortal.Agent, namespace string, images ...*v1alpha1.VMDiskImage) {
+// requireDeleted deletes images and wants nothing of them to stay.
+func requireDeleted(t *testing.T, leads *mortal.FaultyAgent, namespace string, images ...*v1alpha1.VMDiskImage) {
 	t.Helper()
-	require.False(t, leads.Gone(), "the agent that is to delete them has ended")
+	require.False(t, leads.HasEnded(), "the agent that is to delete them has ended")
 	for _, img := range images {
-		require.NoError(t, place.Client().Delete(t.Context(), img.DeepCopy()))
+		require.NoError(t, testScene.Client().Delete(t.Context(), img.DeepCopy()))
 	}
 	for _, img := range images {
 		require.True(t, scene.Await(t, func() bool {
-			return apierrors.IsNotFound(place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
+			return apierrors.IsNotFound(testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
 		}), "%s is still there", img.Name)
 	}
-	wantNothingLeft(t, namespace)
+	requireNothingLeft(t, namespace)
 }

@@ -18,37 +18,37 @@ import (
 // and what belongs to them only how they were when all were queued. What it
 // learns of is the ledger and the policy: with every slot that is freed it looks
 // for the next image in a queue that is long done.
-func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
-	place.StorePolicy(t, policyOf("0"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	stale := mortal.StartLeading(t, place, mortal.Hooks{})
+func TestStaleCacheDecidesNothingWrong(t *testing.T) {
+	testScene.StorePolicy(t, newPolicy("0"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	stale := mortal.StartLeader(t, testScene, mortal.WriteHooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 4 {
-		all = append(all, place.Image(ns, fmt.Sprintf("fine-%d", i), fmt.Sprintf("/ok/300ms/%d.qcow2", i)))
+		all = append(all, testScene.NewImage(ns, fmt.Sprintf("fine-%d", i), fmt.Sprintf("/ok/300ms/%d.qcow2", i)))
 	}
-	fails := place.Image(ns, "fails", "/servererror/fails.qcow2")
-	heals := place.Image(ns, "heals", "/flaky/1/300ms/heals.qcow2")
+	fails := testScene.NewImage(ns, "fails", "/servererror/fails.qcow2")
+	heals := testScene.NewImage(ns, "heals", "/flaky/1/300ms/heals.qcow2")
 	all = append([]*v1alpha1.VMDiskImage{fails, heals}, all...)
 	for _, img := range all {
-		place.Create(t, img)
+		testScene.Create(t, img)
 	}
 	for _, img := range all {
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
 	stale.Proxy.HoldWatches("vmdiskimages", "datavolumes", "persistentvolumeclaims", "pods")
-	fresh := mortal.Start(t, place, mortal.Hooks{}, "--leader-elect=false")
-	_, err := fresh.Metrics(t.Context())
+	fresh := mortal.StartAgent(t, testScene, mortal.WriteHooks{}, "--leader-elect=false")
+	_, err := fresh.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	writes := len(stale.Proxy.Writes())
 
-	place.StorePolicy(t, policyOf("1"))
-	place.Eventually(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
+	testScene.StorePolicy(t, newPolicy("1"))
+	testScene.AwaitImage(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
 	for _, img := range all[1:] {
-		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	}
 	t.Logf("the agent with the stale cache tried %d writes", len(stale.Proxy.Writes())-writes)
 	want := func() {
-		h := wantPromisesKept(t, o)
+		h := requirePromisesKept(t, o)
 		assert.Equal(t, 2, h.Attempts(fails.UID), "retryLimit + 1")
 		assert.Equal(t, 2, h.Attempts(heals.UID))
 		for _, img := range all[2:] {
@@ -59,47 +59,47 @@ func TestStaleCacheTakesNoWrongDecision(t *testing.T) {
 
 	// Every slot is free, and the stale agent is alone with them.
 	require.NoError(t, fresh.Pause(t.Context()))
-	place.SetPolicy(t, policyOf("2"))
+	testScene.SetPolicy(t, newPolicy("2"))
 	want()
 	require.NoError(t, fresh.Resume())
 
 	stale.Proxy.ReleaseWatches()
-	wantDeleted(t, fresh, ns, all...)
+	requireDeleted(t, fresh, ns, all...)
 	want()
 }
 
 // An agent that has not heard of a lowered budget reads in the ledger that
 // another one has acknowledged it.
 func TestStalePolicyRaisesNoBudget(t *testing.T) {
-	place.StorePolicy(t, policyOf("2"))
-	ns, o := place.Namespace(t), place.Observe(t)
-	stale := mortal.StartLeading(t, place, mortal.Hooks{})
+	testScene.StorePolicy(t, newPolicy("2"))
+	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
+	stale := mortal.StartLeader(t, testScene, mortal.WriteHooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 3 {
-		img := place.Image(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/hang/%d.qcow2", i))
-		place.Create(t, img)
+		img := testScene.NewImage(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/hang/%d.qcow2", i))
+		testScene.Create(t, img)
 		all = append(all, img)
 	}
 	for _, img := range all[:2] {
-		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSyncing))
+		testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSyncing))
 	}
-	place.Eventually(t, all[2], scene.Because(v1alpha1.ReasonWaitingForSlot))
+	testScene.AwaitImage(t, all[2], scene.HasReason(v1alpha1.ReasonWaitingForSlot))
 	stale.Proxy.HoldWatches("configmaps")
-	fresh := mortal.Start(t, place, mortal.Hooks{}, "--leader-elect=false")
-	place.StorePolicy(t, policyOf("1"))
-	require.True(t, scene.Await(t, func() bool { return place.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
-	require.NoError(t, o.Bind(t.Context()))
+	fresh := mortal.StartAgent(t, testScene, mortal.WriteHooks{}, "--leader-elect=false")
+	testScene.StorePolicy(t, newPolicy("1"))
+	require.True(t, scene.Await(t, func() bool { return testScene.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
+	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
 	require.NoError(t, fresh.Pause(t.Context()))
 
-	require.NoError(t, place.Client().Delete(t.Context(), all[0].DeepCopy()))
-	place.Gone(t, all[0].DeepCopy())
-	ledger := place.Ledger(t)
+	require.NoError(t, testScene.Client().Delete(t.Context(), all[0].DeepCopy()))
+	testScene.AwaitGone(t, all[0].DeepCopy())
+	ledger := testScene.Ledger(t)
 	assert.Equal(t, int32(1), ledger.Status.Budget)
 	assert.Len(t, ledger.Status.Slots, 1)
 	require.NoError(t, fresh.Resume())
-	wantPromisesKept(t, o)
+	requirePromisesKept(t, o)
 
 	stale.Proxy.ReleaseWatches()
-	wantDeleted(t, fresh, ns, all[1:]...)
-	wantPromisesKept(t, o)
+	requireDeleted(t, fresh, ns, all[1:]...)
+	requirePromisesKept(t, o)
 }

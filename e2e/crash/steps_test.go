@@ -14,21 +14,21 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 )
 
-// namer names writes. It remembers the slots that are stored, to tell what a
+// stepNamer names writes. It remembers the slots that are stored, to tell what a
 // write of the ledger changes.
-type namer struct {
-	mu    sync.Mutex
-	slots []v1alpha1.Slot
+type stepNamer struct {
+	mu          sync.Mutex
+	storedSlots []v1alpha1.Slot
 }
 
-// of names what a write does; a write of the ledger can do several things.
-func (n *namer) of(w proxy.Write) []mortal.Step {
+// stepsOf names what a write does; a write of the ledger can do several things.
+func (n *stepNamer) stepsOf(w proxy.Write) []mortal.Step {
 	resource, name, status := w.Target()
 	switch {
 	case resource == "syncledgers" && status:
-		return n.ledger(w)
+		return n.ledgerSteps(w)
 	case resource == "vmdiskimages" && status:
-		return []mortal.Step{imageStep(w.Body)}
+		return []mortal.Step{imageStatusStep(w.Body)}
 	case resource == "vmdiskimages":
 		if strings.Contains(string(w.Body), v1alpha1.FinalizerImage) {
 			return []mortal.Step{mortal.Step("add finalizer: " + name)}
@@ -37,26 +37,26 @@ func (n *namer) of(w proxy.Write) []mortal.Step {
 	case w.Method == "POST":
 		var created struct{ Metadata struct{ Name string } }
 		_ = json.Unmarshal(w.Body, &created)
-		return []mortal.Step{mortal.Step("create " + resource + ": " + mortal.Role(created.Metadata.Name))}
+		return []mortal.Step{mortal.Step("create " + resource + ": " + mortal.ChildRole(created.Metadata.Name))}
 	default:
-		return []mortal.Step{mortal.Step(strings.ToLower(w.Method) + " " + resource + ": " + mortal.Role(name))}
+		return []mortal.Step{mortal.Step(strings.ToLower(w.Method) + " " + resource + ": " + mortal.ChildRole(name))}
 	}
 }
 
-// stored remembers what a write has put into the ledger.
-func (n *namer) stored(w proxy.Write) {
+// recordStored remembers what a write has put into the ledger.
+func (n *stepNamer) recordStored(w proxy.Write) {
 	if resource, _, status := w.Target(); resource != "syncledgers" || !status || w.Status != 200 {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.slots = slotsOf(w.Body)
+	n.storedSlots = decodeSlots(w.Body)
 }
 
-func (n *namer) ledger(w proxy.Write) []mortal.Step {
+func (n *stepNamer) ledgerSteps(w proxy.Write) []mortal.Step {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before, after := n.slots, slotsOf(w.Body)
+	before, after := n.storedSlots, decodeSlots(w.Body)
 	find := func(in []v1alpha1.Slot, s v1alpha1.Slot) *v1alpha1.Slot {
 		if i := slices.IndexFunc(in, func(o v1alpha1.Slot) bool { return o.DataVolume == s.DataVolume }); i >= 0 {
 			return &in[i]
@@ -84,7 +84,7 @@ func (n *namer) ledger(w proxy.Write) []mortal.Step {
 	return steps
 }
 
-func slotsOf(body []byte) []v1alpha1.Slot {
+func decodeSlots(body []byte) []v1alpha1.Slot {
 	var l v1alpha1.SyncLedger
 	if json.Unmarshal(body, &l) != nil || l.Status == nil {
 		return nil
@@ -92,11 +92,11 @@ func slotsOf(body []byte) []v1alpha1.Slot {
 	return l.Status.Slots
 }
 
-// imageStep tells the state that a status write takes an image to.
-func imageStep(body []byte) mortal.Step {
+// imageStatusStep tells the state that a status write takes an image to.
+func imageStatusStep(body []byte) mortal.Step {
 	var img v1alpha1.VMDiskImage
 	_ = json.Unmarshal(body, &img)
 	st := img.Status
 	text := fmt.Sprintf("store %s status: %s %s", st.Phase, img.Name, st.Reason)
-	return mortal.Step(text + mortal.Attempts(&st))
+	return mortal.Step(text + mortal.DescribeAttempts(&st))
 }

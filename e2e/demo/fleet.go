@@ -30,18 +30,18 @@ import (
 
 // Names of the members.
 const (
-	bergen = "bergen"
-	edge   = "edge"
-	lab    = "lab"
+	pushMember   = "bergen"
+	linkedMember = "edge"
+	pullMember   = "lab"
 )
 
-var names = []string{bergen, edge, lab}
+var memberNames = []string{pushMember, linkedMember, pullMember}
 
 // clusterAPILabel chooses the Clusters that are members.
 const clusterAPILabel = "fleet"
 
-// fleet is everything that runs.
-type fleet struct {
+// demoFleet is everything that runs.
+type demoFleet struct {
 	plane  *controlplane.ControlPlane
 	client client.Client // of the hub
 	// hub answers what is read; first is the replica that is elected first.
@@ -54,15 +54,15 @@ type fleet struct {
 	cancel     context.CancelFunc
 }
 
-func (f *fleet) startClusters(ctx context.Context) error {
-	options := make([]member.Options, len(names))
-	for i, name := range names {
+func (f *demoFleet) startClusters(ctx context.Context) error {
+	options := make([]member.Options, len(memberNames))
+	for i, name := range memberNames {
 		scheme := runtime.NewScheme()
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
 			return err
 		}
-		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != bergen}
-		if name == bergen {
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != pushMember}
+		if name == pushMember {
 			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
 		}
 	}
@@ -74,24 +74,24 @@ func (f *fleet) startClusters(ctx context.Context) error {
 	for _, m := range members {
 		f.members[m.Name()] = m
 	}
-	if f.uplink, err = link.Start(f.members[edge].ControlPlane.Config()); err != nil {
+	if f.uplink, err = link.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
 		return err
 	}
 	// Machines are in bergen only, and KubeVirt is what takes longest to start:
 	// everything else starts beside it.
 	installing, cancel := context.WithCancel(ctx)
 	f.cancel = cancel
-	f.kubevirt.Go(func() error { return f.members[bergen].InstallKubeVirt(installing) })
-	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, Prepare: capi.InstallCRD})
+	f.kubevirt.Go(func() error { return f.members[pushMember].InstallKubeVirt(installing) })
+	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: capi.InstallClusterCRD})
 	return err
 }
 
-func (f *fleet) awaitKubeVirt(context.Context) error { return f.kubevirt.Wait() }
+func (f *demoFleet) awaitKubeVirt(context.Context) error { return f.kubevirt.Wait() }
 
-func (f *fleet) startObservers(ctx context.Context) error {
+func (f *demoFleet) startObservers(ctx context.Context) error {
 	f.observers = map[string]*observer.Observer{}
 	var mu sync.Mutex
-	return f.each(func(m *member.Member) error {
+	return f.forEachMember(func(m *member.Member) error {
 		o, err := observer.Start(ctx, m.ControlPlane.Config())
 		if err != nil {
 			return err
@@ -103,8 +103,8 @@ func (f *fleet) startObservers(ctx context.Context) error {
 	})
 }
 
-// each has something done in all members beside each other.
-func (f *fleet) each(do func(*member.Member) error) error {
+// forEachMember has something done in all members beside each other.
+func (f *demoFleet) forEachMember(do func(*member.Member) error) error {
 	var group errgroup.Group
 	for _, m := range f.members {
 		group.Go(func() error { return do(m) })
@@ -114,23 +114,23 @@ func (f *fleet) each(do func(*member.Member) error) error {
 
 // installAgents leaves their clusters without a policy of their own: the hub's is
 // the only one, and until it comes nothing is downloaded.
-func (f *fleet) installAgents(ctx context.Context) error {
-	return f.each(func(m *member.Member) error {
-		return agent.Install(ctx, m.ControlPlane, map[string]any{
+func (f *demoFleet) installAgents(ctx context.Context) error {
+	return f.forEachMember(func(m *member.Member) error {
+		return agent.InstallAgent(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false},
-			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == edge}},
+			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == linkedMember}},
 		})
 	})
 }
 
-func (f *fleet) startAgents(ctx context.Context) error {
+func (f *demoFleet) startAgents(ctx context.Context) error {
 	var mu sync.Mutex
-	return f.each(func(m *member.Member) error {
+	return f.forEachMember(func(m *member.Member) error {
 		// The lease is the chart's: a shorter one is lost on a busy machine, and an
 		// agent that has lost it ends.
 		// With this heartbeat the hub gives up an agent that it does not hear of as
 		// soon as it ever does, after 30 s.
-		a, err := agent.Start(ctx, m.ControlPlane, agent.Options{
+		a, err := agent.StartAgent(ctx, m.ControlPlane, agent.Options{
 			LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log"), Args: []string{"--report-heartbeat=5s"},
 		})
 		if err != nil {
@@ -139,13 +139,13 @@ func (f *fleet) startAgents(ctx context.Context) error {
 		mu.Lock()
 		f.programs = append(f.programs, a.Process)
 		mu.Unlock()
-		_, err = a.Metrics(ctx)
+		_, err = a.ReadMetrics(ctx)
 		return err
 	})
 }
 
-// alive tells of an agent or a hub that has ended: nothing starts it again here.
-func (f *fleet) alive() error {
+// checkProgramsAlive tells of an agent or a hub that has ended: nothing starts it again here.
+func (f *demoFleet) checkProgramsAlive() error {
 	for _, p := range f.programs {
 		select {
 		case <-p.Done():
@@ -156,8 +156,8 @@ func (f *fleet) alive() error {
 	return nil
 }
 
-// policy is the fleet's.
-func policy(normal, edge int) map[string]string {
+// newPolicy is the fleet's.
+func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
 		"overrides": fmt.Sprintf(`- selector: {matchLabels: {edge: "true"}}
@@ -168,7 +168,7 @@ func policy(normal, edge int) map[string]string {
 	}
 }
 
-func (f *fleet) startHub(ctx context.Context) error {
+func (f *demoFleet) startHub(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -179,8 +179,8 @@ func (f *fleet) startHub(ctx context.Context) error {
 	if f.client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client of the hub: %w", err)
 	}
-	if err := hub.Install(ctx, f.plane, map[string]any{
-		"policy":     map[string]any{"data": policy(firstBudget, firstEdge)},
+	if err := hub.InstallHub(ctx, f.plane, map[string]any{
+		"policy":     map[string]any{"data": newPolicy(firstBudget, firstEdge)},
 		"clusterAPI": map[string]any{"enabled": true},
 	}); err != nil {
 		return err
@@ -196,29 +196,29 @@ func (f *fleet) startHub(ctx context.Context) error {
 		}
 		f.hub = h
 	}
-	return f.join(ctx)
+	return f.registerMembers(ctx)
 }
 
-// join makes the members known, each in another way.
-func (f *fleet) join(ctx context.Context) error {
-	toEdge, err := f.members[edge].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+// registerMembers makes the members known, each in another way.
+func (f *demoFleet) registerMembers(ctx context.Context) error {
+	toEdge, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	f.uplink.Through(toEdge)
+	f.uplink.Redirect(toEdge)
 	ofEdge, err := controlplane.Kubeconfig(toEdge)
 	if err != nil {
 		return err
 	}
-	ofLab, err := controlplane.Kubeconfig(f.members[lab].ControlPlane.Config())
+	ofLab, err := controlplane.Kubeconfig(f.members[pullMember].ControlPlane.Config())
 	if err != nil {
 		return err
 	}
 	for _, object := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: edge}, Data: map[string][]byte{"kubeconfig": ofEdge}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: linkedMember}, Data: map[string][]byte{"kubeconfig": ofEdge}},
 		&v1alpha1.MemberCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true"}},
-			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: edge}}},
+			ObjectMeta: metav1.ObjectMeta{Name: linkedMember, Labels: map[string]string{"edge": "true"}},
+			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: linkedMember}}},
 		},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}},
 	} {
@@ -227,17 +227,17 @@ func (f *fleet) join(ctx context.Context) error {
 		}
 	}
 	cluster := &clusterv1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: pullMember, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 	}
-	if err := capi.Create(ctx, f.client, cluster, ofLab); err != nil {
+	if err := capi.CreateCluster(ctx, f.client, cluster, ofLab); err != nil {
 		return err
 	}
-	return hub.DialIn(ctx, f.client, f.members[bergen].Client(), agent.Namespace, bergen, nil, nil)
+	return hub.RegisterPullMember(ctx, f.client, f.members[pushMember].Client(), agent.AgentNamespace, pushMember, nil, nil)
 }
 
-// stop ends everything, and those that ask API servers before these.
-func (f *fleet) stop() error {
+// stopAll ends everything, and those that ask API servers before these.
+func (f *demoFleet) stopAll() error {
 	if f.cancel != nil {
 		f.cancel()
 		_ = f.kubevirt.Wait() // told before, where it was waited for

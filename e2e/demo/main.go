@@ -23,7 +23,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
-	if err := run(ctx); err != nil {
+	if err := runDemo(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
 			fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it started is stopped")
 			os.Exit(130)
@@ -78,11 +78,11 @@ The same, kept as tests:
            go test ./e2e/fleet ./e2e/rollout ./e2e/prune ./e2e/journeys ./e2e/workspaces ./e2e/faults
 `
 
-func run(ctx context.Context) (err error) {
+func runDemo(ctx context.Context) (err error) {
 	fmt.Print(intro + "\n")
-	f := &fleet{}
+	f := &demoFleet{}
 	defer func() {
-		if err = errors.Join(err, f.stop()); err == nil {
+		if err = errors.Join(err, f.stopAll()); err == nil {
 			fmt.Print(outro)
 		}
 	}()
@@ -106,9 +106,9 @@ func run(ctx context.Context) (err error) {
 		fmt.Printf("%5.1f s\n", time.Since(start).Seconds())
 	}
 	fmt.Println()
-	s := newStory(f)
+	s := newDemoStory(f)
 	defer s.close()
-	if err := s.tell(ctx); err != nil {
+	if err := s.run(ctx); err != nil {
 		return err
 	}
 	return s.summarize(ctx)

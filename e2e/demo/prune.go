@@ -26,16 +26,16 @@ const (
 	previewVersion = "0.9"
 	previewImage   = preview + "-" + previewVersion
 
-	clearing  = "clearing" // the PruneReport
-	tentative = "clearing-undone"
-	forGood   = "clearing-for-good"
-	approver  = "admin" // who asks API servers here
+	pruneReportName = "clearing" // the PruneReport
+	undonePrune     = "clearing-undone"
+	finalPrune      = "clearing-for-good"
+	approver        = "admin" // who asks API servers here
 	// undoWindow of the prune that goes through.
 	undoWindow = 2 * time.Second
 )
 
-// prune is what has been seen of it.
-type prune struct {
+// pruneState is what has been seen of it.
+type pruneState struct {
 	preview v1alpha1.FleetDiskImage
 	report  v1alpha1.PruneReport
 	prunes  map[string]v1alpha1.ImagePrune
@@ -43,32 +43,32 @@ type prune struct {
 	withdrawn bool
 	// listed are the images there were when the report was made, by cluster/name, and
 	// leaving those of them that it keeps as on their way out.
-	listed  map[string]types.UID
-	leaving map[string]bool
+	listed    map[string]types.UID
+	departing map[string]bool
 	// servedOn: the preview was ready within its undo window; stayed: so it was when
 	// that was undone.
 	servedOn, stayed bool
 }
 
-// ofPreview is what is done with the FleetDiskImage that is given up.
-func (s *story) ofPreview() []act {
+// previewActs is what is done with the FleetDiskImage that is given up.
+func (s *demoStory) previewActs() []storyAct {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: preview},
 		Spec: v1alpha1.FleetDiskImageSpec{
 			Version: previewVersion, TargetNamespace: namespace,
 			Template: v1alpha1.VMDiskImageSpec{
-				Name: preview, SourceType: v1alpha1.SourceHTTP, URL: s.sourceOf(previewImage),
+				Name: preview, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(previewImage),
 				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 			},
-			Placement: v1alpha1.Placement{ClusterNames: []string{lab}},
+			Placement: v1alpha1.Placement{ClusterNames: []string{pullMember}},
 		},
 	}
-	return []act{
+	return []storyAct{
 		{func() bool { return true }, func(ctx context.Context) error {
 			if err := s.client.Create(ctx, img); err != nil {
 				return fmt.Errorf("creating FleetDiskImage %s: %w", preview, err)
 			}
-			s.screen.say("FleetDiskImage %s %s applied for lab", preview, previewVersion)
+			s.screen.printNote("FleetDiskImage %s %s applied for lab", preview, previewVersion)
 			return nil
 		}},
 		{func() bool {
@@ -78,87 +78,91 @@ func (s *story) ofPreview() []act {
 				return fmt.Errorf("deleting FleetDiskImage %s: %w", preview, err)
 			}
 			s.withdrawn = true
-			s.screen.say("%s is in lab, and FleetDiskImage %s deleted: the image stays until somebody prunes it", previewImage, preview)
+			s.screen.printNote("%s is in lab, and FleetDiskImage %s deleted: the image stays until somebody prunes it", previewImage, preview)
 			return nil
 		}},
 	}
 }
 
-// ofPrune is what is done about images that nobody needs, one after another. It
+// pruneActs is what is done about images that nobody needs, one after another. It
 // begins when the rollout is over and the workspace has one desktop left.
-func (s *story) ofPrune() []act {
-	return []act{
-		{func() bool { return s.withdrawn && s.caughtUp && s.oneDesktopLeft() }, func(ctx context.Context) error {
-			r := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: clearing}, Spec: v1alpha1.PruneReportSpec{
+func (s *demoStory) pruneActs() []storyAct {
+	return []storyAct{
+		{func() bool { return s.withdrawn && s.caughtUp && s.isOneDesktopLeft() }, func(ctx context.Context) error {
+			r := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: pruneReportName}, Spec: v1alpha1.PruneReportSpec{
 				ImageSelector: &v1alpha1.ImageSelector{Namespaces: []string{namespace}},
 			}}
 			if err := s.client.Create(ctx, r); err != nil {
-				return fmt.Errorf("creating PruneReport %s: %w", clearing, err)
+				return fmt.Errorf("creating PruneReport %s: %w", pruneReportName, err)
 			}
-			s.screen.say("PruneReport %s asks all clusters which images nobody needs", clearing)
+			s.screen.printNote("PruneReport %s asks all clusters which images nobody needs", pruneReportName)
 			return nil
 		}},
-		{s.reported, func(ctx context.Context) error {
+		{s.isReportReady, func(ctx context.Context) error {
 			if err := s.readReport(ctx); err != nil {
 				return err
 			}
-			return s.approve(ctx, tentative, 10*time.Minute)
+			return s.createPrune(ctx, undonePrune, 10*time.Minute)
 		}},
 		{func() bool {
-			return s.prunes[tentative].Status.Targets.Pending == 1 && s.previewIn(v1alpha1.PhasePrunePending)
+			return s.prunes[undonePrune].Status.Targets.Pending == 1 && s.isPreviewInPhase(v1alpha1.PhasePrunePending)
 		}, func(ctx context.Context) error {
-			img := s.find(lab, previewImage)
+			img := s.findImage(pullMember, previewImage)
 			s.servedOn = meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady)
-			s.screen.say("%s in lab: %s, %s", previewImage, img.Status.Phase, img.Status.Message)
-			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: tentative}}
+			s.screen.printNote("%s in lab: %s, %s", previewImage, img.Status.Phase, img.Status.Message)
+			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: undonePrune}}
 			if err := s.client.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"undo":true}}`))); err != nil {
-				return fmt.Errorf("undoing ImagePrune %s: %w", tentative, err)
+				return fmt.Errorf("undoing ImagePrune %s: %w", undonePrune, err)
 			}
-			s.screen.say("ImagePrune %s: spec.undo set", tentative)
+			s.screen.printNote("ImagePrune %s: spec.undo set", undonePrune)
 			return nil
 		}},
 		{func() bool {
-			return s.prunes[tentative].Status.Phase == v1alpha1.ImagePruneUndone && s.previewIn(v1alpha1.PhaseSucceeded)
+			return s.prunes[undonePrune].Status.Phase == v1alpha1.ImagePruneUndone && s.isPreviewInPhase(v1alpha1.PhaseSucceeded)
 		}, func(ctx context.Context) error {
-			s.stayed = meta.IsStatusConditionTrue(s.find(lab, previewImage).Status.Conditions, v1alpha1.ConditionReady)
-			s.screen.say("ImagePrune %s %s: %s is %s as before", tentative, v1alpha1.ImagePruneUndone, previewImage, v1alpha1.PhaseSucceeded)
-			return s.approve(ctx, forGood, undoWindow)
+			s.stayed = meta.IsStatusConditionTrue(s.findImage(pullMember, previewImage).Status.Conditions, v1alpha1.ConditionReady)
+			s.screen.printNote("ImagePrune %s %s: %s is %s as before", undonePrune, v1alpha1.ImagePruneUndone, previewImage, v1alpha1.PhaseSucceeded)
+			return s.createPrune(ctx, finalPrune, undoWindow)
 		}},
-		{func() bool { return s.prunes[forGood].Status.Phase.Ended() && s.find(lab, previewImage) == nil }, func(context.Context) error {
-			st := s.prunes[forGood].Status
-			s.screen.say("ImagePrune %s %s, %s: %d of %d images went, %d GiB", forGood, st.Phase, st.Reason, st.Targets.Pruned, st.Targets.Total, st.PrunedBytes>>30)
+		{func() bool {
+			return s.prunes[finalPrune].Status.Phase.IsFinal() && s.findImage(pullMember, previewImage) == nil
+		}, func(context.Context) error {
+			st := s.prunes[finalPrune].Status
+			s.screen.printNote("ImagePrune %s %s, %s: %d of %d images went, %d GiB", finalPrune, st.Phase, st.Reason, st.Targets.Pruned, st.Targets.Total, st.PrunedBytes>>30)
 			return nil
 		}},
 	}
 }
 
-// approve has what plans have made of the report's candidates go.
-func (s *story) approve(ctx context.Context, name string, window time.Duration) error {
+// createPrune has what plans have made of the report's candidates go.
+func (s *demoStory) createPrune(ctx context.Context, name string, window time.Duration) error {
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
-		ReportRef: v1alpha1.PruneReportRef{Name: clearing, Digest: s.report.Status.Digest}, ApprovedBy: approver,
+		ReportRef: v1alpha1.PruneReportRef{Name: pruneReportName, Digest: s.report.Status.Digest}, ApprovedBy: approver,
 		UndoWindow: &metav1.Duration{Duration: window}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}}
 	if err := s.client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating ImagePrune %s: %w", name, err)
 	}
-	s.screen.say("ImagePrune %s applied: what plans have made of that goes after %s", name, window)
+	s.screen.printNote("ImagePrune %s applied: what plans have made of that goes after %s", name, window)
 	return nil
 }
 
-func (s *story) reported() bool { return s.report.Status.Phase == v1alpha1.PruneReportComplete }
+func (s *demoStory) isReportReady() bool {
+	return s.report.Status.Phase == v1alpha1.PruneReportComplete
+}
 
 // readReport says what the report names, and remembers what there is.
-func (s *story) readReport(ctx context.Context) error {
+func (s *demoStory) readReport(ctx context.Context) error {
 	var pages v1alpha1.PruneReportPageList
 	err := s.client.List(ctx, &pages, client.MatchingLabels{v1alpha1.LabelPruneReport: string(s.report.UID)})
 	if err != nil {
-		return fmt.Errorf("reading the pages of PruneReport %s: %w", clearing, err)
+		return fmt.Errorf("reading the pages of PruneReport %s: %w", pruneReportName, err)
 	}
 	st := s.report.Status
-	s.screen.say("PruneReport %s: %d of %d clusters have answered, %d images could go (%d GiB), %d of them people's",
-		clearing, st.Clusters.Answered, st.Clusters.Total, st.Candidates.Count, st.Candidates.Bytes>>30, st.Others.Count)
-	s.listed, s.leaving = map[string]types.UID{}, map[string]bool{}
-	for _, cluster := range names {
+	s.screen.printNote("PruneReport %s: %d of %d clusters have answered, %d images could go (%d GiB), %d of them people's",
+		pruneReportName, st.Clusters.Answered, st.Clusters.Total, st.Candidates.Count, st.Candidates.Bytes>>30, st.Others.Count)
+	s.listed, s.departing = map[string]types.UID{}, map[string]bool{}
+	for _, cluster := range memberNames {
 		for i := range s.images[cluster] {
 			s.listed[cluster+"/"+s.images[cluster][i].Name] = s.images[cluster][i].UID
 		}
@@ -171,7 +175,7 @@ func (s *story) readReport(ctx context.Context) error {
 	return nil
 }
 
-func (s *story) readCluster(c *v1alpha1.ReportedCluster) {
+func (s *demoStory) readCluster(c *v1alpha1.ReportedCluster) {
 	var ours, theirs []string
 	for i := range c.Candidates {
 		if c.Candidates[i].Origin == v1alpha1.OriginPlan {
@@ -182,7 +186,7 @@ func (s *story) readCluster(c *v1alpha1.ReportedCluster) {
 	}
 	line := func(what string, images []string) {
 		if len(images) > 0 {
-			s.screen.say("  %-8s %-40s %s", c.Cluster, what, strings.Join(images, " "))
+			s.screen.printNote("  %-8s %-40s %s", c.Cluster, what, strings.Join(images, " "))
 		}
 	}
 	line("could go, of a plan's:", ours)
@@ -193,15 +197,15 @@ func (s *story) readCluster(c *v1alpha1.ReportedCluster) {
 			_, name, _ := strings.Cut(key, "/")
 			images = append(images, name)
 			if k.Reason == v1alpha1.KeptLeaving {
-				s.leaving[c.Cluster+"/"+name] = true
+				s.departing[c.Cluster+"/"+name] = true
 			}
 		}
 		line(strings.TrimSuffix(fmt.Sprintf("kept, %s, %s", k.Reason, k.Detail), ", ")+":", images)
 	}
 }
 
-// lookAtPrune reads what there is of the report and the prunes.
-func (s *story) lookAtPrune(ctx context.Context) error {
+// readPrunes reads what there is of the report and the prunes.
+func (s *demoStory) readPrunes(ctx context.Context) error {
 	s.prunes = map[string]v1alpha1.ImagePrune{}
 	var prunes v1alpha1.ImagePruneList
 	if err := s.client.List(ctx, &prunes); err != nil {
@@ -211,7 +215,7 @@ func (s *story) lookAtPrune(ctx context.Context) error {
 		s.prunes[prunes.Items[i].Name] = prunes.Items[i]
 	}
 	s.preview, s.report = v1alpha1.FleetDiskImage{}, v1alpha1.PruneReport{}
-	for name, into := range map[string]client.Object{preview: &s.preview, clearing: &s.report} {
+	for name, into := range map[string]client.Object{preview: &s.preview, pruneReportName: &s.report} {
 		if err := s.client.Get(ctx, client.ObjectKey{Name: name}, into); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading %T %s: %w", into, name, err)
 		}
@@ -219,8 +223,8 @@ func (s *story) lookAtPrune(ctx context.Context) error {
 	return nil
 }
 
-// find returns an image of a cluster; nil for none.
-func (s *story) find(cluster, name string) *v1alpha1.VMDiskImage {
+// findImage returns an image of a cluster; nil for none.
+func (s *demoStory) findImage(cluster, name string) *v1alpha1.VMDiskImage {
 	at := slices.IndexFunc(s.images[cluster], func(img v1alpha1.VMDiskImage) bool { return img.Name == name })
 	if at < 0 {
 		return nil
@@ -228,25 +232,25 @@ func (s *story) find(cluster, name string) *v1alpha1.VMDiskImage {
 	return &s.images[cluster][at]
 }
 
-func (s *story) previewIn(phase v1alpha1.Phase) bool {
-	img := s.find(lab, previewImage)
+func (s *demoStory) isPreviewInPhase(phase v1alpha1.Phase) bool {
+	img := s.findImage(pullMember, previewImage)
 	return img != nil && img.Status.Phase == phase
 }
 
-// judgePrune says what came of the prunes, by the images and the claims there are.
-func (s *story) judgePrune(ctx context.Context, check func(bool, string, ...any)) error {
-	pruned := lab + "/" + previewImage
+// checkPrune says what came of the prunes, by the images and the claims there are.
+func (s *demoStory) checkPrune(ctx context.Context, check func(bool, string, ...any)) error {
+	pruned := pullMember + "/" + previewImage
 	var claims corev1.PersistentVolumeClaimList
-	err := s.fleet.members[lab].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(s.listed[pruned])})
+	err := s.demoFleet.members[pullMember].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(s.listed[pruned])})
 	if err != nil {
 		return fmt.Errorf("listing the claims of VMDiskImage %s: %w", previewImage, err)
 	}
 	check(s.servedOn && s.stayed, "lab: %s served on through its undo window, and stayed when that was undone", previewImage)
-	check(s.listed[pruned] != "" && s.find(lab, previewImage) == nil && len(claims.Items) == 0, "lab: pruned for good, it is gone with its storage")
+	check(s.listed[pruned] != "" && s.findImage(pullMember, previewImage) == nil && len(claims.Items) == 0, "lab: pruned for good, it is gone with its storage")
 	var gone []string
 	for key, uid := range s.listed {
 		cluster, name, _ := strings.Cut(key, "/")
-		if img := s.find(cluster, name); key != pruned && !s.leaving[key] && (img == nil || img.UID != uid) {
+		if img := s.findImage(cluster, name); key != pruned && !s.departing[key] && (img == nil || img.UID != uid) {
 			gone = append(gone, key)
 		}
 	}

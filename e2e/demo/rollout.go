@@ -29,8 +29,8 @@ const (
 	canaryLabel   = "canary"
 )
 
-// rollout is what has been seen of it.
-type rollout struct {
+// rolloutState is what has been seen of it.
+type rolloutState struct {
 	fleetImage v1alpha1.FleetDiskImage
 	// deferred: it had succeeded where it could, while edge was cut off, and nothing
 	// of it was in edge.
@@ -39,13 +39,13 @@ type rollout struct {
 	caughtUp bool
 }
 
-func (s *story) goldenImage() *v1alpha1.FleetDiskImage {
+func (s *demoStory) goldenImage() *v1alpha1.FleetDiskImage {
 	return &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: golden},
 		Spec: v1alpha1.FleetDiskImageSpec{
 			Version: goldenVersion, TargetNamespace: namespace,
 			Template: v1alpha1.VMDiskImageSpec{
-				Name: golden, SourceType: v1alpha1.SourceHTTP, URL: s.sourceOf(goldenImage),
+				Name: golden, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(goldenImage),
 				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 			},
 			Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
@@ -57,44 +57,46 @@ func (s *story) goldenImage() *v1alpha1.FleetDiskImage {
 	}
 }
 
-// ofRollout is what is done with the FleetDiskImage, one after another. It begins
+// rolloutActs is what is done with the FleetDiskImage, one after another. It begins
 // when the hub has given edge up, and edge may come back when it is over.
-func (s *story) ofRollout() []act {
-	return []act{
-		{func() bool { return s.condition(edge, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse }, func(ctx context.Context) error {
+func (s *demoStory) rolloutActs() []storyAct {
+	return []storyAct{
+		{func() bool {
+			return s.conditionStatus(linkedMember, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse
+		}, func(ctx context.Context) error {
 			if err := s.client.Create(ctx, s.goldenImage()); err != nil {
 				return fmt.Errorf("creating FleetDiskImage %s: %w", golden, err)
 			}
-			s.screen.say("FleetDiskImage %s %s applied for all clusters: lab first, then the rest, one at a time", golden, goldenVersion)
+			s.screen.printNote("FleetDiskImage %s %s applied for all clusters: lab first, then the rest, one at a time", golden, goldenVersion)
 			return nil
 		}},
-		{func() bool { return s.rolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 2, Deferred: 1}) }, func(ctx context.Context) error {
+		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 2, Deferred: 1}) }, func(ctx context.Context) error {
 			there := &v1alpha1.VMDiskImage{}
-			err := s.fleet.members[edge].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: goldenImage}, there)
+			err := s.demoFleet.members[linkedMember].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: goldenImage}, there)
 			if client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("looking for VMDiskImage %s in %s: %w", goldenImage, edge, err)
+				return fmt.Errorf("looking for VMDiskImage %s in %s: %w", goldenImage, linkedMember, err)
 			}
 			s.deferred = apierrors.IsNotFound(err)
-			s.screen.say("%s is in lab and in bergen; edge is offline, deferred, and holds up nobody", goldenImage)
+			s.screen.printNote("%s is in lab and in bergen; edge is offline, deferred, and holds up nobody", goldenImage)
 			return nil
 		}},
-		{func() bool { return s.rolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
+		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
 			s.caughtUp = true
-			s.screen.say("edge has caught up: %s is in all clusters", goldenImage)
+			s.screen.printNote("edge has caught up: %s is in all clusters", goldenImage)
 			return nil
 		}},
 	}
 }
 
-// rolledOut tells whether the rollout is over, with so many clusters in each state.
-func (s *story) rolledOut(want v1alpha1.ClusterCounts) bool {
+// isRolledOut tells whether the rollout is over, with so many clusters in each state.
+func (s *demoStory) isRolledOut(want v1alpha1.ClusterCounts) bool {
 	img := &s.fleetImage
 	finished := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionFinished)
 	return finished != nil && finished.Status == metav1.ConditionTrue && img.Status.ObservedGeneration == img.Generation &&
 		img.Status.Phase == v1alpha1.RolloutSucceeded && img.Status.Clusters == want
 }
 
-func (s *story) lookAtRollout(ctx context.Context) error {
+func (s *demoStory) readRollout(ctx context.Context) error {
 	var img v1alpha1.FleetDiskImage
 	if err := s.client.Get(ctx, client.ObjectKey{Name: golden}, &img); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading FleetDiskImage %s: %w", golden, err)
@@ -103,11 +105,11 @@ func (s *story) lookAtRollout(ctx context.Context) error {
 	return nil
 }
 
-// judgeRollout says what came of the rollout, by what the observers saw of the
+// checkRollout says what came of the rollout, by what the observers saw of the
 // image in each cluster.
-func (s *story) judgeRollout(ctx context.Context, check func(bool, string, ...any)) error {
+func (s *demoStory) checkRollout(ctx context.Context, check func(bool, string, ...any)) error {
 	spans := map[string][]observer.Span{}
-	for _, name := range names {
+	for _, name := range memberNames {
 		h, err := s.observers[name].History(ctx)
 		if err != nil {
 			return err
@@ -119,20 +121,20 @@ func (s *story) judgeRollout(ctx context.Context, check func(bool, string, ...an
 			}
 		}
 	}
-	once := len(spans[bergen]) == 1 && len(spans[edge]) == 1 && len(spans[lab]) == 1
+	once := len(spans[pushMember]) == 1 && len(spans[linkedMember]) == 1 && len(spans[pullMember]) == 1
 	check(once, "%s was downloaded once in each of the three clusters", goldenImage)
-	check(once && after(spans[bergen], spans[lab]) && after(spans[edge], spans[bergen]), "one cluster at a time had it, lab as the first")
+	check(once && isStrictlyAfter(spans[pushMember], spans[pullMember]) && isStrictlyAfter(spans[linkedMember], spans[pushMember]), "one cluster at a time had it, lab as the first")
 	check(s.deferred, "edge, offline, held up nobody, and caught up")
 	return nil
 }
 
-// after tells whether one download began when the other had ended.
-func after(one, other []observer.Span) bool {
+// isStrictlyAfter tells whether one download began when the other had ended.
+func isStrictlyAfter(one, other []observer.Span) bool {
 	end := other[0].Ended
 	return end != (time.Time{}) && !one[0].Begun.Before(end)
 }
 
-func (s *story) goldenUID(member string) types.UID {
+func (s *demoStory) goldenUID(member string) types.UID {
 	for i := range s.images[member] {
 		if img := &s.images[member][i]; img.Name == goldenImage {
 			return img.UID

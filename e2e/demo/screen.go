@@ -15,10 +15,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// screen shows the fleet as `kubectl get memberclusters` does, the machines as
+// display shows the fleet as `kubectl get memberclusters` does, the machines as
 // `kubectl get otvm`, and the rollout as `kubectl get fdi`: drawn anew on a
 // terminal, a line for each change elsewhere.
-type screen struct {
+type display struct {
 	terminal bool
 	drawn    int // lines of the table on the terminal
 	notes    []string
@@ -26,11 +26,11 @@ type screen struct {
 	now      time.Duration
 }
 
-func newScreen() *screen {
-	return &screen{terminal: term.IsTerminal(int(os.Stdout.Fd())), last: map[string]string{}}
+func newDisplay() *display {
+	return &display{terminal: term.IsTerminal(int(os.Stdout.Fd())), last: map[string]string{}}
 }
 
-func (s *screen) say(format string, args ...any) {
+func (s *display) printNote(format string, args ...any) {
 	note := fmt.Sprintf("%6.1fs  %s", s.now.Seconds(), fmt.Sprintf(format, args...))
 	if !s.terminal {
 		fmt.Println(note)
@@ -39,12 +39,12 @@ func (s *screen) say(format string, args ...any) {
 	s.notes = append(s.notes, note)
 }
 
-const layout = "%-8s %-9s %-8s %-6s %-6s %-6s %-6s %-6s %-22s %s"
+const memberLayout = "%-8s %-9s %-8s %-6s %-6s %-6s %-6s %-6s %-22s %s"
 
-var header = fmt.Sprintf(layout, "MEMBER", "REACHABLE", "HEALTHY", "BUDGET", "SLOTS", "QUEUED", "READY", "FAILED", "POLICY FROM", "MESSAGE")
+var memberHeader = fmt.Sprintf(memberLayout, "MEMBER", "REACHABLE", "HEALTHY", "BUDGET", "SLOTS", "QUEUED", "READY", "FAILED", "POLICY FROM", "MESSAGE")
 
-// row is a member as the hub tells it. What the hub does not know stays empty.
-func row(m *v1alpha1.MemberCluster) string {
+// memberRow is a member as the hub tells it. What the hub does not know stays empty.
+func memberRow(m *v1alpha1.MemberCluster) string {
 	st := m.Status
 	source := ""
 	if st.Policy != nil {
@@ -58,18 +58,18 @@ func row(m *v1alpha1.MemberCluster) string {
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 		message = c.Message
 	}
-	return strings.TrimRight(fmt.Sprintf(layout, m.Name, state(m, v1alpha1.ConditionReachable), state(m, v1alpha1.ConditionAgentHealthy),
-		number(st.Budget), number(st.SlotsUsed), queued, ready, failed, source, message), " ")
+	return strings.TrimRight(fmt.Sprintf(memberLayout, m.Name, conditionState(m, v1alpha1.ConditionReachable), conditionState(m, v1alpha1.ConditionAgentHealthy),
+		formatCount(st.Budget), formatCount(st.SlotsUsed), queued, ready, failed, source, message), " ")
 }
 
-func state(m *v1alpha1.MemberCluster, condition string) string {
+func conditionState(m *v1alpha1.MemberCluster, condition string) string {
 	if c := meta.FindStatusCondition(m.Status.Conditions, condition); c != nil {
 		return string(c.Status)
 	}
 	return ""
 }
 
-func number(n *int32) string {
+func formatCount(n *int32) string {
 	if n == nil {
 		return ""
 	}
@@ -104,48 +104,48 @@ func rolloutRow(img *v1alpha1.FleetDiskImage) string {
 		fmt.Sprint(st.Clusters.Total), fmt.Sprint(st.Clusters.Succeeded), fmt.Sprint(st.Clusters.Progressing), fmt.Sprint(st.Clusters.Deferred)), " ")
 }
 
-func (s *screen) show(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
+func (s *display) update(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
 	first := s.now == 0
 	s.now = now
 	if s.terminal {
-		s.draw(members, machines, img)
+		s.redraw(members, machines, img)
 		return
 	}
 	if first {
-		fmt.Printf("         %s\n         %s\n         %s\n", header, machineHeader, rolloutHeader)
+		fmt.Printf("         %s\n         %s\n         %s\n", memberHeader, machineHeader, rolloutHeader)
 	}
 	for i := range members {
-		s.change(members[i].Name, row(&members[i]))
+		s.printChangedRow(members[i].Name, memberRow(&members[i]))
 	}
 	for i := range machines {
-		s.change(machines[i].Name, machineRow(&machines[i]))
+		s.printChangedRow(machines[i].Name, machineRow(&machines[i]))
 	}
 	if row := rolloutRow(img); row != "" {
-		s.change(img.Name, row)
+		s.printChangedRow(img.Name, row)
 	}
 }
 
-// change prints a row that is another than before.
-func (s *screen) change(name, text string) {
+// printChangedRow prints a row that is another than before.
+func (s *display) printChangedRow(name, text string) {
 	if s.last[name] != text {
 		s.last[name] = text
 		fmt.Printf("%6.1fs  %s\n", s.now.Seconds(), text)
 	}
 }
 
-func (s *screen) draw(members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
+func (s *display) redraw(members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil || width < 40 {
 		width = 100
 	}
-	lines := []string{fmt.Sprintf("%6.1fs", s.now.Seconds()), "", header}
+	lines := []string{fmt.Sprintf("%6.1fs", s.now.Seconds()), "", memberHeader}
 	for i := range members {
-		lines = append(lines, row(&members[i]))
+		lines = append(lines, memberRow(&members[i]))
 	}
 	// A place for each machine, also for those that are gone: what is drawn anew
 	// must not become shorter.
 	lines = append(lines, "", machineHeader)
-	for i := range machinesInAll {
+	for i := range workspaceVMs {
 		text := ""
 		if i < len(machines) {
 			text = machineRow(&machines[i])

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	namespace = "vmdi-farm"
-	patience  = 5 * time.Minute
-	tick      = 250 * time.Millisecond
+	namespace    = "vmdi-farm"
+	storyTimeout = 5 * time.Minute
+	pollInterval = 250 * time.Millisecond
 
-	imagesEach    = 5
-	downloadTakes = "2s"
+	imagesPerMember  = 5
+	downloadDuration = "2s"
 	// Budgets of the fleet's policy, first and when it is raised.
 	firstBudget, raisedBudget = 2, 3
 	firstEdge, raisedEdge     = 1, 2
@@ -38,35 +38,35 @@ const (
 	cutAfter, backAfter = 1, 3
 )
 
-// story is what the demo does, and what it expects to come of it.
-type story struct {
-	*fleet
+// demoStory is what the demo does, and what it expects to come of it.
+type demoStory struct {
+	*demoFleet
 	source *httptest.Server
-	screen *screen
+	screen *display
 	start  time.Time
 
 	// members as the hub tells, images as they are in each.
-	seen   []v1alpha1.MemberCluster
-	images map[string][]v1alpha1.VMDiskImage
+	memberClusters []v1alpha1.MemberCluster
+	images         map[string][]v1alpha1.VMDiskImage
 	// What is left to do, each thread in its order.
-	threads [][]act
-	workspace
-	rollout
-	prune
-	replicas
+	threads [][]storyAct
+	workspaceState
+	rolloutState
+	pruneState
+	replicaState
 	// aloneReady is how many images edge had when it was cut off and when it came
 	// back.
 	aloneReady [2]int
 }
 
-// act is done once when its time has come.
-type act struct {
-	due func() bool
-	do  func(context.Context) error
+// storyAct is done once when its time has come.
+type storyAct struct {
+	isDue func() bool
+	run   func(context.Context) error
 }
 
-func newStory(f *fleet) *story {
-	s := &story{fleet: f, screen: newScreen(), images: map[string][]v1alpha1.VMDiskImage{}}
+func newDemoStory(f *demoFleet) *demoStory {
+	s := &demoStory{demoFleet: f, screen: newDisplay(), images: map[string][]v1alpha1.VMDiskImage{}}
 	s.unhealthy = map[string]bool{}
 	// The source answers only whether it has an image; no bytes are served.
 	s.source = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,29 +74,31 @@ func newStory(f *fleet) *story {
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
-	s.threads = [][]act{s.ofWorkspace(), s.ofRollout(), s.ofPreview(), s.ofPrune(), s.ofReplicas(), {
-		{func() bool { return s.ready(edge) >= cutAfter }, s.cut},
-		{func() bool { return s.condition(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse }, s.raise},
+	s.threads = [][]storyAct{s.workspaceActs(), s.rolloutActs(), s.previewActs(), s.pruneActs(), s.replicaActs(), {
+		{func() bool { return s.countReady(linkedMember) >= cutAfter }, s.cutLink},
 		{func() bool {
-			return s.ready(edge) >= backAfter && s.acknowledged(bergen, raisedBudget) && s.acknowledged(lab, labBudget) && s.deferred
-		}, s.mend},
-		{func() bool { return s.acknowledged(edge, raisedEdge) }, func(context.Context) error {
-			s.screen.say("edge is back, and has acknowledged the policy that it missed")
+			return s.conditionStatus(linkedMember, v1alpha1.ConditionReachable) == metav1.ConditionFalse
+		}, s.raiseBudgets},
+		{func() bool {
+			return s.countReady(linkedMember) >= backAfter && s.isBudgetAcknowledged(pushMember, raisedBudget) && s.isBudgetAcknowledged(pullMember, labBudget) && s.deferred
+		}, s.mendLink},
+		{func() bool { return s.isBudgetAcknowledged(linkedMember, raisedEdge) }, func(context.Context) error {
+			s.screen.printNote("edge is back, and has acknowledged the policy that it missed")
 			return nil
 		}},
 	}}
 	return s
 }
 
-func (s *story) close() { s.source.Close() }
+func (s *demoStory) close() { s.source.Close() }
 
-// image of a member: all have the same ones, two of them in trouble.
-func (s *story) image(of string, n int) *v1alpha1.VMDiskImage {
-	name, path := fmt.Sprintf("lab-%d", 150+n), "/ok/"+downloadTakes+"/disk.qcow2"
+// newImage of a member: all have the same ones, two of them in trouble.
+func (s *demoStory) newImage(of string, n int) *v1alpha1.VMDiskImage {
+	name, path := fmt.Sprintf("lab-%d", 150+n), "/ok/"+downloadDuration+"/disk.qcow2"
 	switch {
-	case of == bergen && n == 2:
-		name, path = "breaks-off-once", "/flaky/1/"+downloadTakes+"/disk.qcow2"
-	case of == lab && n == 3:
+	case of == pushMember && n == 2:
+		name, path = "breaks-off-once", "/flaky/1/"+downloadDuration+"/disk.qcow2"
+	case of == pullMember && n == 3:
 		name, path = "no-such-image", "/missing/disk.qcow2"
 	}
 	return &v1alpha1.VMDiskImage{
@@ -108,59 +110,59 @@ func (s *story) image(of string, n int) *v1alpha1.VMDiskImage {
 	}
 }
 
-// tell runs the story until every image has ended and the hub knows it.
-func (s *story) tell(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// run runs the story until every image has ended and the hub knows it.
+func (s *demoStory) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
 	s.start = time.Now()
-	for _, name := range names {
+	for _, name := range memberNames {
 		c := s.members[name].Client()
 		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 			return err
 		}
-		for n := range imagesEach {
-			img := s.image(name, n+1)
+		for n := range imagesPerMember {
+			img := s.newImage(name, n+1)
 			if err := c.Create(ctx, img); err != nil {
 				return fmt.Errorf("creating VMDiskImage %s in %s: %w", img.Name, name, err)
 			}
 		}
 	}
-	s.screen.say("%d VMDiskImages applied in each cluster", imagesEach)
+	s.screen.printNote("%d VMDiskImages applied in each cluster", imagesPerMember)
 	if err := s.openWorkspace(ctx); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(tick)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		if err := s.look(ctx); err != nil {
+		if err := s.readFleet(ctx); err != nil {
 			return err
 		}
-		s.show()
-		left, err := s.act(ctx)
+		s.updateDisplay()
+		left, err := s.runDueActs(ctx)
 		if err != nil {
 			return err
 		}
-		if left == 0 && s.done() {
-			s.show() // with what was said last
+		if left == 0 && s.isDone() {
+			s.updateDisplay() // with what was said last
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not everything has ended after %s, %d of the story's turns are left: %w", patience, left, ctx.Err())
+			return fmt.Errorf("not everything has ended after %s, %d of the story's turns are left: %w", storyTimeout, left, ctx.Err())
 		case <-ticker.C:
 		}
 	}
 }
 
-func (s *story) show() {
-	s.screen.show(time.Since(s.start), s.seen, s.machines, &s.fleetImage)
+func (s *demoStory) updateDisplay() {
+	s.screen.update(time.Since(s.start), s.memberClusters, s.machines, &s.fleetImage)
 }
 
-// act does what is due, and returns how many acts are left.
-func (s *story) act(ctx context.Context) (left int, err error) {
+// runDueActs does what is due, and returns how many acts are left.
+func (s *demoStory) runDueActs(ctx context.Context) (left int, err error) {
 	for i := range s.threads {
-		for len(s.threads[i]) > 0 && s.threads[i][0].due() {
-			if err := s.threads[i][0].do(ctx); err != nil {
+		for len(s.threads[i]) > 0 && s.threads[i][0].isDue() {
+			if err := s.threads[i][0].run(ctx); err != nil {
 				return left, err
 			}
 			s.threads[i] = s.threads[i][1:]
@@ -170,82 +172,82 @@ func (s *story) act(ctx context.Context) (left int, err error) {
 	return left, nil
 }
 
-// look reads the fleet as the hub tells it, and the images where they are.
-func (s *story) look(ctx context.Context) error {
-	if err := s.alive(); err != nil {
+// readFleet reads the fleet as the hub tells it, and the images where they are.
+func (s *demoStory) readFleet(ctx context.Context) error {
+	if err := s.checkProgramsAlive(); err != nil {
 		return err
 	}
 	var members v1alpha1.MemberClusterList
 	if err := s.client.List(ctx, &members); err != nil {
 		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
-	s.seen = members.Items
-	for _, name := range names {
+	s.memberClusters = members.Items
+	for _, name := range memberNames {
 		var images v1alpha1.VMDiskImageList
-		if err := s.fleet.members[name].Client().List(ctx, &images, client.InNamespace(namespace)); err != nil {
+		if err := s.demoFleet.members[name].Client().List(ctx, &images, client.InNamespace(namespace)); err != nil {
 			return fmt.Errorf("listing VMDiskImages of %s: %w", name, err)
 		}
 		s.images[name] = images.Items
 	}
-	if err := s.lookAtRollout(ctx); err != nil {
+	if err := s.readRollout(ctx); err != nil {
 		return err
 	}
-	if err := s.lookAtPrune(ctx); err != nil {
+	if err := s.readPrunes(ctx); err != nil {
 		return err
 	}
-	s.lookAtReplicas()
-	return s.lookAtWorkspace(ctx)
+	s.noteReplicas()
+	return s.readWorkspace(ctx)
 }
 
-func (s *story) cut(context.Context) error {
-	s.aloneReady[0] = s.ready(edge)
+func (s *demoStory) cutLink(context.Context) error {
+	s.aloneReady[0] = s.countReady(linkedMember)
 	s.uplink.Cut()
-	s.screen.say("edge is cut off from the hub")
+	s.screen.printNote("edge is cut off from the hub")
 	return nil
 }
 
-func (s *story) raise(ctx context.Context) error {
+func (s *demoStory) raiseBudgets(ctx context.Context) error {
 	cm := &corev1.ConfigMap{}
 	if err := s.client.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
 		return fmt.Errorf("reading the policy: %w", err)
 	}
-	cm.Data = policy(raisedBudget, raisedEdge)
+	cm.Data = newPolicy(raisedBudget, raisedEdge)
 	if err := s.client.Update(ctx, cm); err != nil {
 		return fmt.Errorf("raising the policy: %w", err)
 	}
-	s.screen.say("policy ConfigMap of the hub changed: concurrency %d -> %d, where edge=true %d -> %d", firstBudget, raisedBudget, firstEdge, raisedEdge)
+	s.screen.printNote("policy ConfigMap of the hub changed: concurrency %d -> %d, where edge=true %d -> %d", firstBudget, raisedBudget, firstEdge, raisedEdge)
 	return nil
 }
 
-func (s *story) mend(ctx context.Context) error {
-	s.aloneReady[1] = s.ready(edge)
-	s.screen.say("edge synced %d images meanwhile; it can be reached again", s.aloneReady[1]-s.aloneReady[0])
-	return s.uplink.Mend(ctx)
+func (s *demoStory) mendLink(ctx context.Context) error {
+	s.aloneReady[1] = s.countReady(linkedMember)
+	s.screen.printNote("edge synced %d images meanwhile; it can be reached again", s.aloneReady[1]-s.aloneReady[0])
+	return s.uplink.Repair(ctx)
 }
 
-func (s *story) member(name string) *v1alpha1.MemberCluster {
-	for i := range s.seen {
-		if s.seen[i].Name == name {
-			return &s.seen[i]
+func (s *demoStory) findMember(name string) *v1alpha1.MemberCluster {
+	for i := range s.memberClusters {
+		if s.memberClusters[i].Name == name {
+			return &s.memberClusters[i]
 		}
 	}
 	return &v1alpha1.MemberCluster{}
 }
 
-func (s *story) condition(name, condition string) metav1.ConditionStatus {
-	if c := meta.FindStatusCondition(s.member(name).Status.Conditions, condition); c != nil {
+func (s *demoStory) conditionStatus(name, condition string) metav1.ConditionStatus {
+	if c := meta.FindStatusCondition(s.findMember(name).Status.Conditions, condition); c != nil {
 		return c.Status
 	}
 	return metav1.ConditionUnknown
 }
 
-// acknowledged tells whether a member's ledger has a budget by the newest plan.
-func (s *story) acknowledged(name string, budget int32) bool {
-	st := s.member(name).Status
-	return s.condition(name, v1alpha1.ConditionPolicyAcknowledged) == metav1.ConditionTrue && st.Budget != nil && *st.Budget == budget
+// isBudgetAcknowledged tells whether a member's ledger has a budget by the newest plan.
+func (s *demoStory) isBudgetAcknowledged(name string, budget int32) bool {
+	st := s.findMember(name).Status
+	return s.conditionStatus(name, v1alpha1.ConditionPolicyAcknowledged) == metav1.ConditionTrue && st.Budget != nil && *st.Budget == budget
 }
 
-func (s *story) count(name string, phase v1alpha1.Phase) (n int) {
+func (s *demoStory) countInPhase(name string, phase v1alpha1.Phase) (n int) {
 	for i := range s.images[name] {
 		if s.images[name][i].Status.Phase == phase {
 			n++
@@ -254,20 +256,20 @@ func (s *story) count(name string, phase v1alpha1.Phase) (n int) {
 	return n
 }
 
-func (s *story) ready(name string) int { return s.count(name, v1alpha1.PhaseSucceeded) }
+func (s *demoStory) countReady(name string) int { return s.countInPhase(name, v1alpha1.PhaseSucceeded) }
 
-// done tells whether all images have ended, and whether the hub says the same.
-func (s *story) done() bool {
-	return !slices.ContainsFunc(names, func(name string) bool {
-		ready, failed := s.ready(name), s.count(name, v1alpha1.PhaseFailed)
-		told := s.member(name).Status.Images
+// isDone tells whether all images have ended, and whether the hub says the same.
+func (s *demoStory) isDone() bool {
+	return !slices.ContainsFunc(memberNames, func(name string) bool {
+		ready, failed := s.countReady(name), s.countInPhase(name, v1alpha1.PhaseFailed)
+		told := s.findMember(name).Status.Images
 		return ready+failed < len(s.images[name]) || told == nil || int(told.Ready) != ready || int(told.Failed) != failed
 	})
 }
 
 // summarize says what came of it, by the observers' own account, and fails where
 // a promise was broken.
-func (s *story) summarize(ctx context.Context) error {
+func (s *demoStory) summarize(ctx context.Context) error {
 	var wrong []string
 	check := func(holds bool, format string, args ...any) {
 		mark := "yes"
@@ -278,13 +280,13 @@ func (s *story) summarize(ctx context.Context) error {
 		fmt.Printf("  %s  %s\n", mark, fmt.Sprintf(format, args...))
 	}
 	fmt.Printf("\nAfter %.0f s, by observers that read no status of the agents' or the hub's:\n", time.Since(s.start).Seconds())
-	for _, name := range names {
+	for _, name := range memberNames {
 		h, err := s.observers[name].History(ctx)
 		if err != nil {
 			return err
 		}
-		check(len(h.OverBudget()) == 0 && h.MostRunning() > 0, "%s: never more downloads than its budget (%d at the most)", name, h.MostRunning())
-		check(len(h.Reused()) == 0, "%s: no DataVolume was created twice", name)
+		check(len(h.BudgetViolations()) == 0 && h.MaxRunning() > 0, "%s: never more downloads than its budget (%d at the most)", name, h.MaxRunning())
+		check(len(h.ReusedNames()) == 0, "%s: no DataVolume was created twice", name)
 		for _, img := range s.images[name] {
 			switch img.Name {
 			case "breaks-off-once":
@@ -295,16 +297,16 @@ func (s *story) summarize(ctx context.Context) error {
 		}
 	}
 	check(s.aloneReady[1] > s.aloneReady[0], "edge went on without the hub")
-	if err := s.judgeRollout(ctx, check); err != nil {
+	if err := s.checkRollout(ctx, check); err != nil {
 		return err
 	}
-	s.judgeReplicas(check)
-	check(s.done(), "the hub's counts are those of the clusters")
+	s.checkReplicas(check)
+	check(s.isDone(), "the hub's counts are those of the clusters")
 	fmt.Println("And by KubeVirt's own status, the claims that are there, and the hub's read API:")
-	if err := s.judgeWorkspace(ctx, check); err != nil {
+	if err := s.checkWorkspace(ctx, check); err != nil {
 		return err
 	}
-	if err := s.judgePrune(ctx, check); err != nil {
+	if err := s.checkPrune(ctx, check); err != nil {
 		return err
 	}
 	if len(wrong) > 0 {

@@ -23,54 +23,54 @@ import (
 
 // By hand: a MemberCluster, the Secret from one cluster into the other, and the key
 // that the agent tells is accepted.
-func TestAnAgentJoinsByHand(t *testing.T) {
+func TestManualRegistration(t *testing.T) {
 	s := shared
-	s.create(t, &v1alpha1.MemberPull{})
-	s.agent(t, nil)
-	s.invite(t, nil)
-	waits := s.told(t, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance)
+	s.createMember(t, &v1alpha1.MemberPull{})
+	s.startAgent(t, nil)
+	s.putJoinToken(t, nil)
+	waits := s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance)
 	asked := &v1alpha1.ClusterJoin{}
 	require.True(t, scene.Await(t, func() bool {
 		err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, asked)
 		return err == nil && asked.Status.Fingerprint != ""
 	}))
 	require.Contains(t, waits, asked.Status.Fingerprint, "both tell of one key")
-	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.AcceptedKey = asked.Status.Fingerprint })
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	s.ready(t)
-	s.joined(t)
+	s.updateMember(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.AcceptedKey = asked.Status.Fingerprint })
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitMemberReady(t)
+	s.awaitJoined(t)
 
-	img := s.image(t, "by-hand")
-	scene.EventuallyMember(t, s, s.name, "an image is there", func(m *v1alpha1.MemberCluster) bool {
+	img := s.createImage(t, "by-hand")
+	scene.AwaitMember(t, s, s.memberName, "an image is there", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
 	require.NoError(t, s.member.Client().Delete(t.Context(), img))
 	link := &v1alpha1.MemberLink{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
 	require.True(t, strings.HasPrefix(link.Status.Carrier, "agent/"), link.Status.Carrier)
-	require.Equal(t, "agent", scene.Member(t, s, s.name).Status.Shard)
+	require.Equal(t, "agent", scene.GetMember(t, s, s.memberName).Status.Shard)
 
 	// The hub takes its leave by way of the agent.
-	require.NoError(t, s.Delete(t.Context(), scene.Member(t, s, s.name)))
+	require.NoError(t, s.Delete(t.Context(), scene.GetMember(t, s, s.memberName)))
 	require.True(t, scene.Await(t, func() bool {
-		return plan(t, s.member.Client(), agent.Namespace) == nil && scene.Member(t, s, s.name).UID == ""
-	}), "plan in the member: %+v", plan(t, s.member.Client(), agent.Namespace))
-	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
+		return getPlan(t, s.member.Client(), agent.AgentNamespace) == nil && scene.GetMember(t, s, s.memberName).UID == ""
+	}), "plan in the member: %+v", getPlan(t, s.member.Client(), agent.AgentNamespace))
+	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
 }
 
-func TestACredentialIsRenewed(t *testing.T) {
+func TestCredentialRenewal(t *testing.T) {
 	s := shared
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
-	a := s.agent(t, nil, "--hub-renew-after=2s")
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	first := s.credential(t)
-	require.True(t, scene.Await(t, func() bool { return s.credential(t) != first }), "the token stays what it is")
-	s.ready(t)
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+	a := s.startAgent(t, nil, "--hub-renew-after=2s")
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	first := s.storedCredential(t)
+	require.True(t, scene.Await(t, func() bool { return s.storedCredential(t) != first }), "the token stays what it is")
+	s.awaitMemberReady(t)
 	var metrics string
 	require.True(t, scene.Await(t, func() bool { // it is counted once it is stored
 		var err error
-		metrics, err = a.Metrics(t.Context())
+		metrics, err = a.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		return !strings.Contains(metrics, `ot_agent_hub_credential_renewals_total{result="success"} 0`)
 	}), "no renewal is counted")
@@ -79,72 +79,72 @@ func TestACredentialIsRenewed(t *testing.T) {
 	// The next process goes on with what is stored.
 	a.Kill()
 	<-a.Done()
-	s.agent(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.startAgent(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 
 	// The hub's door moves: another address, and another authority behind it. What the
 	// agent has leads to the old one, until it is given the new one.
-	moved, err := proxy.StartTLS(s.plane.Config())
+	moved, err := proxy.StartTLSProxy(s.Plane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = moved.Close() })
-	s.way.Cut()
-	t.Cleanup(func() { require.NoError(t, s.way.Mend(context.Background())) })
-	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
-	s.another(t)
-	s.invite(t, moved)
-	url, _ := moved.Reach()
-	require.Contains(t, s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected), url)
-	s.joined(t)
+	s.Link.Cut()
+	t.Cleanup(func() { require.NoError(t, s.Link.Repair(context.Background())) })
+	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	s.requestJoinToken(t)
+	s.putJoinToken(t, moved)
+	url, _ := moved.Endpoint()
+	require.Contains(t, s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected), url)
+	s.awaitJoined(t)
 }
 
-// credential is the token that the agent has stored.
-func (s *stage) credential(t *testing.T) string {
+// storedCredential is the token that the agent has stored.
+func (s *testFleet) storedCredential(t *testing.T) string {
 	t.Helper()
 	secret := &corev1.Secret{}
-	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: join.CredentialSecret}, secret)
+	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: join.CredentialSecret}, secret)
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
 	require.NoError(t, err)
-	access, err := join.ParseAccess(secret.Data[join.KubeconfigKey])
+	access, err := join.ParseHubAccess(secret.Data[join.KubeconfigKey])
 	if err != nil {
 		return ""
 	}
 	return access.Token
 }
 
-func TestAHubThatIsAwayIsComeBackTo(t *testing.T) {
+func TestAgentReconnectsAfterHubOutage(t *testing.T) {
 	s := shared
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
-	s.agent(t, nil)
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	s.ready(t)
-	s.way.Cut()
-	s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
-	img := s.image(t, "alone") // it works alone
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.startAgent(t, nil)
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitMemberReady(t)
+	s.Link.Cut()
+	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	img := s.createImage(t, "alone") // it works alone
 	require.True(t, scene.Await(t, func() bool {
 		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 		return img.Status.Phase == v1alpha1.PhaseSucceeded
 	}))
-	require.NoError(t, s.way.Mend(t.Context()))
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	scene.EventuallyMember(t, s, s.name, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
+	require.NoError(t, s.Link.Repair(t.Context()))
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	scene.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
 }
 
-// revoke shuts the agent out, and waits until nothing is left of what it was given.
-func (s *stage) revoke(t *testing.T) {
+// revokeCredential shuts the agent out, and waits until nothing is left of what it was given.
+func (s *testFleet) revokeCredential(t *testing.T) {
 	t.Helper()
-	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
-	s.joinedSays(t, v1alpha1.ReasonRevoked)
+	s.updateMember(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = true })
+	s.awaitJoinedReason(t, v1alpha1.ReasonRevoked)
 }
 
-// joinedSays waits for a reason of condition Joined.
-func (s *stage) joinedSays(t *testing.T, reason string) {
+// awaitJoinedReason waits for a reason of condition Joined.
+func (s *testFleet) awaitJoinedReason(t *testing.T, reason string) {
 	t.Helper()
-	scene.EventuallyMember(t, s, s.name, "Joined says "+reason, func(m *v1alpha1.MemberCluster) bool {
+	scene.AwaitMember(t, s, s.memberName, "Joined says "+reason, func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == reason
 	})
@@ -152,31 +152,31 @@ func (s *stage) joinedSays(t *testing.T, reason string) {
 
 // A credential that was revoked is worth nothing, as one that expired is: with a new
 // join token the agent is in again, by the key that was accepted once.
-func TestWhoWasRevokedJoinsAnew(t *testing.T) {
+func TestRevokedAgentRegistersAgain(t *testing.T) {
 	s := shared
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
-	s.agent(t, nil)
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	before := s.ready(t).Status.Plan
-	s.joined(t)
-	s.revoke(t)
-	require.Contains(t, s.told(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized), join.JoinSecret)
-	s.change(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = false })
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	s.joined(t)
-	require.Equal(t, before, s.ready(t).Status.Plan, "nothing was planned anew")
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.startAgent(t, nil)
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	before := s.awaitMemberReady(t).Status.Plan
+	s.awaitJoined(t)
+	s.revokeCredential(t)
+	require.Contains(t, s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized), join.JoinSecret)
+	s.updateMember(t, func(m *v1alpha1.MemberCluster) { m.Spec.Connection.Pull.Revoked = false })
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitJoined(t)
+	require.Equal(t, before, s.awaitMemberReady(t).Status.Plan, "nothing was planned anew")
 }
 
-func TestAJoinSecretThatIsNoneIsTold(t *testing.T) {
+func TestInvalidJoinSecretIsReported(t *testing.T) {
 	s := shared
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
-	s.agent(t, nil)
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.startAgent(t, nil)
 	require.NoError(t, s.member.Client().Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: join.JoinSecret}, Data: map[string][]byte{join.KubeconfigKey: []byte("hello")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: join.JoinSecret}, Data: map[string][]byte{join.KubeconfigKey: []byte("hello")},
 	}))
-	require.Contains(t, s.told(t, metav1.ConditionFalse, v1alpha1.ReasonJoinSecretInvalid), "Secret ot-hub-join, key kubeconfig")
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	require.Contains(t, s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonJoinSecretInvalid), "Secret ot-hub-join, key kubeconfig")
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 }

@@ -17,15 +17,15 @@ import (
 
 // An agent may die before and after each of the writes that joining consists of. The
 // next one comes to the same end with the same join token.
-func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
+func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 	s := shared
-	here, err := proxy.Start(s.member.ControlPlane.Config())
+	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = here.Close() })
-	there, err := proxy.StartTLS(s.plane.Config())
+	there, err := proxy.StartTLSProxy(s.Plane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = there.Close() })
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 
 	var mu sync.Mutex
 	var running *agent.Agent
@@ -39,7 +39,7 @@ func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
 				}
 				killed = true
 				running.Kill()
-				return proxy.Lose()
+				return proxy.DropConnection()
 			}, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
@@ -49,31 +49,31 @@ func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
 	start := func() {
 		mu.Lock() // of its writes none comes before it is known
 		defer mu.Unlock()
-		running = s.agent(t, here)
+		running = s.startAgent(t, here)
 	}
-	key := proxy.To("POST", "secrets", false)
-	credential := proxy.To("PUT", "secrets", false)
-	asked := proxy.To("POST", "clusterjoins", false)
-	told := proxy.To("PUT", "memberlinks", true)
+	key := proxy.MatchWrite("POST", "secrets", false)
+	credential := proxy.MatchWrite("PUT", "secrets", false)
+	asked := proxy.MatchWrite("POST", "clusterjoins", false)
+	told := proxy.MatchWrite("PUT", "memberlinks", true)
 	deaths := []struct {
 		name   string
 		proxy  *proxy.Proxy
 		set    func(*proxy.Proxy, proxy.Hook)
 		writes func(proxy.Write) bool
 	}{
-		{"before the key is stored", here, (*proxy.Proxy).Before, key},
-		{"after the key is stored", here, (*proxy.Proxy).After, key},
-		{"before it asks", there, (*proxy.Proxy).Before, asked},
-		{"after it has asked", there, (*proxy.Proxy).After, asked},
-		{"before the credential is stored", here, (*proxy.Proxy).Before, credential},
-		{"after the credential is stored", here, (*proxy.Proxy).After, credential},
-		{"before it tells that it carries", there, (*proxy.Proxy).Before, told},
-		{"after it has told", there, (*proxy.Proxy).After, told},
+		{"before the key is stored", here, (*proxy.Proxy).SetBeforeHook, key},
+		{"after the key is stored", here, (*proxy.Proxy).SetAfterHook, key},
+		{"before it asks", there, (*proxy.Proxy).SetBeforeHook, asked},
+		{"after it has asked", there, (*proxy.Proxy).SetAfterHook, asked},
+		{"before the credential is stored", here, (*proxy.Proxy).SetBeforeHook, credential},
+		{"after the credential is stored", here, (*proxy.Proxy).SetAfterHook, credential},
+		{"before it tells that it carries", there, (*proxy.Proxy).SetBeforeHook, told},
+		{"after it has told", there, (*proxy.Proxy).SetAfterHook, told},
 	}
 	for i, at := range deaths {
 		if !t.Run(at.name, func(t *testing.T) {
-			s.forget(t)
-			s.invite(t, there)
+			s.deleteMemberState(t)
+			s.putJoinToken(t, there)
 			hook, killed := kill(at.writes)
 			at.set(at.proxy, hook)
 			defer at.set(at.proxy, nil)
@@ -81,15 +81,15 @@ func TestWhoIsKilledAtJoiningIsLetIn(t *testing.T) {
 			require.True(t, scene.Await(t, killed), "the agent never came so far")
 			<-running.Done()
 			start()
-			s.joined(t)
-			s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-			s.ready(t)
+			s.awaitJoined(t)
+			s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+			s.awaitMemberReady(t)
 			if i == len(deaths)-1 {
 				return // it is to say farewell
 			}
 			running.Kill()
 			<-running.Done()
-			s.another(t)
+			s.requestJoinToken(t)
 		}) {
 			return
 		}

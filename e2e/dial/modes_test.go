@@ -24,14 +24,14 @@ import (
 // Images are synced on, and nothing is planned or made anew, while a member goes from
 // push to pull and back, as hub/README.md has it. What is being downloaded meanwhile is
 // downloaded on, within the budget.
-func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
+func TestSwitchBetweenPushAndPull(t *testing.T) {
 	s := shared
-	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-hub")
+	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-hub")
 	require.NoError(t, err)
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
 	const name = "by-kubeconfig"
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	require.NoError(t, s.Create(t.Context(), secret))
 	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), secret)) })
 	push := func(m *v1alpha1.MemberCluster) {
@@ -42,59 +42,59 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	}
 	m := &v1alpha1.MemberCluster{}
 	push(m)
-	s.createAs(t, m.Spec.Connection)
-	s.agent(t, nil)
-	first := s.ready(t)
+	s.createMemberWith(t, m.Spec.Connection)
+	s.startAgent(t, nil)
+	first := s.awaitMemberReady(t)
 	require.NotEqual(t, "agent", first.Status.Shard)
 
 	slow := []string{"slow-0", "slow-1"}
-	release := s.member.Instant().Hold(func(dv *cdiv1.DataVolume) bool {
+	release := s.member.InstantImporter().HoldImports(func(dv *cdiv1.DataVolume) bool {
 		return slices.Contains(slow, dv.Annotations[v1alpha1.AnnotationImageName])
 	})
 	t.Cleanup(release)
 	for _, name := range slow {
-		s.image(t, name)
+		s.createImage(t, name)
 	}
-	begun := s.slots(t, slow)
+	begun := s.awaitSlots(t, slow)
 
-	img := s.image(t, "first")
+	img := s.createImage(t, "first")
 	carriedBy := func(shard string, images, syncing int) *v1alpha1.MemberCluster {
-		return scene.EventuallyMember(t, s, s.name, "carried by "+shard, func(m *v1alpha1.MemberCluster) bool {
+		return scene.AwaitMember(t, s, s.memberName, "carried by "+shard, func(m *v1alpha1.MemberCluster) bool {
 			return (m.Status.Shard == "agent") == (shard == "agent") && m.Status.Images != nil &&
 				m.Status.Images.Ready == int32(images) && m.Status.Images.Syncing == int32(syncing)
 		})
 	}
 	carriedBy("hub", 1, len(slow))
-	reported := s.reported(t)
+	reported := s.reportSequence(t)
 	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
-	plans := plan(t, s.member.Client(), agent.Namespace)
+	plans := getPlan(t, s.member.Client(), agent.AgentNamespace)
 	require.NotNil(t, plans)
 
-	s.change(t, pull)
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	s.joined(t)
-	second := s.image(t, "second")
+	s.updateMember(t, pull)
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitJoined(t)
+	second := s.createImage(t, "second")
 	carriedBy("agent", 2, len(slow))
-	s.ready(t)
-	require.Equal(t, begun, s.slots(t, slow), "the downloads are what they were")
-	between := s.reported(t)
+	s.awaitMemberReady(t)
+	require.Equal(t, begun, s.awaitSlots(t, slow), "the downloads are what they were")
+	between := s.reportSequence(t)
 	require.Greater(t, between, reported, "the report goes on")
 
-	s.change(t, push)
+	s.updateMember(t, push)
 	for _, name := range []string{join.JoinSecret, join.CredentialSecret} {
-		require.NoError(t, s.member.Client().Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: name}}))
+		require.NoError(t, s.member.Client().Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: name}}))
 	}
-	s.image(t, "third")
+	s.createImage(t, "third")
 	carriedBy("hub", 3, len(slow))
-	require.Equal(t, begun, s.slots(t, slow), "the downloads are what they were")
-	require.Greater(t, s.reported(t), between, "the report goes on")
-	last := s.ready(t)
-	require.True(t, scene.Await(t, func() bool { return s.condition(t) == nil }), "the ledger tells of a hub that nothing is left of: %+v", s.condition(t))
+	require.Equal(t, begun, s.awaitSlots(t, slow), "the downloads are what they were")
+	require.Greater(t, s.reportSequence(t), between, "the report goes on")
+	last := s.awaitMemberReady(t)
+	require.True(t, scene.Await(t, func() bool { return s.hubConnectedCondition(t) == nil }), "the ledger tells of a hub that nothing is left of: %+v", s.hubConnectedCondition(t))
 
 	require.Equal(t, first.Status.ClusterUID, last.Status.ClusterUID)
 	require.Equal(t, first.Status.Plan, last.Status.Plan, "nothing was planned anew")
-	now := plan(t, s.member.Client(), agent.Namespace)
+	now := getPlan(t, s.member.Client(), agent.AgentNamespace)
 	require.NotNil(t, now)
 	require.Equal(t, plans.UID, now.UID, "the plan never was away")
 	for _, before := range []*v1alpha1.VMDiskImage{img, second} {
@@ -107,12 +107,12 @@ func TestAMemberGoesFromOneModeToTheOther(t *testing.T) {
 	carriedBy("hub", 5, 0)
 }
 
-// slots that images have, once all of them have one, within the budget.
-func (s *stage) slots(t *testing.T, images []string) (held []v1alpha1.Slot) {
+// awaitSlots that images have, once all of them have one, within the budget.
+func (s *testFleet) awaitSlots(t *testing.T, images []string) (held []v1alpha1.Slot) {
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
 	require.True(t, scene.Await(t, func() bool {
-		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger))
+		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
 		held = nil
 		for _, slot := range ledger.Status.Slots {
 			if slices.Contains(images, slot.Image.Name) {
@@ -126,8 +126,8 @@ func (s *stage) slots(t *testing.T, images []string) (held []v1alpha1.Slot) {
 	return held
 }
 
-// reported is the sequence of the report that the hub has.
-func (s *stage) reported(t *testing.T) int64 {
+// reportSequence is the sequence of the report that the hub has.
+func (s *testFleet) reportSequence(t *testing.T) int64 {
 	t.Helper()
 	root := &v1alpha1.ClusterReport{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, root))

@@ -20,18 +20,18 @@ import (
 // An agent is paused while it stores its next credential, and wakes when another leads:
 // it writes nothing over what that one has written. That one is paused while it is
 // revoked, and is refused when it wakes.
-func TestWhoWasPausedWritesNothingStale(t *testing.T) {
+func TestPausedAgentWritesNothingStale(t *testing.T) {
 	s := shared
-	here, err := proxy.Start(s.member.ControlPlane.Config())
+	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = here.Close() })
-	s.create(t, &v1alpha1.MemberPull{AutoAccept: true})
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 	// Its Lease is short: it holds on to it for a while when it wakes.
-	first := s.agent(t, here, "--hub-renew-after=2s", "--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s")
-	s.invite(t, nil)
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	s.joined(t)
-	s.ready(t)
+	first := s.startAgent(t, here, "--hub-renew-after=2s", "--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s")
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitJoined(t)
+	s.awaitMemberReady(t)
 	link := &v1alpha1.MemberLink{}
 	carrier := func() string {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
@@ -39,17 +39,17 @@ func TestWhoWasPausedWritesNothingStale(t *testing.T) {
 	}
 	paused := carrier()
 
-	stores := proxy.To(http.MethodPut, "secrets", false)
+	stores := proxy.MatchWrite(http.MethodPut, "secrets", false)
 	reached, goOn, answered := make(chan struct{}), make(chan struct{}), make(chan int, 1)
 	var once, answer sync.Once
-	here.Before(func(w proxy.Write) error {
+	here.SetBeforeHook(func(w proxy.Write) error {
 		if stores(w) {
 			once.Do(func() { close(reached) })
 			<-goOn
 		}
 		return nil
 	})
-	here.After(func(w proxy.Write) error {
+	here.SetAfterHook(func(w proxy.Write) error {
 		if stores(w) {
 			answer.Do(func() { answered <- w.Status })
 		}
@@ -65,26 +65,26 @@ func TestWhoWasPausedWritesNothingStale(t *testing.T) {
 		}
 	}), "nothing is renewed")
 	require.NoError(t, first.Pause(t.Context()))
-	before := s.credential(t)
+	before := s.storedCredential(t)
 
-	second := s.agent(t, nil, "--hub-renew-after=2s")
-	require.True(t, scene.Await(t, func() bool { return s.credential(t) != before && carrier() != paused }), "%s carries on", paused)
-	watching, err := client.NewWithWatch(s.plane.Config(), client.Options{Scheme: scene.NewScheme()})
+	second := s.startAgent(t, nil, "--hub-renew-after=2s")
+	require.True(t, scene.Await(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
+	watching, err := client.NewWithWatch(s.Plane.Config(), client.Options{Scheme: scene.NewScheme()})
 	require.NoError(t, err)
 	seen, err := watching.Watch(t.Context(), &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
 	require.NoError(t, err)
 	defer seen.Stop()
-	here.Before(nil)
+	here.SetBeforeHook(nil)
 	goOn <- struct{}{}
 	require.Equal(t, http.StatusConflict, <-answered, "what it had to store is older than what is there")
 	require.NoError(t, first.Resume())
-	s.image(t, "meanwhile")
-	scene.EventuallyMember(t, s, s.name, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
+	s.createImage(t, "meanwhile")
+	scene.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
 	// It is told late that it has lost its Lease, and looks before that.
 	<-first.Done()
-	s.told(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	for more := true; more; {
 		select {
 		case e := <-seen.ResultChan():
@@ -98,15 +98,15 @@ func TestWhoWasPausedWritesNothingStale(t *testing.T) {
 	require.NotEqual(t, paused, carrier())
 
 	require.NoError(t, second.Pause(t.Context()))
-	s.revoke(t)
+	s.revokeCredential(t)
 	require.NoError(t, second.Resume())
 	require.True(t, scene.Await(t, func() bool {
 		select {
 		case <-second.Done(): // paused for too long, and started again as by its Deployment
-			second = s.agent(t, nil)
+			second = s.startAgent(t, nil)
 		default:
 		}
-		c := s.condition(t)
+		c := s.hubConnectedCondition(t)
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonUnauthorized
-	}), "it does not tell that it is refused: %+v", s.condition(t))
+	}), "it does not tell that it is refused: %+v", s.hubConnectedCondition(t))
 }

@@ -36,31 +36,31 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// stage is a hub, and a cluster whose agent it does not know yet.
-type stage struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub, and a cluster whose agent it does not know yet.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	hub    *hub.Hub
+	Hub    *hub.Hub
 	member *member.Member
-	// way is how the agent reaches the hub.
-	way *link.Link
-	// name that the member has in a test: the namespace of the one before is still being
+	// Link is how the agent reaches the hub.
+	Link *link.Link
+	// memberName that the member has in a test: the namespace of the one before is still being
 	// removed. tests are those that have begun.
-	name  string
-	tests int
+	memberName string
+	testCount  int
 	// join token that was used last.
-	last string
+	lastToken string
 }
 
 // leaseDuration of the agents that lead. A shorter one is lost on a busy machine.
 const leaseDuration = 15 * time.Second
 
-var shared *stage
+var shared *testFleet
 
 func TestMain(m *testing.M) {
 	ctx := context.Background()
-	s, err := startStage(ctx)
+	s, err := startFleet(ctx)
 	code := 1
 	if err == nil {
 		shared = s
@@ -73,71 +73,71 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func startStage(ctx context.Context) (s *stage, err error) {
-	s = &stage{}
-	if s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+func startFleet(ctx context.Context) (s *testFleet, err error) {
+	s = &testFleet{}
+	if s.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 		return s, err
 	}
-	if s.Client, err = client.New(s.plane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
+	if s.Client, err = client.New(s.Plane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
 		return s, err
 	}
-	if err := hub.Install(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{
+	if err := hub.InstallHub(ctx, s.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{
 		"concurrency": "3", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "false",
 	}}}); err != nil {
 		return s, err
 	}
-	if s.way, err = link.Start(s.plane.Config()); err != nil {
+	if s.Link, err = link.StartLink(s.Plane.Config()); err != nil {
 		return s, err
 	}
 	if s.member, err = member.Start(ctx, member.Options{
-		Name: "behind-nat", Instant: true, Controllers: []string{"serviceaccount-token-controller"}, Scheme: scene.NewScheme(),
+		Name: "behind-nat", InstantImporter: true, Controllers: []string{"serviceaccount-token-controller"}, Scheme: scene.NewScheme(),
 	}); err != nil {
 		return s, err
 	}
-	s.member.Instant().Allow(1 << 20)
-	if err := agent.Install(ctx, s.member.ControlPlane, map[string]any{
+	s.member.InstantImporter().AllowFinishes(1 << 20)
+	if err := agent.InstallAgent(ctx, s.member.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
 	}); err != nil {
 		return s, err
 	}
-	s.hub, err = hub.Start(ctx, s.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	s.Hub, err = hub.StartHub(ctx, s.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
 	return s, err
 }
 
-func (s *stage) stop() error {
+func (s *testFleet) stop() error {
 	var errs []error
-	if s.hub != nil {
-		errs = append(errs, s.hub.Stop(time.Minute))
+	if s.Hub != nil {
+		errs = append(errs, s.Hub.Stop(time.Minute))
 	}
-	if s.way != nil {
-		s.way.Close()
+	if s.Link != nil {
+		s.Link.Close()
 	}
 	if s.member != nil {
 		errs = append(errs, s.member.Stop())
 	}
-	if s.plane != nil {
-		errs = append(errs, s.plane.Stop())
+	if s.Plane != nil {
+		errs = append(errs, s.Plane.Stop())
 	}
 	return errors.Join(errs...)
 }
 
-// agent runs one until the test ends, at the latest; through is its own API server's
+// startAgent runs one until the test ends, at the latest; through is its own API server's
 // proxy, nil for none.
-func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent.Agent {
+func (s *testFleet) startAgent(t *testing.T, through *proxy.Proxy, args ...string) *agent.Agent {
 	t.Helper()
 	// Whoever has led is gone, or paused: nobody waits for its Lease.
-	require.NoError(t, mortal.BuryIn(t.Context(), s.member.Client()))
+	require.NoError(t, mortal.DeleteLeaseIn(t.Context(), s.member.Client()))
 	o := agent.Options{LeaseDuration: leaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
 	if through != nil {
-		o.Through = through.Through
+		o.ConfigureClient = through.Redirect
 	}
-	a, err := agent.Start(t.Context(), s.member.ControlPlane, o)
+	a, err := agent.StartAgent(t.Context(), s.member.ControlPlane, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		select {
 		case <-a.Done():
 		default: // a hub waits a while for the farewell of one that is gone
-			s.leave(t)
+			s.removeMember(t)
 		}
 		a.Kill()
 		<-a.Done()
@@ -145,141 +145,141 @@ func (s *stage) agent(t *testing.T, through *proxy.Proxy, args ...string) *agent
 	return a
 }
 
-// create makes a MemberCluster for as long as the test runs.
-func (s *stage) create(t *testing.T, pull *v1alpha1.MemberPull) {
+// createMember makes a MemberCluster for as long as the test runs.
+func (s *testFleet) createMember(t *testing.T, pull *v1alpha1.MemberPull) {
 	t.Helper()
-	s.createAs(t, v1alpha1.MemberConnection{Pull: pull})
+	s.createMemberWith(t, v1alpha1.MemberConnection{Pull: pull})
 }
 
-func (s *stage) createAs(t *testing.T, connection v1alpha1.MemberConnection) {
+func (s *testFleet) createMemberWith(t *testing.T, connection v1alpha1.MemberConnection) {
 	t.Helper()
-	s.begin(t)
-	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: v1alpha1.MemberClusterSpec{Connection: connection}}
+	s.nameMember(t)
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.memberName}, Spec: v1alpha1.MemberClusterSpec{Connection: connection}}
 	require.NoError(t, s.Create(t.Context(), m))
 }
 
-// begin names the member of a test, which goes with it.
-func (s *stage) begin(t *testing.T) {
+// nameMember names the member of a test, which goes with it.
+func (s *testFleet) nameMember(t *testing.T) {
 	t.Helper()
-	s.tests++
-	s.name, s.last = fmt.Sprintf("behind-nat-%d", s.tests), ""
-	t.Cleanup(func() { s.remove(t) })
+	s.testCount++
+	s.memberName, s.lastToken = fmt.Sprintf("behind-nat-%d", s.testCount), ""
+	t.Cleanup(func() { s.cleanUp(t) })
 }
 
 // namespace of the member on the hub.
-func (s *stage) namespace() string { return v1alpha1.MemberNamespacePrefix + s.name }
+func (s *testFleet) namespace() string { return v1alpha1.MemberNamespacePrefix + s.memberName }
 
-// remove takes away whatever a test has left, on both ends. The agent is gone.
-func (s *stage) remove(t *testing.T) {
-	s.leave(t)
-	s.forget(t)
+// cleanUp takes away whatever a test has left, on both ends. The agent is gone.
+func (s *testFleet) cleanUp(t *testing.T) {
+	s.removeMember(t)
+	s.deleteMemberState(t)
 }
 
-// leave has the hub let go of the member: two of them would be one cluster.
-func (s *stage) leave(t *testing.T) {
+// removeMember has the hub let go of the member: two of them would be one cluster.
+func (s *testFleet) removeMember(t *testing.T) {
 	ctx := context.Background()
-	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: s.memberName}}
 	require.NoError(t, client.IgnoreNotFound(s.Delete(ctx, m)))
 	require.Eventually(t, func() bool {
 		return apierrors.IsNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m))
 	}, scene.Patience, 50*time.Millisecond, "the member does not go")
 }
 
-// forget takes from the member what an agent has stored, and a hub.
-func (s *stage) forget(t *testing.T) {
+// deleteMemberState takes from the member what an agent has stored, and a hub.
+func (s *testFleet) deleteMemberState(t *testing.T) {
 	ctx := context.Background()
 	for _, o := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.JoinSecret}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: join.CredentialSecret}},
 		&v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}}, &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}},
 	} {
-		o.SetNamespace(agent.Namespace)
+		o.SetNamespace(agent.AgentNamespace)
 		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(ctx, o)))
 	}
 }
 
-// invite puts the next join token into the member, by way of the link, or of a proxy
+// putJoinToken puts the next join token into the member, by way of the link, or of a proxy
 // in front of the hub.
-func (s *stage) invite(t *testing.T, through *proxy.Proxy) {
+func (s *testFleet) putJoinToken(t *testing.T, through *proxy.Proxy) {
 	t.Helper()
-	access, err := hub.Invitation(t.Context(), s, s.name, s.last)
-	require.NoError(t, err, scene.Describe(scene.Member(t, s, s.name)))
-	s.last = access.Token
+	access, err := hub.AwaitJoinToken(t.Context(), s, s.memberName, s.lastToken)
+	require.NoError(t, err, scene.DescribeMember(scene.GetMember(t, s, s.memberName)))
+	s.lastToken = access.Token
 	if through != nil {
-		access.Server, access.CA = through.Reach()
+		access.Server, access.CA = through.Endpoint()
 	} else {
-		cfg := s.plane.Config()
-		s.way.Through(cfg)
+		cfg := s.Plane.Config()
+		s.Link.Redirect(cfg)
 		access.Server = cfg.Host
 	}
-	require.NoError(t, hub.Invite(t.Context(), s.member.Client(), agent.Namespace, access))
+	require.NoError(t, hub.PutJoinToken(t.Context(), s.member.Client(), agent.AgentNamespace, access))
 }
 
-// change changes the MemberCluster.
-func (s *stage) change(t *testing.T, how func(*v1alpha1.MemberCluster)) {
+// updateMember changes the MemberCluster.
+func (s *testFleet) updateMember(t *testing.T, how func(*v1alpha1.MemberCluster)) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		m := scene.Member(t, s, s.name)
+		m := scene.GetMember(t, s, s.memberName)
 		how(m)
 		return s.Update(t.Context(), m)
 	}))
 }
 
-// another asks for another join token.
-func (s *stage) another(t *testing.T) {
+// requestJoinToken asks for another join token.
+func (s *testFleet) requestJoinToken(t *testing.T) {
 	t.Helper()
-	s.change(t, func(m *v1alpha1.MemberCluster) {
+	s.updateMember(t, func(m *v1alpha1.MemberCluster) {
 		n, _ := strconv.Atoi(m.Annotations[v1alpha1.AnnotationJoinToken])
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationJoinToken, strconv.Itoa(n+1))
 	})
 }
 
-// told waits until the ledger says how the agent is connected, and returns the words.
-func (s *stage) told(t *testing.T, status metav1.ConditionStatus, reason string) string {
+// awaitHubConnected waits until the ledger says how the agent is connected, and returns the words.
+func (s *testFleet) awaitHubConnected(t *testing.T, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, scene.Await(t, func() bool {
-		c = s.condition(t)
+		c = s.hubConnectedCondition(t)
 		return c != nil && c.Status == status && c.Reason == reason
 	}), "HubConnected is %+v, want %s %s", c, status, reason)
 	return c.Message
 }
 
-// condition is HubConnected, nil for none.
-func (s *stage) condition(t *testing.T) *metav1.Condition {
+// hubConnectedCondition is HubConnected, nil for none.
+func (s *testFleet) hubConnectedCondition(t *testing.T) *metav1.Condition {
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
-	if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+	if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 		return nil
 	}
 	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected)
 }
 
-// ready waits until the hub has the member's report, and its plan is acknowledged.
-func (s *stage) ready(t *testing.T) *v1alpha1.MemberCluster {
+// awaitMemberReady waits until the hub has the member's report, and its plan is acknowledged.
+func (s *testFleet) awaitMemberReady(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, s, s.name, "ready; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+	return scene.AwaitMember(t, s, s.memberName, "ready; the hub's log is "+s.Hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == 3
 	})
 }
 
-// joined waits until an agent has dialled in with the credential that is stored, and
+// awaitJoined waits until an agent has dialled in with the credential that is stored, and
 // the hub says so.
-func (s *stage) joined(t *testing.T) {
+func (s *testFleet) awaitJoined(t *testing.T) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
-		token, err := join.ParseToken(s.credential(t))
+		token, err := join.ParseTokenClaims(s.storedCredential(t))
 		lease := &coordinationv1.Lease{}
 		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: join.LeaseName}, lease) == nil &&
-			lease.Spec.HolderIdentity != nil && join.HolderAccount(*lease.Spec.HolderIdentity) == token.Account
+			lease.Spec.HolderIdentity != nil && join.AccountOfHolder(*lease.Spec.HolderIdentity) == token.AccountUID
 	}), "no agent dials in with what is stored")
-	scene.EventuallyMember(t, s, s.name, "joined", func(m *v1alpha1.MemberCluster) bool {
+	scene.AwaitMember(t, s, s.memberName, "joined", func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == v1alpha1.ReasonJoined && c.Status == metav1.ConditionTrue
 	})
 }
 
-// image creates one in the member for as long as the test runs.
-func (s *stage) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
+// createImage creates one in the member for as long as the test runs.
+func (s *testFleet) createImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -293,8 +293,8 @@ func (s *stage) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// plan returns the one in a namespace, nil for none.
-func plan(t *testing.T, c client.Reader, namespace string) *v1alpha1.ClusterPlan {
+// getPlan returns the one in a namespace, nil for none.
+func getPlan(t *testing.T, c client.Reader, namespace string) *v1alpha1.ClusterPlan {
 	t.Helper()
 	p := &v1alpha1.ClusterPlan{}
 	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, p)

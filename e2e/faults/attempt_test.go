@@ -12,12 +12,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestFailures wants every way to fail told apart, ended after as many
+// TestFailureReasons wants every way to fail told apart, ended after as many
 // DataVolumes as can help, and nothing left of any.
-func TestFailures(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "10", "stallTimeout", "2m"))
-	history := observed(t)
-	ns := home(t)
+func TestFailureReasons(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "2m"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
 	type failure struct {
 		path         string
 		wantReason   v1alpha1.Reason
@@ -37,22 +37,22 @@ func TestFailures(t *testing.T) {
 	}
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, f := range failures {
-		images[f.path] = place.Image(ns, f.path, "/"+f.path+"/100ms/a")
-		place.Create(t, images[f.path])
+		images[f.path] = testScene.NewImage(ns, f.path, "/"+f.path+"/100ms/a")
+		testScene.Create(t, images[f.path])
 	}
 	for _, f := range failures {
 		t.Run(f.path, func(t *testing.T) {
 			if f.wantReason == v1alpha1.ReasonStalled { // the last: on a busy machine the others take longer than that
-				place.SetPolicy(t, policy("concurrency", "10", "stallTimeout", "3s"))
+				testScene.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "3s"))
 			}
-			got := failed(t, images[f.path], f.wantReason)
+			got := awaitFailed(t, images[f.path], f.wantReason)
 			assert.Contains(t, got.Status.Message, f.wantText)
 			assert.EqualValues(t, f.wantAttempts, got.Status.Attempts)
-			place.WantEvent(t, images[f.path], string(f.wantReason), "attempt")
+			testScene.AwaitEvent(t, images[f.path], string(f.wantReason), "attempt")
 		})
 	}
-	wantNothingStored(t, ns)
-	require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == 0 }))
+	awaitNothingStored(t, ns)
+	require.True(t, scene.Await(t, func() bool { return len(testScene.Ledger(t).Status.Slots) == 0 }))
 	h := history()
 	for _, f := range failures {
 		assert.Equal(t, f.wantAttempts, h.Attempts(images[f.path].UID), f.path)
@@ -62,75 +62,75 @@ func TestFailures(t *testing.T) {
 // TestAttemptTimeout: without a backoff, the image waits for its next slot already
 // while that of its last attempt is being freed, and nothing happens after that.
 func TestAttemptTimeout(t *testing.T) {
-	place.SetPolicy(t, policy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
-	history := observed(t)
-	img := place.Image(home(t), "image", "/hang/a")
-	place.Create(t, img)
-	got := failed(t, img, v1alpha1.ReasonTimeout)
+	testScene.SetPolicy(t, newPolicy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
+	history := observeTest(t)
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	testScene.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonTimeout)
 	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 10s")
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
-// TestStartedOver wants a person's word to count anew.
-func TestStartedOver(t *testing.T) {
+// TestRetryByAnnotationStartsOver wants a person's word to count anew.
+func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
-		place.SetPolicy(t, policy("retryLimit", "0"))
-		history := observed(t)
-		img := place.Image(home(t), "image", "/flaky/2/100ms/a")
-		place.Create(t, img)
-		failed(t, img, v1alpha1.ReasonImportFailed)
-		place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "once"} })
-		place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+		testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := testScene.NewImage(createHomeNamespace(t), "image", "/flaky/2/100ms/a")
+		testScene.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "once"} })
+		testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 			return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.LastAttempt == 2
 		})
-		place.Change(t, img, func() { img.Annotations[v1alpha1.AnnotationRetry] = "twice" })
-		succeeded(t, img)
+		testScene.Update(t, img, func() { img.Annotations[v1alpha1.AnnotationRetry] = "twice" })
+		awaitSucceeded(t, img)
 		assert.Equal(t, 3, history().Attempts(img.UID))
 	})
 	t.Run("by annotation while it backs off", func(t *testing.T) {
-		place.SetPolicy(t, policy("retryBackoffDuration", "1h"))
-		history := observed(t)
-		img := place.Image(home(t), "image", "/flaky/1/100ms/a")
-		place.Create(t, img)
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonBackingOff))
-		place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
-		succeeded(t, img)
+		testScene.SetPolicy(t, newPolicy("retryBackoffDuration", "1h"))
+		history := observeTest(t)
+		img := testScene.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
+		testScene.Create(t, img)
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonBackingOff))
+		testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
+		awaitSucceeded(t, img)
 		assert.Equal(t, 2, history().Attempts(img.UID))
 	})
 	t.Run("by an edit", func(t *testing.T) {
-		place.SetPolicy(t, policy("retryLimit", "0"))
-		history := observed(t)
-		img := place.Image(home(t), "image", "/notfound/100ms/a")
-		place.Create(t, img)
-		failed(t, img, v1alpha1.ReasonNotFound)
-		place.Change(t, img, func() { img.Spec.URL = place.Source.URL + "/ok/100ms/a" })
-		succeeded(t, img)
+		testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := testScene.NewImage(createHomeNamespace(t), "image", "/notfound/100ms/a")
+		testScene.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonNotFound)
+		testScene.Update(t, img, func() { img.Spec.URL = testScene.Source.URL + "/ok/100ms/a" })
+		awaitSucceeded(t, img)
 		assert.Equal(t, 2, history().Attempts(img.UID))
 	})
 	t.Run("by an edit that makes no revision", func(t *testing.T) {
-		place.SetPolicy(t, policy("retryLimit", "0"))
-		history := observed(t)
-		img := place.Image(home(t), "image", "/flaky/1/100ms/a")
-		place.Create(t, img)
-		failed(t, img, v1alpha1.ReasonImportFailed)
-		place.Change(t, img, func() { img.Spec.Priority = 1 })
-		succeeded(t, img)
+		testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := testScene.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
+		testScene.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		testScene.Update(t, img, func() { img.Spec.Priority = 1 })
+		awaitSucceeded(t, img)
 		assert.Equal(t, 2, history().Attempts(img.UID))
 	})
 }
 
-// TestBackingOff wants a retry to be passed while it waits.
-func TestBackingOff(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryBackoffDuration", "45s"))
-	history := observed(t)
-	ns := home(t)
-	fails, passes := place.Image(ns, "fails", "/flaky/1/100ms/a"), place.Image(ns, "passes", "/ok/100ms/a")
-	place.Create(t, fails, passes)
-	place.Eventually(t, fails, scene.Because(v1alpha1.ReasonBackingOff))
-	succeeded(t, passes)
-	succeeded(t, fails)
+// TestBackingOffImageIsPassed wants a retry to be passed while it waits.
+func TestBackingOffImageIsPassed(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	fails, passes := testScene.NewImage(ns, "fails", "/flaky/1/100ms/a"), testScene.NewImage(ns, "passes", "/ok/100ms/a")
+	testScene.Create(t, fails, passes)
+	testScene.AwaitImage(t, fails, scene.HasReason(v1alpha1.ReasonBackingOff))
+	awaitSucceeded(t, passes)
+	awaitSucceeded(t, fails)
 	var names []string
-	for _, s := range history().Starts() {
+	for _, s := range history().Creations() {
 		names = append(names, s.Name)
 	}
 	assert.Equal(t, []string{"fails", "passes", "fails"}, names)

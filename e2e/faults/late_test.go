@@ -19,42 +19,42 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// TestImporterMadeTooLate plays a CDI whose cache is late: it makes the importer of a
+// TestLateImporterIsDeleted plays a CDI whose cache is late: it makes the importer of a
 // finished claim once more and then looks at neither again, so the Pod keeps the claim
 // and the claim the Pod. Both have to go, while the image serves and after it.
-func TestImporterMadeTooLate(t *testing.T) {
-	place.SetPolicy(t, policy())
-	ns := home(t)
-	populated, direct := place.Image(ns, "populated", "/ok/10s/a"), place.Image(ns, "direct", "/ok/10s/a")
+func TestLateImporterIsDeleted(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy())
+	ns := createHomeNamespace(t)
+	populated, direct := testScene.NewImage(ns, "populated", "/ok/10s/a"), testScene.NewImage(ns, "direct", "/ok/10s/a")
 	populated.Spec.StorageClass, direct.Spec.StorageClass = simulator.ClassCSI, simulator.ClassLocal
-	place.Create(t, populated)
-	prime := late(t, populated, func(claim *corev1.PersistentVolumeClaim) bool { return strings.HasPrefix(claim.Name, "prime-") })
-	place.Create(t, direct)
-	late(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
+	testScene.Create(t, populated)
+	prime := createLateImporter(t, populated, func(claim *corev1.PersistentVolumeClaim) bool { return strings.HasPrefix(claim.Name, "prime-") })
+	testScene.Create(t, direct)
+	createLateImporter(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
 
-	succeeded(t, populated)
+	awaitSucceeded(t, populated)
 	require.True(t, scene.Await(t, func() bool {
-		return apierrors.IsNotFound(place.Client().Get(t.Context(), client.ObjectKeyFromObject(prime), &corev1.PersistentVolumeClaim{}))
+		return apierrors.IsNotFound(testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(prime), &corev1.PersistentVolumeClaim{}))
 	}), "the claim that was filled first is still there")
-	succeeded(t, direct)
+	awaitSucceeded(t, direct)
 	for _, img := range []*v1alpha1.VMDiskImage{populated, direct} {
-		require.NoError(t, place.Client().Delete(t.Context(), img))
-		place.Gone(t, img)
+		require.NoError(t, testScene.Client().Delete(t.Context(), img))
+		testScene.AwaitGone(t, img)
 	}
-	wantNothingStored(t, ns)
+	awaitNothingStored(t, ns)
 }
 
-// late makes a further importer of a claim of an image that is being imported, as CDI
+// createLateImporter makes a further importer of a claim of an image that is being imported, as CDI
 // makes it.
-func late(t *testing.T, img *v1alpha1.VMDiskImage, of func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
+func createLateImporter(t *testing.T, img *v1alpha1.VMDiskImage, of func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	importing(t, img)
+	awaitImporting(t, img)
 	var claims corev1.PersistentVolumeClaimList
-	require.NoError(t, place.Client().List(t.Context(), &claims, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	require.NoError(t, testScene.Client().List(t.Context(), &claims, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	i := slices.IndexFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return of(&c) })
 	require.GreaterOrEqual(t, i, 0, "claims are %v", claims.Items)
 	claim := &claims.Items[i]
-	require.NoError(t, place.Client().Create(t.Context(), &corev1.Pod{
+	require.NoError(t, testScene.Client().Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: img.Namespace, Name: "late-" + img.Name, Labels: claim.Labels,
 			OwnerReferences: []metav1.OwnerReference{{

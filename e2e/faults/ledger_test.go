@@ -23,138 +23,138 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// unguarded takes one of the chart's admission policies out of force.
-func unguarded(t *testing.T, name string) {
+// disableAdmissionPolicy takes one of the chart's admission policies out of force.
+func disableAdmissionPolicy(t *testing.T, name string) {
 	t.Helper()
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	again := binding.DeepCopy()
 	again.ResourceVersion, again.UID = "", ""
-	require.NoError(t, place.Client().Delete(t.Context(), binding))
-	t.Cleanup(func() { assert.NoError(t, place.Client().Create(context.Background(), again)) })
+	require.NoError(t, testScene.Client().Delete(t.Context(), binding))
+	t.Cleanup(func() { assert.NoError(t, testScene.Client().Create(context.Background(), again)) })
 }
 
-// crowd has as many images run as the policy allows, and as many again wait.
-func crowd(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
+// fillQueue has as many images run as the policy allows, and as many again wait.
+func fillQueue(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 	t.Helper()
-	ns := home(t)
+	ns := createHomeNamespace(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
 		path := "/ok/10s/a"
 		if i >= n {
 			path = "/ok/200ms/a"
 		}
-		img := place.Image(ns, fmt.Sprintf("image-%d", i), path)
+		img := testScene.NewImage(ns, fmt.Sprintf("image-%d", i), path)
 		img.Spec.StorageClass = class
 		images = append(images, img)
-		place.Create(t, img)
+		testScene.Create(t, img)
 	}
-	require.True(t, scene.Await(t, func() bool { return runningImporters(t, ns) == n }))
+	require.True(t, scene.Await(t, func() bool { return countRunningImporters(t, ns) == n }))
 	return images
 }
 
-func TestAPIServerGuardsTheBudget(t *testing.T) {
-	place.LedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionTrue, "Guarded")
+func TestAPIServerEnforcesTheBudget(t *testing.T) {
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionTrue, "Guarded")
 	var kept cdiv1.DataVolumeList
-	require.NoError(t, place.Client().List(t.Context(), &kept, client.InNamespace(agent.Namespace)))
+	require.NoError(t, testScene.Client().List(t.Context(), &kept, client.InNamespace(agent.AgentNamespace)))
 	assert.Empty(t, kept.Items, "it was tried for nothing")
 	guarded := func(status metav1.ConditionStatus) float64 {
-		return metric(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
+		return metricValue(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
 	}
 	require.True(t, scene.Await(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
 	assert.Negative(t, guarded(metav1.ConditionUnknown), "what held before is told as well")
 }
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1"))
-	img := place.Image(home(t), "image", "/hang/a")
-	place.Create(t, img)
-	importing(t, img)
-	err := place.Client().Delete(t.Context(), place.Ledger(t))
+	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	testScene.Create(t, img)
+	awaitImporting(t, img)
+	err := testScene.Client().Delete(t.Context(), testScene.Ledger(t))
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "lists 1 running imports")
 }
 
-// TestLedgerLost wants the imports that run found again, none of them twice, and
+// TestLostLedgerIsRebuilt wants the imports that run found again, none of them twice, and
 // nothing started beside them meanwhile.
-func TestLedgerLost(t *testing.T) {
+func TestLostLedgerIsRebuilt(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		class string
 		lose  func(t *testing.T)
 	}{
 		{"deleted", simulator.ClassCSI, func(t *testing.T) {
-			unguarded(t, "ot-agent-ledger")
-			old := place.Ledger(t)
-			require.True(t, scene.Await(t, func() bool { return place.Client().Delete(t.Context(), old) == nil }))
-			require.True(t, scene.Await(t, func() bool { l := place.Ledger(t); return l.UID != "" && l.UID != old.UID }))
+			disableAdmissionPolicy(t, "ot-agent-ledger")
+			old := testScene.Ledger(t)
+			require.True(t, scene.Await(t, func() bool { return testScene.Client().Delete(t.Context(), old) == nil }))
+			require.True(t, scene.Await(t, func() bool { l := testScene.Ledger(t); return l.UID != "" && l.UID != old.UID }))
 		}},
 		{"deleted while no agent runs", simulator.ClassCSI, func(t *testing.T) {
-			unguarded(t, "ot-agent-ledger")
-			place.WithoutAgent(t, func() {
-				require.True(t, scene.Await(t, func() bool { return place.Client().Delete(t.Context(), place.Ledger(t)) == nil }))
+			disableAdmissionPolicy(t, "ot-agent-ledger")
+			testScene.WithoutAgent(t, func() {
+				require.True(t, scene.Await(t, func() bool { return testScene.Client().Delete(t.Context(), testScene.Ledger(t)) == nil }))
 			})
 		}},
-		{"emptied", simulator.ClassCSI, empty},
-		{"emptied, with local storage", simulator.ClassLocal, empty},
+		{"emptied", simulator.ClassCSI, clearLedger},
+		{"emptied, with local storage", simulator.ClassLocal, clearLedger},
 		{"emptied while no agent runs", simulator.ClassCSI, func(t *testing.T) {
-			place.WithoutAgent(t, func() { empty(t) })
+			testScene.WithoutAgent(t, func() { clearLedger(t) })
 		}},
 		{"emptied of one", simulator.ClassCSI, func(t *testing.T) {
-			changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = st.Slots[:1] })
+			updateLedgerStatus(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = st.Slots[:1] })
 		}},
 		{"its status removed", simulator.ClassCSI, func(t *testing.T) {
-			changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { *st = v1alpha1.SyncLedgerStatus{Budget: 0} })
+			updateLedgerStatus(t, func(st *v1alpha1.SyncLedgerStatus) { *st = v1alpha1.SyncLedgerStatus{Budget: 0} })
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const n = 2
-			place.SetPolicy(t, policy("concurrency", fmt.Sprint(n)))
-			history := observed(t)
-			images := crowd(t, n, tt.class)
+			testScene.SetPolicy(t, newPolicy("concurrency", fmt.Sprint(n)))
+			history := observeTest(t)
+			images := fillQueue(t, n, tt.class)
 			tt.lose(t)
-			require.True(t, scene.Await(t, func() bool { return len(place.Ledger(t).Status.Slots) == n }))
+			require.True(t, scene.Await(t, func() bool { return len(testScene.Ledger(t).Status.Slots) == n }))
 			for _, img := range images {
-				succeeded(t, img)
+				awaitSucceeded(t, img)
 			}
 			require.True(t, scene.Await(t, func() bool {
-				l := place.Ledger(t)
+				l := testScene.Ledger(t)
 				return len(l.Status.Slots) == 0 && l.Status.Budget == n
 			}))
 			h := history()
 			for i, img := range images {
 				assert.Equal(t, 1, h.Attempts(img.UID), "image %d is downloaded once", i)
 			}
-			assert.LessOrEqual(t, h.MostRunning(), n)
+			assert.LessOrEqual(t, h.MaxRunning(), n)
 		})
 	}
 }
 
-func empty(t *testing.T) {
+func clearLedger(t *testing.T) {
 	t.Helper()
-	changeLedger(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = nil })
+	updateLedgerStatus(t, func(st *v1alpha1.SyncLedgerStatus) { st.Slots = nil })
 }
 
-func changeLedger(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
+func updateLedgerStatus(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
-		l := place.Ledger(t)
+		l := testScene.Ledger(t)
 		change(l.Status)
-		return place.Client().Status().Update(t.Context(), l) == nil
+		return testScene.Client().Status().Update(t.Context(), l) == nil
 	}))
 }
 
-// TestStrayDataVolume wants what carries our label and stands in no slot removed
+// TestStrayDataVolumeIsDeleted wants what carries our label and stands in no slot removed
 // and counted, and others left alone.
-func TestStrayDataVolume(t *testing.T) {
-	place.SetPolicy(t, policy())
-	ns := home(t)
-	img := place.Image(ns, "image", "/ok/100ms/a")
-	place.Create(t, img)
-	succeeded(t, img)
-	before := metric(t, "ot_agent_stray_data_volumes_total")
+func TestStrayDataVolumeIsDeleted(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy())
+	ns := createHomeNamespace(t)
+	img := testScene.NewImage(ns, "image", "/ok/100ms/a")
+	testScene.Create(t, img)
+	awaitSucceeded(t, img)
+	before := metricValue(t, "ot_agent_stray_data_volumes_total")
 	importer := func(name string, labels map[string]string) *cdiv1.DataVolume {
-		url := place.Source.URL + "/hang/a"
+		url := testScene.Source.URL + "/hang/a"
 		class := simulator.ClassCSI
 		return &cdiv1.DataVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels},
@@ -165,8 +165,8 @@ func TestStrayDataVolume(t *testing.T) {
 		}
 	}
 	others := importer("theirs", nil)
-	place.Create(t, others)
-	unguarded(t, "ot-agent-datavolumes")
+	testScene.Create(t, others)
+	disableAdmissionPolicy(t, "ot-agent-datavolumes")
 	labelled := []map[string]string{
 		{v1alpha1.LabelImageUID: "nobody"},
 		{v1alpha1.LabelImageUID: "nobody", v1alpha1.LabelAttempt: "many"},
@@ -174,11 +174,11 @@ func TestStrayDataVolume(t *testing.T) {
 	}
 	for i, labels := range labelled {
 		stray := importer(fmt.Sprintf("stray-%d", i), labels)
-		require.True(t, scene.Await(t, func() bool { return place.Client().Create(t.Context(), stray) == nil }))
-		place.Gone(t, stray.DeepCopy())
+		require.True(t, scene.Await(t, func() bool { return testScene.Client().Create(t.Context(), stray) == nil }))
+		testScene.AwaitGone(t, stray.DeepCopy())
 	}
-	wantMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(others), others))
+	awaitMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
+	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(others), others))
 	assert.Nil(t, others.DeletionTimestamp)
-	succeeded(t, img)
+	awaitSucceeded(t, img)
 }

@@ -30,21 +30,21 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var place *scene.Scene
+var testScene *scene.Env
 
 func TestMain(m *testing.M) {
-	scene.Main(m, &place, member.Options{Name: "faults", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+	scene.RunTests(m, &testScene, member.Options{Name: "faults", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
 }
 
-// home is a namespace whose images go when the test ends: one that hangs would
+// createHomeNamespace is a namespace whose images go when the test ends: one that hangs would
 // keep its slot from the tests to come.
-func home(t *testing.T) string {
+func createHomeNamespace(t *testing.T) string {
 	t.Helper()
-	ns := place.Namespace(t)
+	ns := testScene.CreateNamespace(t)
 	t.Cleanup(func() {
-		ctx, c := context.Background(), place.Client()
+		ctx, c := context.Background(), testScene.Client()
 		if t.Failed() {
-			t.Log(describe(ctx, ns))
+			t.Log(describeImports(ctx, ns))
 		}
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
 		var left v1alpha1.VMDiskImageList
@@ -57,14 +57,14 @@ func home(t *testing.T) string {
 	return ns
 }
 
-// describe tells how far the imports of a namespace have come.
-func describe(ctx context.Context, ns string) string {
+// describeImports tells how far the imports of a namespace have come.
+func describeImports(ctx context.Context, ns string) string {
 	var text strings.Builder
 	var dvs cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var pods corev1.PodList
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
-		_ = place.Client().List(ctx, list, client.InNamespace(ns))
+		_ = testScene.Client().List(ctx, list, client.InNamespace(ns))
 	}
 	for i := range dvs.Items {
 		fmt.Fprintf(&text, "DataVolume %s %+v\n", dvs.Items[i].Name, dvs.Items[i].Status)
@@ -80,8 +80,8 @@ func describe(ctx context.Context, ns string) string {
 	return text.String()
 }
 
-// policy is a quick one, with some of its keys changed.
-func policy(keysAndValues ...string) map[string]string {
+// newPolicy is a quick one, with some of its keys changed.
+func newPolicy(keysAndValues ...string) map[string]string {
 	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms"}
 	for i := 0; i < len(keysAndValues); i += 2 {
 		data[keysAndValues[i]] = keysAndValues[i+1]
@@ -89,46 +89,46 @@ func policy(keysAndValues ...string) map[string]string {
 	return data
 }
 
-func succeeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
+func awaitSucceeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+	return testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 }
 
-func failed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason) *v1alpha1.VMDiskImage {
+func awaitFailed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+	return testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.Reason == reason
 	})
 }
 
-// importing waits until an importer of an image runs, and the agent knows of
+// awaitImporting waits until an importer of an image runs, and the agent knows of
 // the attempt; it returns its DataVolume. The Pod says so, not the DataVolume:
 // CDI may tell of nothing before the import moves, and one that hangs does not.
-func importing(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
+func awaitImporting(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	t.Helper()
 	var found *cdiv1.DataVolume
 	require.True(t, scene.Await(t, func() bool {
-		dvs := dataVolumesOf(t, img)
-		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || runningImporters(t, img.Namespace, v1alpha1.LabelImageUID, string(img.UID), v1alpha1.LabelAttempt, dvs[0].Labels[v1alpha1.LabelAttempt]) == 0 {
+		dvs := listDataVolumes(t, img)
+		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || countRunningImporters(t, img.Namespace, v1alpha1.LabelImageUID, string(img.UID), v1alpha1.LabelAttempt, dvs[0].Labels[v1alpha1.LabelAttempt]) == 0 {
 			return false
 		}
 		got := &v1alpha1.VMDiskImage{}
 		found = &dvs[0]
-		return place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
+		return testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
 			got.Status.Revisions[0].DataVolume == found.Name
 	}), "image %s is not being imported", img.Name)
 	return found
 }
 
-// runningImporters counts the importer Pods of a namespace that run.
-func runningImporters(t *testing.T, ns string, labelsAndValues ...string) int {
+// countRunningImporters counts the importer Pods of a namespace that run.
+func countRunningImporters(t *testing.T, ns string, labelsAndValues ...string) int {
 	t.Helper()
 	match := client.MatchingLabels{"cdi.kubevirt.io": "importer"}
 	for i := 0; i < len(labelsAndValues); i += 2 {
 		match[labelsAndValues[i]] = labelsAndValues[i+1]
 	}
 	var pods corev1.PodList
-	require.NoError(t, place.Client().List(t.Context(), &pods, client.InNamespace(ns), match))
+	require.NoError(t, testScene.Client().List(t.Context(), &pods, client.InNamespace(ns), match))
 	running := 0
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil && pods.Items[i].Status.Phase == corev1.PodRunning {
@@ -138,23 +138,23 @@ func runningImporters(t *testing.T, ns string, labelsAndValues ...string) int {
 	return running
 }
 
-func dataVolumesOf(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.DataVolume {
+func listDataVolumes(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.DataVolume {
 	t.Helper()
 	var list cdiv1.DataVolumeList
-	require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	return list.Items
 }
 
-func snapshotsOf(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {
+func listSnapshots(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {
 	t.Helper()
 	var list snapshotv1.VolumeSnapshotList
-	require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	return list.Items
 }
 
-// stored lists everything in a namespace that images are made of, by kind and
+// listStored lists everything in a namespace that images are made of, by kind and
 // name: CDI's own claims, Pods and what lies behind snapshots included.
-func stored(t *testing.T, ns string) []string {
+func listStored(t *testing.T, ns string) []string {
 	t.Helper()
 	var (
 		names     []string
@@ -167,19 +167,19 @@ func stored(t *testing.T, ns string) []string {
 		snapshots snapshotv1.VolumeSnapshotList
 	)
 	for kind, list := range map[string]client.ObjectList{"DataVolume": &dvs, "PersistentVolumeClaim": &claims, "Pod": &pods, "VolumeSnapshot": &snapshots} {
-		require.NoError(t, place.Client().List(t.Context(), list, inThere))
+		require.NoError(t, testScene.Client().List(t.Context(), list, inThere))
 		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
 			names = append(names, kind+"/"+o.(client.Object).GetName())
 			return nil
 		}))
 	}
-	require.NoError(t, place.Client().List(t.Context(), &contents))
+	require.NoError(t, testScene.Client().List(t.Context(), &contents))
 	for i := range contents.Items {
 		if contents.Items[i].Spec.VolumeSnapshotRef.Namespace == ns {
 			names = append(names, "VolumeSnapshotContent/"+contents.Items[i].Name)
 		}
 	}
-	require.NoError(t, place.Client().List(t.Context(), &volumes))
+	require.NoError(t, testScene.Client().List(t.Context(), &volumes))
 	for i := range volumes.Items {
 		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil && ref.Namespace == ns {
 			names = append(names, "PersistentVolume/"+volumes.Items[i].Name)
@@ -188,18 +188,18 @@ func stored(t *testing.T, ns string) []string {
 	return names
 }
 
-// wantNothingStored waits until nothing is left in a namespace.
-func wantNothingStored(t *testing.T, ns string) {
+// awaitNothingStored waits until nothing is left in a namespace.
+func awaitNothingStored(t *testing.T, ns string) {
 	t.Helper()
 	var left []string
-	require.True(t, scene.Await(t, func() bool { left = stored(t, ns); return len(left) == 0 }), "still there: %v", left)
+	require.True(t, scene.Await(t, func() bool { left = listStored(t, ns); return len(left) == 0 }), "still there: %v", left)
 }
 
-// slotsOf are the slots that an image, by its UID, has.
-func slotsOf(t *testing.T, uid types.UID) []v1alpha1.Slot {
+// slotsForUID are the slots that an image, by its UID, has.
+func slotsForUID(t *testing.T, uid types.UID) []v1alpha1.Slot {
 	t.Helper()
 	var slots []v1alpha1.Slot
-	for _, s := range place.Ledger(t).Status.Slots {
+	for _, s := range testScene.Ledger(t).Status.Slots {
 		if s.Image.UID == uid {
 			slots = append(slots, s)
 		}
@@ -207,16 +207,16 @@ func slotsOf(t *testing.T, uid types.UID) []v1alpha1.Slot {
 	return slots
 }
 
-// observed judges a test as a whole: S1 in all that happened, and that no name
+// observeTest judges a test as a whole: S1 in all that happened, and that no name
 // of a DataVolume was used twice.
-func observed(t *testing.T) func() observer.History {
+func observeTest(t *testing.T) func() observer.History {
 	t.Helper()
-	o := place.Observe(t)
+	o := testScene.StartObserver(t)
 	return func() observer.History {
 		t.Helper()
 		h := scene.History(t, o)
-		assert.Empty(t, h.OverBudget())
-		assert.Empty(t, h.Reused())
+		assert.Empty(t, h.BudgetViolations())
+		assert.Empty(t, h.ReusedNames())
 		return h
 	}
 }

@@ -22,30 +22,30 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// TestManyAtOnce has 150 images arrive at once, 500 with OT_FLEET_LONG: in both
+// TestManyImagesAtOnce has 150 images arrive at once, 500 with OT_FLEET_LONG: in both
 // cases most of them wait behind as many as run.
 // CDI is played here: the real one, at about one import a second on a
 // small machine, is what such a test would measure.
-func TestManyAtOnce(t *testing.T) {
+func TestManyImagesAtOnce(t *testing.T) {
 	budget, n := 30, 150
 	if os.Getenv("OT_FLEET_LONG") != "" {
 		budget, n = 50, 500
 	}
-	s, err := scene.Start(context.Background(), member.Options{Name: "many", Instant: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	s, err := scene.Start(context.Background(), member.Options{Name: "many", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 	require.NoError(t, s.StartAgent())
 	t.Cleanup(s.Agent.Kill)
-	s.Instant().Allow(n)
-	s.SetPolicy(t, policy("concurrency", strconv.Itoa(budget)))
-	o := s.Observe(t)
-	ns := s.Namespace(t)
+	s.InstantImporter().AllowFinishes(n)
+	s.SetPolicy(t, newPolicy("concurrency", strconv.Itoa(budget)))
+	o := s.StartObserver(t)
+	ns := s.CreateNamespace(t)
 	began := time.Now()
 	var group errgroup.Group
 	group.SetLimit(16)
 	for i := range n {
 		group.Go(func() error {
-			img := s.Image(ns, fmt.Sprintf("image-%03d", i), "")
+			img := s.NewImage(ns, fmt.Sprintf("image-%03d", i), "")
 			img.Spec.SourceType, img.Spec.URL, img.Spec.StorageClass = v1alpha1.SourceBlank, "", simulator.ClassLocal
 			return s.Client().Create(t.Context(), img)
 		})
@@ -67,9 +67,9 @@ func TestManyAtOnce(t *testing.T) {
 	t.Logf("%d images created in %s, succeeded %s after the first", n, created.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget())
-	assert.Empty(t, h.Reused())
-	starts := h.Starts()
+	assert.Empty(t, h.BudgetViolations())
+	assert.Empty(t, h.ReusedNames())
+	starts := h.Creations()
 	require.Len(t, starts, n, "one download each")
 	mine := map[types.UID]bool{}
 	for i := range list.Items {

@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func metrics(t *testing.T) (map[string]*dto.MetricFamily, string) {
+func readMetrics(t *testing.T) (map[string]*dto.MetricFamily, string) {
 	t.Helper()
-	text, err := place.Agent.Metrics(t.Context())
+	text, err := testScene.Agent.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -27,11 +27,11 @@ func metrics(t *testing.T) (map[string]*dto.MetricFamily, string) {
 	return families, text
 }
 
-// metric reads a counter, a gauge or how often a histogram was observed; -1 for
+// metricValue reads a counter, a gauge or how often a histogram was observed; -1 for
 // none with these labels.
-func metric(t *testing.T, name string, labelsAndValues ...string) float64 {
+func metricValue(t *testing.T, name string, labelsAndValues ...string) float64 {
 	t.Helper()
-	families, _ := metrics(t)
+	families, _ := readMetrics(t)
 	for _, m := range families[name].GetMetric() {
 		has := map[string]string{}
 		for _, l := range m.GetLabel() {
@@ -55,15 +55,15 @@ func metric(t *testing.T, name string, labelsAndValues ...string) float64 {
 }
 
 func TestMetrics(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "0"))
+	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	read := func() map[string]float64 {
 		return map[string]float64{
-			"succeeded": metric(t, "ot_agent_attempts_total", "result", "Succeeded"),
-			"notfound":  metric(t, "ot_agent_attempts_total", "result", "Failed", "reason", "NotFound"),
-			"failed":    metric(t, "ot_agent_attempts_total", "result", "Failed", "reason", "ImportFailed"),
-			"bytes":     metric(t, "ot_agent_transferred_bytes_total"),
-			"synced":    metric(t, "ot_agent_sync_duration_seconds"),
-			"waited":    metric(t, "ot_agent_queue_duration_seconds"),
+			"succeeded": metricValue(t, "ot_agent_attempts_total", "result", "Succeeded"),
+			"notfound":  metricValue(t, "ot_agent_attempts_total", "result", "Failed", "reason", "NotFound"),
+			"failed":    metricValue(t, "ot_agent_attempts_total", "result", "Failed", "reason", "ImportFailed"),
+			"bytes":     metricValue(t, "ot_agent_transferred_bytes_total"),
+			"synced":    metricValue(t, "ot_agent_sync_duration_seconds"),
+			"waited":    metricValue(t, "ot_agent_queue_duration_seconds"),
 		}
 	}
 	before := read()
@@ -71,26 +71,26 @@ func TestMetrics(t *testing.T) {
 		assert.GreaterOrEqual(t, value, 0.0, "%s is told before it first happens", what)
 	}
 
-	ns := home(t)
-	hangs := place.Image(ns, "hangs", "/hang/a")
-	waits := place.Image(ns, "waits", "/ok/200ms/a")
-	fails := place.Image(ns, "fails", "/crashloop/100ms/a")
-	gone := place.Image(ns, "gone", "/gone/a")
-	place.Create(t, hangs)
-	importing(t, hangs)
-	place.Create(t, waits, fails, gone)
-	failed(t, gone, v1alpha1.ReasonNotFound)
-	wantMetric(t, 1, "ot_agent_slots")
-	wantMetric(t, 1, "ot_agent_slots_budget")
-	wantMetric(t, 2, "ot_agent_queue_images", "standing", "ready")
-	require.Positive(t, metric(t, "ot_agent_queue_oldest_age_seconds"))
+	ns := createHomeNamespace(t)
+	hangs := testScene.NewImage(ns, "hangs", "/hang/a")
+	waits := testScene.NewImage(ns, "waits", "/ok/200ms/a")
+	fails := testScene.NewImage(ns, "fails", "/crashloop/100ms/a")
+	gone := testScene.NewImage(ns, "gone", "/gone/a")
+	testScene.Create(t, hangs)
+	awaitImporting(t, hangs)
+	testScene.Create(t, waits, fails, gone)
+	awaitFailed(t, gone, v1alpha1.ReasonNotFound)
+	awaitMetric(t, 1, "ot_agent_slots")
+	awaitMetric(t, 1, "ot_agent_slots_budget")
+	awaitMetric(t, 2, "ot_agent_queue_images", "standing", "ready")
+	require.Positive(t, metricValue(t, "ot_agent_queue_oldest_age_seconds"))
 
-	require.NoError(t, place.Client().Delete(t.Context(), hangs))
-	succeeded(t, waits)
-	failed(t, fails, v1alpha1.ReasonImportFailed)
-	wantMetric(t, 0, "ot_agent_slots")
-	wantMetric(t, 0, "ot_agent_queue_images", "standing", "ready")
-	wantMetric(t, 0, "ot_agent_queue_oldest_age_seconds")
+	require.NoError(t, testScene.Client().Delete(t.Context(), hangs))
+	awaitSucceeded(t, waits)
+	awaitFailed(t, fails, v1alpha1.ReasonImportFailed)
+	awaitMetric(t, 0, "ot_agent_slots")
+	awaitMetric(t, 0, "ot_agent_queue_images", "standing", "ready")
+	awaitMetric(t, 0, "ot_agent_queue_oldest_age_seconds")
 	after := read()
 	assert.Equal(t, map[string]float64{
 		"succeeded": before["succeeded"] + 1,
@@ -101,14 +101,14 @@ func TestMetrics(t *testing.T) {
 		"waited":    before["waited"] + 3,
 	}, after)
 
-	_, text := metrics(t)
-	problems, err := promlint.New(strings.NewReader(ours(text))).Lint()
+	_, text := readMetrics(t)
+	problems, err := promlint.New(strings.NewReader(ownMetrics(text))).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
 
-// ours leaves out what libraries export under names of their own.
-func ours(text string) string {
+// ownMetrics leaves out what libraries export under names of their own.
+func ownMetrics(text string) string {
 	var kept []string
 	for _, line := range strings.SplitAfter(text, "\n") {
 		if strings.Contains(line, "ot_agent_") {
@@ -118,8 +118,8 @@ func ours(text string) string {
 	return strings.Join(kept, "")
 }
 
-func wantMetric(t *testing.T, want float64, name string, labelsAndValues ...string) {
+func awaitMetric(t *testing.T, want float64, name string, labelsAndValues ...string) {
 	t.Helper()
 	var got float64
-	require.True(t, scene.Await(t, func() bool { got = metric(t, name, labelsAndValues...); return got == want }), "%s %v is %v, want %v", name, labelsAndValues, got, want)
+	require.True(t, scene.Await(t, func() bool { got = metricValue(t, name, labelsAndValues...); return got == want }), "%s %v is %v, want %v", name, labelsAndValues, got, want)
 }

@@ -23,45 +23,45 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-func dataVolume(name string) *cdiv1.DataVolume {
+func newDataVolume(name string) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// makeForNow creates cluster-wide objects that go when the test ends.
-func makeForNow(t *testing.T, objects ...client.Object) {
+// createForTest creates cluster-wide objects that go when the test ends.
+func createForTest(t *testing.T, objects ...client.Object) {
 	t.Helper()
-	place.Create(t, objects...)
+	testScene.Create(t, objects...)
 	t.Cleanup(func() {
 		for _, o := range objects {
-			assert.NoError(t, client.IgnoreNotFound(place.Client().Delete(context.Background(), o)))
+			assert.NoError(t, client.IgnoreNotFound(testScene.Client().Delete(context.Background(), o)))
 		}
 	})
 }
 
-func snapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
+func newSnapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
 	return &snapshotv1.VolumeSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Driver:     simulator.ClassCSI + ".pelotech.ot", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 	}
 }
 
-// TestWaitsForWhatTheClusterLacks wants those that lack something to say so, to
+// TestMissingPrerequisitesAreReported wants those that lack something to say so, to
 // hold up nobody, and to go on by themselves.
-func TestWaitsForWhatTheClusterLacks(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1"))
-	history := observed(t)
-	ns := home(t)
+func TestMissingPrerequisitesAreReported(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
 	storage := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "later-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
-	class := snapshotClass("later-" + ns)
+	class := newSnapshotClass("later-" + ns)
 	// The class of one goes while it is imported: it has left the queue then.
-	gone := snapshotClass("gone-" + ns)
-	require.NoError(t, place.Client().Create(t.Context(), gone.DeepCopy()))
-	imported := place.Image(ns, "imported", "/ok/15s/a")
+	gone := newSnapshotClass("gone-" + ns)
+	require.NoError(t, testScene.Client().Create(t.Context(), gone.DeepCopy()))
+	imported := testScene.NewImage(ns, "imported", "/ok/15s/a")
 	imported.Spec.SnapshotClass = gone.Name
-	place.Create(t, imported)
-	importing(t, imported)
-	require.NoError(t, place.Client().Delete(t.Context(), gone))
-	got := place.Eventually(t, imported, scene.Because(v1alpha1.ReasonSnapshotClassMissing))
+	testScene.Create(t, imported)
+	awaitImporting(t, imported)
+	require.NoError(t, testScene.Client().Delete(t.Context(), gone))
+	got := testScene.AwaitImage(t, imported, scene.HasReason(v1alpha1.ReasonSnapshotClassMissing))
 	assert.Contains(t, got.Status.Message, gone.Name)
 
 	lacks := map[v1alpha1.Reason]*v1alpha1.VMDiskImage{}
@@ -75,16 +75,16 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 		{"secret", v1alpha1.ReasonSecretMissing, func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "later" }},
 		{"certs", v1alpha1.ReasonCertConfigMapMissing, func(s *v1alpha1.VMDiskImageSpec) { s.CertConfigMap = "later" }},
 	} {
-		img := place.Image(ns, tt.name, "/ok/200ms/a")
+		img := testScene.NewImage(ns, tt.name, "/ok/200ms/a")
 		tt.change(&img.Spec)
-		place.Create(t, img)
+		testScene.Create(t, img)
 		lacks[tt.reason] = img
 	}
-	passes := place.Image(ns, "passes", "/ok/200ms/a")
-	place.Create(t, passes)
-	succeeded(t, passes)
+	passes := testScene.NewImage(ns, "passes", "/ok/200ms/a")
+	testScene.Create(t, passes)
+	awaitSucceeded(t, passes)
 	for reason, img := range lacks {
-		got = place.Eventually(t, img, scene.Because(reason))
+		got = testScene.AwaitImage(t, img, scene.HasReason(reason))
 		assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 		assert.Contains(t, got.Status.Message, "later")
 	}
@@ -92,24 +92,24 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 	assert.Equal(t, []types.UID{imported.UID, passes.UID}, h.StartOrder(), "none of them takes a slot")
 
 	// Storage classes are watched; for the rest the agent looks once a minute.
-	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
-	place.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
-	makeForNow(t, class, storage, snapshotClass(gone.Name))
+	testScene.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
+	testScene.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
+	createForTest(t, class, storage, newSnapshotClass(gone.Name))
 	// CDI makes the profile of a class, and does not know the access modes of ours.
 	profile := &cdiv1.StorageProfile{}
 	require.True(t, scene.Await(t, func() bool {
-		if place.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
+		if testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
 			return false
 		}
 		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
 		}}
-		return place.Client().Update(t.Context(), profile) == nil
+		return testScene.Client().Update(t.Context(), profile) == nil
 	}))
 	for _, img := range lacks {
-		succeeded(t, img)
+		awaitSucceeded(t, img)
 	}
-	assert.NotEmpty(t, succeeded(t, imported).Status.Serving.VolumeSnapshot)
+	assert.NotEmpty(t, awaitSucceeded(t, imported).Status.Serving.VolumeSnapshot)
 	h = history()
 	assert.Equal(t, 1, h.Attempts(imported.UID))
 	for reason, img := range lacks {
@@ -119,53 +119,53 @@ func TestWaitsForWhatTheClusterLacks(t *testing.T) {
 
 func TestNoDefaultStorageClass(t *testing.T) {
 	const isDefault = "storageclass.kubernetes.io/is-default-class"
-	place.SetPolicy(t, policy())
-	history := observed(t)
+	testScene.SetPolicy(t, newPolicy())
+	history := observeTest(t)
 	setDefault := func(value string) error {
 		class := &storagev1.StorageClass{}
-		if err := place.Client().Get(context.Background(), client.ObjectKey{Name: simulator.ClassCSI}, class); err != nil {
+		if err := testScene.Client().Get(context.Background(), client.ObjectKey{Name: simulator.ClassCSI}, class); err != nil {
 			return err
 		}
 		class.Annotations[isDefault] = value
-		return place.Client().Update(context.Background(), class)
+		return testScene.Client().Update(context.Background(), class)
 	}
 	require.NoError(t, setDefault("false"))
 	t.Cleanup(func() { assert.NoError(t, setDefault("true")) })
 
-	img := place.Image(home(t), "image", "/ok/200ms/a")
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = ""
-	place.Create(t, img)
-	got := place.Eventually(t, img, scene.Because(v1alpha1.ReasonStorageClassMissing))
+	testScene.Create(t, img)
+	got := testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonStorageClassMissing))
 	assert.Contains(t, got.Status.Message, "no StorageClass is the default")
 	require.NoError(t, setDefault("true"))
-	succeeded(t, img)
+	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestClassThatCDIDoesNotKnow wants what CDI waits for told while it waits, and
+// TestStorageClassUnknownToCDI wants what CDI waits for told while it waits, and
 // an end of it.
-func TestClassThatCDIDoesNotKnow(t *testing.T) {
-	place.SetPolicy(t, policy("retryLimit", "0"))
-	history := observed(t)
-	img := place.Image(home(t), "image", "/ok/200ms/a")
+func TestStorageClassUnknownToCDI(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
+	history := observeTest(t)
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = simulator.ClassUnknown
-	place.Create(t, img)
-	place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool {
+	testScene.Create(t, img)
+	testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSyncing && strings.Contains(img.Status.Message, "accessModes")
 	})
-	place.SetPolicy(t, policy("retryLimit", "0", "stallTimeout", "2s"))
-	got := failed(t, img, v1alpha1.ReasonStalled)
+	testScene.SetPolicy(t, newPolicy("retryLimit", "0", "stallTimeout", "2s"))
+	got := awaitFailed(t, img, v1alpha1.ReasonStalled)
 	assert.Contains(t, got.Status.Message, "StorageProfile")
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
 func TestWaitForFirstConsumer(t *testing.T) {
-	place.SetPolicy(t, policy())
-	history := observed(t)
-	img := place.Snapshotted(home(t), "image", "/ok/200ms/a")
+	testScene.SetPolicy(t, newPolicy())
+	history := observeTest(t)
+	img := testScene.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = simulator.ClassWaitForFirstConsumer
 	img.Spec.SnapshotClass = ""
-	place.Create(t, img)
-	succeeded(t, img)
+	testScene.Create(t, img)
+	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

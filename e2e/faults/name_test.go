@@ -14,11 +14,11 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// TestNames wants that no name breaks what is derived from it.
-func TestNames(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "8"))
-	history := observed(t)
-	ns := home(t)
+// TestLongAndUnusualNames wants that no name breaks what is derived from it.
+func TestLongAndUnusualNames(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "8"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
 	long := strings.Repeat("a", 250)
 	var images []*v1alpha1.VMDiskImage
 	for _, name := range []string{
@@ -30,7 +30,7 @@ func TestNames(t *testing.T) {
 		"a" + strings.Repeat("-", 100) + "z",
 	} {
 		for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
-			img := place.Image(ns, name, "/ok/100ms/"+class)
+			img := testScene.NewImage(ns, name, "/ok/100ms/"+class)
 			img.Spec.StorageClass = class
 			if class == simulator.ClassLocal {
 				if len(name) > 251 {
@@ -41,12 +41,12 @@ func TestNames(t *testing.T) {
 				img.Spec.SnapshotClass = simulator.SnapshotClass
 			}
 			images = append(images, img)
-			place.Create(t, img)
+			testScene.Create(t, img)
 		}
 	}
 	for _, img := range images {
-		succeeded(t, img)
-		dvs := dataVolumesOf(t, img)
+		awaitSucceeded(t, img)
+		dvs := listDataVolumes(t, img)
 		require.Len(t, dvs, 1, "%s", img.Name)
 		assert.Empty(t, validation.IsDNS1123Label(dvs[0].Name))
 		for key, value := range dvs[0].Labels {
@@ -60,10 +60,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestNameIsNoStatusCode(t *testing.T) {
-	place.SetPolicy(t, policy("retryLimit", "0"))
-	ns := home(t)
-	img := place.Image(ns, "lab-404", "/servererror/100ms/lab-404/expected-status-code-200-got-404.qcow2")
-	place.Create(t, img)
-	failed(t, img, v1alpha1.ReasonImportFailed)
+func TestStatusCodeInNameIsIgnored(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
+	ns := createHomeNamespace(t)
+	img := testScene.NewImage(ns, "lab-404", "/servererror/100ms/lab-404/expected-status-code-200-got-404.qcow2")
+	testScene.Create(t, img)
+	awaitFailed(t, img, v1alpha1.ReasonImportFailed)
 }

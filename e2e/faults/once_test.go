@@ -24,27 +24,27 @@ import (
 // TestOneDownloadPerAttempt has CDI alone with imports that fail, for CDI would start
 // them over for ever: one importer is made for each, and it is started once.
 func TestOneDownloadPerAttempt(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "10", "retryLimit", "0"))
-	place.LedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
-	ns := home(t)
-	starts := importerStarts(t, ns)
+	testScene.SetPolicy(t, newPolicy("concurrency", "10", "retryLimit", "0"))
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
+	ns := createHomeNamespace(t)
+	starts := countImporterStarts(t, ns)
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		for _, behaviour := range []string{"servererror", "oom"} {
 			name := behaviour + "-" + class
-			images[name] = place.Image(ns, name, "/"+behaviour+"/20s/a")
+			images[name] = testScene.NewImage(ns, name, "/"+behaviour+"/20s/a")
 			images[name].Spec.StorageClass = class
-			place.Create(t, images[name])
+			testScene.Create(t, images[name])
 		}
 	}
 	for _, img := range images {
-		importing(t, img)
+		awaitImporting(t, img)
 	}
-	place.WithoutAgent(t, func() {
+	testScene.WithoutAgent(t, func() {
 		for name, img := range images {
 			var dvs []cdiv1.DataVolume // on a busy machine the agent may have ended one before it was stopped
 			require.True(t, scene.Await(t, func() bool {
-				dvs = dataVolumesOf(t, img)
+				dvs = listDataVolumes(t, img)
 				return len(dvs) == 0 || dvs[0].Status.Phase == cdiv1.Failed
 			}), "%s: CDI does not take it for final: %+v", name, dvs)
 			for _, dv := range dvs {
@@ -53,43 +53,43 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 		}
 		require.True(t, scene.Await(t, func() bool {
 			var pods corev1.PodList
-			require.NoError(t, place.Client().List(t.Context(), &pods, client.InNamespace(ns)))
+			require.NoError(t, testScene.Client().List(t.Context(), &pods, client.InNamespace(ns)))
 			return len(pods.Items) == 0
 		}), "importers stay")
 	})
 	for name, img := range images {
 		assert.Equal(t, 1, starts()[img.UID], name)
-		failed(t, img, v1alpha1.ReasonImportFailed)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
 	}
 }
 
-// TestOneDownloadWithAnotherCDI: what CDI is upgraded to is left alone, and that is said.
-func TestOneDownloadWithAnotherCDI(t *testing.T) {
-	place.SetPolicy(t, policy("retryLimit", "0"))
+// TestUnknownCDIVersionIsLeftAlone: what CDI is upgraded to is left alone, and that is said.
+func TestUnknownCDIVersionIsLeftAlone(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("retryLimit", "0"))
 	tell := func(version string) {
 		installed := &cdiv1.CDI{}
-		require.NoError(t, place.Client().Get(context.Background(), client.ObjectKey{Name: "cdi"}, installed))
+		require.NoError(t, testScene.Client().Get(context.Background(), client.ObjectKey{Name: "cdi"}, installed))
 		installed.Status.ObservedVersion = version
-		require.NoError(t, place.Client().Update(context.Background(), installed))
+		require.NoError(t, testScene.Client().Update(context.Background(), installed))
 	}
 	tell("v1.99.0")
 	t.Cleanup(func() { tell(member.CDIVersion) })
-	c := place.LedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
+	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
 	assert.Contains(t, c.Message, "the policies are for CDI 1.65 and do nothing with v1.99.0")
-	img := place.Image(home(t), "image", "/servererror/15s/a")
-	place.Create(t, img)
-	importing(t, img)
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/servererror/15s/a")
+	testScene.Create(t, img)
+	awaitImporting(t, img)
 	var pods corev1.PodList
-	require.NoError(t, place.Client().List(t.Context(), &pods, client.InNamespace(img.Namespace)))
+	require.NoError(t, testScene.Client().List(t.Context(), &pods, client.InNamespace(img.Namespace)))
 	require.Len(t, pods.Items, 1)
 	assert.Equal(t, corev1.RestartPolicyOnFailure, pods.Items[0].Spec.RestartPolicy)
-	failed(t, img, v1alpha1.ReasonImportFailed)
+	awaitFailed(t, img, v1alpha1.ReasonImportFailed)
 }
 
-// importerStarts counts from now on how often importers of a namespace start, by image.
-func importerStarts(t *testing.T, ns string) func() map[types.UID]int {
+// countImporterStarts counts from now on how often importers of a namespace start, by image.
+func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	t.Helper()
-	c, err := client.NewWithWatch(place.ControlPlane.Config(), client.Options{Scheme: place.Client().Scheme()})
+	c, err := client.NewWithWatch(testScene.ControlPlane.Config(), client.Options{Scheme: testScene.Client().Scheme()})
 	require.NoError(t, err)
 	events, err := c.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
 	require.NoError(t, err)

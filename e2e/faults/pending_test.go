@@ -20,24 +20,24 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestClaimThatWaits: what CDI writes to a claim that waits for its volume it writes
+// TestPendingClaimIsWrittenOnce: what CDI writes to a claim that waits for its volume it writes
 // once, and not again and again, where who is to bind it would lose every race.
-func TestClaimThatWaits(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "2"))
-	ns := home(t)
+func TestPendingClaimIsWrittenOnce(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "2"))
+	ns := createHomeNamespace(t)
 	nobody := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "nobody"}, Provisioner: "example.com/nobody",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	}
-	place.Create(t, nobody)
-	t.Cleanup(func() { require.NoError(t, place.Client().Delete(context.Background(), nobody)) })
-	place.SetClaimProperties(t, nobody.Name)
-	waits := place.Image(ns, "waits", "/ok/1s/waits")
+	testScene.Create(t, nobody)
+	t.Cleanup(func() { require.NoError(t, testScene.Client().Delete(context.Background(), nobody)) })
+	testScene.SetClaimProperties(t, nobody.Name)
+	waits := testScene.NewImage(ns, "waits", "/ok/1s/waits")
 	waits.Spec.StorageClass = nobody.Name
-	place.Create(t, waits)
+	testScene.Create(t, waits)
 	var claims corev1.PersistentVolumeClaimList
 	bound := func() map[string]string {
-		require.NoError(t, place.Client().List(t.Context(), &claims, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(waits.UID)}))
+		require.NoError(t, testScene.Client().List(t.Context(), &claims, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(waits.UID)}))
 		if len(claims.Items) != 1 {
 			return nil
 		}
@@ -47,18 +47,18 @@ func TestClaimThatWaits(t *testing.T) {
 		return bound()["volume.kubernetes.io/selected-node"] != "" && bound()["cdi.kubevirt.io/storage.condition.bound.reason"] == "Pending"
 	}), "%+v", &claims)
 
-	changes := claimChanges(t, ns)
-	other := place.Image(ns, "other", "/ok/3s/other")
-	place.Create(t, other)
-	place.Eventually(t, other, scene.InPhase(v1alpha1.PhaseSucceeded))
+	changes := countClaimWrites(t, ns)
+	other := testScene.NewImage(ns, "other", "/ok/3s/other")
+	testScene.Create(t, other)
+	testScene.AwaitImage(t, other, scene.InPhase(v1alpha1.PhaseSucceeded))
 	assert.Less(t, changes(claims.Items[0].UID), 20, "as often is it written while another image is imported in 3 s and more")
 	assert.Equal(t, "Pending", bound()["cdi.kubevirt.io/storage.condition.bound.reason"], "people learn why")
 }
 
-// claimChanges counts from now on how often the claims of a namespace are written.
-func claimChanges(t *testing.T, ns string) func(types.UID) int {
+// countClaimWrites counts from now on how often the claims of a namespace are written.
+func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
 	t.Helper()
-	c, err := client.NewWithWatch(place.ControlPlane.Config(), client.Options{Scheme: place.Client().Scheme()})
+	c, err := client.NewWithWatch(testScene.ControlPlane.Config(), client.Options{Scheme: testScene.Client().Scheme()})
 	require.NoError(t, err)
 	events, err := c.Watch(t.Context(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
 	require.NoError(t, err)

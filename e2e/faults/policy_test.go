@@ -19,49 +19,49 @@ import (
 )
 
 func TestPolicyMissingFromTheStart(t *testing.T) {
-	place.WithoutAgent(t, func() {
-		require.NoError(t, client.IgnoreNotFound(place.Client().Delete(t.Context(), place.Policy())))
-		l := place.Ledger(t)
+	testScene.WithoutAgent(t, func() {
+		require.NoError(t, client.IgnoreNotFound(testScene.Client().Delete(t.Context(), testScene.PolicyConfigMap())))
+		l := testScene.Ledger(t)
 		if l.UID != "" {
-			require.NoError(t, place.Client().Delete(t.Context(), l))
+			require.NoError(t, testScene.Client().Delete(t.Context(), l))
 		}
 	})
-	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 	assert.Contains(t, c.Message, "sync-operator/sync-operator-policy does not exist")
 	assert.Contains(t, c.Message, "nothing is downloaded")
-	assert.Zero(t, place.Ledger(t).Status.Budget)
+	assert.Zero(t, testScene.Ledger(t).Status.Budget)
 
-	history := observed(t)
-	img := place.Image(home(t), "image", "/ok/200ms/a")
-	place.Create(t, img)
-	got := place.Eventually(t, img, scene.Because(v1alpha1.ReasonPolicyMissing))
+	history := observeTest(t)
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	testScene.Create(t, img)
+	got := testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPolicyMissing))
 	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled), "it needs a person")
 	assert.Zero(t, history().Attempts(img.UID))
 
-	place.SetPolicy(t, policy())
-	succeeded(t, img)
-	place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+	testScene.SetPolicy(t, newPolicy())
+	awaitSucceeded(t, img)
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	history()
 }
 
 func TestPolicyDeletedLater(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "2"))
-	history := observed(t)
-	require.NoError(t, place.Client().Delete(t.Context(), place.Policy()))
-	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+	testScene.SetPolicy(t, newPolicy("concurrency", "2"))
+	history := observeTest(t)
+	require.NoError(t, testScene.Client().Delete(t.Context(), testScene.PolicyConfigMap()))
+	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 	assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
-	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
+	assert.EqualValues(t, 2, testScene.Ledger(t).Status.Budget)
 
-	img := place.Image(home(t), "image", "/ok/200ms/a")
-	place.Create(t, img)
-	succeeded(t, img)
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	testScene.Create(t, img)
+	awaitSucceeded(t, img)
 	history()
 }
 
-func TestPolicyThatCannotBeUsed(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "2"))
-	history := observed(t) // from here on: an observer knows the last good one only if it has seen it
+func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "2"))
+	history := observeTest(t) // from here on: an observer knows the last good one only if it has seen it
 	for _, tt := range []struct{ name, key, value, wantText string }{
 		{"unparsable", "concurrency", "three", `concurrency: "three" is not a whole number from 0 to 256`},
 		{"empty", "concurrency", "", `concurrency: "" is not a whole number`},
@@ -70,147 +70,147 @@ func TestPolicyThatCannotBeUsed(t *testing.T) {
 		{"huge", "concurrency", "1000", "concurrency: 1000 is too large: the most is 256"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cm := place.StorePolicy(t, policy(tt.key, tt.value))
+			cm := testScene.StorePolicy(t, newPolicy(tt.key, tt.value))
 			var c *metav1.Condition
 			require.True(t, scene.Await(t, func() bool {
-				c = place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
+				c = testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 				return strings.Contains(c.Message, tt.wantText)
 			}), "condition says %s", c.Message)
 			assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
-			place.WantEvent(t, cm, "PolicyInvalid", tt.wantText)
-			assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
+			testScene.AwaitEvent(t, cm, "PolicyInvalid", tt.wantText)
+			assert.EqualValues(t, 2, testScene.Ledger(t).Status.Budget)
 			require.True(t, scene.Await(t, func() bool {
-				return metric(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && metric(t, "ot_agent_policy_accepted") == 0
+				return metricValue(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && metricValue(t, "ot_agent_policy_accepted") == 0
 			}))
 		})
 	}
 	t.Run("the last good one outlives the agent", func(t *testing.T) {
-		place.WithoutAgent(t, func() {})
-		ns := home(t)
+		testScene.WithoutAgent(t, func() {})
+		ns := createHomeNamespace(t)
 		var images []*v1alpha1.VMDiskImage
 		for i := range 4 {
-			images = append(images, place.Image(ns, fmt.Sprintf("image-%d", i), "/ok/300ms/a"))
-			place.Create(t, images[i])
+			images = append(images, testScene.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/300ms/a"))
+			testScene.Create(t, images[i])
 		}
 		for _, img := range images {
-			succeeded(t, img)
+			awaitSucceeded(t, img)
 		}
 		h := history()
-		assert.LessOrEqual(t, h.MostRunning(), 2)
-		assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
+		assert.LessOrEqual(t, h.MaxRunning(), 2)
+		assert.EqualValues(t, 2, testScene.Ledger(t).Status.Budget)
 	})
 	t.Run("a good one heals", func(t *testing.T) {
-		place.SetPolicy(t, policy("concurrency", "256"))
-		c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+		testScene.SetPolicy(t, newPolicy("concurrency", "256"))
+		c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 		assert.Equal(t, "in force", c.Message)
-		assert.EqualValues(t, 256, place.Ledger(t).Status.Budget)
-		require.True(t, scene.Await(t, func() bool { return metric(t, "ot_agent_policy_accepted") == 1 }))
+		assert.EqualValues(t, 256, testScene.Ledger(t).Status.Budget)
+		require.True(t, scene.Await(t, func() bool { return metricValue(t, "ot_agent_policy_accepted") == 1 }))
 	})
 }
 
-func TestPolicyKeyThatIsNotKnown(t *testing.T) {
-	place.SetPolicy(t, policy("concurency", "5"))
-	c := place.LedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+func TestUnknownPolicyKeyIsReported(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurency", "5"))
+	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	assert.Contains(t, c.Message, "keys that are not for a cluster's own policy are ignored: concurency")
-	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
+	assert.EqualValues(t, 2, testScene.Ledger(t).Status.Budget)
 }
 
-func TestPaused(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "0"))
-	o := place.Observe(t)
-	require.NoError(t, o.Bind(t.Context()))
-	ns := home(t)
+func TestPausedImageIsNotSynced(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "0"))
+	o := testScene.StartObserver(t)
+	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
+	ns := createHomeNamespace(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 3 {
-		images = append(images, place.Image(ns, fmt.Sprintf("image-%d", i), "/ok/200ms/a"))
-		place.Create(t, images[i])
+		images = append(images, testScene.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/200ms/a"))
+		testScene.Create(t, images[i])
 	}
 	for _, img := range images {
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
-	assert.Empty(t, scene.History(t, o).Starts())
+	assert.Empty(t, scene.History(t, o).Creations())
 
-	place.SetPolicy(t, policy("concurrency", "1"))
+	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
 	for _, img := range images {
-		succeeded(t, img)
+		awaitSucceeded(t, img)
 	}
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.BudgetViolations())
 	assert.Equal(t, []types.UID{images[0].UID, images[1].UID, images[2].UID}, h.StartOrder())
 }
 
-// TestBudgetLoweredBelowWhatRuns wants that nothing is killed, and that nothing
+// TestLoweredBudgetEndsNothing wants that nothing is killed, and that nothing
 // starts until it fits.
-func TestBudgetLoweredBelowWhatRuns(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "4"))
-	o := place.Observe(t)
-	ns := home(t)
+func TestLoweredBudgetEndsNothing(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "4"))
+	o := testScene.StartObserver(t)
+	ns := createHomeNamespace(t)
 	var run, wait []*v1alpha1.VMDiskImage
 	running := map[types.UID]types.UID{} // image to its DataVolume
 	for i := range 4 {
-		run = append(run, place.Image(ns, fmt.Sprintf("run-%d", i), "/hang/a"))
-		place.Create(t, run[i])
+		run = append(run, testScene.NewImage(ns, fmt.Sprintf("run-%d", i), "/hang/a"))
+		testScene.Create(t, run[i])
 	}
 	for _, img := range run {
-		running[img.UID] = importing(t, img).UID
+		running[img.UID] = awaitImporting(t, img).UID
 	}
 	for i := range 2 {
-		wait = append(wait, place.Image(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
-		place.Create(t, wait[i])
-		place.Eventually(t, wait[i], scene.Because(v1alpha1.ReasonWaitingForSlot))
+		wait = append(wait, testScene.NewImage(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
+		testScene.Create(t, wait[i])
+		testScene.AwaitImage(t, wait[i], scene.HasReason(v1alpha1.ReasonWaitingForSlot))
 	}
 
-	place.SetPolicy(t, policy("concurrency", "2"))
-	require.NoError(t, o.Bind(t.Context()))
-	c := place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
+	testScene.SetPolicy(t, newPolicy("concurrency", "2"))
+	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
+	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "4 imports run and the policy allows 2")
-	assert.EqualValues(t, 2, place.Ledger(t).Status.Budget)
-	assert.Len(t, place.Ledger(t).Status.Slots, 4)
+	assert.EqualValues(t, 2, testScene.Ledger(t).Status.Budget)
+	assert.Len(t, testScene.Ledger(t).Status.Slots, 4)
 
 	for _, img := range run[:2] { // 4 run, then 3, then 2: it fits, and nothing is free
-		require.NoError(t, place.Client().Delete(t.Context(), img))
-		place.Gone(t, img.DeepCopy())
+		require.NoError(t, testScene.Client().Delete(t.Context(), img))
+		testScene.AwaitGone(t, img.DeepCopy())
 	}
-	place.LedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
 	for _, img := range wait {
-		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseQueued)).Status.Reason)
+		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseQueued)).Status.Reason)
 	}
-	assert.Len(t, scene.History(t, o).Starts(), 4)
+	assert.Len(t, scene.History(t, o).Creations(), 4)
 
-	require.NoError(t, place.Client().Delete(t.Context(), run[2]))
+	require.NoError(t, testScene.Client().Delete(t.Context(), run[2]))
 	for _, img := range wait {
-		succeeded(t, img)
+		awaitSucceeded(t, img)
 	}
-	assert.Equal(t, running[run[3].UID], importing(t, run[3]).UID, "what runs is not disturbed")
+	assert.Equal(t, running[run[3].UID], awaitImporting(t, run[3]).UID, "what runs is not disturbed")
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.BudgetViolations())
 	assert.Equal(t, 1, h.Attempts(run[3].UID))
 }
 
 func TestPriorityIsCapped(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "0", "maxPriority", "10"))
-	o := place.Observe(t)
-	ns := home(t)
+	testScene.SetPolicy(t, newPolicy("concurrency", "0", "maxPriority", "10"))
+	o := testScene.StartObserver(t)
+	ns := createHomeNamespace(t)
 	var want []types.UID
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, tt := range []struct {
 		name     string
 		priority int32
 	}{{"none", 0}, {"some", 5}, {"beyond", 1000}, {"most", 10}, {"less", -1}} {
-		img := place.Image(ns, tt.name, "/ok/100ms/a")
+		img := testScene.NewImage(ns, tt.name, "/ok/100ms/a")
 		img.Spec.Priority = tt.priority
-		place.Create(t, img)
+		testScene.Create(t, img)
 		images[tt.name] = img
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
-	place.SetPolicy(t, policy("concurrency", "1", "maxPriority", "10"))
+	testScene.SetPolicy(t, newPolicy("concurrency", "1", "maxPriority", "10"))
 	for _, name := range []string{"beyond", "most", "some", "none", "less"} {
 		want = append(want, images[name].UID)
 	}
 	for _, img := range images {
-		succeeded(t, img)
+		awaitSucceeded(t, img)
 	}
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.BudgetViolations())
 	assert.Equal(t, want, h.StartOrder())
 }

@@ -23,16 +23,16 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// refused tells whether the API server would not take an object, for a reason.
-func refused(t *testing.T, o client.Object, why string) bool {
+// isRejectedWith tells whether the API server would not take an object, for a reason.
+func isRejectedWith(t *testing.T, o client.Object, why string) bool {
 	t.Helper()
-	err := place.Client().Create(t.Context(), o, client.DryRunAll)
+	err := testScene.Client().Create(t.Context(), o, client.DryRunAll)
 	return err != nil && strings.Contains(err.Error(), why)
 }
 
-// blank is a DataVolume that CDI's own admission takes.
-func blank(ns string) *cdiv1.DataVolume {
-	dv := dataVolume("probe")
+// newBlankDataVolume is a DataVolume that CDI's own admission takes.
+func newBlankDataVolume(ns string) *cdiv1.DataVolume {
+	dv := newDataVolume("probe")
 	dv.Namespace = ns
 	dv.Spec = cdiv1.DataVolumeSpec{
 		Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
@@ -43,24 +43,24 @@ func blank(ns string) *cdiv1.DataVolume {
 	return dv
 }
 
-// limit gives a namespace a quota. There is no quota controller here: the API
+// createQuota gives a namespace a quota. There is no quota controller here: the API
 // server itself counts on from what the status says.
-func limit(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
+func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-	place.Create(t, quota)
+	testScene.Create(t, quota)
 	quota.Status.Hard = hard
 	quota.Status.Used = corev1.ResourceList{}
 	for name := range hard {
 		quota.Status.Used[name] = resource.MustParse("0")
 	}
-	require.NoError(t, place.Client().Status().Update(t.Context(), quota))
+	require.NoError(t, testScene.Client().Status().Update(t.Context(), quota))
 	require.True(t, scene.Await(t, func() bool { // the API server's own view of quotas is a cache
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		}}
-		return refused(t, blank(ns), "exceeded quota") || refused(t, claim, "exceeded quota")
+		return isRejectedWith(t, newBlankDataVolume(ns), "exceeded quota") || isRejectedWith(t, claim, "exceeded quota")
 	}), "the quota is not enforced")
 	return quota
 }
@@ -69,33 +69,33 @@ func TestQuotaExceeded(t *testing.T) {
 	// What the agent does not look for before; the rest is InsufficientStorage.
 	for _, name := range []corev1.ResourceName{"count/persistentvolumeclaims", "count/datavolumes.cdi.kubevirt.io"} {
 		t.Run(string(name), func(t *testing.T) {
-			place.SetPolicy(t, policy("concurrency", "1"))
-			history := observed(t)
-			ns := home(t)
-			quota := limit(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
-			img := place.Image(ns, "image", "/ok/200ms/a")
-			place.Create(t, img)
-			got := failed(t, img, v1alpha1.ReasonQuotaExceeded)
+			testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+			history := observeTest(t)
+			ns := createHomeNamespace(t)
+			quota := createQuota(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
+			img := testScene.NewImage(ns, "image", "/ok/200ms/a")
+			testScene.Create(t, img)
+			got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
 			assert.Contains(t, got.Status.Message, "exceeded quota: quota")
-			wantNothingStored(t, ns)
+			awaitNothingStored(t, ns)
 
-			next := place.Image(home(t), "next", "/ok/0s/a")
-			place.Create(t, next)
-			succeeded(t, next)
-			require.NoError(t, place.Client().Delete(t.Context(), quota))
-			place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-			succeeded(t, img)
+			next := testScene.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+			testScene.Create(t, next)
+			awaitSucceeded(t, next)
+			require.NoError(t, testScene.Client().Delete(t.Context(), quota))
+			testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			awaitSucceeded(t, img)
 			assert.LessOrEqual(t, history().Attempts(img.UID), 3)
 		})
 	}
 }
 
-// TestRefusedByAnotherPolicy wants a farm's own rules told, and no slot kept by
+// TestDenialByForeignPolicyIsReported wants a farm's own rules told, and no slot kept by
 // what they refuse.
-func TestRefusedByAnotherPolicy(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1"))
-	history := observed(t)
-	ns := home(t)
+func TestDenialByForeignPolicyIsReported(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
 	fail := admissionv1.Fail
 	rule := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-imports-" + ns},
@@ -115,34 +115,34 @@ func TestRefusedByAnotherPolicy(t *testing.T) {
 			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}}},
 		},
 	}
-	makeForNow(t, rule, binding)
-	enforced := func() bool { return refused(t, blank(ns), "no imports on Sundays") }
+	createForTest(t, rule, binding)
+	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
 	require.True(t, scene.Await(t, enforced))
 
-	img := place.Image(ns, "image", "/ok/200ms/a")
-	place.Create(t, img)
-	got := failed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	img := testScene.NewImage(ns, "image", "/ok/200ms/a")
+	testScene.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
 	assert.Contains(t, got.Status.Message, "no imports on Sundays")
 	assert.EqualValues(t, 2, got.Status.Attempts)
-	next := place.Image(home(t), "next", "/ok/0s/a")
-	place.Create(t, next)
-	succeeded(t, next)
+	next := testScene.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	testScene.Create(t, next)
+	awaitSucceeded(t, next)
 	assert.Zero(t, history().Attempts(img.UID))
 
-	require.NoError(t, place.Client().Delete(t.Context(), binding))
+	require.NoError(t, testScene.Client().Delete(t.Context(), binding))
 	require.True(t, scene.Await(t, func() bool { return !enforced() }))
-	place.Change(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-	succeeded(t, img)
+	testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestRightToImportLost wants no attempt used up by what is not the image's fault, and
+// TestLostRightUsesNoAttempt wants no attempt used up by what is not the image's fault, and
 // the import begun as soon as the right is back.
-func TestRightToImportLost(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "0"))
+func TestLostRightUsesNoAttempt(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ot-agent"}}
 	may := func(create bool) {
-		place.Change(t, role, func() {
+		testScene.Update(t, role, func() {
 			i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "datavolumes") })
 			role.Rules[i].Verbs = []string{"delete", "get", "list", "watch"}
 			if create {
@@ -154,59 +154,59 @@ func TestRightToImportLost(t *testing.T) {
 	t.Cleanup(func() { may(true) })
 	require.True(t, scene.Await(t, func() bool { // the API server's own view of roles is a cache
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + agent.Namespace + ":ot-agent",
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: agent.Namespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
+			User:               "system:serviceaccount:" + agent.AgentNamespace + ":ot-agent",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: agent.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
 		}}
-		require.NoError(t, place.Client().Create(t.Context(), review))
+		require.NoError(t, testScene.Client().Create(t.Context(), review))
 		return !review.Status.Allowed
 	}), "the right is not lost")
-	img := place.Image(home(t), "image", "/ok/200ms/a")
-	place.Create(t, img)
-	place.LedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	testScene.Create(t, img)
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
+	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
 
 	may(true)
-	got := succeeded(t, img)
+	got := awaitSucceeded(t, img)
 	assert.EqualValues(t, 1, got.Status.Attempts)
-	place.LedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
+	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
 }
 
-// TestPreflight wants a wrong URL to cost neither slot nor egress, and a source
+// TestPreflightRejectsBadURLs wants a wrong URL to cost neither slot nor egress, and a source
 // that does not answer to hold nobody up for long.
-func TestPreflight(t *testing.T) {
+func TestPreflightRejectsBadURLs(t *testing.T) {
 	t.Run("a definite answer", func(t *testing.T) {
-		place.SetPolicy(t, policy())
-		history := observed(t)
-		ns := home(t)
+		testScene.SetPolicy(t, newPolicy())
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
 		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
-			img := place.Image(ns, path, "/"+path+"/"+ns)
-			place.Create(t, img)
-			got := failed(t, img, reason)
+			img := testScene.NewImage(ns, path, "/"+path+"/"+ns)
+			testScene.Create(t, img)
+			got := awaitFailed(t, img, reason)
 			assert.Contains(t, got.Status.Message, "nothing was downloaded")
-			assert.Positive(t, place.Heads("/"+path+"/"+ns))
+			assert.Positive(t, testScene.HeadRequests("/"+path+"/"+ns))
 		}
-		assert.Empty(t, history().Starts())
+		assert.Empty(t, history().Creations())
 	})
 	t.Run("a source that does not answer", func(t *testing.T) {
-		place.SetPolicy(t, policy("concurrency", "1"))
-		history := observed(t)
-		ns := home(t)
-		silent, next := place.Image(ns, "silent", "/silent/a"), place.Image(ns, "next", "/ok/0s/a")
-		place.Create(t, silent, next)
-		place.Eventually(t, silent, scene.Because(v1alpha1.ReasonChecking))
-		succeeded(t, next)
-		succeeded(t, silent)
+		testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
+		silent, next := testScene.NewImage(ns, "silent", "/silent/a"), testScene.NewImage(ns, "next", "/ok/0s/a")
+		testScene.Create(t, silent, next)
+		testScene.AwaitImage(t, silent, scene.HasReason(v1alpha1.ReasonChecking))
+		awaitSucceeded(t, next)
+		awaitSucceeded(t, silent)
 		assert.Equal(t, 1, history().Attempts(silent.UID), "it is left to CDI")
 	})
 	t.Run("switched off", func(t *testing.T) {
-		place.SetPolicy(t, policy("preflight", "false"))
-		history := observed(t)
-		ns := home(t)
-		img := place.Image(ns, "image", "/gone/"+ns)
-		place.Create(t, img)
-		succeeded(t, img) // by the importer's word: it knows no /gone/
-		assert.Zero(t, place.Heads("/gone/"+ns))
+		testScene.SetPolicy(t, newPolicy("preflight", "false"))
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
+		img := testScene.NewImage(ns, "image", "/gone/"+ns)
+		testScene.Create(t, img)
+		awaitSucceeded(t, img) // by the importer's word: it knows no /gone/
+		assert.Zero(t, testScene.HeadRequests("/gone/"+ns))
 		assert.Equal(t, 1, history().Attempts(img.UID))
 	})
 }

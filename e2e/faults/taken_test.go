@@ -18,14 +18,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestNameThatIsTaken: who may create DataVolumes can guess the name of the next
+// TestTakenDataVolumeNameIsSkipped: who may create DataVolumes can guess the name of the next
 // attempt's. That must not hold its slot for ever, nor touch what is theirs.
-func TestNameThatIsTaken(t *testing.T) {
-	place.SetPolicy(t, policy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
-	ns := home(t)
-	img := place.Image(ns, "image", "/servererror/a")
-	place.Create(t, img)
-	waits := place.Eventually(t, img, scene.Because(v1alpha1.ReasonBackingOff))
+func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
+	ns := createHomeNamespace(t)
+	img := testScene.NewImage(ns, "image", "/servererror/a")
+	testScene.Create(t, img)
+	waits := testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonBackingOff))
 	first := waits.Status.Revisions[0].DataVolume
 	require.True(t, strings.HasSuffix(first, "-1"), first)
 	theirs := &cdiv1.DataVolume{
@@ -37,13 +37,13 @@ func TestNameThatIsTaken(t *testing.T) {
 			}},
 		},
 	}
-	place.Create(t, theirs)
-	got := failed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	testScene.Create(t, theirs)
+	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
 	assert.Contains(t, got.Status.Message, "exists and is not the agent's")
 
-	next := place.Image(ns, "next", "/ok/0s/a")
-	place.Create(t, next)
-	succeeded(t, next)
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
+	next := testScene.NewImage(ns, "next", "/ok/0s/a")
+	testScene.Create(t, next)
+	awaitSucceeded(t, next)
+	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.Nil(t, theirs.DeletionTimestamp)
 }

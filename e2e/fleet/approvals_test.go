@@ -23,7 +23,7 @@ import (
 
 // Nothing is pruned or rolled out by an approval that the API server did not check
 // without saying so, and that ends when it does again.
-func TestApprovalsGoUnchecked(t *testing.T) {
+func TestUncheckedApprovalsAreReported(t *testing.T) {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "approved"},
 		Spec: v1alpha1.FleetDiskImageSpec{
@@ -35,61 +35,61 @@ func TestApprovalsGoUnchecked(t *testing.T) {
 			Rollout:   v1alpha1.Rollout{Waves: []v1alpha1.Wave{{Name: "all", RequireApproval: true}}},
 		},
 	}
-	create(t, img)
+	createObject(t, img)
 	// It goes by no report, and ends at once.
 	inOtherName := func(name string) *v1alpha1.ImagePrune {
 		return &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
 			ReportRef: v1alpha1.PruneReportRef{Name: "none", Digest: fmt.Sprintf("%032d", 0)}, ApprovedBy: "somebody-else",
 		}}
 	}
-	for _, p := range []guard.Policy{guard.Waves, guard.Prunes} {
+	for _, p := range []guard.Policy{guard.WavesPolicy, guard.PrunesPolicy} {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 1)
 	}
-	awaitGuarded(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
+	awaitPolicyCondition(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 
 	forged := inOtherName("forged")
 	require.True(t, scene.Await(t, func() bool {
 		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
 	}))
-	restore := []func(){unbound(t, guard.Waves), unbound(t, guard.Prunes)}
-	for _, p := range []guard.Policy{guard.Waves, guard.Prunes} {
+	restore := []func(){removeBinding(t, guard.WavesPolicy), removeBinding(t, guard.PrunesPolicy)}
+	for _, p := range []guard.Policy{guard.WavesPolicy, guard.PrunesPolicy} {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 0)
 	}
-	c := awaitGuarded(t, img, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
+	c := awaitPolicyCondition(t, img, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-approvals is not there: `helm upgrade` of the hub")
 	assert.Contains(t, c.Message, "look through spec.approvals")
 	require.True(t, scene.Await(t, func() bool { return shared.Create(t.Context(), forged) == nil }))
 	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), forged))) })
-	c = awaitGuarded(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
+	c = awaitPolicyCondition(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-prunes is not there: `helm upgrade` of the hub")
 	assert.Contains(t, c.Message, "set spec.undo")
 
 	for _, do := range restore {
 		do()
 	}
-	for _, p := range []guard.Policy{guard.Waves, guard.Prunes} {
+	for _, p := range []guard.Policy{guard.WavesPolicy, guard.PrunesPolicy} {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 1)
 	}
-	awaitGuarded(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
+	awaitPolicyCondition(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 	require.True(t, scene.Await(t, func() bool {
 		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
 	}))
 	checked := inOtherName("checked")
 	checked.Spec.ApprovedBy = "admin"
-	create(t, checked)
-	awaitGuarded(t, checked, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
-	awaitGuarded(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
+	createObject(t, checked)
+	awaitPolicyCondition(t, checked, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
+	awaitPolicyCondition(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 }
 
-// create has an object be there for as long as the test runs.
-func create(t *testing.T, o client.Object) {
+// createObject has an object be there for as long as the test runs.
+func createObject(t *testing.T, o client.Object) {
 	t.Helper()
 	require.NoError(t, shared.Create(t.Context(), o))
 	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), o))) })
 }
 
-// unbound removes the binding of a policy, for the test or until it is restored.
-func unbound(t *testing.T, p guard.Policy) (restore func()) {
+// removeBinding removes the binding of a policy, for the test or until it is restored.
+func removeBinding(t *testing.T, p guard.Policy) (restore func()) {
 	t.Helper()
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Name: p.Name}, binding))
@@ -102,9 +102,9 @@ func unbound(t *testing.T, p guard.Policy) (restore func()) {
 	return restore
 }
 
-// awaitGuarded waits until a FleetDiskImage or ImagePrune says whether its approvals are
+// awaitPolicyCondition waits until a FleetDiskImage or ImagePrune says whether its approvals are
 // checked, as wanted.
-func awaitGuarded(t *testing.T, o client.Object, status metav1.ConditionStatus, reason string) metav1.Condition {
+func awaitPolicyCondition(t *testing.T, o client.Object, status metav1.ConditionStatus, reason string) metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, scene.Await(t, func() bool {

@@ -22,9 +22,9 @@ import (
 
 // A member that does not answer can be let go of, and the hub says what it could
 // not clean up. What is left there is taken up when the member comes back.
-func TestMemberThatHangsCanLeave(t *testing.T) {
-	m := shared.eventually(t, "edge", "ready", hasBudget(1))
-	edge := shared.sites["edge"]
+func TestHungMemberCanBeRemoved(t *testing.T) {
+	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	edge := shared.Members["edge"]
 	require.NoError(t, edge.ControlPlane.PauseAPIServer(t.Context()))
 	resumed := false
 	resume := func() {
@@ -33,9 +33,9 @@ func TestMemberThatHangsCanLeave(t *testing.T) {
 			require.NoError(t, edge.ControlPlane.ResumeAPIServer())
 			// The agent may have lost its Lease meanwhile, and end now or in a moment; a
 			// kubelet starts it again.
-			edge.agent.Kill()
-			<-edge.agent.Done()
-			require.NoError(t, mortal.BuryIn(context.Background(), edge.Client()))
+			edge.Agent.Kill()
+			<-edge.Agent.Done()
+			require.NoError(t, mortal.DeleteLeaseIn(context.Background(), edge.Client()))
 			require.NoError(t, edge.startAgent(context.Background(), ""))
 		}
 	}
@@ -48,39 +48,39 @@ func TestMemberThatHangsCanLeave(t *testing.T) {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == "edge" && strings.Contains(e.Note, "namespace "+agent.Namespace) {
+			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == "edge" && strings.Contains(e.Note, "namespace "+agent.AgentNamespace) {
 				return true
 			}
 		}
 		return false
 	}), "an event says what is left")
-	assert.True(t, hasBudget(5)(shared.member(t, "frankfurt")), "nobody else is disturbed")
+	assert.True(t, hasBudget(5)(shared.getMember(t, "frankfurt")), "nobody else is disturbed")
 
 	resume()
-	require.NoError(t, shared.apply(t.Context(), "edge", map[string]string{"edge": "true"}))
-	after := shared.eventually(t, "edge", "back, above what was left", hasBudget(1))
+	require.NoError(t, shared.createMember(t.Context(), "edge", map[string]string{"edge": "true"}))
+	after := shared.awaitMember(t, "edge", "back, above what was left", hasBudget(1))
 	assert.Positive(t, after.Status.Plan.Compare(*m.Status.Plan))
 }
 
 // One cluster under two names is planned for under the first, and the second
 // leaves without a trace in it.
-func TestClusterUnderTwoNames(t *testing.T) {
-	first := shared.eventually(t, "edge", "ready", hasBudget(1))
-	inMember := client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}
+func TestClusterRegisteredTwice(t *testing.T) {
+	first := shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	inMember := client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
 	plan := func() *v1alpha1.ClusterPlan {
 		t.Helper()
 		p := &v1alpha1.ClusterPlan{}
-		require.NoError(t, shared.sites["edge"].Client().Get(t.Context(), inMember, p))
+		require.NoError(t, shared.Members["edge"].Client().Get(t.Context(), inMember, p))
 		return p
 	}
 	before := plan()
 
 	second := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "again", Labels: map[string]string{"edge": "true"}}, Spec: *first.Spec.DeepCopy()}
 	require.NoError(t, shared.Create(t.Context(), second))
-	refused := shared.eventually(t, "again", "refused", func(m *v1alpha1.MemberCluster) bool {
-		return because(m, v1alpha1.ConditionReady, v1alpha1.ReasonDuplicateCluster) && is(m, v1alpha1.ConditionReachable)
+	refused := shared.awaitMember(t, "again", "refused", func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonDuplicateCluster) && isConditionTrue(m, v1alpha1.ConditionReachable)
 	})
-	assert.True(t, because(refused, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ReasonDuplicateCluster))
+	assert.True(t, hasReason(refused, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ReasonDuplicateCluster))
 	assert.Contains(t, refused.Status.Conditions[0].Message, "MemberCluster edge")
 	assert.Empty(t, refused.Status.ClusterUID)
 	assert.Nil(t, refused.Status.Plan)
@@ -91,7 +91,7 @@ func TestClusterUnderTwoNames(t *testing.T) {
 
 	// A change of policy makes one plan, and a report that answers it none.
 	shared.setPolicy(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
-	after := shared.eventually(t, "edge", "its new budget", hasBudget(2))
+	after := shared.awaitMember(t, "edge", "its new budget", hasBudget(2))
 	assert.Equal(t, first.Status.Plan.Epoch, after.Status.Plan.Epoch)
 	assert.Equal(t, first.Status.Plan.Sequence+1, after.Status.Plan.Sequence)
 
@@ -101,5 +101,5 @@ func TestClusterUnderTwoNames(t *testing.T) {
 	}), "MemberCluster again is still there")
 	assert.Equal(t, before.UID, plan().UID, "the first one's plan was never deleted")
 	assert.Equal(t, *after.Status.Plan, plan().Spec.PlanVersion)
-	assert.Equal(t, after.Status.Plan, shared.member(t, "edge").Status.Plan)
+	assert.Equal(t, after.Status.Plan, shared.getMember(t, "edge").Status.Plan)
 }

@@ -18,22 +18,22 @@ import (
 
 // shared is the fleet that the tests of this package have in common. A test
 // leaves it as it found it.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		if shared, err = startFleet(ctx, nil, "frankfurt", "edge"); err != nil {
 			return nil, err
 		}
-		return shared.stop, errors.Join(shared.join(ctx, "frankfurt"), shared.apply(ctx, "edge", map[string]string{"edge": "true"}))
+		return shared.stop, errors.Join(shared.joinMember(ctx, "frankfurt"), shared.createMember(ctx, "edge", map[string]string{"edge": "true"}))
 	})
 }
 
-// apply makes a MemberCluster as people do, beside a Secret that is not
+// createMember makes a MemberCluster as people do, beside a Secret that is not
 // labelled.
-func (f *fleet) apply(ctx context.Context, name string, labels map[string]string) error {
-	secret, err := f.kubeconfig(ctx, name)
+func (f *testFleet) createMember(ctx context.Context, name string, labels map[string]string) error {
+	secret, err := f.newKubeconfigSecret(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -36,25 +36,25 @@ const (
 	heartbeat = "2s"
 )
 
-// site is a member cluster with its agent.
-type site struct {
+// testMember is a member cluster with its agent.
+type testMember struct {
 	*member.Member
 	name  string
-	agent *agent.Agent
+	Agent *agent.Agent
 }
 
-// fleet is a hub and its members.
-type fleet struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub and its members.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	hub   *hub.Hub
-	sites map[string]*site
+	Hub     *hub.Hub
+	Members map[string]*testMember
 }
 
-// everywhere is the policy that the fleet starts with: of two members, frankfurt
+// policyData is the policy that the fleet starts with: of two members, frankfurt
 // is named by an override and edge is selected by one.
-var everywhere = map[string]string{
+var policyData = map[string]string{
 	"concurrency":          "3",
 	"retryLimit":           "1",
 	"retryBackoffDuration": "1s",
@@ -70,50 +70,50 @@ var everywhere = map[string]string{
 // startFleet starts a hub that has its chart and its policy, and members that
 // run their agents and do not know of the hub yet: join introduces them. Imports
 // in the members end at once.
-func startFleet(ctx context.Context, args []string, names ...string) (_ *fleet, err error) {
-	f := &fleet{sites: map[string]*site{}}
+func startFleet(ctx context.Context, args []string, names ...string) (_ *testFleet, err error) {
+	f := &testFleet{Members: map[string]*testMember{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.stop())
 		}
 	}()
 	// Its namespaces are deleted with what is in them.
-	if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+	if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 		return f, err
 	}
-	if f.Client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+	if f.Client, err = client.New(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return f, err
 	}
 	data := map[string]any{}
-	for key, value := range everywhere {
+	for key, value := range policyData {
 		data[key] = value
 	}
-	if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": data}}); err != nil {
+	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": data}}); err != nil {
 		return f, err
 	}
 	options := make([]member.Options, len(names))
 	for i, name := range names {
-		options[i] = member.Options{Name: name, Instant: true, Scheme: scene.NewScheme()}
+		options[i] = member.Options{Name: name, InstantImporter: true, Scheme: scene.NewScheme()}
 	}
 	started, err := member.StartAll(ctx, options...)
 	if err != nil {
 		return f, err
 	}
 	for _, m := range started {
-		s := &site{Member: m, name: m.Name()}
-		f.sites[s.name] = s
-		if err := s.prepare(ctx); err != nil {
+		s := &testMember{Member: m, name: m.Name()}
+		f.Members[s.name] = s
+		if err := s.install(ctx); err != nil {
 			return f, err
 		}
 	}
 	return f, f.startHub(ctx, args...)
 }
 
-// prepare installs the agent's chart, without a policy of the member's own, and
+// install installs the agent's chart, without a policy of the member's own, and
 // starts the agent.
-func (s *site) prepare(ctx context.Context) error {
-	s.Instant().Allow(1 << 20)
-	err := agent.Install(ctx, s.ControlPlane, map[string]any{
+func (s *testMember) install(ctx context.Context) error {
+	s.InstantImporter().AllowFinishes(1 << 20)
+	err := agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
@@ -123,38 +123,38 @@ func (s *site) prepare(ctx context.Context) error {
 	return s.startAgent(ctx, "")
 }
 
-func (s *site) startAgent(ctx context.Context, version string) (err error) {
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{Version: version, LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+func (s *testMember) startAgent(ctx context.Context, version string) (err error) {
+	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{Version: version, LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
 	return err
 }
 
-func (f *fleet) startHub(ctx context.Context, args ...string) error {
-	return f.startHubOf(ctx, "", args...)
+func (f *testFleet) startHub(ctx context.Context, args ...string) error {
+	return f.startHubVersion(ctx, "", args...)
 }
 
-func (f *fleet) startHubOf(ctx context.Context, version string, args ...string) (err error) {
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
+func (f *testFleet) startHubVersion(ctx context.Context, version string, args ...string) (err error) {
+	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
 	return err
 }
 
-// join has the hub find a member by a Secret, with the rights that the agent's
+// joinMember has the hub find a member by a Secret, with the rights that the agent's
 // chart gives a hub; or the member's agent dials in.
-func (f *fleet) join(ctx context.Context, name string) error {
-	s := f.sites[name]
-	if hub.Pulls(name, "frankfurt") {
-		return hub.DialIn(ctx, f.Client, s.Client(), agent.Namespace, name, nil, nil)
+func (f *testFleet) joinMember(ctx context.Context, name string) error {
+	s := f.Members[name]
+	if hub.UsesPullMode(name, "frankfurt") {
+		return hub.RegisterPullMember(ctx, f.Client, s.Client(), agent.AgentNamespace, name, nil, nil)
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	return hub.Join(ctx, f.Client, name, cfg)
+	return hub.CreateMemberSecret(ctx, f.Client, name, cfg)
 }
 
-// kubeconfig returns a Secret that reaches a member with those rights, not created
+// newKubeconfigSecret returns a Secret that reaches a member with those rights, not created
 // yet.
-func (f *fleet) kubeconfig(ctx context.Context, name string) (*corev1.Secret, error) {
-	cfg, err := f.sites[name].ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+func (f *testFleet) newKubeconfigSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	cfg, err := f.Members[name].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return nil, err
 	}
@@ -163,50 +163,50 @@ func (f *fleet) kubeconfig(ctx context.Context, name string) (*corev1.Secret, er
 		return nil, err
 	}
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name + "-by-hand"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name + "-by-hand"},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}, nil
 }
 
 // stop ends everything.
-func (f *fleet) stop() error {
+func (f *testFleet) stop() error {
 	var errs []error
-	if f.hub != nil {
-		errs = append(errs, f.hub.Stop(time.Minute))
+	if f.Hub != nil {
+		errs = append(errs, f.Hub.Stop(time.Minute))
 	}
-	for _, s := range f.sites {
-		if s.agent != nil {
-			s.agent.Kill()
+	for _, s := range f.Members {
+		if s.Agent != nil {
+			s.Agent.Kill()
 		}
 		errs = append(errs, s.Stop())
 	}
-	if f.plane != nil {
-		errs = append(errs, f.plane.Stop())
+	if f.Plane != nil {
+		errs = append(errs, f.Plane.Stop())
 	}
 	return errors.Join(errs...)
 }
 
 var scheme = scene.NewScheme()
 
-// member returns a MemberCluster as it is stored.
-func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
+// getMember returns a MemberCluster as it is stored.
+func (f *testFleet) getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.Member(t, f, name)
+	return scene.GetMember(t, f, name)
 }
 
-// eventually reads a MemberCluster until it is as wanted.
-func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+// awaitMember reads a MemberCluster until it is as wanted.
+func (f *testFleet) awaitMember(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, f, name, wanted+"; the hub's log is "+f.hub.LogFile(), holds...)
+	return scene.AwaitMember(t, f, name, wanted+"; the hub's log is "+f.Hub.LogFile(), holds...)
 }
 
-// is tells whether a condition is True.
-func is(m *v1alpha1.MemberCluster, condition string) bool {
+// isConditionTrue tells whether a condition is True.
+func isConditionTrue(m *v1alpha1.MemberCluster, condition string) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, condition)
 }
 
-// because tells whether a condition has a reason.
-func because(m *v1alpha1.MemberCluster, condition, reason string) bool {
+// hasReason tells whether a condition has a reason.
+func hasReason(m *v1alpha1.MemberCluster, condition, reason string) bool {
 	c := meta.FindStatusCondition(m.Status.Conditions, condition)
 	return c != nil && c.Reason == reason
 }
@@ -214,13 +214,13 @@ func because(m *v1alpha1.MemberCluster, condition, reason string) bool {
 // hasBudget wants a member that acknowledged a budget.
 func hasBudget(budget int32) func(*v1alpha1.MemberCluster) bool {
 	return func(m *v1alpha1.MemberCluster) bool {
-		return is(m, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == budget
+		return isConditionTrue(m, v1alpha1.ConditionReady) && m.Status.Budget != nil && *m.Status.Budget == budget
 	}
 }
 
 // setPolicy changes the fleet's policy, for as long as the test runs. A key that
 // is empty goes.
-func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
+func (f *testFleet) setPolicy(t *testing.T, change map[string]string) {
 	t.Helper()
 	set := func(ctx context.Context, how func(map[string]string)) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -242,15 +242,15 @@ func (f *fleet) setPolicy(t *testing.T, change map[string]string) {
 	t.Cleanup(func() {
 		require.NoError(t, set(context.Background(), func(data map[string]string) {
 			clear(data)
-			for key, value := range everywhere {
+			for key, value := range policyData {
 				data[key] = value
 			}
 		}))
 	})
 }
 
-// image creates one in a member. Its source is one that nobody asks.
-func (s *site) image(t *testing.T, name, file string) *v1alpha1.VMDiskImage {
+// createImage creates one in a member. Its source is one that nobody asks.
+func (s *testMember) createImage(t *testing.T, name, file string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -264,10 +264,10 @@ func (s *site) image(t *testing.T, name, file string) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// metric reads one of the hub's, by name and labels as they are written.
-func (f *fleet) metric(t *testing.T, name string) (value float64, found bool) {
+// readMetric reads one of the hub's, by name and labels as they are written.
+func (f *testFleet) readMetric(t *testing.T, name string) (value float64, found bool) {
 	t.Helper()
-	text, err := f.hub.Metrics(t.Context())
+	text, err := f.Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	for line := range strings.Lines(text) {
 		if rest, is := strings.CutPrefix(line, name+" "); is {
@@ -280,12 +280,12 @@ func (f *fleet) metric(t *testing.T, name string) (value float64, found bool) {
 }
 
 // awaitMetric waits until a metric has a value.
-func (f *fleet) awaitMetric(t *testing.T, name string, want float64) {
+func (f *testFleet) awaitMetric(t *testing.T, name string, want float64) {
 	t.Helper()
 	var value float64
 	var found bool
 	require.True(t, scene.Await(t, func() bool {
-		value, found = f.metric(t, name)
+		value, found = f.readMetric(t, name)
 		return found && value == want
 	}), "metric %s is %v (there: %t), want %v", name, value, found, want)
 }

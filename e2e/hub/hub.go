@@ -23,7 +23,7 @@ import (
 
 // Where the chart is installed.
 const (
-	Namespace       = "ot-hub"
+	HubNamespace    = "ot-hub"
 	PolicyNamespace = "sync-operator"
 	PolicyName      = "sync-operator-policy"
 )
@@ -35,47 +35,47 @@ type Hub struct {
 	// below.
 	MetricsURL string
 	APIURL     string
-	reader     *reader
+	reader     *apiReader
 }
 
 // A lease as in a real cluster: a shorter one is lost now and then on a busy
 // machine, and a hub that has lost it ends.
-var hub = program.Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
+var hubProgram = program.Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
 
 // Options of one hub.
 type Options = program.Options
 
-// Install installs the hub's chart: kinds, rights and the policy ConfigMap.
-func Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
-	return hub.Install(ctx, cp, values)
+// InstallHub installs the hub's chart: kinds, rights and the policy ConfigMap.
+func InstallHub(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
+	return hubProgram.Install(ctx, cp, values)
 }
 
-// Start runs a hub against a control plane that its chart is installed in.
-func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
+// StartHub runs a hub against a control plane that its chart is installed in.
+func StartHub(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
 	o.Args = append([]string{"--advertise-address=127.0.0.1"}, o.Args...)
-	p, address, err := hub.Start(ctx, cp, o)
+	p, address, err := hubProgram.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err
 	}
 	h := &Hub{Process: p, APIURL: "https://" + address}
 	h.MetricsURL = h.APIURL + "/metrics"
-	h.reader = newReader(h, cp.Config().BearerToken)
+	h.reader = newAPIReader(h, cp.Config().BearerToken)
 	return h, nil
 }
 
-// Join has a hub find a member by a kubeconfig Secret with the label of that
+// CreateMemberSecret has a hub find a member by a kubeconfig Secret with the label of that
 // name.
-func Join(ctx context.Context, c client.Client, member string, cfg *rest.Config) error {
+func CreateMemberSecret(ctx context.Context, c client.Client, member string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: member, Labels: map[string]string{v1alpha1.LabelMember: member}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: HubNamespace, Name: member, Labels: map[string]string{v1alpha1.LabelMember: member}},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}
 	if err := c.Create(ctx, secret); err != nil {
-		return fmt.Errorf("joining member %s: creating Secret %s/%s: %w", member, Namespace, member, err)
+		return fmt.Errorf("joining member %s: creating Secret %s/%s: %w", member, HubNamespace, member, err)
 	}
 	return nil
 }

@@ -20,23 +20,23 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
-// patience is how long a hub may take to make a join token.
-const patience = 3 * time.Minute
+// joinTokenPatience is how long a hub may take to make a join token.
+const joinTokenPatience = 3 * time.Minute
 
-// Invitation waits for the join token that a hub makes for a member whose agent is
+// AwaitJoinToken waits for the join token that a hub makes for a member whose agent is
 // to dial in, of another ServiceAccount than that of before, and returns it.
-func Invitation(ctx context.Context, c client.Reader, member, before string) (join.Access, error) {
-	var access join.Access
+func AwaitJoinToken(ctx context.Context, c client.Reader, member, before string) (join.HubAccess, error) {
+	var access join.HubAccess
 	secret := &corev1.Secret{}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: join.SecretName(member)}, secret)
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, joinTokenPatience, true, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKey{Namespace: HubNamespace, Name: join.JoinSecretName(member)}, secret)
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		access, err = join.ParseAccess(secret.Data[join.KubeconfigKey])
+		access, err = join.ParseHubAccess(secret.Data[join.KubeconfigKey])
 		return err == nil && access.Token != before, err
 	})
 	if err != nil {
@@ -45,9 +45,9 @@ func Invitation(ctx context.Context, c client.Reader, member, before string) (jo
 	return access, nil
 }
 
-// Invite puts a join token into a member, whose agent then dials in.
-func Invite(ctx context.Context, c client.Client, agentNamespace string, a join.Access) error {
-	kubeconfig, err := a.Kubeconfig()
+// PutJoinToken puts a join token into a member, whose agent then dials in.
+func PutJoinToken(ctx context.Context, c client.Client, agentNamespace string, a join.HubAccess) error {
+	kubeconfig, err := a.MarshalKubeconfig()
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func Invite(ctx context.Context, c client.Client, agentNamespace string, a join.
 	return nil
 }
 
-// DialIn has a member's agent dial in, by way of what through makes of the address:
+// RegisterPullMember has a member's agent dial in, by way of what through makes of the address:
 // a MemberCluster, and the Secret with the join token.
-func DialIn(ctx context.Context, hub, member client.Client, agentNamespace, name string, labels map[string]string, through func(*join.Access)) error {
+func RegisterPullMember(ctx context.Context, hub, member client.Client, agentNamespace, name string, labels map[string]string, through func(*join.HubAccess)) error {
 	mc := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{
@@ -76,24 +76,24 @@ func DialIn(ctx context.Context, hub, member client.Client, agentNamespace, name
 	if err := hub.Create(ctx, mc); err != nil {
 		return fmt.Errorf("creating MemberCluster %s, whose agent dials in: %w", name, err)
 	}
-	access, err := Invitation(ctx, hub, name, "")
+	access, err := AwaitJoinToken(ctx, hub, name, "")
 	if err != nil {
 		return err
 	}
 	if through != nil {
 		through(&access)
 	}
-	return Invite(ctx, member, agentNamespace, access)
+	return PutJoinToken(ctx, member, agentNamespace, access)
 }
 
-// PullVariable of the environment says which members of a fleet dial in: all of them,
+// PullModeVariable of the environment says which members of a fleet dial in: all of them,
 // one, or none.
-const PullVariable = "OT_FLEET_PULL"
+const PullModeVariable = "OT_FLEET_PULL"
 
-// Pulls tells whether a member of a fleet is to dial in. one is the member that does
+// UsesPullMode tells whether a member of a fleet is to dial in. one is the member that does
 // where one is to.
-func Pulls(member, one string) bool {
-	switch os.Getenv(PullVariable) {
+func UsesPullMode(member, one string) bool {
+	switch os.Getenv(PullModeVariable) {
 	case "all":
 		return true
 	case "one":
@@ -102,10 +102,10 @@ func Pulls(member, one string) bool {
 	return false
 }
 
-// Door are the hub's flags for a hub that goes to its API server by a way that agents
+// HubAPIFlags are the hub's flags for a hub that goes to its API server by a way that agents
 // do not take; none where no member dials in.
-func Door(cp *controlplane.ControlPlane) ([]string, error) {
-	if os.Getenv(PullVariable) == "" {
+func HubAPIFlags(cp *controlplane.ControlPlane) ([]string, error) {
+	if os.Getenv(PullModeVariable) == "" {
 		return nil, nil
 	}
 	cfg := cp.Config()

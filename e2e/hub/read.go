@@ -20,20 +20,20 @@ import (
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
-// reader reads what a hub serves, with the rights of whom the token is of.
-type reader struct {
+// apiReader reads what a hub serves, with the rights of whom the token is of.
+type apiReader struct {
 	hub    *Hub
 	token  string
 	client *http.Client
 }
 
-func newReader(h *Hub, token string) *reader {
+func newAPIReader(h *Hub, token string) *apiReader {
 	// The certificate is of the hub's own making.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
-	return &reader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
+	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 }
 
-func (r *reader) get(ctx context.Context, url string) (status int, body []byte, err error) {
+func (r *apiReader) getURL(ctx context.Context, url string) (status int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
@@ -50,9 +50,9 @@ func (r *reader) get(ctx context.Context, url string) (status int, body []byte, 
 	return response.StatusCode, body, err
 }
 
-// Get asks the read API for a path, with its query, and decodes the answer.
-func (h *Hub) Get(ctx context.Context, path string, into any) error {
-	status, body, err := h.reader.get(ctx, h.APIURL+path)
+// GetJSON asks the read API for a path, with its query, and decodes the answer.
+func (h *Hub) GetJSON(ctx context.Context, path string, into any) error {
+	status, body, err := h.reader.getURL(ctx, h.APIURL+path)
 	switch {
 	case err != nil:
 		return err
@@ -64,9 +64,9 @@ func (h *Hub) Get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// Text asks the read API for a path, with its query, and returns the answer as it is.
-func (h *Hub) Text(ctx context.Context, path string) (string, error) {
-	status, body, err := h.reader.get(ctx, h.APIURL+path)
+// GetText asks the read API for a path, with its query, and returns the answer as it is.
+func (h *Hub) GetText(ctx context.Context, path string) (string, error) {
+	status, body, err := h.reader.getURL(ctx, h.APIURL+path)
 	if err != nil {
 		return "", err
 	}
@@ -76,19 +76,19 @@ func (h *Hub) Text(ctx context.Context, path string) (string, error) {
 	return string(body), nil
 }
 
-// Status asks for a path as whom a token is of, "" for nobody, and returns the
+// GetStatus asks for a path as whom a token is of, "" for nobody, and returns the
 // status of the answer.
-func (h *Hub) Status(ctx context.Context, path, token string) (int, error) {
-	status, _, err := newReader(h, token).get(ctx, h.APIURL+path)
+func (h *Hub) GetStatus(ctx context.Context, path, token string) (int, error) {
+	status, _, err := newAPIReader(h, token).getURL(ctx, h.APIURL+path)
 	return status, err
 }
 
-// Members are all members as the read API tells them.
-func (h *Hub) Members(ctx context.Context) ([]web.Member, error) {
+// ListMembers are all members as the read API tells them.
+func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
 	var all []web.Member
 	for after := ""; ; {
 		var list web.MemberList
-		if err := h.Get(ctx, "/fleet/v1/members?after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.GetJSON(ctx, "/fleet/v1/members?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Members...)
@@ -98,12 +98,12 @@ func (h *Hub) Members(ctx context.Context) ([]web.Member, error) {
 	}
 }
 
-// Images are all distinct images as the read API tells them.
-func (h *Hub) Images(ctx context.Context) ([]fleet.Image, error) {
+// ListImages are all distinct images as the read API tells them.
+func (h *Hub) ListImages(ctx context.Context) ([]fleet.Image, error) {
 	var all []fleet.Image
 	for after := ""; ; {
 		var list web.ImageList
-		if err := h.Get(ctx, "/fleet/v1/images?after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.GetJSON(ctx, "/fleet/v1/images?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Images...)
@@ -113,17 +113,17 @@ func (h *Hub) Images(ctx context.Context) ([]fleet.Image, error) {
 	}
 }
 
-// Image is one distinct image as the read API tells it.
-func (h *Hub) Image(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
-	return detail, h.Get(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
+// GetImage is one distinct image as the read API tells it.
+func (h *Hub) GetImage(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
+	return detail, h.GetJSON(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
 }
 
-// Rollout is a FleetDiskImage as the read API tells it; the zero value where it
+// GetRollout is a FleetDiskImage as the read API tells it; the zero value where it
 // tells of none of that name.
-func (h *Hub) Rollout(ctx context.Context, name string) (web.Rollout, error) {
+func (h *Hub) GetRollout(ctx context.Context, name string) (web.Rollout, error) {
 	for after := ""; ; {
 		var list web.RolloutList
-		if err := h.Get(ctx, "/fleet/v1/rollouts?after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.GetJSON(ctx, "/fleet/v1/rollouts?after="+url.QueryEscape(after), &list); err != nil {
 			return web.Rollout{}, err
 		}
 		for i := range list.Rollouts {
@@ -137,14 +137,14 @@ func (h *Hub) Rollout(ctx context.Context, name string) (web.Rollout, error) {
 	}
 }
 
-// RolloutClusters are all clusters that a FleetDiskImage is placed in as the read
+// ListRolloutClusters are all clusters that a FleetDiskImage is placed in as the read
 // API tells them, in small pages; with a state, those that are in it.
-func (h *Hub) RolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]web.RolloutCluster, error) {
+func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]web.RolloutCluster, error) {
 	var all []web.RolloutCluster
 	query := "/fleet/v1/rollouts/clusters?limit=2&name=" + url.QueryEscape(name) + "&state=" + url.QueryEscape(string(state))
 	for after := ""; ; {
 		var list web.RolloutClusters
-		if err := h.Get(ctx, query+"&after="+url.QueryEscape(after), &list); err != nil {
+		if err := h.GetJSON(ctx, query+"&after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Clusters...)
@@ -154,21 +154,21 @@ func (h *Hub) RolloutClusters(ctx context.Context, name string, state v1alpha1.C
 	}
 }
 
-// MemberImages is one page of a member's report as the read API tells it; the
+// GetMemberImages is one page of a member's report as the read API tells it; the
 // first for "".
-func (h *Hub) MemberImages(ctx context.Context, member, page string) (images web.MemberImages, err error) {
-	return images, h.Get(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
+func (h *Hub) GetMemberImages(ctx context.Context, member, page string) (images web.MemberImages, err error) {
+	return images, h.GetJSON(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
 }
 
-// Metrics reads the hub's metrics, as text. It waits until they are served, which a
+// ReadMetrics reads the hub's metrics, as text. It waits until they are served, which a
 // hub that has ended does no more.
-func (h *Hub) Metrics(ctx context.Context) (string, error) {
+func (h *Hub) ReadMetrics(ctx context.Context) (string, error) {
 	var text string
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := h.Ended(); err != nil {
+		if err := h.ExitError(); err != nil {
 			return false, err
 		}
-		status, body, err := h.reader.get(ctx, h.MetricsURL)
+		status, body, err := h.reader.getURL(ctx, h.MetricsURL)
 		text = string(body)
 		return err == nil && status == http.StatusOK && strings.Contains(text, "ot_hub_"), nil
 	})

@@ -38,74 +38,74 @@ func isRelease(w proxy.Write) bool {
 func isDeployment(w proxy.Write) bool { return strings.Contains(w.Path, "/deployments/") }
 
 // A member that takes no Deployment is tried a bounded number of times.
-func TestAttemptsAreBounded(t *testing.T) {
+func TestInstallAttemptsAreBounded(t *testing.T) {
 	s := shared
 	var tried atomic.Int32
-	s.way.Before(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
 		if isRelease(w) {
 			tried.Add(1)
 		}
 		if isDeployment(w) {
-			return proxy.Lose()
+			return proxy.DropConnection()
 		}
 		return nil
 	})
 	s.optIn(t)
-	m := s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed, "6 attempts at agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
-	assert.Equal(t, install.MostAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
-	assert.Equal(t, int32(install.MostAttempts), tried.Load())
+	m := s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed, "6 attempts at agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
+	assert.Equal(t, install.MaxAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
+	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
 
 	// Another look, by this hub or by the next one, is no reason to try again.
-	s.annotate(t, "example.com/look", t.Name())
-	require.NoError(t, s.hub.Stop(time.Minute))
+	s.setAnnotation(t, "example.com/look", t.Name())
+	require.NoError(t, s.Hub.Stop(time.Minute))
 	var err error
-	s.hub, err = s.startHub(context.Background(), "")
+	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)
-	s.values(t, "unrelated", "x: y")
-	s.settled(t)
-	assert.Equal(t, int32(install.MostAttempts), tried.Load())
+	s.setValues(t, "unrelated", "x: y")
+	s.awaitSettled(t)
+	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
 
-	s.way.Before(nil)
-	s.annotate(t, v1alpha1.AnnotationInstallAttempts, "")
-	s.installed(t)
-	require.NotNil(t, s.deployment(t))
-	text, err := s.hub.Metrics(t.Context())
+	s.edgeProxy.SetBeforeHook(nil)
+	s.setAnnotation(t, v1alpha1.AnnotationInstallAttempts, "")
+	s.awaitInstalled(t)
+	require.NotNil(t, s.getDeployment(t))
+	text, err := s.Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, text, `ot_hub_agent_install_attempts_total{result="succeeded"} 1`)
 	require.Eventually(t, func() bool {
-		text, err := s.hub.Metrics(t.Context())
+		text, err := s.Hub.ReadMetrics(t.Context())
 		return err == nil && strings.Contains(text, `ot_hub_member_agent_installed{member="edge"} 1`)
 	}, scene.Patience, tick)
 }
 
-// settled waits until the hub that runs has looked at edge: it says so of values that are
+// awaitSettled waits until the hub that runs has looked at edge: it says so of values that are
 // wrong, and then of those that are not.
-func (s *stage) settled(t *testing.T) {
+func (s *testHub) awaitSettled(t *testing.T) {
 	t.Helper()
-	s.values(t, valuesOfEdge, "replicaz: 1")
-	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid)
-	require.NoError(t, s.home.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: valuesOfEdge}}))
-	s.eventually(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed)
+	s.setValues(t, valuesOfEdge, "replicaz: 1")
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid)
+	require.NoError(t, s.hubPlane.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: valuesOfEdge}}))
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed)
 }
 
-// held has writes of the Deployment wait until the test ends, and tells of the first.
-func (s *stage) held(t *testing.T) <-chan struct{} {
+// holdRelease has writes of the Deployment wait until the test ends, and tells of the first.
+func (s *testHub) holdRelease(t *testing.T) <-chan struct{} {
 	t.Helper()
 	reached, end := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.way.Before(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
 		if !isDeployment(w) {
 			return nil
 		}
 		once.Do(func() { close(reached) })
 		<-end
-		return proxy.Lose()
+		return proxy.DropConnection()
 	})
 	t.Cleanup(func() { close(end) })
 	return reached
 }
 
-func wait(t *testing.T, c <-chan struct{}, what string) {
+func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
@@ -115,38 +115,38 @@ func wait(t *testing.T, c <-chan struct{}, what string) {
 }
 
 // The hub is killed in the middle of an install. The next one ends what is pending.
-func TestKilledHubLeavesAReleaseThatTheNextOneRecovers(t *testing.T) {
+func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	s := shared
-	reached := s.held(t)
+	reached := s.holdRelease(t)
 	s.optIn(t)
-	wait(t, reached, "the Deployment is not written")
-	s.hub.Kill()
-	require.Equal(t, map[string]string{"1": "pending-install"}, releases(t, s.edge))
-	require.Nil(t, s.deployment(t))
-	s.way.Before(nil)
+	awaitClosed(t, reached, "the Deployment is not written")
+	s.Hub.Kill()
+	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane))
+	require.Nil(t, s.getDeployment(t))
+	s.edgeProxy.SetBeforeHook(nil)
 
 	lease := &coordinationv1.Lease{}
-	require.NoError(t, s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease))
+	require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease))
 	dead := *lease.Spec.HolderIdentity
 	require.NotEmpty(t, dead)
 	var err error
-	s.hub, err = s.startHub(context.Background(), "")
+	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)
-	s.eventually(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
-	require.Equal(t, map[string]string{"1": "pending-install"}, releases(t, s.edge), "nothing is touched before its Lease has expired")
-	s.installed(t)
-	require.NotNil(t, s.deployment(t))
-	after := releases(t, s.edge)
+	s.awaitCondition(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
+	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane), "nothing is touched before its Lease has expired")
+	s.awaitInstalled(t)
+	require.NotNil(t, s.getDeployment(t))
+	after := listReleases(t, s.edgePlane)
 	assert.Equal(t, "deployed", after["2"])
 	assert.NotEqual(t, "pending-install", after["1"])
 }
 
-// kubeconfig of edge that the hub is given from now on.
-func (s *stage) kubeconfig(t *testing.T, cfg *rest.Config) {
+// writeKubeconfig of edge that the hub is given from now on.
+func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	text, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
-	s.change(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: edge + "-kubeconfig"}}, func(o client.Object) {
+	s.updateObject(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: edge + "-kubeconfig"}}, func(o client.Object) {
 		o.(*corev1.Secret).Data["value"] = text
 	})
 }
@@ -160,8 +160,8 @@ func TestPausedHubIsFenced(t *testing.T) {
 	var once sync.Once
 	var deposed atomic.Bool
 	var late atomic.Int32
-	old := s.hub
-	s.way.Before(func(w proxy.Write) error {
+	old := s.Hub
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
 		if deposed.Load() {
 			late.Add(1)
 			return nil
@@ -175,44 +175,44 @@ func TestPausedHubIsFenced(t *testing.T) {
 			}
 			close(reached)
 		})
-		return proxy.Lose()
+		return proxy.DropConnection()
 	})
 	s.optIn(t)
-	wait(t, reached, "the Deployment is not written")
+	awaitClosed(t, reached, "the Deployment is not written")
 	t.Cleanup(old.Kill)
 
 	// The other one has a way of its own.
-	s.kubeconfig(t, s.edge.Config())
-	t.Cleanup(func() { s.kubeconfig(t, s.throughProxy()) })
-	s.values(t, valuesOfEdge, "replicas: 9")
+	s.writeKubeconfig(t, s.edgePlane.Config())
+	t.Cleanup(func() { s.writeKubeconfig(t, s.throughProxy()) })
+	s.setValues(t, valuesOfEdge, "replicas: 9")
 	var err error
-	s.hub, err = s.startHub(ctx, "")
+	s.Hub, err = s.StartHub(ctx, "")
 	require.NoError(t, err)
-	s.installed(t)
-	require.Equal(t, int32(9), *s.deployment(t).Spec.Replicas)
-	before := releases(t, s.edge)
+	s.awaitInstalled(t)
+	require.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
+	before := listReleases(t, s.edgePlane)
 
 	deposed.Store(true)
 	require.NoError(t, old.Resume())
-	wait(t, old.Done(), "the one that was deposed does not end")
-	assert.Zero(t, late.Load(), "it has written: %v", s.way.Writes())
-	assert.Equal(t, before, releases(t, s.edge))
-	assert.Equal(t, int32(9), *s.deployment(t).Spec.Replicas)
+	awaitClosed(t, old.Done(), "the one that was deposed does not end")
+	assert.Zero(t, late.Load(), "it has written: %v", s.edgeProxy.Writes())
+	assert.Equal(t, before, listReleases(t, s.edgePlane))
+	assert.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
 }
 
 // A member that people joined by a kubeconfig with the rights to carry plans has none to
 // install anything.
-func TestKubeconfigOfTooFewRights(t *testing.T) {
+func TestKubeconfigWithoutRights(t *testing.T) {
 	s := shared
 	const name = "small"
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name}}
-	require.NoError(t, s.quiet.Create(t.Context(), account))
-	cfg, err := s.quiet.ServiceAccountConfig(t.Context(), tenants, name)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name}}
+	require.NoError(t, s.quietPlane.Create(t.Context(), account))
+	cfg, err := s.quietPlane.ServiceAccountConfig(t.Context(), capiNamespace, name)
 	require.NoError(t, err)
-	s.join(t, name, cfg)
-	m := s.eventuallyOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "has to be an administrator's")
+	s.joinMember(t, name, cfg)
+	m := s.awaitConditionOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "has to be an administrator's")
 	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
-	assert.Empty(t, releases(t, s.quiet))
+	assert.Empty(t, listReleases(t, s.quietPlane))
 }
 
 // Who takes the label off while the hub is at work has it do no more.
@@ -221,50 +221,50 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 	var made atomic.Int32
 	reached, end := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.way.Before(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
 		switch {
 		case isRelease(w):
 			made.Add(1)
 		case isDeployment(w):
 			once.Do(func() { close(reached) })
 			<-end
-			return proxy.Lose()
+			return proxy.DropConnection()
 		}
 		return nil
 	})
 	s.optIn(t)
-	wait(t, reached, "the Deployment is not written")
-	s.label(t, "")
-	scene.EventuallyMember(t, s.home, edge, "its label has gone", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
+	awaitClosed(t, reached, "the Deployment is not written")
+	s.setLabel(t, "")
+	scene.AwaitMember(t, s.hubPlane, edge, "its label has gone", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
 	close(end)
 	lease := &coordinationv1.Lease{}
 	require.Eventually(t, func() bool {
-		return s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease) == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == ""
-	}, scene.Patience, tick, "the Lease is held; the hub's log is %s", s.hub.LogFile())
-	m := scene.EventuallyMember(t, s.home, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+		return s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == ""
+	}, scene.Patience, tick, "the Lease is held; the hub's log is %s", s.Hub.LogFile())
+	m := scene.AwaitMember(t, s.hubPlane, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
 		return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 	})
 	noted := install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts])
 	assert.Equal(t, 1, noted.Count)
 	assert.Empty(t, noted.Error, "nothing more is written of it")
 	assert.Equal(t, int32(1), made.Load())
-	assert.Nil(t, s.deployment(t))
+	assert.Nil(t, s.getDeployment(t))
 }
 
 // Helm is silent where it cannot store that a release is deployed.
-func TestReleaseThatIsNotRecorded(t *testing.T) {
+func TestUnrecordedRelease(t *testing.T) {
 	s := shared
 	var lost atomic.Bool
-	s.way.Before(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
 		if w.Method == http.MethodPut && strings.Contains(w.Path, "/secrets/sh.helm.release.") && lost.CompareAndSwap(false, true) {
-			return proxy.Lose()
+			return proxy.DropConnection()
 		}
 		return nil
 	})
 	s.optIn(t)
-	s.told(t, "AgentNotInstalled", "could not be stored that it is deployed")
-	s.installed(t)
+	s.awaitEvent(t, "AgentNotInstalled", "could not be stored that it is deployed")
+	s.awaitInstalled(t)
 	require.True(t, lost.Load())
-	number, _ := s.newest(t)
+	number, _ := s.newestRelease(t)
 	assert.Equal(t, 2, number, "what is pending is ended, and made again")
 }

@@ -42,10 +42,10 @@ import (
 )
 
 const (
-	// tenants is where Cluster API keeps Clusters on the hub.
-	tenants = "default"
-	// agents is the namespace and the release of the agent.
-	agents = "ot-agent"
+	// capiNamespace is where Cluster API keeps Clusters on the hub.
+	capiNamespace = "default"
+	// agentRelease is the namespace and the release of the agent.
+	agentRelease = "ot-agent"
 	// edge opts in and out, quiet never does.
 	edge, quiet = "edge", "quiet"
 	// backoff after an attempt.
@@ -60,25 +60,25 @@ type plane struct {
 	client.Client
 }
 
-type stage struct {
-	home, edge, quiet plane
-	// way is how the hub reaches edge.
-	way *proxy.Proxy
-	hub *hub.Hub
-	// helm is the program.
-	helm string
+type testHub struct {
+	hubPlane, edgePlane, quietPlane plane
+	// edgeProxy is how the hub reaches edge.
+	edgeProxy *proxy.Proxy
+	Hub       *hub.Hub
+	// helmPath is the program.
+	helmPath string
 }
 
-var shared *stage
+var shared *testHub
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
-		shared = &stage{}
-		return shared.stop, shared.start(ctx)
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
+		shared = &testHub{}
+		return shared.stopAll, shared.startAll(ctx)
 	})
 }
 
-func (s *stage) start(ctx context.Context) error {
+func (s *testHub) startAll(ctx context.Context) error {
 	scheme := scene.NewScheme()
 	if err := errors.Join(clusterv1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		return err
@@ -87,68 +87,68 @@ func (s *stage) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.helm = programs[binaries.Helm]
+	s.helmPath = programs[binaries.Helm]
 	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"}, controlplane.Options{Name: edge}, controlplane.Options{Name: quiet})
 	if err != nil {
 		return err
 	}
-	for i, p := range []*plane{&s.home, &s.edge, &s.quiet} {
+	for i, p := range []*plane{&s.hubPlane, &s.edgePlane, &s.quietPlane} {
 		p.ControlPlane = planes[i]
 		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
 	}
 	if err := errors.Join(
-		capi.InstallCRD(ctx, s.home.Config()),
-		hub.Install(ctx, s.home.ControlPlane, map[string]any{
+		capi.InstallClusterCRD(ctx, s.hubPlane.Config()),
+		hub.InstallHub(ctx, s.hubPlane.ControlPlane, map[string]any{
 			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot"},
 			"installAgents": map[string]any{"enabled": true},
 		}),
 	); err != nil {
 		return err
 	}
-	if s.way, err = proxy.StartTLS(s.edge.Config()); err != nil {
+	if s.edgeProxy, err = proxy.StartTLSProxy(s.edgePlane.Config()); err != nil {
 		return err
 	}
-	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quiet.Config()} {
+	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quietPlane.Config()} {
 		kubeconfig, err := controlplane.Kubeconfig(cfg)
 		if err != nil {
 			return err
 		}
 		cluster := &clusterv1.Cluster{
-			ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name, Labels: map[string]string{"fleet": "ot"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name, Labels: map[string]string{"fleet": "ot"}},
 			Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 		}
-		if err := capi.Create(ctx, s.home, cluster, kubeconfig); err != nil {
+		if err := capi.CreateCluster(ctx, s.hubPlane, cluster, kubeconfig); err != nil {
 			return err
 		}
 	}
-	s.hub, err = s.startHub(ctx, "")
+	s.Hub, err = s.StartHub(ctx, "")
 	return err
 }
 
-func (s *stage) throughProxy() *rest.Config {
-	cfg := s.edge.Config()
+func (s *testHub) throughProxy() *rest.Config {
+	cfg := s.edgePlane.Config()
 	cfg.TLSClientConfig = rest.TLSClientConfig{}
-	cfg.Host, cfg.CAData = s.way.Reach()
+	cfg.Host, cfg.CAData = s.edgeProxy.Endpoint()
 	return cfg
 }
 
-func (s *stage) startHub(ctx context.Context, version string) (*hub.Hub, error) {
-	return hub.Start(ctx, s.home.ControlPlane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+func (s *testHub) StartHub(ctx context.Context, version string) (*hub.Hub, error) {
+	return hub.StartHub(ctx, s.hubPlane.ControlPlane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
 	}})
 }
 
-func (s *stage) stop() error {
+func (s *testHub) stopAll() error {
 	var errs []error
-	if s.hub != nil {
-		errs = append(errs, s.hub.Stop(time.Minute))
+	if s.Hub != nil {
+		errs = append(errs, s.Hub.Stop(time.Minute))
 	}
-	if s.way != nil {
-		errs = append(errs, s.way.Close())
+	if s.edgeProxy != nil {
+		errs = append(errs, s.edgeProxy.Close())
 	}
-	for _, p := range []plane{s.home, s.edge, s.quiet} {
+	for _, p := range []plane{s.hubPlane, s.edgePlane, s.quietPlane} {
 		if p.ControlPlane != nil {
 			errs = append(errs, p.Stop())
 		}
@@ -157,16 +157,16 @@ func (s *stage) stop() error {
 }
 
 // optIn labels edge's Cluster until the test ends, and then leaves edge as it was found.
-func (s *stage) optIn(t *testing.T) {
+func (s *testHub) optIn(t *testing.T) {
 	t.Helper()
-	t.Cleanup(func() { s.reset(t) })
-	s.label(t, "true")
+	t.Cleanup(func() { s.resetEdge(t) })
+	s.setLabel(t, "true")
 }
 
-// label of edge's Cluster; empty: it is removed.
-func (s *stage) label(t *testing.T, value string) {
+// setLabel of edge's Cluster; empty: it is removed.
+func (s *testHub) setLabel(t *testing.T, value string) {
 	t.Helper()
-	s.change(t, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: edge}}, func(o client.Object) {
+	s.updateObject(t, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: edge}}, func(o client.Object) {
 		labels := o.GetLabels()
 		labels[v1alpha1.LabelInstallAgent] = value
 		if value == "" {
@@ -176,10 +176,10 @@ func (s *stage) label(t *testing.T, value string) {
 	})
 }
 
-// annotate edge's MemberCluster; an empty value removes.
-func (s *stage) annotate(t *testing.T, key, value string) {
+// setAnnotation edge's MemberCluster; an empty value removes.
+func (s *testHub) setAnnotation(t *testing.T, key, value string) {
 	t.Helper()
-	s.change(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: edge}}, func(o client.Object) {
+	s.updateObject(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: edge}}, func(o client.Object) {
 		annotations := o.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
@@ -191,89 +191,89 @@ func (s *stage) annotate(t *testing.T, key, value string) {
 	})
 }
 
-// change an object on the hub. It may be called by cleanups, when t.Context has ended.
-func (s *stage) change(t *testing.T, o client.Object, how func(client.Object)) {
+// updateObject an object on the hub. It may be called by cleanups, when t.Context has ended.
+func (s *testHub) updateObject(t *testing.T, o client.Object, how func(client.Object)) {
 	t.Helper()
 	ctx := context.Background()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if err := s.home.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		if err := s.hubPlane.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		how(o)
-		return s.home.Update(ctx, o)
+		return s.hubPlane.Update(ctx, o)
 	}))
 }
 
-// reset has edge opted out, without values or annotations, and nothing of an agent in it.
-func (s *stage) reset(t *testing.T) {
+// resetEdge has edge opted out, without values or annotations, and nothing of an agent in it.
+func (s *testHub) resetEdge(t *testing.T) {
 	t.Helper()
 	ctx := context.Background()
-	s.way.Before(nil)
-	s.way.After(nil)
-	s.label(t, "")
+	s.edgeProxy.SetBeforeHook(nil)
+	s.edgeProxy.SetAfterHook(nil)
+	s.setLabel(t, "")
 	assert.Eventually(t, func() bool {
 		m := &v1alpha1.MemberCluster{}
-		return s.home.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
+		return s.hubPlane.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
 			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 	}, scene.Patience, 50*time.Millisecond, "edge is opted out")
 	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts, v1alpha1.AnnotationAcceptCluster} {
-		s.annotate(t, key, "")
+		s.setAnnotation(t, key, "")
 	}
 	for _, name := range []string{valuesOfAll, valuesOfEdge} {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}}
-		require.NoError(t, client.IgnoreNotFound(s.home.Delete(ctx, cm)))
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}}
+		require.NoError(t, client.IgnoreNotFound(s.hubPlane.Delete(ctx, cm)))
 	}
-	s.edit(t, false, "uninstall", agents, "--ignore-not-found", "--no-hooks")
+	s.runHelm(t, false, "uninstall", agentRelease, "--ignore-not-found", "--no-hooks")
 	kinds := &apiextensionsv1.CustomResourceDefinitionList{}
-	require.NoError(t, s.edge.List(ctx, kinds))
+	require.NoError(t, s.edgePlane.List(ctx, kinds))
 	for i := range kinds.Items {
 		if strings.HasSuffix(kinds.Items[i].Name, ".pelotech.ot") {
-			require.NoError(t, s.edge.Delete(ctx, &kinds.Items[i]))
+			require.NoError(t, s.edgePlane.Delete(ctx, &kinds.Items[i]))
 		}
 	}
 	assert.Eventually(t, func() bool {
-		return s.edge.List(ctx, kinds) == nil && len(kinds.Items) == 0
+		return s.edgePlane.List(ctx, kinds) == nil && len(kinds.Items) == 0
 	}, scene.Patience, 50*time.Millisecond, "the kinds are gone")
 }
 
-// edit runs helm on edge, as a person does.
-func (s *stage) edit(t *testing.T, must bool, args ...string) {
+// runHelm runs helm on edge, as a person does.
+func (s *testHub) runHelm(t *testing.T, must bool, args ...string) {
 	t.Helper()
-	args = append(args, "--namespace", agents, "--kubeconfig", s.edge.Kubeconfig())
-	output, err := exec.CommandContext(context.Background(), s.helm, args...).CombinedOutput()
+	args = append(args, "--namespace", agentRelease, "--kubeconfig", s.edgePlane.Kubeconfig())
+	output, err := exec.CommandContext(context.Background(), s.helmPath, args...).CombinedOutput()
 	if must {
 		require.NoError(t, err, "%s", output)
 	}
 }
 
-// chartFolder is the agent's chart.
-func chartFolder(t *testing.T) string {
+// chartDir is the agent's chart.
+func chartDir(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.Abs(filepath.Join("..", "..", "charts", "ot-agent"))
 	require.NoError(t, err)
 	return folder
 }
 
-// values puts them into a ConfigMap.
-func (s *stage) values(t *testing.T, name, text string) {
+// setValues puts them into a ConfigMap.
+func (s *testHub) setValues(t *testing.T, name, text string) {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string]string{"values.yaml": text}}
-	err := s.home.Create(t.Context(), cm)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string]string{"values.yaml": text}}
+	err := s.hubPlane.Create(t.Context(), cm)
 	if apierrors.IsAlreadyExists(err) {
-		err = s.home.Update(t.Context(), cm)
+		err = s.hubPlane.Update(t.Context(), cm)
 	}
 	require.NoError(t, err)
 }
 
-// eventually waits for condition AgentInstalled of edge.
-func (s *stage) eventually(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+// awaitCondition waits for condition AgentInstalled of edge.
+func (s *testHub) awaitCondition(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return s.eventuallyOf(t, edge, status, reason, says...)
+	return s.awaitConditionOf(t, edge, status, reason, says...)
 }
 
-func (s *stage) eventuallyOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+func (s *testHub) awaitConditionOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, s.home, member, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+	return scene.AwaitMember(t, s.hubPlane, member, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.Hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
 		if c == nil || c.Status != status || c.Reason != reason {
 			return false
@@ -287,52 +287,52 @@ func (s *stage) eventuallyOf(t *testing.T, member string, status metav1.Conditio
 	})
 }
 
-// told waits for an event of edge.
-func (s *stage) told(t *testing.T, reason, says string) {
+// awaitEvent waits for an event of edge.
+func (s *testHub) awaitEvent(t *testing.T, reason, says string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var events eventsv1.EventList
-		require.NoError(t, s.home.List(t.Context(), &events))
+		require.NoError(t, s.hubPlane.List(t.Context(), &events))
 		for _, e := range events.Items {
 			if e.Reason == reason && e.Regarding.Name == edge && strings.Contains(e.Note, says) {
 				return true
 			}
 		}
 		return false
-	}, scene.Patience, tick, "no event %s says %q; the hub's log is %s", reason, says, s.hub.LogFile())
+	}, scene.Patience, tick, "no event %s says %q; the hub's log is %s", reason, says, s.Hub.LogFile())
 }
 
-// join a member by a Secret, which opts in, until the test ends.
-func (s *stage) join(t *testing.T, name string, cfg *rest.Config) {
+// joinMember a member by a Secret, which opts in, until the test ends.
+func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
 	t.Helper()
 	text, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
 		Data:       map[string][]byte{"kubeconfig": text},
 	}
-	require.NoError(t, s.home.Create(t.Context(), secret))
-	t.Cleanup(func() { require.NoError(t, s.home.Delete(context.Background(), secret)) })
+	require.NoError(t, s.hubPlane.Create(t.Context(), secret))
+	t.Cleanup(func() { require.NoError(t, s.hubPlane.Delete(context.Background(), secret)) })
 }
 
-// installed waits until an install has ended: its release is deployed, the hub says so,
+// awaitInstalled waits until an install has ended: its release is deployed, the hub says so,
 // and has let go of the Lease, which it does after that.
-func (s *stage) installed(t *testing.T) *v1alpha1.MemberCluster {
+func (s *testHub) awaitInstalled(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
 	lease, state := &coordinationv1.Lease{}, ""
 	require.Eventually(t, func() bool {
-		_, state = s.newest(t)
-		return state == "deployed" && s.edge.Get(t.Context(), client.ObjectKey{Namespace: agents, Name: install.LeaseName}, lease) == nil &&
+		_, state = s.newestRelease(t)
+		return state == "deployed" && s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil &&
 			ptr.Deref(lease.Spec.HolderIdentity, "") == ""
-	}, scene.Patience, tick, "the newest release is not deployed, or the Lease held; the hub's log is %s", s.hub.LogFile())
-	return s.eventually(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
+	}, scene.Patience, tick, "the newest release is not deployed, or the Lease held; the hub's log is %s", s.Hub.LogFile())
+	return s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
 }
 
-// deployment of the agent in edge; nil for none.
-func (s *stage) deployment(t *testing.T) *appsv1.Deployment {
+// getDeployment of the agent in edge; nil for none.
+func (s *testHub) getDeployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	o := &appsv1.Deployment{}
-	err := s.edge.Get(context.Background(), client.ObjectKey{Namespace: agents, Name: agents}, o)
+	err := s.edgePlane.Get(context.Background(), client.ObjectKey{Namespace: agentRelease, Name: agentRelease}, o)
 	require.NoError(t, client.IgnoreNotFound(err))
 	if err != nil {
 		return nil
@@ -340,8 +340,8 @@ func (s *stage) deployment(t *testing.T) *appsv1.Deployment {
 	return o
 }
 
-// releases in a member, by number, and the state of each.
-func releases(t *testing.T, p plane) map[string]string {
+// listReleases in a member, by number, and the state of each.
+func listReleases(t *testing.T, p plane) map[string]string {
 	t.Helper()
 	list := &corev1.SecretList{}
 	require.NoError(t, p.List(context.Background(), list, client.MatchingLabels{"owner": "helm"}))
@@ -352,10 +352,10 @@ func releases(t *testing.T, p plane) map[string]string {
 	return all
 }
 
-// newest release in edge, its number and state.
-func (s *stage) newest(t *testing.T) (number int, state string) {
+// newestRelease release in edge, its number and state.
+func (s *testHub) newestRelease(t *testing.T) (number int, state string) {
 	t.Helper()
-	for key, value := range releases(t, s.edge) {
+	for key, value := range listReleases(t, s.edgePlane) {
 		n, err := strconv.Atoi(key)
 		require.NoError(t, err)
 		if n > number {

@@ -13,20 +13,20 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestOrderAcrossDowntime: what was in the queue before the agent went stays in
+// TestQueueOrderSurvivesDowntime: what was in the queue before the agent went stays in
 // front; what came meanwhile follows in the order in which it was created, also
 // within one second.
-func TestOrderAcrossDowntime(t *testing.T) {
-	place.SetPolicy(t, map[string]string{"concurrency": "0"})
-	ns := place.Namespace(t)
-	o := place.Observe(t)
+func TestQueueOrderSurvivesDowntime(t *testing.T) {
+	testScene.SetPolicy(t, map[string]string{"concurrency": "0"})
+	ns := testScene.CreateNamespace(t)
+	o := testScene.StartObserver(t)
 	var want []types.UID
 	create := func(prefix string) []*v1alpha1.VMDiskImage {
 		var images []*v1alpha1.VMDiskImage
 		for i := range 5 {
 			// By name they would queue the other way round.
-			img := place.Image(ns, fmt.Sprintf("%s-%d", prefix, 9-i), "/ok/100ms/disk.qcow2")
-			place.Create(t, img)
+			img := testScene.NewImage(ns, fmt.Sprintf("%s-%d", prefix, 9-i), "/ok/100ms/disk.qcow2")
+			testScene.Create(t, img)
 			images = append(images, img)
 			want = append(want, img.UID)
 		}
@@ -34,22 +34,22 @@ func TestOrderAcrossDowntime(t *testing.T) {
 	}
 	queued := create("z-before")
 	for _, img := range queued {
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
 	var missed []*v1alpha1.VMDiskImage
-	place.WithoutAgent(t, func() { missed = create("a-meanwhile") })
+	testScene.WithoutAgent(t, func() { missed = create("a-meanwhile") })
 	for _, img := range missed {
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
 	late := create("m-after")
 	for _, img := range late {
-		place.Eventually(t, img, scene.Because(v1alpha1.ReasonPaused))
+		testScene.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
 	}
-	place.SetPolicy(t, map[string]string{"concurrency": "2"})
+	testScene.SetPolicy(t, map[string]string{"concurrency": "2"})
 	for _, img := range append(append(queued, missed...), late...) {
-		place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 	}
 	h := scene.History(t, o)
 	assert.Equal(t, want, h.StartOrder())
-	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.BudgetViolations())
 }

@@ -11,6 +11,6 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var place *scene.Scene
+var testScene *scene.Env
 
-func TestMain(m *testing.M) { scene.Main(m, &place, member.Options{Name: "journeys"}, true) }
+func TestMain(m *testing.M) { scene.RunTests(m, &testScene, member.Options{Name: "journeys"}, true) }

@@ -13,36 +13,36 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func TestQueueOfImages(t *testing.T) {
-	place.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "1s"})
-	ns := place.Namespace(t)
-	o := place.Observe(t)
+func TestImagesSyncInQueueOrder(t *testing.T) {
+	testScene.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "1s"})
+	ns := testScene.CreateNamespace(t)
+	o := testScene.StartObserver(t)
 
 	var fine []*v1alpha1.VMDiskImage
 	for i := range 8 {
-		fine = append(fine, place.Snapshotted(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/ok/1s/%d.qcow2", i)))
-		place.Create(t, fine[i])
+		fine = append(fine, testScene.NewSnapshottedImage(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/ok/1s/%d.qcow2", i)))
+		testScene.Create(t, fine[i])
 	}
-	heals := place.Snapshotted(ns, "heals", "/flaky/1/1s/heals.qcow2")
-	fails := place.Image(ns, "lab-404", "/servererror/lab-404.qcow2")
-	gone := place.Image(ns, "gone", "/gone/gone.qcow2")
-	place.Create(t, heals, fails, gone)
+	heals := testScene.NewSnapshottedImage(ns, "heals", "/flaky/1/1s/heals.qcow2")
+	fails := testScene.NewImage(ns, "lab-404", "/servererror/lab-404.qcow2")
+	gone := testScene.NewImage(ns, "gone", "/gone/gone.qcow2")
+	testScene.Create(t, heals, fails, gone)
 
 	for _, img := range append(fine, heals) {
-		got := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		got := testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
 		require.NotNil(t, got.Status.Serving)
 		assert.NotEmpty(t, got.Status.Serving.VolumeSnapshot)
 		assert.NotNil(t, got.Status.Serving.RestoreSize)
 	}
-	failed := place.Eventually(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
+	failed := testScene.AwaitImage(t, fails, scene.InPhase(v1alpha1.PhaseFailed))
 	assert.Equal(t, v1alpha1.ReasonImportFailed, failed.Status.Reason, "a name is no status code")
-	missing := place.Eventually(t, gone, scene.InPhase(v1alpha1.PhaseFailed))
+	missing := testScene.AwaitImage(t, gone, scene.InPhase(v1alpha1.PhaseFailed))
 	assert.Equal(t, v1alpha1.ReasonNotFound, missing.Status.Reason)
 
 	h := scene.History(t, o)
-	assert.Empty(t, h.OverBudget())
-	assert.Equal(t, 3, h.MostRunning(), "the budget is used")
-	assert.Empty(t, h.Reused())
+	assert.Empty(t, h.BudgetViolations())
+	assert.Equal(t, 3, h.MaxRunning(), "the budget is used")
+	assert.Empty(t, h.ReusedNames())
 	assert.Equal(t, 3, h.Attempts(fails.UID), "retryLimit + 1")
 	assert.Equal(t, 2, h.Attempts(heals.UID))
 	assert.Equal(t, 0, h.Attempts(gone.UID), "a missing image costs no slot")

@@ -29,14 +29,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// cost is what one attempt at an image cost, counted at the source.
-type cost struct {
-	what     string
-	phase    v1alpha1.Phase
-	attempts int
-	restarts int32
-	asked    backend.Asked
-	file     int64
+// attemptCost is what one attempt at an image cost, counted at the source.
+type attemptCost struct {
+	description string
+	phase       v1alpha1.Phase
+	attempts    int
+	restarts    int32
+	requests    backend.RequestCounts
+	fileSize    int64
 }
 
 const costsHead = `
@@ -48,45 +48,45 @@ Counted at the source, one attempt where nothing else is said. Full GETs are tho
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 `
 
-func (c cost) line() string {
-	return fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %d | %.1f | %.1f |\n", c.what, c.phase, c.attempts, c.restarts,
-		c.asked.Heads, c.asked.Gets, c.asked.Ranges, float64(c.asked.Bytes)/(1<<20), float64(c.file)/(1<<20))
+func (c attemptCost) tableRow() string {
+	return fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %d | %.1f | %.1f |\n", c.description, c.phase, c.attempts, c.restarts,
+		c.requests.Heads, c.requests.Gets, c.requests.Ranges, float64(c.requests.Bytes)/(1<<20), float64(c.fileSize)/(1<<20))
 }
 
-// usage of a case: how its image is served, and what is done while it downloads.
-type usage struct {
-	what, path, file string
-	wantPhase        v1alpha1.Phase
+// costCase of a case: how its image is served, and what is done while it downloads.
+type costCase struct {
+	description, path, file string
+	wantPhase               v1alpha1.Phase
 	// wantGets bounds the full GETs of the attempt. CDI's importer gives one up as soon as
 	// it has seen the file's header, and another as soon as it finds that ranges serve it
 	// better: bytes say what was downloaded.
 	wantGets int64
-	// wantFiles bounds the bytes of the attempt, in sizes of the file.
-	wantFiles float64
+	// wantFileSizes bounds the bytes of the attempt, in sizes of the file.
+	wantFileSizes float64
 	// wantAttempts is how many there are at the image; 0 is one.
 	wantAttempts int
-	meddle       func(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage)
+	interfere    func(t *testing.T, f *kindFleet, m backend.Member, img *v1alpha1.VMDiskImage)
 }
 
 // Each attempt asks the source as often as it has to, and not once more.
-func TestCosts(t *testing.T) {
-	f := need(t)
-	journey(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {
+func TestCostOfAnAttempt(t *testing.T) {
+	f := requireFleet(t)
+	runJourney(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {
 		backend.SetPolicy(t, f, map[string]string{"retryLimit": "0", "preflight": "false"})
 		m := f.Members()[0]
 		ledger := &v1alpha1.SyncLedger{}
 		backend.Await(t, "the agent has looked whether an attempt costs one download", func() bool {
-			if m.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+			if m.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 				return false
 			}
 			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionOneDownload)
 			if c != nil {
-				results.once = fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, c.Message)
+				resultsPage.oneDownloadStatus = fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, c.Message)
 			}
 			return c != nil && c.Status != metav1.ConditionUnknown
 		}, func() string { return fmt.Sprintf("%+v", ledger.Status) })
-		require.True(t, meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ConditionOneDownload), results.once)
-		for _, u := range []usage{
+		require.True(t, meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ConditionOneDownload), resultsPage.oneDownloadStatus)
+		for _, u := range []costCase{
 			{"raw", "costs", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, 0, nil},
 			{"raw, gzip", "costs", "disk.raw.gz", v1alpha1.PhaseSucceeded, 2, 1, 0, nil},
 			// The first container finds that it needs scratch space, and leaves off.
@@ -96,41 +96,41 @@ func TestCosts(t *testing.T) {
 			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 0.5, 0, nil},
 			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, 0.5, 0, nil},
 			// CDI sees it fail before it sees it gone.
-			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, 0, deletePod},
+			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, 0, deleteImporterPod},
 		} {
-			t.Run(u.what, func(t *testing.T) { f.measureCost(t, m, u) })
+			t.Run(u.description, func(t *testing.T) { f.measureCost(t, m, u) })
 		}
 		t.Run("given up", func(t *testing.T) {
 			backend.SetPolicy(t, f, map[string]string{"retryLimit": "2", "retryBackoffDuration": "1s"})
-			f.measureCost(t, m, usage{"500, with retryLimit 2", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 0, 3, nil})
+			f.measureCost(t, m, costCase{"500, with retryLimit 2", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 0, 3, nil})
 		})
 		t.Run("memory", func(t *testing.T) {
 			limitMemory(t, m, "32Mi")
-			f.measureCost(t, m, usage{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, 0, nil})
+			f.measureCost(t, m, costCase{"raw, importer out of memory", "slow/5/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, 0, nil})
 		})
 		t.Run("populator", func(t *testing.T) {
-			byPopulators(t, m)
-			f.measureCost(t, m, usage{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, 0, nil})
-			f.measureCost(t, m, usage{"raw, cut in the middle, by a populator", "cut/populated", "disk.raw", v1alpha1.PhaseFailed, 2, 0.5, 0, nil})
-			f.measureCost(t, m, usage{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, 0, 0, nil})
+			enablePopulators(t, m)
+			f.measureCost(t, m, costCase{"raw, by a populator", "populated", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, 0, nil})
+			f.measureCost(t, m, costCase{"raw, cut in the middle, by a populator", "cut/populated", "disk.raw", v1alpha1.PhaseFailed, 2, 0.5, 0, nil})
+			f.measureCost(t, m, costCase{"500, by a populator", "status/500/populated", "disk.raw", v1alpha1.PhaseFailed, 1, 0, 0, nil})
 		})
 	})
 }
 
 // measureCost makes one attempt, and waits until its slot is free again.
-func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
-	name := fmt.Sprintf("cost-%d", len(results.costs))
+func (f *kindFleet) measureCost(t *testing.T, m backend.Member, u costCase) {
+	name := fmt.Sprintf("cost-%d", len(resultsPage.costs))
 	// A path of its own: the source counts by path, over all runs since it was started.
-	spec := f.image(u.path, rand.String(8), u.file)
-	o := backend.Observe(t, m)
-	img := backend.Create(t, m, name, spec)
-	if u.meddle != nil {
-		u.meddle(t, f, m, img)
+	spec := f.imageSpecAt(u.path, rand.String(8), u.file)
+	o := backend.ObserveMember(t, m)
+	img := backend.CreateImage(t, m, name, spec)
+	if u.interfere != nil {
+		u.interfere(t, f, m, img)
 	}
-	got := backend.WantImage(t, m, name, "at its end", backend.InPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
+	got := backend.AwaitImage(t, m, name, "at its end", backend.HasPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
 	assert.Equal(t, u.wantPhase, got.Status.Phase, "%s: %s", got.Status.Reason, got.Status.Message)
 	if got.Status.Phase == v1alpha1.PhaseSucceeded {
-		f.WantBytes(t, m, got)
+		f.RequireBytes(t, m, got)
 	}
 	// One that CDI has made of an import that had succeeded already stays, Completed.
 	backend.Await(t, "the end of the attempt's Pods", func() bool {
@@ -140,18 +140,18 @@ func (f *fleet) measureCost(t *testing.T, m backend.Member, u usage) {
 				return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 			})
 	}, func() string { return "" })
-	asked, _ := f.Asked(t, spec)
+	asked, _ := f.SourceRequests(t, spec)
 	h := scene.History(t, o)
 	info, err := os.Stat(filepath.Join(f.Images, u.file))
 	require.NoError(t, err)
-	c := cost{u.what, got.Status.Phase, h.Attempts(img.UID), h.Restarts(img.UID), asked, info.Size()}
-	results.costs = append(results.costs, c)
-	t.Log(c.line())
+	c := attemptCost{u.description, got.Status.Phase, h.Attempts(img.UID), h.Restarts(img.UID), asked, info.Size()}
+	resultsPage.costs = append(resultsPage.costs, c)
+	t.Log(c.tableRow())
 	assert.Equal(t, max(u.wantAttempts, 1), c.attempts)
 	assert.Zero(t, c.restarts, "containers that CDI's Pods started over")
-	assert.LessOrEqual(t, c.asked.Gets, u.wantGets*int64(c.attempts), "full GETs")
+	assert.LessOrEqual(t, c.requests.Gets, u.wantGets*int64(c.attempts), "full GETs")
 	// What an answer that is given up holds already in its buffers is sent as well.
-	assert.LessOrEqual(t, c.asked.Bytes, int64(u.wantFiles*float64(c.file))+c.file/10+8<<20, "bytes")
+	assert.LessOrEqual(t, c.requests.Bytes, int64(u.wantFileSizes*float64(c.fileSize))+c.fileSize/10+8<<20, "bytes")
 }
 
 // limitMemory has CDI give importers no more than that, for as long as the test runs.
@@ -173,9 +173,9 @@ func limitMemory(t *testing.T, m backend.Member, limit string) {
 	}, func() string { return fmt.Sprintf("%+v", config.Status) })
 }
 
-// byPopulators has CDI fill the claims of new imports by its populators, as it does where
+// enablePopulators has CDI fill the claims of new imports by its populators, as it does where
 // the provisioner of a claim's class is a CSI driver: those of kind are none.
-func byPopulators(t *testing.T, m backend.Member) {
+func enablePopulators(t *testing.T, m backend.Member) {
 	t.Helper()
 	named := metav1.ObjectMeta{Name: "kind-populators"}
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
@@ -195,7 +195,7 @@ func byPopulators(t *testing.T, m backend.Member) {
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: named.Name}}
 	for _, o := range []client.Object{policy, binding} {
 		require.NoError(t, m.Create(t.Context(), o))
-		backend.CleanUp(t, m.Client, o)
+		backend.DeleteAfterTest(t, m.Client, o)
 	}
 	probe := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: named.Name},
@@ -210,10 +210,10 @@ func byPopulators(t *testing.T, m backend.Member) {
 	}, func() string { return "" })
 }
 
-// deletePod deletes the importer Pod in the midst of its download.
-func deletePod(t *testing.T, f *fleet, m backend.Member, img *v1alpha1.VMDiskImage) {
+// deleteImporterPod deletes the importer Pod in the midst of its download.
+func deleteImporterPod(t *testing.T, f *kindFleet, m backend.Member, img *v1alpha1.VMDiskImage) {
 	backend.Await(t, "an importer Pod that downloads", func() bool {
-		if asked, _ := f.Asked(t, img.Spec); asked.Bytes < 32<<20 {
+		if asked, _ := f.SourceRequests(t, img.Spec); asked.Bytes < 32<<20 {
 			return false
 		}
 		var pods corev1.PodList

@@ -34,78 +34,80 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// description is what scripts/kind-up writes of the fleet that it has made.
-type description struct {
+// fleetDescription is what scripts/kind-up writes of the fleet that it has made.
+type fleetDescription struct {
 	Prefix, Engine, Kubeconfigs, Images, Source, Helm, Kubectl, Charts, Version, Hub, CDI, KubeVirt string
 
 	Offline bool
 	Members []struct{ Name, Shape, Mode string }
 }
 
-// fleet is a backend.Fleet of kind clusters.
-type fleet struct {
-	description
+// kindFleet is a backend.Fleet of kind clusters.
+type kindFleet struct {
+	fleetDescription
 	hub     client.Client
 	members []backend.Member
-	// counts is where the source tells what it was asked.
-	counts string
-	// sum of the disk that all files of the source are made of, and its size.
-	sum  string
-	size int64
+	// countsURL is where the source tells what it was asked.
+	countsURL string
+	// diskChecksum of the disk that all files of the source are made of, and its size.
+	diskChecksum string
+	diskSize     int64
 }
 
-func open(path string) (*fleet, error) {
+func openFleet(path string) (*kindFleet, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading what scripts/kind-up has made: %w", err)
 	}
-	f := &fleet{}
-	if err := json.Unmarshal(text, &f.description); err != nil {
+	f := &kindFleet{}
+	if err := json.Unmarshal(text, &f.fleetDescription); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	if f.hub, err = f.connect("hub", nil); err != nil {
+	if f.hub, err = f.newClient("hub", nil); err != nil {
 		return nil, err
 	}
-	for _, m := range f.description.Members {
-		member := backend.Member{Name: m.Name, DialsIn: m.Mode == "pull"}
-		if member.Client, err = f.connect(m.Name, &member); err != nil {
+	for _, m := range f.fleetDescription.Members {
+		member := backend.Member{Name: m.Name, PullMode: m.Mode == "pull"}
+		if member.Client, err = f.newClient(m.Name, &member); err != nil {
 			return nil, err
 		}
 		f.members = append(f.members, member)
 	}
-	address, err := f.docker(context.Background(), "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", f.Source)
+	address, err := f.runEngine(context.Background(), "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", f.Source)
 	if err != nil {
 		return nil, err
 	}
-	f.counts = "http://" + address + "/counts"
-	return f, f.measure()
+	f.countsURL = "http://" + address + "/counts"
+	return f, f.readSourceDisk()
 }
 
-// measure reads the disk that images are held against.
-func (f *fleet) measure() error {
+// readSourceDisk reads the disk that images are held against.
+func (f *kindFleet) readSourceDisk() error {
 	text, err := os.ReadFile(filepath.Join(f.Images, "SHA256SUMS"))
 	if err != nil {
 		return fmt.Errorf("reading what the source has: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if sum, name, _ := strings.Cut(strings.TrimSpace(line), "  "); name == "disk.raw" {
-			f.sum = sum
+			f.diskChecksum = sum
 		}
 	}
 	info, err := os.Stat(filepath.Join(f.Images, "disk.raw"))
 	if err != nil {
 		return fmt.Errorf("reading what the source has: %w", err)
 	}
-	f.size = info.Size()
+	f.diskSize = info.Size()
 	return nil
 }
 
-func (f *fleet) cluster(name string) string { return f.Prefix + "-" + name }
+func (f *kindFleet) clusterName(name string) string { return f.Prefix + "-" + name }
 
-func (f *fleet) kubeconfig(name string) string { return filepath.Join(f.Kubeconfigs, f.cluster(name)) }
+func (f *kindFleet) kubeconfigPath(name string) string {
+	return filepath.Join(f.Kubeconfigs, f.clusterName(name))
+}
 
-func (f *fleet) connect(name string, m *backend.Member) (client.Client, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig(name))
+func (f *kindFleet) newClient(name string, m *backend.Member) (client.Client, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", f.kubeconfigPath(name))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
 	}
@@ -127,9 +129,9 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// run runs a program against the fleet's engine, and returns what it prints.
-func (f *fleet) run(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, backend.Patience)
+// runProgram runs a program against the fleet's engine, and returns what it prints.
+func (f *kindFleet) runProgram(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, backend.WaitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = os.Environ()
@@ -144,25 +146,25 @@ func (f *fleet) run(ctx context.Context, program string, args ...string) (string
 	return strings.TrimSpace(out.String()), nil
 }
 
-func (f *fleet) docker(ctx context.Context, args ...string) (string, error) {
-	return f.run(ctx, "docker", args...)
+func (f *kindFleet) runEngine(ctx context.Context, args ...string) (string, error) {
+	return f.runProgram(ctx, "docker", args...)
 }
 
-func (f *fleet) must(t *testing.T, program string, args ...string) string {
+func (f *kindFleet) requireProgram(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	out, err := f.run(t.Context(), program, args...)
+	out, err := f.runProgram(t.Context(), program, args...)
 	require.NoError(t, err)
 	return out
 }
 
 // Hub implements backend.Fleet.
-func (f *fleet) Hub() client.Client { return f.hub }
+func (f *kindFleet) Hub() client.Client { return f.hub }
 
 // Members implements backend.Fleet.
-func (f *fleet) Members() []backend.Member { return f.members }
+func (f *kindFleet) Members() []backend.Member { return f.members }
 
-// member of a name; a test that needs another topology is skipped.
-func (f *fleet) member(t *testing.T, name string) backend.Member {
+// requireMember of a name; a test that needs another topology is skipped.
+func (f *kindFleet) requireMember(t *testing.T, name string) backend.Member {
 	t.Helper()
 	i := slices.IndexFunc(f.members, func(m backend.Member) bool { return m.Name == name })
 	if i < 0 {
@@ -171,28 +173,28 @@ func (f *fleet) member(t *testing.T, name string) backend.Member {
 	return f.members[i]
 }
 
-// Image implements backend.Fleet.
-func (f *fleet) Image(way backend.Way, name string) v1alpha1.VMDiskImageSpec {
-	path := map[backend.Way]string{backend.Downloads: "slow/6", backend.Fails: "status/500"}[way]
-	return f.image(path, name, "disk.qcow2")
+// ImageSpec implements backend.Fleet.
+func (f *kindFleet) ImageSpec(way backend.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
+	path := map[backend.SourceBehaviour]string{backend.SlowDownload: "slow/6", backend.FailingDownload: "status/500"}[way]
+	return f.imageSpecAt(path, name, "disk.qcow2")
 }
 
-// image is one of the source's, by the way it is served.
-func (f *fleet) image(path, name, file string) v1alpha1.VMDiskImageSpec {
+// imageSpecAt is one of the source's, by the way it is served.
+func (f *kindFleet) imageSpecAt(path, name, file string) v1alpha1.VMDiskImageSpec {
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: strings.Join([]string{"http://" + f.Source, path, name, file}, "/"),
 		DiskSize: resource.MustParse("512Mi"),
 	}
 }
 
-// WantBytes implements backend.Fleet: the volume begins with the disk, and has
+// RequireBytes implements backend.Fleet: the volume begins with the disk, and has
 // nothing but zeros after it.
-func (f *fleet) WantBytes(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) {
+func (f *kindFleet) RequireBytes(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) {
 	t.Helper()
-	f.wantBytes(t, m, img.Namespace, img.Status.Serving.PersistentVolumeClaim)
+	f.requireVolumeBytes(t, m, img.Namespace, img.Status.Serving.PersistentVolumeClaim)
 }
 
-func (f *fleet) wantBytes(t *testing.T, m backend.Member, namespace, name string) {
+func (f *kindFleet) requireVolumeBytes(t *testing.T, m backend.Member, namespace, name string) {
 	t.Helper()
 	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
 	require.NoError(t, m.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, claim))
@@ -205,54 +207,54 @@ func (f *fleet) wantBytes(t *testing.T, m backend.Member, namespace, name string
 		path = volume.Spec.Local.Path
 	}
 	node := volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0]
-	found := f.must(t, "docker", "exec", node, "sh", "-c",
+	found := f.requireProgram(t, "docker", "exec", node, "sh", "-c",
 		`head -c "$1" "$2/disk.img" | sha256sum | cut -d" " -f1; tail -c +"$(($1 + 1))" "$2/disk.img" | tr -d "\000" | wc -c`,
-		"-", fmt.Sprint(f.size), path)
-	assert.Equal(t, f.sum+"\n0", found, "sha256 of what %s has of %s, and bytes after its end", m.Name, name)
-	results.compared++
+		"-", fmt.Sprint(f.diskSize), path)
+	assert.Equal(t, f.diskChecksum+"\n0", found, "sha256 of what %s has of %s, and bytes after its end", m.Name, name)
+	resultsPage.bytesCompared++
 }
 
-// Asked implements backend.Fleet.
-func (f *fleet) Asked(t *testing.T, img v1alpha1.VMDiskImageSpec) (backend.Asked, bool) {
+// SourceRequests implements backend.Fleet.
+func (f *kindFleet) SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (backend.RequestCounts, bool) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.counts, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.countsURL, nil)
 	require.NoError(t, err)
 	answer, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
-	all := map[string]backend.Asked{}
+	all := map[string]backend.RequestCounts{}
 	require.NoError(t, json.NewDecoder(answer.Body).Decode(&all))
 	return all[strings.TrimPrefix(img.URL, "http://"+f.Source)], true
 }
 
 // KillAgent implements backend.Fleet.
-func (f *fleet) KillAgent(t *testing.T, m backend.Member) {
+func (f *kindFleet) KillAgent(t *testing.T, m backend.Member) {
 	t.Helper()
-	f.kill(t, m, agent.Namespace, "ot-agent")
+	f.killLeader(t, m, agent.AgentNamespace, "ot-agent")
 }
 
 // KillHub implements backend.Fleet.
-func (f *fleet) KillHub(t *testing.T) {
+func (f *kindFleet) KillHub(t *testing.T) {
 	t.Helper()
-	f.kill(t, f.hub, hub.Namespace, "ot-hub")
+	f.killLeader(t, f.hub, hub.HubNamespace, "ot-hub")
 }
 
-// kill ends the process that leads, with no word to it or to the kubelet.
-func (f *fleet) kill(t *testing.T, c client.Reader, namespace, program string) {
+// killLeader ends the process that leads, with no word to it or to the kubelet.
+func (f *kindFleet) killLeader(t *testing.T, c client.Reader, namespace, program string) {
 	t.Helper()
-	pod := f.leader(t, c, namespace, program)
-	f.must(t, "docker", "exec", pod.Spec.NodeName, "pkill", "-KILL", "-x", program)
+	pod := f.awaitLeaderPod(t, c, namespace, program)
+	f.requireProgram(t, "docker", "exec", pod.Spec.NodeName, "pkill", "-KILL", "-x", program)
 }
 
-// leader is the Pod that holds a program's Lease.
-func (f *fleet) leader(t *testing.T, c client.Reader, namespace, program string) *corev1.Pod {
+// awaitLeaderPod is the Pod that holds a program's Lease.
+func (f *kindFleet) awaitLeaderPod(t *testing.T, c client.Reader, namespace, program string) *corev1.Pod {
 	t.Helper()
-	pod, err := f.leads(t.Context(), c, namespace, program)
+	pod, err := f.findLeaderPod(t.Context(), c, namespace, program)
 	require.NoError(t, err)
 	return pod
 }
 
-func (f *fleet) leads(ctx context.Context, c client.Reader, namespace, program string) (*corev1.Pod, error) {
+func (f *kindFleet) findLeaderPod(ctx context.Context, c client.Reader, namespace, program string) (*corev1.Pod, error) {
 	lease, pod := &coordinationv1.Lease{}, &corev1.Pod{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: program}, lease); err != nil {
 		return nil, err
@@ -261,15 +263,15 @@ func (f *fleet) leads(ctx context.Context, c client.Reader, namespace, program s
 	return pod, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
 }
 
-// nodes of a cluster, by address: the first one back gets the first address that is free.
-func (f *fleet) nodes(ctx context.Context, cluster string) (names, addresses []string, err error) {
-	all, err := f.docker(ctx, "ps", "-a", "--filter", "label=io.x-k8s.kind.cluster="+f.cluster(cluster), "--format", "{{.Names}}")
+// nodeAddresses of a cluster, by address: the first one back gets the first address that is free.
+func (f *kindFleet) nodeAddresses(ctx context.Context, cluster string) (names, addresses []string, err error) {
+	all, err := f.runEngine(ctx, "ps", "-a", "--filter", "label=io.x-k8s.kind.cluster="+f.clusterName(cluster), "--format", "{{.Names}}")
 	if err != nil {
 		return nil, nil, err
 	}
 	at := map[string]string{}
 	for _, name := range strings.Fields(all) {
-		if at[name], err = f.address(ctx, name); err != nil {
+		if at[name], err = f.nodeAddress(ctx, name); err != nil {
 			return nil, nil, err
 		}
 		names = append(names, name)
@@ -286,20 +288,20 @@ func (f *fleet) nodes(ctx context.Context, cluster string) (names, addresses []s
 	return names, addresses, nil
 }
 
-func (f *fleet) address(ctx context.Context, node string) (string, error) {
-	return f.docker(ctx, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", node)
+func (f *kindFleet) nodeAddress(ctx context.Context, node string) (string, error) {
+	return f.runEngine(ctx, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", node)
 }
 
-// network of kind's nodes.
-const network = "kind"
+// dockerNetwork of kind's nodes.
+const dockerNetwork = "kind"
 
-// Cut implements backend.Fleet.
-func (f *fleet) Cut(t *testing.T, m backend.Member) func() {
+// CutNetwork implements backend.Fleet.
+func (f *kindFleet) CutNetwork(t *testing.T, m backend.Member) func() {
 	t.Helper()
-	nodes, addresses, err := f.nodes(t.Context(), m.Name)
+	nodes, addresses, err := f.nodeAddresses(t.Context(), m.Name)
 	require.NoError(t, err)
 	for _, node := range nodes {
-		f.must(t, "docker", "network", "disconnect", network, node)
+		f.requireProgram(t, "docker", "network", "disconnect", dockerNetwork, node)
 	}
 	cut := true
 	mend := func() {
@@ -309,11 +311,11 @@ func (f *fleet) Cut(t *testing.T, m backend.Member) func() {
 		cut = false
 		ctx := context.Background()
 		for i, node := range nodes {
-			_, err := f.docker(ctx, "network", "connect", network, node)
+			_, err := f.runEngine(ctx, "network", "connect", dockerNetwork, node)
 			require.NoError(t, err)
-			got, err := f.address(ctx, node)
+			got, err := f.nodeAddress(ctx, node)
 			require.NoError(t, err)
-			require.Equal(t, addresses[i], got, "%s has come back with another address, which its cluster does not know: scripts/kind-down %s, then kind-up", node, f.cluster(m.Name))
+			require.Equal(t, addresses[i], got, "%s has come back with another address, which its cluster does not know: scripts/kind-down %s, then kind-up", node, f.clusterName(m.Name))
 		}
 	}
 	t.Cleanup(mend)

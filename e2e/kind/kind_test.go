@@ -21,8 +21,8 @@ import (
 // it has made.
 const fleetVariable = "OT_FLEET_KIND"
 
-// shared is the fleet; nil where there is none.
-var shared *fleet
+// sharedFleet is the fleet; nil where there is none.
+var sharedFleet *kindFleet
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
@@ -32,12 +32,12 @@ func TestMain(m *testing.M) {
 			return m.Run()
 		}
 		var err error
-		if shared, err = open(path); err != nil {
+		if sharedFleet, err = openFleet(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		code := m.Run()
-		if err := results.write(context.Background(), shared); err != nil {
+		if err := resultsPage.writePage(context.Background(), sharedFleet); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -45,20 +45,20 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// need skips where there is no fleet.
-func need(t *testing.T) *fleet {
+// requireFleet skips where there is no fleet.
+func requireFleet(t *testing.T) *kindFleet {
 	t.Helper()
-	if shared == nil {
+	if sharedFleet == nil {
 		t.Skip("needs clusters of kind: make e2e-kind")
 	}
-	return shared
+	return sharedFleet
 }
 
 func TestJourneys(t *testing.T) {
-	f := need(t)
+	f := requireFleet(t)
 	for _, j := range backend.Journeys {
 		t.Run(j.Name, func(t *testing.T) {
-			journey(t, j.Shows, func(t *testing.T) { j.Run(t, f) })
+			runJourney(t, j.Shows, func(t *testing.T) { j.Run(t, f) })
 		})
 	}
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func TestMachine(t *testing.T) {
-	f := need(t)
-	journey(t, "a machine waits for its image, its disk is cloned from it, byte by byte, for the Pod that KubeVirt starts; it runs, stops and starts, and nobody can delete the image meanwhile", func(t *testing.T) {
+func TestVirtualMachine(t *testing.T) {
+	f := requireFleet(t)
+	runJourney(t, "a machine waits for its image, its disk is cloned from it, byte by byte, for the Pod that KubeVirt starts; it runs, stops and starts, and nobody can delete the image meanwhile", func(t *testing.T) {
 		m := f.Members()[0]
-		img := backend.Create(t, m, "kind-machine", f.Image(backend.Downloads, "kind-machine"))
-		vm := scene.Machine(img.Namespace, "kind-machine", img)
+		img := backend.CreateImage(t, m, "kind-machine", f.ImageSpec(backend.SlowDownload, "kind-machine"))
+		vm := scene.NewMachine(img.Namespace, "kind-machine", img)
 		require.NoError(t, m.Create(t.Context(), vm))
-		backend.CleanUp(t, m.Client, vm.DeepCopy())
+		backend.DeleteAfterTest(t, m.Client, vm.DeepCopy())
 		got := &v1alpha1.VirtualMachine{}
 		eventually := func(wanted string, holds func(*v1alpha1.VirtualMachine) bool) {
 			t.Helper()
@@ -37,23 +37,23 @@ func TestMachine(t *testing.T) {
 				return fmt.Sprintf("%s %s: %s", got.Status.Phase, got.Status.Reason, got.Status.Message)
 			})
 		}
-		eventually("a machine that waits for its image", scene.MachineBecause(v1alpha1.ReasonWaitingForImage))
-		eventually("a machine that runs", scene.MachineBecause(v1alpha1.ReasonRunning))
-		there, why := scene.Holds(got, v1alpha1.ConditionRootDiskReady)
+		eventually("a machine that waits for its image", scene.MachineHasReason(v1alpha1.ReasonWaitingForImage))
+		eventually("a machine that runs", scene.MachineHasReason(v1alpha1.ReasonRunning))
+		there, why := scene.IsConditionTrue(got, v1alpha1.ConditionRootDiskReady)
 		require.True(t, there, why)
 		var disks cdiv1.DataVolumeList
 		require.NoError(t, m.List(t.Context(), &disks, client.InNamespace(vm.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(got.UID)}))
 		require.Len(t, disks.Items, 1)
 		if f.Offline { // a guest that runs may write to it
-			f.wantBytes(t, m, vm.Namespace, disks.Items[0].Name)
+			f.requireVolumeBytes(t, m, vm.Namespace, disks.Items[0].Name)
 		}
 		setRunStrategy(t, m, vm, kubevirtv1.RunStrategyHalted)
-		eventually("a machine that is stopped", scene.MachineBecause(v1alpha1.ReasonStopped))
+		eventually("a machine that is stopped", scene.MachineHasReason(v1alpha1.ReasonStopped))
 		setRunStrategy(t, m, vm, kubevirtv1.RunStrategyAlways)
-		eventually("a machine that runs again", scene.MachineBecause(v1alpha1.ReasonRunning))
+		eventually("a machine that runs again", scene.MachineHasReason(v1alpha1.ReasonRunning))
 
 		require.NoError(t, m.Delete(t.Context(), img.DeepCopy()))
-		backend.WantImage(t, m, img.Name, "held by the machine", backend.InPhase(v1alpha1.PhaseTerminating))
+		backend.AwaitImage(t, m, img.Name, "held by the machine", backend.HasPhase(v1alpha1.PhaseTerminating))
 		require.NoError(t, m.Delete(t.Context(), vm.DeepCopy()))
 		backend.Await(t, "the image goes with the machine", func() bool {
 			return apierrors.IsNotFound(m.Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))

@@ -18,42 +18,42 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// bergen is the member with two workers.
-const bergen = "bergen"
+// twoWorkerMember is the member with two workers.
+const twoWorkerMember = "bergen"
 
-func TestNodeDrained(t *testing.T) {
-	f := need(t)
-	journey(t, "the node of the hub's elected replica is drained: the other one goes on; the node on which an image is downloaded is drained: the image comes when the node is back", func(t *testing.T) {
-		m := f.member(t, bergen)
-		leader := f.leader(t, f.hub, hub.Namespace, "ot-hub")
-		f.drain(t, "hub", leader.Spec.NodeName)
-		o := backend.Observe(t, m)
-		img := backend.Create(t, m, "kind-drained", f.Image(backend.Downloads, "kind-drained"))
-		node := f.importsOn(t, m, img)
-		back := f.drain(t, m.Name, node)
-		f.ledByAnother(t, f.hub, hub.Namespace, "ot-hub", leader.Name)
+func TestNodeDrain(t *testing.T) {
+	f := requireFleet(t)
+	runJourney(t, "the node of the hub's elected replica is drained: the other one goes on; the node on which an image is downloaded is drained: the image comes when the node is back", func(t *testing.T) {
+		m := f.requireMember(t, twoWorkerMember)
+		leader := f.awaitLeaderPod(t, f.hub, hub.HubNamespace, "ot-hub")
+		f.drainNode(t, "hub", leader.Spec.NodeName)
+		o := backend.ObserveMember(t, m)
+		img := backend.CreateImage(t, m, "kind-drained", f.ImageSpec(backend.SlowDownload, "kind-drained"))
+		node := f.awaitImporterNode(t, m, img)
+		back := f.drainNode(t, m.Name, node)
+		f.awaitNewLeader(t, f.hub, hub.HubNamespace, "ot-hub", leader.Name)
 		back()
-		backend.Ready(t, f, m, img.Name)
+		backend.AwaitReadyImage(t, f, m, img.Name)
 		h := scene.History(t, o)
-		assert.Empty(t, h.OverBudget())
+		assert.Empty(t, h.BudgetViolations())
 		assert.LessOrEqual(t, h.Attempts(img.UID), 2, "what was drained away is made up for once")
 	})
 }
 
-// ledByAnother waits until a program is led by another Pod than the one before.
-func (f *fleet) ledByAnother(t *testing.T, c client.Reader, namespace, program, before string) {
+// awaitNewLeader waits until a program is led by another Pod than the one before.
+func (f *kindFleet) awaitNewLeader(t *testing.T, c client.Reader, namespace, program, before string) {
 	t.Helper()
 	var name string
 	backend.Await(t, "another replica leads "+program, func() bool {
-		if pod, err := f.leads(t.Context(), c, namespace, program); err == nil {
+		if pod, err := f.findLeaderPod(t.Context(), c, namespace, program); err == nil {
 			name = pod.Name
 		}
 		return name != "" && name != before
 	}, func() string { return "led by " + name })
 }
 
-// importsOn waits until an image is downloaded, and says on which node.
-func (f *fleet) importsOn(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) (node string) {
+// awaitImporterNode waits until an image is downloaded, and says on which node.
+func (f *kindFleet) awaitImporterNode(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) (node string) {
 	t.Helper()
 	backend.Await(t, "an importer Pod that runs", func() bool {
 		var pods corev1.PodList
@@ -70,37 +70,37 @@ func (f *fleet) importsOn(t *testing.T, m backend.Member, img *v1alpha1.VMDiskIm
 	return node
 }
 
-// drain empties a node as people do, and returns how it is taken into use again.
-func (f *fleet) drain(t *testing.T, cluster, node string) (back func()) {
+// drainNode empties a node as people do, and returns how it is taken into use again.
+func (f *kindFleet) drainNode(t *testing.T, cluster, node string) (back func()) {
 	t.Helper()
-	kubeconfig := f.kubeconfig(cluster)
+	kubeconfig := f.kubeconfigPath(cluster)
 	back = func() {
-		_, err := f.run(context.Background(), f.Kubectl, "--kubeconfig", kubeconfig, "uncordon", node)
+		_, err := f.runProgram(context.Background(), f.Kubectl, "--kubeconfig", kubeconfig, "uncordon", node)
 		require.NoError(t, err)
 	}
 	t.Cleanup(back)
-	f.must(t, f.Kubectl, "--kubeconfig", kubeconfig, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5m")
+	f.requireProgram(t, f.Kubectl, "--kubeconfig", kubeconfig, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5m")
 	return back
 }
 
-func TestNodeLost(t *testing.T) {
-	f := need(t)
-	journey(t, "the node on which an image is downloaded loses its power: the budget holds, and all images come when it is back", func(t *testing.T) {
+func TestNodeLoss(t *testing.T) {
+	f := requireFleet(t)
+	runJourney(t, "the node on which an image is downloaded loses its power: the budget holds, and all images come when it is back", func(t *testing.T) {
 		backend.SetPolicy(t, f, map[string]string{"concurrency": "2"})
-		m := f.member(t, bergen)
-		o := backend.Observe(t, m)
+		m := f.requireMember(t, twoWorkerMember)
+		o := backend.ObserveMember(t, m)
 		var images []*v1alpha1.VMDiskImage
 		for i := range 3 {
 			name := fmt.Sprintf("kind-lost-%d", i)
-			images = append(images, backend.Create(t, m, name, f.Image(backend.Downloads, name)))
+			images = append(images, backend.CreateImage(t, m, name, f.ImageSpec(backend.SlowDownload, name)))
 		}
-		node := f.importsOn(t, m, images[0])
-		f.must(t, "docker", "kill", node)
+		node := f.awaitImporterNode(t, m, images[0])
+		f.requireProgram(t, "docker", "kill", node)
 		started := false
 		start := func() {
 			if !started {
 				started = true
-				_, err := f.docker(context.Background(), "start", node)
+				_, err := f.runEngine(context.Background(), "start", node)
 				require.NoError(t, err)
 			}
 		}
@@ -119,10 +119,10 @@ func TestNodeLost(t *testing.T) {
 		}, func() string { return node })
 		start()
 		for _, img := range images {
-			backend.Ready(t, f, m, img.Name)
+			backend.AwaitReadyImage(t, f, m, img.Name)
 		}
 		h := scene.History(t, o)
-		assert.Empty(t, h.OverBudget())
-		assert.Empty(t, h.Beyond(2), "importer Pods of a lost node count")
+		assert.Empty(t, h.BudgetViolations())
+		assert.Empty(t, h.EventsExceeding(2), "importer Pods of a lost node count")
 	})
 }

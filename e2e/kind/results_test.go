@@ -17,26 +17,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// results are what this run writes down, in the order in which it came.
-var results = &page{}
+// resultsPage are what this run writes down, in the order in which it came.
+var resultsPage = &resultPage{}
 
-// page says what was run, where and when.
-type page struct {
-	rows     []row
-	costs    []cost
-	compared int
-	// once is what the agent says of whether an attempt costs one download.
-	once string
+// resultPage says what was run, where and when.
+type resultPage struct {
+	rows          []journeyResult
+	costs         []attemptCost
+	bytesCompared int
+	// oneDownloadStatus is what the agent says of whether an attempt costs one download.
+	oneDownloadStatus string
 }
 
-// row is one journey.
-type row struct {
+// journeyResult is one journey.
+type journeyResult struct {
 	name, shows, result string
-	took                time.Duration
+	duration            time.Duration
 }
 
-// journey runs a test and writes down what became of it.
-func journey(t *testing.T, shows string, run func(*testing.T)) {
+// runJourney runs a test and writes down what became of it.
+func runJourney(t *testing.T, shows string, run func(*testing.T)) {
 	t.Helper()
 	start := time.Now()
 	defer func() {
@@ -47,13 +47,13 @@ func journey(t *testing.T, shows string, run func(*testing.T)) {
 		case t.Failed():
 			result = "**failed**"
 		}
-		results.rows = append(results.rows, row{t.Name(), shows, result, time.Since(start).Round(time.Second)})
+		resultsPage.rows = append(resultsPage.rows, journeyResult{t.Name(), shows, result, time.Since(start).Round(time.Second)})
 	}()
 	run(t)
 }
 
-// write writes the page where the environment says.
-func (p *page) write(ctx context.Context, f *fleet) error {
+// writePage writes the page where the environment says.
+func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 	path := os.Getenv("OT_FLEET_RESULTS")
 	if path == "" {
 		return nil
@@ -70,29 +70,29 @@ func (p *page) write(ctx context.Context, f *fleet) error {
 		b.Write(before)
 		fmt.Fprintf(&b, "\n## A part of it, later\n\n- only `-run %s`\n", only)
 	}
-	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), memory())
+	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), machineMemory())
 	source := "the published node image"
 	if f.Offline {
 		source = "a node image and images of CDI and KubeVirt built on the machine (`OT_KIND_OFFLINE=1`)"
 	}
-	fmt.Fprintf(&b, "- with: %s, CDI %s, KubeVirt %s, images of %d MiB by HTTP from one source\n", source, f.CDI, f.KubeVirt, f.size>>20)
+	fmt.Fprintf(&b, "- with: %s, CDI %s, KubeVirt %s, images of %d MiB by HTTP from one source\n", source, f.CDI, f.KubeVirt, f.diskSize>>20)
 	b.WriteByte('\n')
 	b.WriteString("| Cluster | Shape | Joined by | Nodes | Kubernetes |\n| --- | --- | --- | --- | --- |\n")
 	nodes, version := f.describeNodes(ctx, "hub")
-	fmt.Fprintf(&b, "| hub | %s | | %d | %s |\n", f.description.Hub, nodes, version)
-	for _, m := range f.description.Members {
+	fmt.Fprintf(&b, "| hub | %s | | %d | %s |\n", f.fleetDescription.Hub, nodes, version)
+	for _, m := range f.fleetDescription.Members {
 		nodes, version := f.describeNodes(ctx, m.Name)
 		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s |\n", m.Name, m.Shape, m.Mode, nodes, version)
 	}
 	b.WriteString("\n| Journey | What it shows | Result | Took |\n| --- | --- | --- | --- |\n")
 	for _, r := range p.rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(r.name, "Test"), r.shows, r.result, r.took)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(r.name, "Test"), r.shows, r.result, r.duration)
 	}
-	fmt.Fprintf(&b, "\nVolumes whose bytes were held against the source's disk, by sha256: %d.\n", p.compared)
+	fmt.Fprintf(&b, "\nVolumes whose bytes were held against the source's disk, by sha256: %d.\n", p.bytesCompared)
 	if len(p.costs) > 0 {
-		fmt.Fprintf(&b, costsHead, p.once)
+		fmt.Fprintf(&b, costsHead, p.oneDownloadStatus)
 		for _, c := range p.costs {
-			b.WriteString(c.line())
+			b.WriteString(c.tableRow())
 		}
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -102,17 +102,17 @@ func (p *page) write(ctx context.Context, f *fleet) error {
 }
 
 // describeNodes counts a cluster's nodes and says their version.
-func (f *fleet) describeNodes(ctx context.Context, cluster string) (int, string) {
+func (f *kindFleet) describeNodes(ctx context.Context, cluster string) (int, string) {
 	var nodes corev1.NodeList
-	c, err := f.connect(cluster, nil)
+	c, err := f.newClient(cluster, nil)
 	if err != nil || c.List(ctx, &nodes) != nil || len(nodes.Items) == 0 {
 		return 0, "does not answer"
 	}
 	return len(nodes.Items), nodes.Items[0].Status.NodeInfo.KubeletVersion
 }
 
-// memory of the machine, as it says itself.
-func memory() string {
+// machineMemory of the machine, as it says itself.
+func machineMemory() string {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return "memory unknown"

@@ -15,19 +15,19 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// pageOfPlanned holds the images that plans have asked for.
-const pageOfPlanned = "planned"
+// plannedPage holds the images that plans have asked for.
+const plannedPage = "planned"
 
-// imports are what a stand-in plays of the images that plans have asked for. The
+// playedImports are what a stand-in plays of the images that plans have asked for. The
 // member's mutex guards them.
-type imports struct {
+type playedImports struct {
 	images map[types.NamespacedName]*v1alpha1.ReportedImage
-	queue  []waiting
+	queue  []queuedImport
 	slots  []v1alpha1.Slot
 }
 
-// waiting is an image in the queue, and the host that it is to come from.
-type waiting struct {
+// queuedImport is an image in the queue, and the host that it is to come from.
+type queuedImport struct {
 	types.NamespacedName
 	host string
 }
@@ -39,16 +39,16 @@ type waiting struct {
 func (all *Members) PlayImports(takes time.Duration) {
 	for _, m := range all.List {
 		m.mu.Lock()
-		m.takes = takes
+		m.importDuration = takes
 		m.mu.Unlock()
 	}
 }
 
-// plan queues what is planned anew and begins what the budget has room for.
-func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
+// queuePlannedImages queues what is planned anew and begins what the budget has room for.
+func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.takes == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are taken up beside each other
+	if m.importDuration == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are taken up beside each other
 		return nil
 	}
 	planned, before := map[types.NamespacedName]bool{}, len(m.imports.queue)
@@ -68,7 +68,7 @@ func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error
 			Source: string(img.Spec.SourceType) + " " + img.Spec.URL, Revision: revision, Phase: v1alpha1.PhaseQueued,
 			Reason: v1alpha1.ReasonWaitingForSlot, Bytes: img.Spec.DiskSize.Value(),
 		}
-		m.imports.queue = append(m.imports.queue, waiting{key, hostOf(img.Spec.URL)})
+		m.imports.queue = append(m.imports.queue, queuedImport{key, hostOf(img.Spec.URL)})
 	}
 	for key, img := range m.imports.images {
 		changed = changed || planned[key] != (img.Plan != nil)
@@ -77,23 +77,23 @@ func (m *Member) plan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error
 			img.Plan = &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied}
 		}
 	}
-	m.begin(ctx)
+	m.startImports(ctx)
 	if !changed && len(m.imports.queue) == before {
 		return nil
 	}
-	return m.setPlanned(ctx)
+	return m.writePlannedPage(ctx)
 }
 
-// begin starts as many imports as there is room for, and wants the others.
-func (m *Member) begin(ctx context.Context) {
-	may, left := m.may(), m.imports.queue[:0]
+// startImports starts as many imports as there is room for, and wants the others.
+func (m *Member) startImports(ctx context.Context) {
+	may, left := m.currentAllowance(), m.imports.queue[:0]
 	running := map[string]int32{}
 	for _, slot := range m.imports.slots {
 		running[may.groupOf(slot.Host)]++
 	}
 	for _, next := range m.imports.queue {
 		group := may.groupOf(next.host)
-		room, limited := may.Rooms[group]
+		room, limited := may.SourceGroupLimits[group]
 		if len(m.imports.slots) >= int(may.Budget) || limited && running[group] >= room {
 			left = append(left, next)
 			continue
@@ -102,16 +102,16 @@ func (m *Member) begin(ctx context.Context) {
 		img := m.imports.images[next.NamespacedName]
 		m.imports.slots = append(m.imports.slots, v1alpha1.Slot{DataVolume: next.String() + img.Revision, Host: next.host})
 		img.Phase, img.Reason = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting
-		m.members.done.Go(func() { m.end(ctx, next.NamespacedName, img.Revision) })
+		m.members.running.Go(func() { m.finishImport(ctx, next.NamespacedName, img.Revision) })
 	}
 	m.imports.queue = left
-	m.want(may)
+	m.recordDemand(may)
 }
 
-// end waits until an import is over.
-func (m *Member) end(ctx context.Context, key types.NamespacedName, revision string) {
+// finishImport waits until an import is over.
+func (m *Member) finishImport(ctx context.Context, key types.NamespacedName, revision string) {
 	m.mu.Lock()
-	takes := m.takes
+	takes := m.importDuration
 	m.mu.Unlock()
 	select {
 	case <-time.After(takes):
@@ -125,23 +125,23 @@ func (m *Member) end(ctx context.Context, key types.NamespacedName, revision str
 		now := metav1.Now()
 		img.Phase, img.Reason, img.ServingRevision, img.SyncedAt = v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, revision, &now
 	}
-	m.begin(ctx)
-	_ = m.setPlanned(ctx) // the API server is gone; whoever waits for the image says so
+	m.startImports(ctx)
+	_ = m.writePlannedPage(ctx) // the API server is gone; whoever waits for the image says so
 }
 
-// Running is how many imports the member plays at this time.
-func (m *Member) Running() int {
+// RunningImports is how many imports the member plays at this time.
+func (m *Member) RunningImports() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.imports.slots)
 }
 
-func (m *Member) setPlanned(ctx context.Context) error {
+func (m *Member) writePlannedPage(ctx context.Context) error {
 	images := make([]v1alpha1.ReportedImage, 0, len(m.imports.images))
 	for _, img := range slices.SortedFunc(maps.Values(m.imports.images), func(a, b *v1alpha1.ReportedImage) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	}) {
 		images = append(images, *img.DeepCopy())
 	}
-	return m.set(ctx, pageOfPlanned, images)
+	return m.writePage(ctx, plannedPage, images)
 }

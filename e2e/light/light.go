@@ -34,13 +34,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
-const account = "ot-hub"
+const hubAccount = "ot-hub"
 
-// Heartbeat of the stand-ins, as of agents.
-const Heartbeat = 20 * time.Second
+// HeartbeatInterval of the stand-ins, as of agents.
+const HeartbeatInterval = 20 * time.Second
 
-// creators of members at a time.
-const creators = 8
+// maxConcurrentCreates of members at a time.
+const maxConcurrentCreates = 8
 
 // Members are what runs on one API server.
 type Members struct {
@@ -50,7 +50,7 @@ type Members struct {
 	client    client.WithWatch
 	heartbeat time.Duration
 	cancel    context.CancelFunc
-	done      sync.WaitGroup
+	running   sync.WaitGroup
 }
 
 // Member is one of them.
@@ -59,29 +59,29 @@ type Member struct {
 	// UID that it reports as its cluster's.
 	UID types.UID
 
-	members *Members
-	mu      sync.Mutex
-	skew    time.Duration
-	old     bool
-	deaf    bool
-	dark    bool
-	grants  *grant.Book
-	elapsed func() time.Duration
-	root    v1alpha1.ClusterReport
-	pages   map[string]*v1alpha1.ClusterReport
-	seen    chan struct{} // closed, and made anew, with every plan
-	takes   time.Duration // an import; 0: plans' images are of no account
-	imports imports
+	members        *Members
+	mu             sync.Mutex
+	skew           time.Duration
+	oldAgent       bool
+	ignoresPlans   bool
+	dark           bool
+	grants         *grant.RequestTracker
+	elapsed        func() time.Duration
+	root           v1alpha1.ClusterReport
+	pages          map[string]*v1alpha1.ClusterReport
+	planSeen       chan struct{} // closed, and made anew, with every plan
+	importDuration time.Duration // an import; 0: plans' images are of no account
+	imports        playedImports
 }
 
 // Start makes members, called prefix-0 and so on, on an API server that has the
 // kinds of the mailbox.
 func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (*Members, error) {
-	return StartBeating(ctx, plane, prefix, n, Heartbeat)
+	return StartWithHeartbeat(ctx, plane, prefix, n, HeartbeatInterval)
 }
 
-// StartBeating makes members with a heartbeat of their own.
-func StartBeating(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int, heartbeat time.Duration) (_ *Members, err error) {
+// StartWithHeartbeat makes members with a heartbeat of their own.
+func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int, heartbeat time.Duration) (_ *Members, err error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -102,19 +102,19 @@ func StartBeating(ctx context.Context, plane *controlplane.ControlPlane, prefix 
 	byNamespace := map[string]*Member{}
 	for i := range n {
 		m := &Member{
-			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, seen: make(chan struct{}),
+			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, planSeen: make(chan struct{}),
 			elapsed: clock.New().Elapsed,
 		}
-		m.grants = grant.New(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
+		m.grants = grant.NewRequestTracker(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
 		m.UID = types.UID("light-" + m.Name)
 		all.List = append(all.List, m)
 		byNamespace[m.Name] = m
 	}
 	making, creating := errgroup.WithContext(ctx)
-	making.SetLimit(creators)
+	making.SetLimit(maxConcurrentCreates)
 	for _, m := range all.List {
 		making.Go(func() error {
-			if err := m.create(creating); err != nil {
+			if err := m.createObjects(creating); err != nil {
 				return fmt.Errorf("making light member %s: %w", m.Name, err)
 			}
 			return nil
@@ -123,18 +123,18 @@ func StartBeating(ctx context.Context, plane *controlplane.ControlPlane, prefix 
 	if err := making.Wait(); err != nil {
 		return nil, err
 	}
-	if err := all.follow(running, byNamespace); err != nil {
+	if err := all.watchMailboxes(running, byNamespace); err != nil {
 		return nil, err
 	}
-	all.done.Go(func() { all.beat(running) })
-	all.done.Go(func() { all.renew(running) })
+	all.running.Go(func() { all.sendHeartbeats(running) })
+	all.running.Go(func() { all.renewGrants(running) })
 	return all, nil
 }
 
-// create makes the namespace, the hub's account with the rights that the agent's
+// createObjects makes the namespace, the hub's account with the rights that the agent's
 // chart gives it, and the first report.
-func (m *Member) create(ctx context.Context) error {
-	meta := metav1.ObjectMeta{Namespace: m.Name, Name: account}
+func (m *Member) createObjects(ctx context.Context) error {
+	meta := metav1.ObjectMeta{Namespace: m.Name, Name: hubAccount}
 	write := []string{"get", "list", "watch", "create", "update", "delete"}
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.Name}},
@@ -144,68 +144,68 @@ func (m *Member) create(ctx context.Context) error {
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"}, Verbs: write[:3]},
 		}},
 		&rbacv1.RoleBinding{
-			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: m.Name, Name: account}},
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: hubAccount},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: m.Name, Name: hubAccount}},
 		},
 	} {
 		if err := m.members.client.Create(ctx, object); err != nil {
 			return err
 		}
 	}
-	return m.change(ctx, func(*v1alpha1.ReportRoot) {})
+	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
 // Config is what the hub is to reach the member with.
 func (m *Member) Config(ctx context.Context) (*rest.Config, error) {
-	return m.members.plane.ServiceAccountConfig(ctx, m.Name, account)
+	return m.members.plane.ServiceAccountConfig(ctx, m.Name, hubAccount)
 }
 
-// Skew has the member's clock be ahead of this machine's, or behind it.
-func (m *Member) Skew(by time.Duration) {
+// SetClockSkew has the member's clock be ahead of this machine's, or behind it.
+func (m *Member) SetClockSkew(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skew = by
 }
 
-// Old has the member's agent be one of before there were prunes: it does not say
+// ActAsOldAgent has the member's agent be one of before there were prunes: it does not say
 // which plan its report answers.
-func (m *Member) Old() {
+func (m *Member) ActAsOldAgent() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.old = true
+	m.oldAgent = true
 }
 
-// Deaf has the member's agent take up no plan any more, and go on reporting.
-func (m *Member) Deaf() {
+// IgnorePlans has the member's agent take up no plan any more, and go on reporting.
+func (m *Member) IgnorePlans() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deaf = true
+	m.ignoresPlans = true
 }
 
 // Stop ends the stand-ins; what they have written stays.
 func (all *Members) Stop() {
 	all.cancel()
-	all.done.Wait()
+	all.running.Wait()
 }
 
-// follow takes up every plan and every grant that the hub's relay brings.
-func (all *Members) follow(ctx context.Context, byNamespace map[string]*Member) error {
-	if err := all.each(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
+// watchMailboxes takes up every plan and every grant that the hub's relay brings.
+func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*Member) error {
+	if err := all.watchEach(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
 		if m := byNamespace[obj.GetNamespace()]; m != nil {
-			all.done.Go(func() { m.take(ctx, &obj.(*v1alpha1.ClusterPlan).Spec) })
+			all.running.Go(func() { m.acknowledgePlan(ctx, &obj.(*v1alpha1.ClusterPlan).Spec) })
 		}
 	}); err != nil {
 		return err
 	}
-	return all.each(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object) {
+	return all.watchEach(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object) {
 		if m := byNamespace[obj.GetNamespace()]; m != nil {
-			all.done.Go(func() { m.takeGrant(ctx, &obj.(*v1alpha1.TransferGrant).Spec) })
+			all.running.Go(func() { m.applyGrant(ctx, &obj.(*v1alpha1.TransferGrant).Spec) })
 		}
 	})
 }
 
-// each has something done with every object of a kind that comes or changes.
-func (all *Members) each(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
+// watchEach has something done with every object of a kind that comes or changes.
+func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
 	if err := all.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
 	}
@@ -217,7 +217,7 @@ func (all *Members) each(ctx context.Context, list client.ObjectList, do func(cl
 	if err != nil {
 		return fmt.Errorf("watching %T on %s: %w", list, all.plane.Name(), err)
 	}
-	all.done.Go(func() {
+	all.running.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
 			if obj, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
@@ -228,32 +228,32 @@ func (all *Members) each(ctx context.Context, list client.ObjectList, do func(cl
 	return nil
 }
 
-// take acknowledges a plan, as an agent does that has written its ledger.
-func (m *Member) take(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
-	err := m.change(ctx, func(root *v1alpha1.ReportRoot) {
-		if m.deaf || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+// acknowledgePlan acknowledges a plan, as an agent does that has written its ledger.
+func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
+	err := m.updateRoot(ctx, func(root *v1alpha1.ReportRoot) {
+		if m.ignoresPlans || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
 			return
 		}
 		root.Plan = &plan.PlanVersion
 		root.Policy, root.PlanPolicy, root.PlanPolicySource = plan.Policy, plan.Policy, plan.PolicySource
 	})
 	if err == nil {
-		err = m.plan(ctx, plan)
+		err = m.queuePlannedImages(ctx, plan)
 	}
 	if err != nil {
 		return // the API server is gone; whoever waits for the plan says so
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	close(m.seen)
-	m.seen = make(chan struct{})
+	close(m.planSeen)
+	m.planSeen = make(chan struct{})
 }
 
-// Await waits until the member has acknowledged a plan that is as wanted.
-func (m *Member) Await(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bool) error {
+// AwaitPlan waits until the member has acknowledged a plan that is as wanted.
+func (m *Member) AwaitPlan(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bool) error {
 	for {
 		m.mu.Lock()
-		met, seen := wanted(m.root.Root), m.seen
+		met, seen := wanted(m.root.Root), m.planSeen
 		m.mu.Unlock()
 		if met {
 			return nil
@@ -266,9 +266,9 @@ func (m *Member) Await(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bo
 	}
 }
 
-// beat has one member after another beat, each of them once in a heartbeat, and waits
+// sendHeartbeats has one member after another beat, each of them once in a heartbeat, and waits
 // for none: members that are apart do not beat together, nor one after the other.
-func (all *Members) beat(ctx context.Context) {
+func (all *Members) sendHeartbeats(ctx context.Context) {
 	if len(all.List) == 0 {
 		return
 	}
@@ -280,15 +280,15 @@ func (all *Members) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 			m := all.List[next]
-			all.done.Go(func() { _ = m.Beat(ctx) }) // the next one tries again
+			all.running.Go(func() { _ = m.SendHeartbeat(ctx) }) // the next one tries again
 		}
 	}
 }
 
-// Beat has the member report what it did before, as each of them does by itself every
+// SendHeartbeat has the member report what it did before, as each of them does by itself every
 // Heartbeat.
-func (m *Member) Beat(ctx context.Context) error {
-	return m.change(ctx, func(*v1alpha1.ReportRoot) {})
+func (m *Member) SendHeartbeat(ctx context.Context) error {
+	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
 // SetImages has the member report these images, by namespace and name, beside
@@ -296,13 +296,13 @@ func (m *Member) Beat(ctx context.Context) error {
 func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.set(ctx, page, images)
+	return m.writePage(ctx, page, images)
 }
 
-// set writes a page and then the root that lists it.
-func (m *Member) set(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
+// writePage writes a page and then the root that lists it.
+func (m *Member) writePage(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
 	if len(images) > v1alpha1.MaxReportedImages {
-		return fmt.Errorf("%d images for page %s of %s: %w", len(images), page, m.Name, errTooMany)
+		return fmt.Errorf("%d images for page %s of %s: %w", len(images), page, m.Name, errPageFull)
 	}
 	r := m.pages[page]
 	if r == nil {
@@ -310,16 +310,16 @@ func (m *Member) set(ctx context.Context, page string, images []v1alpha1.Reporte
 		m.pages[page] = r
 	}
 	r.Page = &v1alpha1.ReportPage{Images: images}
-	if err := m.write(ctx, r); err != nil {
+	if err := m.writeReport(ctx, r); err != nil {
 		return err
 	}
 	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-var errTooMany = errors.New("more than a page has room for")
+var errPageFull = errors.New("more than a page has room for")
 
-// change writes the root anew.
-func (m *Member) change(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+// updateRoot writes the root anew.
+func (m *Member) updateRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.writeRoot(ctx, how)
@@ -329,16 +329,16 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
-			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.Boot(), AgentVersion: "light"},
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.BootID(), AgentVersion: "light"},
 		}
 	}
 	root := m.root.Root
 	how(root)
-	m.transfers(root)
+	m.fillTransfers(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
 	// All pages are as they are to be whenever the root is written.
 	root.AnsweredPlan = root.Plan
-	if m.old {
+	if m.oldAgent {
 		root.AnsweredPlan = nil
 	}
 	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
@@ -351,11 +351,11 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 			root.References += page.Page.Images[i].References
 		}
 	}
-	return m.write(ctx, &m.root)
+	return m.writeReport(ctx, &m.root)
 }
 
-// write stores one object with a higher sequence.
-func (m *Member) write(ctx context.Context, r *v1alpha1.ClusterReport) error {
+// writeReport stores one object with a higher sequence.
+func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) error {
 	if m.dark {
 		return nil
 	}

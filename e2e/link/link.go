@@ -27,8 +27,8 @@ type Link struct {
 	target string
 }
 
-// Start leads to an API server until Close.
-func Start(to *rest.Config) (*Link, error) {
+// StartLink leads to an API server until Close.
+func StartLink(to *rest.Config) (*Link, error) {
 	target, err := url.Parse(to.Host)
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's address %q: %w", to.Host, err)
@@ -48,8 +48,8 @@ func Start(to *rest.Config) (*Link, error) {
 	return nil, fmt.Errorf("leading to %s: %w", l.target, err)
 }
 
-// Through has a client take this way.
-func (l *Link) Through(cfg *rest.Config) {
+// Redirect has a client take this way.
+func (l *Link) Redirect(cfg *rest.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	cfg.Host = "https://" + l.proxy.Listen
@@ -62,17 +62,17 @@ func (l *Link) Cut() {
 	l.proxy.Stop()
 }
 
-// Hang takes connections and carries nothing over them.
-func (l *Link) Hang() error {
-	return l.add(`{"name": "fault", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
+// Stall takes connections and carries nothing over them.
+func (l *Link) Stall() error {
+	return l.addToxic(`{"name": "fault", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
 }
 
-// Slow has every answer take longer.
-func (l *Link) Slow(by time.Duration) error {
-	return l.add(fmt.Sprintf(`{"name": "fault", "type": "latency", "stream": "downstream", "attributes": {"latency": %d}}`, by.Milliseconds()))
+// AddLatency has every answer take longer.
+func (l *Link) AddLatency(by time.Duration) error {
+	return l.addToxic(fmt.Sprintf(`{"name": "fault", "type": "latency", "stream": "downstream", "attributes": {"latency": %d}}`, by.Milliseconds()))
 }
 
-func (l *Link) add(toxic string) error {
+func (l *Link) addToxic(toxic string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
@@ -81,8 +81,8 @@ func (l *Link) add(toxic string) error {
 	return nil
 }
 
-// Mend ends every fault.
-func (l *Link) Mend(ctx context.Context) error {
+// Repair ends every fault.
+func (l *Link) Repair(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.proxy.Toxics.ResetToxics(ctx)

@@ -18,14 +18,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/link"
 )
 
-func TestFaults(t *testing.T) {
+func TestLinkFaults(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
-	l, err := link.Start(&rest.Config{Host: server.URL})
+	l, err := link.StartLink(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
 	defer l.Close()
 	cfg := &rest.Config{}
-	l.Through(cfg)
+	l.Redirect(cfg)
 	get := func(within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
@@ -42,19 +42,19 @@ func TestFaults(t *testing.T) {
 
 	l.Cut()
 	require.ErrorIs(t, get(patience), syscall.ECONNREFUSED)
-	require.NoError(t, l.Mend(t.Context()))
+	require.NoError(t, l.Repair(t.Context()))
 	require.NoError(t, get(patience), "on the same address")
 
-	require.NoError(t, l.Hang())
+	require.NoError(t, l.Stall())
 	err = get(200 * time.Millisecond)
 	require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded), "got %v", err)
-	require.NoError(t, l.Mend(t.Context()))
+	require.NoError(t, l.Repair(t.Context()))
 	require.NoError(t, get(patience))
 
 	const slow = 300 * time.Millisecond
-	require.NoError(t, l.Slow(slow))
+	require.NoError(t, l.AddLatency(slow))
 	start := time.Now()
 	require.NoError(t, get(patience))
 	require.GreaterOrEqual(t, time.Since(start), slow)
-	require.NoError(t, l.Mend(t.Context()))
+	require.NoError(t, l.Repair(t.Context()))
 }

@@ -23,23 +23,23 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestMailboxComesLater has the mailbox's kinds installed under an agent that
+// TestMailboxCRDsInstalledLater has the mailbox's kinds installed under an agent that
 // runs already, as with the chart of a hub in the same cluster.
-func TestMailboxComesLater(t *testing.T) {
+func TestMailboxCRDsInstalledLater(t *testing.T) {
 	ctx := context.Background()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	m, err := member.Start(ctx, member.Options{Name: "standalone", Scheme: scheme, Instant: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	m, err := member.Start(ctx, member.Options{Name: "standalone", Scheme: scheme, InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Stop()) })
-	require.NoError(t, agent.Install(ctx, m.ControlPlane, map[string]any{"crds": map[string]any{"mailbox": false}}))
-	a, err := agent.Start(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second})
+	require.NoError(t, agent.InstallAgent(ctx, m.ControlPlane, map[string]any{"crds": map[string]any{"mailbox": false}}))
+	a, err := agent.StartAgent(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 
 	status := func() v1alpha1.SyncLedgerStatus {
 		l := &v1alpha1.SyncLedger{}
-		if err := m.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l); err != nil || l.Status == nil {
+		if err := m.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l); err != nil || l.Status == nil {
 			return v1alpha1.SyncLedgerStatus{}
 		}
 		return *l.Status
@@ -60,9 +60,9 @@ func TestMailboxComesLater(t *testing.T) {
 	_, err = envtest.InstallCRDs(m.ControlPlane.Config(), envtest.CRDInstallOptions{CRDs: crds, MaxTime: scene.Patience})
 	require.NoError(t, err)
 
-	system := clusterUIDOf(t, m.Client())
-	p := plan()
-	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: system, Policy: policy("concurrency", "2")}
+	system := readClusterUID(t, m.Client())
+	p := emptyPlan()
+	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: system, Policy: newPolicy("concurrency", "2")}
 	require.NoError(t, m.Client().Create(t.Context(), p))
 	require.True(t, scene.Await(t, func() bool { st := status(); return st.Plan != nil && st.Budget == 2 }), "the plan is gone by: %+v", status())
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// pruning adds to a plan that images are to go after an undo window.
-func pruning(p *v1alpha1.ClusterPlan, window time.Duration, images ...*v1alpha1.VMDiskImage) *v1alpha1.ClusterPlan {
+// withPrunes adds to a plan that images are to go after an undo window.
+func withPrunes(p *v1alpha1.ClusterPlan, window time.Duration, images ...*v1alpha1.VMDiskImage) *v1alpha1.ClusterPlan {
 	for _, img := range images {
 		p.Spec.Prunes = append(p.Spec.Prunes, v1alpha1.PlannedPrune{
 			Namespace: img.Namespace, Name: img.Name, ImageUID: img.UID, Revision: img.Spec.Revision(),
@@ -28,22 +28,22 @@ func pruning(p *v1alpha1.ClusterPlan, window time.Duration, images ...*v1alpha1.
 	return p
 }
 
-// wantPrune waits until an image says how far its prune is.
-func wantPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, state v1alpha1.PruneState, reason string) {
+// awaitPrune waits until an image says how far its prune is.
+func awaitPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, state v1alpha1.PruneState, reason string) {
 	t.Helper()
-	got := place.Eventually(t, img, func(got *v1alpha1.VMDiskImage) bool {
+	got := testScene.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
 		return got.Status.Phase == phase && got.Status.Prune != nil && got.Status.Prune.State == state && got.Status.Prune.Reason == reason
 	})
 	assert.Equal(t, img.UID, got.UID)
 	assert.Nil(t, got.DeletionTimestamp)
 }
 
-// wantPruned waits until the report tells that a pruned image is gone.
-func wantPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
+// awaitPruned waits until the report tells that a pruned image is gone.
+func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
 		var reports v1alpha1.ClusterReportList
-		require.NoError(t, place.Client().List(t.Context(), &reports, client.InNamespace(agent.Namespace)))
+		require.NoError(t, testScene.Client().List(t.Context(), &reports, client.InNamespace(agent.AgentNamespace)))
 		for i := range reports.Items {
 			if reports.Items[i].Page == nil {
 				continue
@@ -58,44 +58,44 @@ func wantPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	}), "the report does not tell that %s is gone", img.Name)
 }
 
-// TestPrunedImages wants those to go, and only those, that are as they were reported
+// TestPrunesOnlyUnchangedUnreferencedImages wants those to go, and only those, that are as they were reported
 // and that nobody needs.
-func TestPrunedImages(t *testing.T) {
-	place.SetPolicy(t, policy())
-	ns := home(t)
-	image := func(name string) *v1alpha1.VMDiskImage { return place.Image(ns, name, "/ok/100ms/"+name) }
-	all := planned(t, image("goes"), image("held"), image("wanted"), image("changed"), image("anew"), image("later"))
+func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
+	testScene.SetPolicy(t, newPolicy())
+	ns := createHomeNamespace(t)
+	image := func(name string) *v1alpha1.VMDiskImage { return testScene.NewImage(ns, name, "/ok/100ms/"+name) }
+	all := createPlannedImages(t, image("goes"), image("held"), image("wanted"), image("changed"), image("anew"), image("later"))
 	goes, held, wanted, changed, anew, later := all[0], all[1], all[2], all[3], all[4], all[5]
-	reference(t, held)
+	createReferencingVM(t, held)
 
-	p := pruning(planOf(t, nil, wanted), 0, goes, held, wanted, changed, anew)
+	p := withPrunes(newPlan(t, nil, wanted), 0, goes, held, wanted, changed, anew)
 	p.Spec.Prunes[3].Revision = "another"
 	p.Spec.Prunes[4].ImageUID = "of-one-before"
-	setPlan(t, pruning(p, time.Hour, later))
-	place.Gone(t, goes.DeepCopy())
-	wantPruned(t, goes)
-	wantPrune(t, held, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
-	wantPrune(t, wanted, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneWanted)
-	wantPrune(t, changed, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
-	wantPrune(t, later, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
-	stays(t, anew)
+	setPlan(t, withPrunes(p, time.Hour, later))
+	testScene.AwaitGone(t, goes.DeepCopy())
+	awaitPruned(t, goes)
+	awaitPrune(t, held, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
+	awaitPrune(t, wanted, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneWanted)
+	awaitPrune(t, changed, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
+	awaitPrune(t, later, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
+	requireStays(t, anew)
 
 	t.Run("a machine acquires what is to go", func(t *testing.T) {
-		vm := reference(t, later)
-		wantPrune(t, later, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
-		place.Eventually(t, later, func(got *v1alpha1.VMDiskImage) bool { return got.Status.References.Count == 1 })
+		vm := createReferencingVM(t, later)
+		awaitPrune(t, later, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
+		testScene.AwaitImage(t, later, func(got *v1alpha1.VMDiskImage) bool { return got.Status.References.Count == 1 })
 		require.True(t, scene.Await(t, func() bool {
 			got := &v1alpha1.VirtualMachine{}
-			require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got))
+			require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got))
 			return got.Status.Pinned != nil && got.Status.Pinned.UID == later.UID && got.Status.Pinned.AcquiredAt != nil
 		}))
 	})
 	t.Run("what the plan asks for no more is undone", func(t *testing.T) {
-		p := pruning(planOf(t, nil), time.Hour, anew)
+		p := withPrunes(newPlan(t, nil), time.Hour, anew)
 		p.Spec.Prunes[0].UID = "another-prune"
 		setPlan(t, p)
-		wantPrune(t, anew, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
-		withoutPlan(t)
-		wantPrune(t, anew, v1alpha1.PhaseSucceeded, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
+		awaitPrune(t, anew, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
+		deletePlanAndAwait(t)
+		awaitPrune(t, anew, v1alpha1.PhaseSucceeded, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
 	})
 }

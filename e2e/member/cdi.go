@@ -33,8 +33,8 @@ const (
 	cdiName      = "cdi"
 	// cdiAccount is the ServiceAccount of CDI's controllers: admission policies tell
 	// them by it.
-	cdiAccount = "cdi-sa"
-	cdiTimeout = 3 * time.Minute
+	cdiAccount      = "cdi-sa"
+	cdiReadyTimeout = 3 * time.Minute
 )
 
 // prepareCDI makes what CDI's operator would have made, and says on each
@@ -71,7 +71,7 @@ func (m *Member) prepareCDI(ctx context.Context) error {
 // InstallCDI installs CDI in a member that was started without it, and returns
 // when it is ready.
 func (m *Member) InstallCDI(ctx context.Context) error {
-	if err := m.installKinds(ctx, Options{WithoutSnapshots: true}, binaries.CDI); err != nil {
+	if err := m.installCRDs(ctx, Options{WithoutSnapshots: true}, binaries.CDI); err != nil {
 		return err
 	}
 	return m.deployCDI(ctx)
@@ -91,22 +91,22 @@ func (m *Member) deployCDI(ctx context.Context) error {
 	return m.waitForCDI(ctx)
 }
 
-// InstallSnapshotKinds installs the CRDs of snapshots in a member that was
+// InstallSnapshotCRDs installs the CRDs of snapshots in a member that was
 // started without them. Nobody acts on them.
-func (m *Member) InstallSnapshotKinds(ctx context.Context) error {
-	return m.installKinds(ctx, Options{WithoutCDI: true})
+func (m *Member) InstallSnapshotCRDs(ctx context.Context) error {
+	return m.installCRDs(ctx, Options{WithoutCDI: true})
 }
 
-func (m *Member) installKinds(ctx context.Context, o Options, needed ...binaries.Name) error {
+func (m *Member) installCRDs(ctx context.Context, o Options, needed ...binaries.Name) error {
 	paths, err := binaries.Ensure(ctx, needed...)
 	if err != nil {
 		return err
 	}
-	crds, err := definitions(ctx, paths, o)
+	crds, err := loadCRDs(ctx, paths, o)
 	if err != nil {
 		return err
 	}
-	return install(m.ControlPlane.Config(), crds)
+	return installCRDs(m.ControlPlane.Config(), crds)
 }
 
 // StartCDI starts CDI's controller where it does not run.
@@ -119,18 +119,18 @@ func (m *Member) StartCDI() error {
 	if err := controlplane.WriteKubeconfig(as, kubeconfig); err != nil {
 		return err
 	}
-	return m.startCDI(&m.cdi, binaries.CDI, "GOMEMLIMIT=128MiB", "-kubeconfig="+kubeconfig)
+	return m.startCDI(&m.cdiController, binaries.CDI, "GOMEMLIMIT=128MiB", "-kubeconfig="+kubeconfig)
 }
 
 // StopCDI takes CDI's controller away; importer pods run on.
-func (m *Member) StopCDI() error { return m.stopProcess(&m.cdi) }
+func (m *Member) StopCDI() error { return m.stopProcess(&m.cdiController) }
 
-// cdiWebhooks names the log of the webhooks, which are of CDI's program.
-const cdiWebhooks binaries.Name = "cdi-apiserver"
+// cdiWebhookLog names the log of the webhooks, which are of CDI's program.
+const cdiWebhookLog binaries.Name = "cdi-apiserver"
 
 // StartCDIWebhooks starts CDI's admission webhooks where they do not run.
 func (m *Member) StartCDIWebhooks() error {
-	return m.startCDI(&m.cdiWebhooks, cdiWebhooks, "GOMEMLIMIT=48MiB", "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
+	return m.startCDI(&m.cdiWebhooks, cdiWebhookLog, "GOMEMLIMIT=48MiB", "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
 }
 
 // StopCDIWebhooks takes CDI's admission webhooks away: no DataVolume can be
@@ -171,8 +171,8 @@ func (m *Member) stopProcess(p **process.Process) error {
 // one would get a wrong reason or none.
 func (m *Member) waitForCDI(ctx context.Context) error {
 	missing := "its configuration"
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiTimeout, true, func(ctx context.Context) (bool, error) {
-		for _, p := range []*process.Process{m.cdi, m.cdiWebhooks} {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiReadyTimeout, true, func(ctx context.Context) (bool, error) {
+		for _, p := range []*process.Process{m.cdiController, m.cdiWebhooks} {
 			select {
 			case <-p.Done():
 				return false, fmt.Errorf("a part of CDI ended (%w), its log is %s", p.Wait(), p.LogFile())
@@ -191,7 +191,7 @@ func (m *Member) waitForCDI(ctx context.Context) error {
 			}
 		}
 		missing = "its admission webhooks"
-		return m.clonesAreReviewed(ctx)
+		return m.clonesAreValidated(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for CDI to get ready, still missing %s (log %s): %w", missing, m.LogFile(binaries.CDI), err)
@@ -199,9 +199,9 @@ func (m *Member) waitForCDI(ctx context.Context) error {
 	return nil
 }
 
-// clonesAreReviewed asks for a clone that is not to be: CDI's webhooks refuse
+// clonesAreValidated asks for a clone that is not to be: CDI's webhooks refuse
 // one whose source is not there.
-func (m *Member) clonesAreReviewed(ctx context.Context) (bool, error) {
+func (m *Member) clonesAreValidated(ctx context.Context) (bool, error) {
 	probe := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cdiNamespace, Name: "probe"},
 		Spec: cdiv1.DataVolumeSpec{

@@ -23,23 +23,23 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// newNamespace is one for the machines of a test.
-func newNamespace(t *testing.T, name string) string {
+// createNamespace is one for the machines of a test.
+func createNamespace(t *testing.T, name string) string {
 	t.Helper()
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	createObject(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	return name
 }
 
-// image imports one; with a snapshot it has a snapshot of the same name as well.
-func image(t *testing.T, name, class string, snapshot bool) {
+// importImage imports one; with a snapshot it has a snapshot of the same name as well.
+func importImage(t *testing.T, name, class string, snapshot bool) {
 	t.Helper()
-	create(t, dataVolume(name, class, "/ok/100ms/image.qcow2", nil))
-	succeeds(t, name)
+	createObject(t, newDataVolume(name, class, "/ok/100ms/image.qcow2", nil))
+	awaitSucceeded(t, name)
 	if !snapshot {
 		return
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
-	create(t, &snapshotv1.VolumeSnapshot{
+	createObject(t, &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec: snapshotv1.VolumeSnapshotSpec{
 			VolumeSnapshotClassName: ptr.To(simulator.SnapshotClass),
@@ -48,14 +48,14 @@ func image(t *testing.T, name, class string, snapshot bool) {
 	})
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var s snapshotv1.VolumeSnapshot
-		require.NoError(c, one.Client().Get(t.Context(), key, &s))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), key, &s))
 		require.NotNil(c, s.Status)
 		require.True(c, ptr.Deref(s.Status.ReadyToUse, false))
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-// clone is of an image in the namespace of images, of its snapshot or its claim.
-func clone(space, name, source, class, size string, snapshot bool) *cdiv1.DataVolume {
+// newClone is of an image in the namespace of images, of its snapshot or its claim.
+func newClone(space, name, source, class, size string, snapshot bool) *cdiv1.DataVolume {
 	from := &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: source}}
 	if snapshot {
 		from = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: source}}
@@ -73,42 +73,42 @@ func clone(space, name, source, class, size string, snapshot bool) *cdiv1.DataVo
 	}
 }
 
-func cloned(t *testing.T, key client.ObjectKey, least string) {
+func awaitClone(t *testing.T, key client.ObjectKey, least string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var dv cdiv1.DataVolume
-		require.NoError(c, one.Client().Get(t.Context(), key, &dv))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), key, &dv))
 		require.Equal(c, cdiv1.Succeeded, dv.Status.Phase, "conditions %v", dv.Status.Conditions)
 		var claim corev1.PersistentVolumeClaim
-		require.NoError(c, one.Client().Get(t.Context(), key, &claim))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), key, &claim))
 		require.Equal(c, corev1.ClaimBound, claim.Status.Phase)
 		size := claim.Status.Capacity[corev1.ResourceStorage]
 		require.GreaterOrEqual(c, size.Cmp(resource.MustParse(least)), 0, "it has %s", size.String())
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-// nothingLeftOf a clone that is done: no temporary claim, snapshot or pod of
+// requireNoCloneLeftovers a clone that is done: no temporary claim, snapshot or pod of
 // CDI's, in any namespace.
-func nothingLeftOf(t *testing.T, target client.ObjectKey) {
+func requireNoCloneLeftovers(t *testing.T, target client.ObjectKey) {
 	t.Helper()
 	var claim corev1.PersistentVolumeClaim
-	require.NoError(t, one.Client().Get(t.Context(), target, &claim))
+	require.NoError(t, sharedMember.Client().Get(t.Context(), target, &claim))
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		for _, list := range []client.ObjectList{&corev1.PersistentVolumeClaimList{}, &corev1.PodList{}, &snapshotv1.VolumeSnapshotList{}} {
-			require.NoError(c, one.Client().List(t.Context(), list))
+			require.NoError(c, sharedMember.Client().List(t.Context(), list))
 			require.NoError(c, meta.EachListItem(list, func(o runtime.Object) error {
 				require.NotContains(c, o.(client.Object).GetName(), string(claim.UID))
 				return nil
 			}))
 		}
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
 func TestClonesAcrossNamespaces(t *testing.T) {
 	t.Parallel()
-	space := newNamespace(t, "clones")
-	image(t, "clone-csi", simulator.ClassCSI, true)
-	image(t, "clone-local", simulator.ClassLocal, false)
+	space := createNamespace(t, "clones")
+	importImage(t, "clone-csi", simulator.ClassCSI, true)
+	importImage(t, "clone-local", simulator.ClassLocal, false)
 	for name, c := range map[string]struct {
 		source, class, size string
 		snapshot            bool
@@ -123,21 +123,21 @@ func TestClonesAcrossNamespaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dv := clone(space, name, c.source, c.class, c.size, c.snapshot)
-			create(t, dv)
-			cloned(t, client.ObjectKeyFromObject(dv), c.least)
-			nothingLeftOf(t, client.ObjectKeyFromObject(dv))
+			dv := newClone(space, name, c.source, c.class, c.size, c.snapshot)
+			createObject(t, dv)
+			awaitClone(t, client.ObjectKeyFromObject(dv), c.least)
+			requireNoCloneLeftovers(t, client.ObjectKeyFromObject(dv))
 		})
 	}
 }
 
-// TestClonesSmallerThanTheirSource are accepted, and wait for ever: nothing in
+// TestCloneSmallerThanItsSourceNeverFinishes are accepted, and wait for ever: nothing in
 // their phase says so. What was asked for an image is too little for a clone of
 // its snapshot, for CDI adds a file system's overhead to the former only.
-func TestClonesSmallerThanTheirSource(t *testing.T) {
+func TestCloneSmallerThanItsSourceNeverFinishes(t *testing.T) {
 	t.Parallel()
-	space := newNamespace(t, "small")
-	image(t, "clone-large", simulator.ClassCSI, true)
+	space := createNamespace(t, "small")
+	importImage(t, "clone-large", simulator.ClassCSI, true)
 	// CDI 1.65.0 sets Pending at its first visit, and at the second writes back,
 	// with what it has against the clone, the phase its cache had before the look at
 	// the source (pkg/controller/datavolume/snapshot-clone-controller.go:345,
@@ -157,33 +157,33 @@ func TestClonesSmallerThanTheirSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			create(t, clone(space, name, "clone-large", simulator.ClassCSI, c.size, c.snapshot))
+			createObject(t, newClone(space, name, "clone-large", simulator.ClassCSI, c.size, c.snapshot))
 			require.EventuallyWithT(t, func(check *assert.CollectT) {
 				var dv cdiv1.DataVolume
-				require.NoError(check, one.Client().Get(t.Context(), client.ObjectKey{Namespace: space, Name: name}, &dv))
+				require.NoError(check, sharedMember.Client().Get(t.Context(), client.ObjectKey{Namespace: space, Name: name}, &dv))
 				require.Contains(check, c.phases, dv.Status.Phase, "conditions %v", dv.Status.Conditions)
-				said := condition(&dv, c.condition)
+				said := findCondition(&dv, c.condition)
 				require.Equal(check, c.reason, said.Reason)
 				require.Contains(check, said.Message, "target resources requests storage size is smaller than the source")
-			}, patience, beat)
+			}, waitTimeout, pollInterval)
 		})
 	}
 }
 
-func TestCloneNeedsTheRightToTheSource(t *testing.T) {
+func TestCloneRequiresAccessToTheSource(t *testing.T) {
 	t.Parallel()
-	space := newNamespace(t, "alice")
-	image(t, "clone-guarded", simulator.ClassCSI, true)
-	config := rest.CopyConfig(one.ControlPlane.Config())
+	space := createNamespace(t, "alice")
+	importImage(t, "clone-guarded", simulator.ClassCSI, true)
+	config := rest.CopyConfig(sharedMember.ControlPlane.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: "alice"}
-	alice, err := client.New(config, client.Options{Scheme: one.Client().Scheme()})
+	alice, err := client.New(config, client.Options{Scheme: sharedMember.Client().Scheme()})
 	require.NoError(t, err)
 	allow := func(in, name, resources string) {
-		create(t, &rbacv1.Role{
+		createObject(t, &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{resources}, Verbs: []string{"create"}}},
 		})
-		create(t, &rbacv1.RoleBinding{
+		createObject(t, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name},
 			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "alice"}},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
@@ -192,16 +192,16 @@ func TestCloneNeedsTheRightToTheSource(t *testing.T) {
 	allow(space, "alice", "datavolumes")
 	for name, snapshot := range map[string]bool{"of-claim": false, "of-snapshot": true} {
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			err := alice.Create(t.Context(), clone(space, name, "clone-guarded", simulator.ClassCSI, "2Gi", snapshot))
+			err := alice.Create(t.Context(), newClone(space, name, "clone-guarded", simulator.ClassCSI, "2Gi", snapshot))
 			require.ErrorContains(c, err, "User alice has insufficient permissions in clone source namespace "+namespace)
 			require.False(c, apierrors.IsForbidden(err), "refused by the webhook: %v", err)
-		}, patience, beat)
+		}, waitTimeout, pollInterval)
 	}
 	allow(namespace, "alice-clones", "datavolumes/source")
 	for name, snapshot := range map[string]bool{"of-claim": false, "of-snapshot": true} {
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			require.NoError(c, client.IgnoreAlreadyExists(alice.Create(t.Context(), clone(space, name, "clone-guarded", simulator.ClassCSI, "2Gi", snapshot))))
-		}, patience, beat)
-		cloned(t, client.ObjectKey{Namespace: space, Name: name}, "1Gi")
+			require.NoError(c, client.IgnoreAlreadyExists(alice.Create(t.Context(), newClone(space, name, "clone-guarded", simulator.ClassCSI, "2Gi", snapshot))))
+		}, waitTimeout, pollInterval)
+		awaitClone(t, client.ObjectKey{Namespace: space, Name: name}, "1Gi")
 	}
 }

@@ -24,9 +24,9 @@ import (
 
 const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 
-// definitions come from the sources that are pinned already: CDI's and KubeVirt's
+// loadCRDs come from the sources that are pinned already: CDI's and KubeVirt's
 // from their controllers, those of snapshots from the module with their Go types.
-func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+func loadCRDs(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	for program, wanted := range map[binaries.Name]bool{binaries.CDI: !o.WithoutCDI, binaries.KubeVirt: o.KubeVirt} {
 		if !wanted {
@@ -36,14 +36,14 @@ func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiex
 		if err != nil {
 			return nil, fmt.Errorf("printing the CRDs of %s with %s: %w", program, paths[program], err)
 		}
-		crds, err := decode(text)
+		crds, err := decodeCRDs(text)
 		if err != nil {
 			return nil, fmt.Errorf("reading the CRDs of %s: %w", program, err)
 		}
 		all = append(all, crds...)
 	}
 	if o.KubeVirt {
-		all = append(all, networks())
+		all = append(all, networkAttachmentCRD())
 	}
 	if !o.WithoutSnapshots {
 		dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", snapshotModule).Output()
@@ -59,7 +59,7 @@ func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiex
 			if err != nil {
 				return nil, fmt.Errorf("reading the snapshot CRDs: %w", err)
 			}
-			crds, err := decode(text)
+			crds, err := decodeCRDs(text)
 			if err != nil {
 				return nil, fmt.Errorf("reading the snapshot CRDs in %s: %w", file, err)
 			}
@@ -69,7 +69,7 @@ func definitions(ctx context.Context, paths binaries.Paths, o Options) ([]*apiex
 	return all, nil
 }
 
-func decode(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+func decodeCRDs(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
@@ -85,8 +85,8 @@ func decode(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	}
 }
 
-// install returns when the API server serves the definitions.
-func install(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
+// installCRDs returns when the API server serves the definitions.
+func installCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	if len(crds) == 0 {
 		return nil
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// TestInstantMember plays CDI, snapshots and the node, below the real
+// TestMemberWithInstantImporter plays CDI, snapshots and the node, below the real
 // virt-controller.
-func TestInstantMember(t *testing.T) {
+func TestMemberWithInstantImporter(t *testing.T) {
 	t.Parallel()
 	started := time.Now()
 	m, err := member.Start(t.Context(), member.Options{
-		Name: "instant", Instant: true, InstantSnapshots: true, KubeVirt: true, LogDir: os.Getenv("OT_FLEET_TEST_LOGS"),
+		Name: "instant", InstantImporter: true, InstantSnapshots: true, KubeVirt: true, LogDir: os.Getenv("OT_FLEET_TEST_LOGS"),
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Stop()) }()
@@ -36,15 +36,15 @@ func TestInstantMember(t *testing.T) {
 	space, c := "vms", m.Client()
 	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}))
 	disks := map[string]*cdiv1.DataVolume{
-		"of-snapshot":         clone(space, "of-snapshot", "image", simulator.ClassCSI, "2Gi", true),
-		"of-snapshot-unsized": clone(space, "of-snapshot-unsized", "image", simulator.ClassCSI, "", true),
-		"of-claim":            clone(space, "of-claim", "image", simulator.ClassCSI, "1Gi", false),
+		"of-snapshot":         newClone(space, "of-snapshot", "image", simulator.ClassCSI, "2Gi", true),
+		"of-snapshot-unsized": newClone(space, "of-snapshot-unsized", "image", simulator.ClassCSI, "", true),
+		"of-claim":            newClone(space, "of-claim", "image", simulator.ClassCSI, "1Gi", false),
 	}
 	for name, disk := range disks {
 		require.NoError(t, c.Create(t.Context(), disk))
-		require.NoError(t, c.Create(t.Context(), machine(space, name, name, kubevirtv1.RunStrategyAlways)))
+		require.NoError(t, c.Create(t.Context(), newVM(space, name, name, kubevirtv1.RunStrategyAlways)))
 	}
-	require.NoError(t, c.Create(t.Context(), dataVolume("image", simulator.ClassCSI, "/ok/image.qcow2", nil)))
+	require.NoError(t, c.Create(t.Context(), newDataVolume("image", simulator.ClassCSI, "/ok/image.qcow2", nil)))
 	require.NoError(t, c.Create(t.Context(), &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "image"},
 		Spec: snapshotv1.VolumeSnapshotSpec{
@@ -52,17 +52,17 @@ func TestInstantMember(t *testing.T) {
 			Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To("image")},
 		},
 	}))
-	m.Instant().Allow(1)
+	m.InstantImporter().AllowFinishes(1)
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
-		finished, err := m.Instant().Finished()
+		finished, err := m.InstantImporter().CountFinished()
 		require.NoError(check, err)
 		require.Equal(check, 1, finished, "clones are no imports")
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 	for name := range disks {
 		key := client.ObjectKey{Namespace: space, Name: name}
-		becomes(t, m, key, kubevirtv1.VirtualMachineStatusRunning, true)
-		setStrategy(t, m, key, kubevirtv1.RunStrategyHalted)
-		becomes(t, m, key, kubevirtv1.VirtualMachineStatusStopped, false)
-		machineGoes(t, m, key)
+		awaitVMStatus(t, m, key, kubevirtv1.VirtualMachineStatusRunning, true)
+		setRunStrategy(t, m, key, kubevirtv1.RunStrategyHalted)
+		awaitVMStatus(t, m, key, kubevirtv1.VirtualMachineStatusStopped, false)
+		deleteVM(t, m, key)
 	}
 }

@@ -26,24 +26,24 @@ import (
 )
 
 const (
-	kubeVirtNamespace = "kubevirt"
-	kubeVirtName      = "kubevirt"
-	kubeVirtLease     = "virt-controller"
-	kubeVirtTimeout   = 3 * time.Minute
+	kubeVirtNamespace    = "kubevirt"
+	kubeVirtName         = "kubevirt"
+	kubeVirtLease        = "virt-controller"
+	kubeVirtReadyTimeout = 3 * time.Minute
 )
 
 // InstallKubeVirt installs KubeVirt in a member that was started without it,
 // and returns when it is ready: its kinds, the KubeVirt object, virt-controller,
 // the admission webhooks of virt-api, and the simulated virt-handler.
 func (m *Member) InstallKubeVirt(ctx context.Context) error {
-	if err := m.installKinds(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, kubeVirtPrograms(m.options)...); err != nil {
+	if err := m.installCRDs(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, kubeVirtPrograms(m.options)...); err != nil {
 		return fmt.Errorf("installing KubeVirt in member %s: %w", m.options.Name, err)
 	}
 	return m.deployKubeVirt(ctx)
 }
 
 func kubeVirtPrograms(o Options) []binaries.Name {
-	if o.Instant {
+	if o.InstantImporter {
 		return []binaries.Name{binaries.KubeVirt}
 	}
 	return []binaries.Name{binaries.KubeVirt, binaries.VirtAPI}
@@ -61,7 +61,7 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	}
 	m.mu.Lock()
 	if m.handler == nil {
-		m.handler, err = simulator.StartVirtHandler(ctx, m.client, m.simulated(), m.options.Instant)
+		m.handler, err = simulator.StartVirtHandler(ctx, m.client, m.simulatorOptions(), m.options.InstantImporter)
 	}
 	m.mu.Unlock()
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	if err := m.StartKubeVirt(); err != nil {
 		return err
 	}
-	if m.options.Instant { // nobody reviews DataVolumes there either
+	if m.options.InstantImporter { // nobody reviews DataVolumes there either
 		return m.waitForKubeVirt(ctx)
 	}
 	if err := m.StartKubeVirtWebhooks(); err != nil {
@@ -142,7 +142,7 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := m.kubeconfigOf(account)
+	kubeconfig, err := m.writeAccountKubeconfig(account)
 	if err != nil {
 		return err
 	}
@@ -153,16 +153,16 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 	return err
 }
 
-// kubeconfigOf is one for a part of KubeVirt. It has all rights, and the name of
+// writeAccountKubeconfig is one for a part of KubeVirt. It has all rights, and the name of
 // its account: KubeVirt's webhooks allow their own accounts what they refuse to
 // everybody else.
-func (m *Member) kubeconfigOf(account string) (string, error) {
+func (m *Member) writeAccountKubeconfig(account string) (string, error) {
 	config, err := clientcmd.LoadFromFile(m.ControlPlane.Kubeconfig())
 	if err != nil {
 		return "", fmt.Errorf("making a kubeconfig for %s: %w", account, err)
 	}
 	for _, user := range config.AuthInfos {
-		user.Impersonate, user.ImpersonateGroups = simulator.KubeVirtAccount(account)
+		user.Impersonate, user.ImpersonateGroups = simulator.KubeVirtIdentity(account)
 	}
 	path := filepath.Join(m.ControlPlane.Dir(), account+".kubeconfig")
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
@@ -173,7 +173,7 @@ func (m *Member) kubeconfigOf(account string) (string, error) {
 
 func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	missing := ""
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtReadyTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
 			if p == nil {
 				continue
@@ -191,7 +191,7 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 			return false, client.IgnoreNotFound(err)
 		}
 		missing = "admission webhooks"
-		return m.kubevirtWebhooks == nil || m.machinesAreReviewed(ctx), nil
+		return m.kubevirtWebhooks == nil || m.virtualMachinesAreValidated(ctx), nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for KubeVirt, still missing %s (log %s): %w", missing, m.LogFile(binaries.KubeVirt), err)
@@ -199,9 +199,9 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	return nil
 }
 
-// machinesAreReviewed tries a machine of which nobody says whether it is to run:
+// virtualMachinesAreValidated tries a machine of which nobody says whether it is to run:
 // only KubeVirt's webhooks refuse it.
-func (m *Member) machinesAreReviewed(ctx context.Context) bool {
+func (m *Member) virtualMachinesAreValidated(ctx context.Context) bool {
 	probe := &kubevirtv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: kubeVirtNamespace, Name: "probe"},
 		Spec:       kubevirtv1.VirtualMachineSpec{Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{}},

@@ -26,16 +26,16 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// lateKubeVirt installs KubeVirt in the shared member, which had CDI long before.
-var lateKubeVirt = sync.OnceValue(func() error {
+// installKubeVirtOnce installs KubeVirt in the shared member, which had CDI long before.
+var installKubeVirtOnce = sync.OnceValue(func() error {
 	started := time.Now()
-	err := one.InstallKubeVirt(contextOfAll)
+	err := sharedMember.InstallKubeVirt(suiteContext)
 	fmt.Fprintf(os.Stderr, "KubeVirt in %s\n", time.Since(started).Round(100*time.Millisecond))
 	return err
 })
 
-// machine has the named claim as its root disk.
-func machine(space, name, disk string, strategy kubevirtv1.VirtualMachineRunStrategy) *kubevirtv1.VirtualMachine {
+// newVM has the named claim as its root disk.
+func newVM(space, name, disk string, strategy kubevirtv1.VirtualMachineRunStrategy) *kubevirtv1.VirtualMachine {
 	return &kubevirtv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: name},
 		Spec: kubevirtv1.VirtualMachineSpec{
@@ -55,17 +55,17 @@ func machine(space, name, disk string, strategy kubevirtv1.VirtualMachineRunStra
 	}
 }
 
-func becomes(t *testing.T, m *member.Member, key client.ObjectKey, status kubevirtv1.VirtualMachinePrintableStatus, ready bool) {
+func awaitVMStatus(t *testing.T, m *member.Member, key client.ObjectKey, status kubevirtv1.VirtualMachinePrintableStatus, ready bool) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var vm kubevirtv1.VirtualMachine
 		require.NoError(c, m.Client().Get(t.Context(), key, &vm))
 		require.Equal(c, status, vm.Status.PrintableStatus, "run strategy %s, conditions %v", vm.Status.RunStrategy, vm.Status.Conditions)
 		require.Equal(c, ready, vm.Status.Ready)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-func setStrategy(t *testing.T, m *member.Member, key client.ObjectKey, strategy kubevirtv1.VirtualMachineRunStrategy) {
+func setRunStrategy(t *testing.T, m *member.Member, key client.ObjectKey, strategy kubevirtv1.VirtualMachineRunStrategy) {
 	t.Helper()
 	vm := &kubevirtv1.VirtualMachine{}
 	require.NoError(t, m.Client().Get(t.Context(), key, vm))
@@ -74,24 +74,24 @@ func setStrategy(t *testing.T, m *member.Member, key client.ObjectKey, strategy 
 	require.NoError(t, m.Client().Patch(t.Context(), vm, client.MergeFrom(old)))
 }
 
-// comesToRest returns when virt-controller knows that the instance of a halted
+// awaitVMStopped returns when virt-controller knows that the instance of a halted
 // machine is gone; Stopped it says before. In between RerunOnFailure would be
 // recorded as a strategy that has had its instance already, and none is started
 // before somebody asks for one (KubeVirt 1.8.0,
 // pkg/virt-controller/watch/vm/vm.go:1041, 1069 and 2477).
-func comesToRest(t *testing.T, m *member.Member, key client.ObjectKey) {
+func awaitVMStopped(t *testing.T, m *member.Member, key client.ObjectKey) {
 	t.Helper()
-	becomes(t, m, key, kubevirtv1.VirtualMachineStatusStopped, false)
+	awaitVMStatus(t, m, key, kubevirtv1.VirtualMachineStatusStopped, false)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var vm kubevirtv1.VirtualMachine
 		require.NoError(c, m.Client().Get(t.Context(), key, &vm))
 		require.False(c, vm.Status.Created)
-		require.Empty(c, launchers(c, m, key))
-	}, patience, beat)
+		require.Empty(c, listLaunchers(c, m, key))
+	}, waitTimeout, pollInterval)
 }
 
-// machineGoes deletes a machine and waits until nothing is left of it.
-func machineGoes(t *testing.T, m *member.Member, key client.ObjectKey) {
+// deleteVM deletes a machine and waits until nothing is left of it.
+func deleteVM(t *testing.T, m *member.Member, key client.ObjectKey) {
 	t.Helper()
 	require.NoError(t, m.Client().Delete(t.Context(), &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -99,13 +99,13 @@ func machineGoes(t *testing.T, m *member.Member, key client.ObjectKey) {
 			err := m.Client().Get(t.Context(), key, kind)
 			require.True(c, apierrors.IsNotFound(err), "%T: %v, finalizers %v", kind, err, kind.GetFinalizers())
 		}
-		require.Empty(c, launchers(c, m, key))
-	}, patience, beat)
+		require.Empty(c, listLaunchers(c, m, key))
+	}, waitTimeout, pollInterval)
 }
 
-func launchers(t require.TestingT, m *member.Member, key client.ObjectKey) []corev1.Pod {
+func listLaunchers(t require.TestingT, m *member.Member, key client.ObjectKey) []corev1.Pod {
 	var pods, of corev1.PodList
-	require.NoError(t, m.Client().List(contextOfAll, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"}))
+	require.NoError(t, m.Client().List(suiteContext, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"}))
 	for _, pod := range pods.Items {
 		if pod.Annotations[kubevirtv1.DomainAnnotation] == key.Name {
 			of.Items = append(of.Items, pod)
@@ -114,36 +114,36 @@ func launchers(t require.TestingT, m *member.Member, key client.ObjectKey) []cor
 	return of.Items
 }
 
-// TestMachinesStartStopAndGo with a root disk cloned from another namespace.
-func TestMachinesStartStopAndGo(t *testing.T) {
+// TestVMStartsStopsAndIsDeleted with a root disk cloned from another namespace.
+func TestVMStartsStopsAndIsDeleted(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, lateKubeVirt())
-	space := newNamespace(t, "machines")
-	image(t, "vm-image", simulator.ClassCSI, true)
+	require.NoError(t, installKubeVirtOnce())
+	space := createNamespace(t, "machines")
+	importImage(t, "vm-image", simulator.ClassCSI, true)
 	for name, snapshot := range map[string]bool{"of-snapshot": true, "of-claim": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := client.ObjectKey{Namespace: space, Name: name}
-			create(t, machine(space, name, name, kubevirtv1.RunStrategyAlways))
-			create(t, clone(space, name, "vm-image", simulator.ClassCSI, "2Gi", snapshot))
-			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
-			pods := launchers(t, one, key)
+			createObject(t, newVM(space, name, name, kubevirtv1.RunStrategyAlways))
+			createObject(t, newClone(space, name, "vm-image", simulator.ClassCSI, "2Gi", snapshot))
+			awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			pods := listLaunchers(t, sharedMember, key)
 			require.Len(t, pods, 1)
 			require.Equal(t, simulator.NodeName, pods[0].Spec.NodeName)
-			setStrategy(t, one, key, kubevirtv1.RunStrategyHalted)
-			comesToRest(t, one, key)
-			setStrategy(t, one, key, kubevirtv1.RunStrategyRerunOnFailure)
-			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
-			machineGoes(t, one, key)
-			removeLeavesNothingIn(t, space, name)
+			setRunStrategy(t, sharedMember, key, kubevirtv1.RunStrategyHalted)
+			awaitVMStopped(t, sharedMember, key)
+			setRunStrategy(t, sharedMember, key, kubevirtv1.RunStrategyRerunOnFailure)
+			awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			deleteVM(t, sharedMember, key)
+			requireCleanDeleteIn(t, space, name)
 		})
 	}
 }
 
-func TestGuestsThatEnd(t *testing.T) {
+func TestGuestPowerOffAndCrash(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, lateKubeVirt())
-	space := newNamespace(t, "guests")
+	require.NoError(t, installKubeVirtOnce())
+	space := createNamespace(t, "guests")
 	for strategy, again := range map[kubevirtv1.VirtualMachineRunStrategy]struct{ afterPowerOff, afterCrash bool }{
 		kubevirtv1.RunStrategyAlways:         {true, true},
 		kubevirtv1.RunStrategyRerunOnFailure: {false, true},
@@ -153,46 +153,46 @@ func TestGuestsThatEnd(t *testing.T) {
 			end   func(context.Context, client.ObjectKey) error
 			again bool
 		}{
-			"power-off": {one.VirtHandler().PowerOff, again.afterPowerOff},
-			"crash":     {one.VirtHandler().Crash, again.afterCrash},
+			"power-off": {sharedMember.VirtHandler().PowerOffGuest, again.afterPowerOff},
+			"crash":     {sharedMember.VirtHandler().CrashGuest, again.afterCrash},
 		} {
 			name := strings.ToLower(string(strategy)) + "-" + what
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				key := client.ObjectKey{Namespace: space, Name: name}
-				disk := dataVolume(name, simulator.ClassCSI, "", nil)
+				disk := newDataVolume(name, simulator.ClassCSI, "", nil)
 				disk.Namespace = space
-				create(t, disk)
-				create(t, machine(space, name, name, strategy))
+				createObject(t, disk)
+				createObject(t, newVM(space, name, name, strategy))
 				if strategy == kubevirtv1.RunStrategyManual {
-					becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
-					request(t, one, key, kubevirtv1.StartRequest)
+					awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusStopped, false)
+					requestStateChange(t, sharedMember, key, kubevirtv1.StartRequest)
 				}
-				becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+				awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusRunning, true)
 				var first kubevirtv1.VirtualMachineInstance
-				require.NoError(t, one.Client().Get(t.Context(), key, &first))
+				require.NoError(t, sharedMember.Client().Get(t.Context(), key, &first))
 				require.NoError(t, c.end(t.Context(), key))
 				if !c.again {
-					becomes(t, one, key, kubevirtv1.VirtualMachineStatusStopped, false)
+					awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusStopped, false)
 				}
 				require.EventuallyWithT(t, func(check *assert.CollectT) {
 					var next kubevirtv1.VirtualMachineInstance
-					err := one.Client().Get(t.Context(), key, &next)
+					err := sharedMember.Client().Get(t.Context(), key, &next)
 					if c.again {
 						require.NoError(check, err)
 						require.NotEqual(check, first.UID, next.UID)
 						require.Equal(check, kubevirtv1.Running, next.Status.Phase)
 					}
-				}, patience, beat)
-				machineGoes(t, one, key)
+				}, waitTimeout, pollInterval)
+				deleteVM(t, sharedMember, key)
 			})
 		}
 	}
 }
 
-// request does what virt-api's start and stop do with machines whose run
+// requestStateChange does what virt-api's start and stop do with machines whose run
 // strategy says neither.
-func request(t *testing.T, m *member.Member, key client.ObjectKey, action kubevirtv1.StateChangeRequestAction) {
+func requestStateChange(t *testing.T, m *member.Member, key client.ObjectKey, action kubevirtv1.StateChangeRequestAction) {
 	t.Helper()
 	vm := &kubevirtv1.VirtualMachine{}
 	require.NoError(t, m.Client().Get(t.Context(), key, vm))
@@ -203,37 +203,37 @@ func request(t *testing.T, m *member.Member, key client.ObjectKey, action kubevi
 
 func TestInstancetypeAndPreference(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, lateKubeVirt())
-	space := newNamespace(t, "instancetypes")
+	require.NoError(t, installKubeVirtOnce())
+	space := createNamespace(t, "instancetypes")
 	size := instancetypev1beta1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1beta1.CPUInstancetype{Guest: 3}, Memory: instancetypev1beta1.MemoryInstancetype{Guest: resource.MustParse("96Mi")},
 	}
 	taste := instancetypev1beta1.VirtualMachinePreferenceSpec{
 		Devices: &instancetypev1beta1.DevicePreferences{PreferredDiskBus: kubevirtv1.DiskBusSATA},
 	}
-	create(t, &instancetypev1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "three"}, Spec: size})
-	create(t, &instancetypev1beta1.VirtualMachineClusterPreference{ObjectMeta: metav1.ObjectMeta{Name: "sata"}, Spec: taste})
-	create(t, &instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "three"}, Spec: size})
-	create(t, &instancetypev1beta1.VirtualMachinePreference{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "sata"}, Spec: taste})
+	createObject(t, &instancetypev1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "three"}, Spec: size})
+	createObject(t, &instancetypev1beta1.VirtualMachineClusterPreference{ObjectMeta: metav1.ObjectMeta{Name: "sata"}, Spec: taste})
+	createObject(t, &instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "three"}, Spec: size})
+	createObject(t, &instancetypev1beta1.VirtualMachinePreference{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "sata"}, Spec: taste})
 	for name, kinds := range map[string][2]string{
 		"of-cluster":   {"VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference"},
 		"of-namespace": {"VirtualMachineInstancetype", "VirtualMachinePreference"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			disk := dataVolume(name, simulator.ClassCSI, "", nil)
+			disk := newDataVolume(name, simulator.ClassCSI, "", nil)
 			disk.Namespace = space
-			create(t, disk)
-			vm := machine(space, name, name, kubevirtv1.RunStrategyAlways)
+			createObject(t, disk)
+			vm := newVM(space, name, name, kubevirtv1.RunStrategyAlways)
 			vm.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "three", Kind: kinds[0]}
 			vm.Spec.Preference = &kubevirtv1.PreferenceMatcher{Name: "sata", Kind: kinds[1]}
 			vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}
 			vm.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = kubevirtv1.DiskDevice{}
-			create(t, vm)
+			createObject(t, vm)
 			key := client.ObjectKeyFromObject(vm)
-			becomes(t, one, key, kubevirtv1.VirtualMachineStatusRunning, true)
+			awaitVMStatus(t, sharedMember, key, kubevirtv1.VirtualMachineStatusRunning, true)
 			var vmi kubevirtv1.VirtualMachineInstance
-			require.NoError(t, one.Client().Get(t.Context(), key, &vmi))
+			require.NoError(t, sharedMember.Client().Get(t.Context(), key, &vmi))
 			require.EqualValues(t, 3, vmi.Spec.Domain.CPU.Sockets*vmi.Spec.Domain.CPU.Cores*vmi.Spec.Domain.CPU.Threads)
 			require.Equal(t, "96Mi", vmi.Spec.Domain.Memory.Guest.String())
 			require.NotNil(t, vmi.Spec.Domain.Devices.Disks[0].Disk)
@@ -242,10 +242,10 @@ func TestInstancetypeAndPreference(t *testing.T) {
 	}
 }
 
-// TestInvalidMachinesAreRefused as virt-api refuses them.
-func TestInvalidMachinesAreRefused(t *testing.T) {
+// TestInvalidVMsAreRejected as virt-api refuses them.
+func TestInvalidVMsAreRejected(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, lateKubeVirt())
+	require.NoError(t, installKubeVirtOnce())
 	for name, c := range map[string]struct {
 		spoil   func(*kubevirtv1.VirtualMachine)
 		message string
@@ -272,9 +272,9 @@ func TestInvalidMachinesAreRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vm := machine(namespace, "refused", "nothing", kubevirtv1.RunStrategyHalted)
+			vm := newVM(namespace, "refused", "nothing", kubevirtv1.RunStrategyHalted)
 			c.spoil(vm)
-			err := one.Client().Create(t.Context(), vm)
+			err := sharedMember.Client().Create(t.Context(), vm)
 			require.ErrorContains(t, err, "denied the request")
 			require.ErrorContains(t, err, c.message)
 		})

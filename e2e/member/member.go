@@ -41,14 +41,14 @@ type Options struct {
 	KubeVirt bool
 	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
-	// Instant has simulator.Instant in place of CDI's controller, the node, the
+	// InstantImporter has simulator.Instant in place of CDI's controller, the node, the
 	// storage and all that serves them: CDI's CRDs are there and imports end when
 	// they are allowed to. There are no snapshots then, unless InstantSnapshots
 	// has it play those as well. Nothing that is owned goes with its owner.
-	Instant          bool
+	InstantImporter  bool
 	InstantSnapshots bool
-	// InstantTakes is how long an import takes then.
-	InstantTakes time.Duration
+	// InstantImportDuration is how long an import takes then.
+	InstantImportDuration time.Duration
 	// Controllers of Kubernetes that an Instant member has, as the controller manager
 	// calls them: none by default.
 	Controllers []string
@@ -67,20 +67,20 @@ type Options struct {
 type Member struct {
 	ControlPlane *controlplane.ControlPlane
 
-	options Options
-	client  client.Client
-	kubelet *simulator.Kubelet
-	storage *simulator.Storage
-	instant *simulator.Instant
+	options         Options
+	client          client.Client
+	kubelet         *simulator.Kubelet
+	storage         *simulator.Storage
+	instantImporter *simulator.InstantImporter
 
-	mu               sync.Mutex
-	cdi, snapshots   *process.Process
-	cdiWebhooks      *process.Process
-	kubevirt         *process.Process
-	kubevirtWebhooks *process.Process
-	handler          *simulator.VirtHandler
-	stopped          bool
-	cancelInterrupt  func()
+	mu                       sync.Mutex
+	cdiController, snapshots *process.Process
+	cdiWebhooks              *process.Process
+	kubevirt                 *process.Process
+	kubevirtWebhooks         *process.Process
+	handler                  *simulator.VirtHandler
+	stopped                  bool
+	cancelInterrupt          func()
 }
 
 const stopTimeout = 2 * time.Minute
@@ -105,7 +105,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 		o.APIServerMemory = APIServerMemoryWithKubeVirt
 	}
 	var needed []binaries.Name
-	if o.Instant {
+	if o.InstantImporter {
 		o.WithoutSnapshots = !o.InstantSnapshots
 	} else {
 		needed = append(needed, binaries.KWOK)
@@ -113,7 +113,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if !o.WithoutCDI {
 		needed = append(needed, binaries.CDI)
 	}
-	if !o.WithoutSnapshots && !o.Instant {
+	if !o.WithoutSnapshots && !o.InstantImporter {
 		needed = append(needed, binaries.SnapshotController)
 	}
 	if o.KubeVirt {
@@ -124,14 +124,14 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 		return nil, err
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
-		Name: o.Name, ControllerManager: !o.Instant || len(o.Controllers) > 0, Controllers: o.Controllers, Scheduler: !o.Instant, LogDir: o.LogDir,
+		Name: o.Name, ControllerManager: !o.InstantImporter || len(o.Controllers) > 0, Controllers: o.Controllers, Scheduler: !o.InstantImporter, LogDir: o.LogDir,
 		APIServerArgs: o.APIServerArgs, APIServerMemory: o.APIServerMemory,
-		Prepare: func(ctx context.Context, config *rest.Config) error {
-			crds, err := definitions(ctx, paths, o)
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			crds, err := loadCRDs(ctx, paths, o)
 			if err != nil {
 				return err
 			}
-			if err := install(config, crds); err != nil || o.Prepare == nil {
+			if err := installCRDs(config, crds); err != nil || o.Prepare == nil {
 				return err
 			}
 			return o.Prepare(ctx, config)
@@ -153,23 +153,23 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if m.client, err = client.New(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
 		return nil, fmt.Errorf("making its client: %w", err)
 	}
-	if err := m.start(ctx, paths); err != nil || !o.KubeVirt {
+	if err := m.startPrograms(ctx, paths); err != nil || !o.KubeVirt {
 		return m, err
 	}
 	return m, m.deployKubeVirt(ctx)
 }
 
-func (m *Member) simulated() simulator.Options {
+func (m *Member) simulatorOptions() simulator.Options {
 	return simulator.Options{
 		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
 		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
 	}
 }
 
-func (m *Member) start(ctx context.Context, paths binaries.Paths) (err error) {
-	simulated := m.simulated()
-	if m.options.Instant {
-		m.instant, err = simulator.StartInstant(ctx, simulated, m.options.InstantTakes)
+func (m *Member) startPrograms(ctx context.Context, paths binaries.Paths) (err error) {
+	simulated := m.simulatorOptions()
+	if m.options.InstantImporter {
+		m.instantImporter, err = simulator.StartInstantImporter(ctx, simulated, m.options.InstantImportDuration)
 		return err
 	}
 	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {
@@ -221,8 +221,8 @@ func (m *Member) Client() client.Client { return m.client }
 // Kubelet is the simulated one.
 func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
 
-// Instant plays CDI where Options ask for it; else it is nil.
-func (m *Member) Instant() *simulator.Instant { return m.instant }
+// InstantImporter plays CDI where Options ask for it; else it is nil.
+func (m *Member) InstantImporter() *simulator.InstantImporter { return m.instantImporter }
 
 // LogFile is the log of one of its programs.
 func (m *Member) LogFile(name binaries.Name) string {
@@ -240,7 +240,7 @@ func (m *Member) Stop() error {
 	m.stopped = true
 	m.cancelInterrupt()
 	errs := []error{m.stopKubeVirt()}
-	for _, p := range []*process.Process{m.cdi, m.cdiWebhooks, m.snapshots} {
+	for _, p := range []*process.Process{m.cdiController, m.cdiWebhooks, m.snapshots} {
 		if p != nil {
 			errs = append(errs, p.Stop(stopTimeout))
 		}
@@ -251,8 +251,8 @@ func (m *Member) Stop() error {
 	if m.storage != nil {
 		errs = append(errs, m.storage.Stop())
 	}
-	if m.instant != nil {
-		errs = append(errs, m.instant.Stop())
+	if m.instantImporter != nil {
+		errs = append(errs, m.instantImporter.Stop())
 	}
 	errs = append(errs, m.ControlPlane.Stop())
 	if err := errors.Join(errs...); err != nil {

@@ -29,20 +29,20 @@ import (
 
 const (
 	namespace = "default"
-	// patience is for a machine that is busy, and a scheduler that has lost a Pod.
-	patience = 3 * time.Minute
-	beat     = 50 * time.Millisecond
+	// waitTimeout is for a machine that is busy, and a scheduler that has lost a Pod.
+	waitTimeout  = 3 * time.Minute
+	pollInterval = 50 * time.Millisecond
 )
 
 var (
-	one *member.Member
-	// contextOfAll outlasts each test.
-	contextOfAll = context.Background()
+	sharedMember *member.Member
+	// suiteContext outlasts each test.
+	suiteContext = context.Background()
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
 
-func run(m *testing.M) int {
+func runSuite(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
 	// Tests wait more than they work: more of them at a time than there are cores,
 	// unless -parallel, which is read later, says otherwise.
@@ -52,7 +52,7 @@ func run(m *testing.M) int {
 	}
 	started := time.Now()
 	var err error
-	one, err = member.Start(contextOfAll, member.Options{
+	sharedMember, err = member.Start(suiteContext, member.Options{
 		Name: "one", APIServerMemory: member.APIServerMemoryWithKubeVirt, LogDir: os.Getenv("OT_FLEET_TEST_LOGS"),
 	})
 	if err != nil {
@@ -61,14 +61,14 @@ func run(m *testing.M) int {
 	}
 	fmt.Fprintf(os.Stderr, "a member in %s\n", time.Since(started).Round(100*time.Millisecond))
 	code := m.Run()
-	if err := one.Stop(); err != nil {
+	if err := sharedMember.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	return code
 }
 
-func dataVolume(name, class, path string, labels map[string]string) *cdiv1.DataVolume {
+func newDataVolume(name, class, path string, labels map[string]string) *cdiv1.DataVolume {
 	source := &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://127.0.0.1:1" + path}}
 	if path == "" {
 		source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
@@ -88,12 +88,12 @@ func dataVolume(name, class, path string, labels map[string]string) *cdiv1.DataV
 	}
 }
 
-func create(t *testing.T, object client.Object) {
+func createObject(t *testing.T, object client.Object) {
 	t.Helper()
-	require.NoError(t, one.Client().Create(t.Context(), object))
+	require.NoError(t, sharedMember.Client().Create(t.Context(), object))
 }
 
-func condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {
+func findCondition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {
 	for _, c := range dv.Status.Conditions {
 		if c.Type == kind {
 			return c
@@ -102,22 +102,22 @@ func condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) cdiv1.D
 	return cdiv1.DataVolumeCondition{}
 }
 
-// eventually polls a DataVolume until the assertions on it hold.
-func eventually(t *testing.T, name string, check func(c *assert.CollectT, dv *cdiv1.DataVolume)) {
+// awaitDataVolume polls a DataVolume until the assertions on it hold.
+func awaitDataVolume(t *testing.T, name string, check func(c *assert.CollectT, dv *cdiv1.DataVolume)) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var dv cdiv1.DataVolume
-		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &dv))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &dv))
 		check(c, &dv)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-func succeeds(t *testing.T, name string) {
+func awaitSucceeded(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, name, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+	awaitDataVolume(t, name, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
 		require.Equal(c, cdiv1.Succeeded, dv.Status.Phase, "conditions %v", dv.Status.Conditions)
 		var claim corev1.PersistentVolumeClaim
-		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), &claim))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), &claim))
 		require.Equal(c, corev1.ClaimBound, claim.Status.Phase)
 	})
 }
@@ -129,22 +129,22 @@ func TestImportsSucceed(t *testing.T) {
 			t.Run(kind+" on "+class, func(t *testing.T) {
 				t.Parallel()
 				name := kind + "-" + class
-				create(t, dataVolume(name, class, path, nil))
-				succeeds(t, name)
-				removeLeavesNothing(t, name)
+				createObject(t, newDataVolume(name, class, path, nil))
+				awaitSucceeded(t, name)
+				requireCleanDelete(t, name)
 			})
 		}
 	}
 }
 
-func removeLeavesNothing(t *testing.T, name string) {
+func requireCleanDelete(t *testing.T, name string) {
 	t.Helper()
-	removeLeavesNothingIn(t, namespace, name)
+	requireCleanDeleteIn(t, namespace, name)
 }
 
-func removeLeavesNothingIn(t *testing.T, namespace, name string) {
+func requireCleanDeleteIn(t *testing.T, namespace, name string) {
 	t.Helper()
-	ctx, c := t.Context(), one.Client()
+	ctx, c := t.Context(), sharedMember.Client()
 	var claim corev1.PersistentVolumeClaim
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim))
 	require.NoError(t, c.Delete(ctx, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
@@ -161,10 +161,10 @@ func removeLeavesNothingIn(t *testing.T, namespace, name string) {
 		}
 		err := c.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &corev1.PersistentVolume{})
 		require.True(check, apierrors.IsNotFound(err), "volume %s: %v", claim.Spec.VolumeName, err)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-func TestFailuresShowAsRealOnesDo(t *testing.T) {
+func TestImportFailuresLookLikeRealOnes(t *testing.T) {
 	t.Parallel()
 	for path, message := range map[string]string{
 		"notfound":    "expected status code 200, got 404",
@@ -175,9 +175,9 @@ func TestFailuresShowAsRealOnesDo(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			create(t, dataVolume(path, simulator.ClassCSI, "/"+path+"/image.qcow2", nil))
-			eventually(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
-				running := condition(dv, cdiv1.DataVolumeRunning)
+			createObject(t, newDataVolume(path, simulator.ClassCSI, "/"+path+"/image.qcow2", nil))
+			awaitDataVolume(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+				running := findCondition(dv, cdiv1.DataVolumeRunning)
 				require.Equal(c, corev1.ConditionFalse, running.Status)
 				reason := "Error"
 				if path == "cut" {
@@ -187,26 +187,26 @@ func TestFailuresShowAsRealOnesDo(t *testing.T) {
 				require.Contains(c, running.Message, message)
 				require.Equal(c, cdiv1.ImportInProgress, dv.Status.Phase)
 			})
-			eventually(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+			awaitDataVolume(t, path, func(c *assert.CollectT, dv *cdiv1.DataVolume) {
 				require.Positive(c, dv.Status.RestartCount)
 			})
-			removeFailed(t, path)
+			deleteFailedImport(t, path)
 		})
 	}
 }
 
 func TestChecksumMismatchIsFinal(t *testing.T) {
 	t.Parallel()
-	create(t, dataVolume("checksum", simulator.ClassCSI, "/checksum/image.qcow2", nil))
-	eventually(t, "checksum", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+	createObject(t, newDataVolume("checksum", simulator.ClassCSI, "/checksum/image.qcow2", nil))
+	awaitDataVolume(t, "checksum", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
 		require.Equal(c, cdiv1.Failed, dv.Status.Phase)
-		require.Equal(c, "ChecksumError", condition(dv, cdiv1.DataVolumeRunning).Reason)
+		require.Equal(c, "ChecksumError", findCondition(dv, cdiv1.DataVolumeRunning).Reason)
 	})
 }
 
-func removeFailed(t *testing.T, name string) {
+func deleteFailedImport(t *testing.T, name string) {
 	t.Helper()
-	ctx, c := t.Context(), one.Client()
+	ctx, c := t.Context(), sharedMember.Client()
 	var claim corev1.PersistentVolumeClaim
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim))
 	require.NoError(t, c.Delete(ctx, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
@@ -217,34 +217,34 @@ func removeFailed(t *testing.T, name string) {
 		require.True(check, apierrors.IsNotFound(err), "pod: %v", err)
 		err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "prime-" + string(claim.UID)}, &corev1.PersistentVolumeClaim{})
 		require.True(check, apierrors.IsNotFound(err), "prime claim: %v", err)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
 func TestFlakyImageRecovers(t *testing.T) {
 	t.Parallel()
-	create(t, dataVolume("flaky-1", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "1"}))
-	create(t, dataVolume("flaky-2", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "2"}))
-	succeeds(t, "flaky-2")
-	eventually(t, "flaky-1", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
-		require.Contains(c, condition(dv, cdiv1.DataVolumeRunning).Message, "got 500")
+	createObject(t, newDataVolume("flaky-1", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "1"}))
+	createObject(t, newDataVolume("flaky-2", simulator.ClassCSI, "/flaky/1/200ms/image.qcow2", map[string]string{simulator.AttemptLabel: "2"}))
+	awaitSucceeded(t, "flaky-2")
+	awaitDataVolume(t, "flaky-1", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Contains(c, findCondition(dv, cdiv1.DataVolumeRunning).Message, "got 500")
 	})
 }
 
-func TestClassUnknownToCDI(t *testing.T) {
+func TestStorageClassUnknownToCDI(t *testing.T) {
 	t.Parallel()
-	create(t, dataVolume("unknown", simulator.ClassUnknown, "/ok/image.qcow2", nil))
-	eventually(t, "unknown", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
-		require.Equal(c, "ErrClaimNotValid", condition(dv, cdiv1.DataVolumeBound).Reason)
+	createObject(t, newDataVolume("unknown", simulator.ClassUnknown, "/ok/image.qcow2", nil))
+	awaitDataVolume(t, "unknown", func(c *assert.CollectT, dv *cdiv1.DataVolume) {
+		require.Equal(c, "ErrClaimNotValid", findCondition(dv, cdiv1.DataVolumeBound).Reason)
 		require.Empty(c, dv.Status.Phase)
 	})
 }
 
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
-	create(t, dataVolume("snapped", simulator.ClassCSI, "/ok/100ms/image.qcow2", nil))
-	succeeds(t, "snapped")
+	createObject(t, newDataVolume("snapped", simulator.ClassCSI, "/ok/100ms/image.qcow2", nil))
+	awaitSucceeded(t, "snapped")
 	for _, class := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
-		create(t, &snapshotv1.VolumeSnapshot{
+		createObject(t, &snapshotv1.VolumeSnapshot{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: class},
 			Spec: snapshotv1.VolumeSnapshotSpec{
 				VolumeSnapshotClassName: ptr.To(class),
@@ -253,7 +253,7 @@ func TestSnapshots(t *testing.T) {
 		})
 	}
 	get := func(c *assert.CollectT, name string) (s snapshotv1.VolumeSnapshot) {
-		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &s))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &s))
 		return s
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -262,30 +262,30 @@ func TestSnapshots(t *testing.T) {
 		require.True(c, ptr.Deref(s.Status.ReadyToUse, false))
 		require.NotNil(c, s.Status.RestoreSize)
 		require.NotEmpty(c, ptr.Deref(s.Status.BoundVolumeSnapshotContentName, ""))
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		s := get(c, simulator.SnapshotClassNever)
 		require.NotNil(c, s.Status)
 		require.NotNil(c, s.Status.ReadyToUse)
 		require.False(c, *s.Status.ReadyToUse)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 	for _, name := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
-		require.NoError(t, one.Client().Delete(t.Context(), &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
+		require.NoError(t, sharedMember.Client().Delete(t.Context(), &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		var contents snapshotv1.VolumeSnapshotContentList
-		require.NoError(c, one.Client().List(t.Context(), &contents))
+		require.NoError(c, sharedMember.Client().List(t.Context(), &contents))
 		for _, name := range []string{simulator.SnapshotClass, simulator.SnapshotClassNever} {
-			err := one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &snapshotv1.VolumeSnapshot{})
+			err := sharedMember.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &snapshotv1.VolumeSnapshot{})
 			require.True(c, apierrors.IsNotFound(err), "snapshot %s: %v", name, err)
 			for _, content := range contents.Items {
 				require.NotEqual(c, name, content.Spec.VolumeSnapshotRef.Name)
 			}
 		}
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }
 
-func importerPod(name, path string, policy corev1.RestartPolicy) *corev1.Pod {
+func newImporterPod(name, path string, policy corev1.RestartPolicy) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"cdi.kubevirt.io": "importer"}},
 		Spec: corev1.PodSpec{
@@ -300,15 +300,15 @@ func importerPod(name, path string, policy corev1.RestartPolicy) *corev1.Pod {
 func TestImporterPods(t *testing.T) {
 	t.Parallel()
 	for _, pod := range []*corev1.Pod{
-		importerPod("never", "/notfound/image", corev1.RestartPolicyNever),
-		importerPod("crashloop", "/crashloop/100ms/image", corev1.RestartPolicyOnFailure),
-		importerPod("hang", "/hang/image", corev1.RestartPolicyOnFailure),
+		newImporterPod("never", "/notfound/image", corev1.RestartPolicyNever),
+		newImporterPod("crashloop", "/crashloop/100ms/image", corev1.RestartPolicyOnFailure),
+		newImporterPod("hang", "/hang/image", corev1.RestartPolicyOnFailure),
 	} {
-		create(t, pod)
+		createObject(t, pod)
 	}
 	status := func(c *assert.CollectT, name string) corev1.PodStatus {
 		var pod corev1.Pod
-		require.NoError(c, one.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &pod))
+		require.NoError(c, sharedMember.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &pod))
 		require.Len(c, pod.Status.ContainerStatuses, 1)
 		return pod.Status
 	}
@@ -318,7 +318,7 @@ func TestImporterPods(t *testing.T) {
 		require.Zero(c, s.ContainerStatuses[0].RestartCount)
 		require.NotNil(c, s.ContainerStatuses[0].State.Terminated)
 		require.EqualValues(c, 1, s.ContainerStatuses[0].State.Terminated.ExitCode)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 	var first, second time.Time
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		s := status(c, "crashloop").ContainerStatuses[0]
@@ -329,11 +329,11 @@ func TestImporterPods(t *testing.T) {
 		}
 		require.EqualValues(c, 2, s.RestartCount)
 		second = time.Now()
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 	require.Greater(t, second.Sub(first), 3*time.Second, "the second restart comes after a back-off, the first after less than 1 s")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		s := status(c, "hang")
 		require.Equal(c, corev1.PodRunning, s.Phase)
 		require.Zero(c, s.ContainerStatuses[0].RestartCount)
-	}, patience, beat)
+	}, waitTimeout, pollInterval)
 }

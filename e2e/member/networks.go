@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// networks is the kind that machines name their networks by: Multus' own, whose
+// networkAttachmentCRD is the kind that machines name their networks by: Multus' own, whose
 // definition no Go module carries. virt-controller reads the objects; nothing
 // attaches anything.
-func networks() *apiextensionsv1.CustomResourceDefinition {
+func networkAttachmentCRD() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: "network-attachment-definitions.k8s.cni.cncf.io"},

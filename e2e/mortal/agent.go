@@ -21,34 +21,34 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// Agent is one behind a proxy of its own.
-type Agent struct {
+// FaultyAgent is one behind a proxy of its own.
+type FaultyAgent struct {
 	*agent.Agent
 	Proxy *proxy.Proxy
 	// started is closed once Agent is set: its first write may come before.
 	started chan struct{}
 }
 
-// Hooks are called with an agent's writes, see package proxy.
-type Hooks struct {
-	Before, After func(*Agent, proxy.Write) error
+// WriteHooks are called with an agent's writes, see package proxy.
+type WriteHooks struct {
+	Before, After func(*FaultyAgent, proxy.Write) error
 }
 
-// Run starts an agent.
-func Run(ctx context.Context, s *scene.Scene, h Hooks, o agent.Options) (*Agent, error) {
-	p, err := proxy.Start(s.ControlPlane.Config())
+// RunAgent starts an agent.
+func RunAgent(ctx context.Context, s *scene.Env, h WriteHooks, o agent.Options) (*FaultyAgent, error) {
+	p, err := proxy.StartProxy(s.ControlPlane.Config())
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{Proxy: p, started: make(chan struct{})}
+	a := &FaultyAgent{Proxy: p, started: make(chan struct{})}
 	if h.Before != nil {
-		p.Before(func(w proxy.Write) error { <-a.started; return h.Before(a, w) })
+		p.SetBeforeHook(func(w proxy.Write) error { <-a.started; return h.Before(a, w) })
 	}
 	if h.After != nil {
-		p.After(func(w proxy.Write) error { <-a.started; return h.After(a, w) })
+		p.SetAfterHook(func(w proxy.Write) error { <-a.started; return h.After(a, w) })
 	}
-	o.Through, o.Log = p.Through, os.Getenv("OT_FLEET_AGENT_LOG")
-	if a.Agent, err = agent.Start(ctx, s.ControlPlane, o); err != nil {
+	o.ConfigureClient, o.Log = p.Redirect, os.Getenv("OT_FLEET_AGENT_LOG")
+	if a.Agent, err = agent.StartAgent(ctx, s.ControlPlane, o); err != nil {
 		_ = p.Close()
 		return nil, err
 	}
@@ -56,48 +56,48 @@ func Run(ctx context.Context, s *scene.Scene, h Hooks, o agent.Options) (*Agent,
 	return a, nil
 }
 
-// lasting is the LeaseDuration of a leader that is to stay the leader: on a busy machine
+// stableLeaseDuration is the LeaseDuration of a leader that is to stay the leader: on a busy machine
 // a shorter one is lost now and then, and nobody would start the agent again.
-const lasting = 30 * time.Second
+const stableLeaseDuration = 30 * time.Second
 
-// Start runs an agent until the test ends, at the latest.
-func Start(t *testing.T, s *scene.Scene, h Hooks, args ...string) *Agent {
+// StartAgent runs an agent until the test ends, at the latest.
+func StartAgent(t *testing.T, s *scene.Env, h WriteHooks, args ...string) *FaultyAgent {
 	t.Helper()
-	return start(t, s, h, agent.Options{Args: args})
+	return startAgent(t, s, h, agent.Options{Args: args})
 }
 
-func start(t *testing.T, s *scene.Scene, h Hooks, o agent.Options) *Agent {
+func startAgent(t *testing.T, s *scene.Env, h WriteHooks, o agent.Options) *FaultyAgent {
 	t.Helper()
-	a, err := Run(t.Context(), s, h, o)
+	a, err := RunAgent(t.Context(), s, h, o)
 	require.NoError(t, err)
-	t.Cleanup(a.End)
+	t.Cleanup(a.KillAndWait)
 	return a
 }
 
-// StartLeading starts an agent, and waits until it leads. Who is to take over from it
+// StartLeader starts an agent, and waits until it leads. Who is to take over from it
 // need not wait for its Lease to expire: see Bury.
-func StartLeading(t *testing.T, s *scene.Scene, h Hooks, args ...string) *Agent {
+func StartLeader(t *testing.T, s *scene.Env, h WriteHooks, args ...string) *FaultyAgent {
 	t.Helper()
-	return startLeading(t, s, h, agent.Options{LeaseDuration: lasting, Args: args})
+	return startLeader(t, s, h, agent.Options{LeaseDuration: stableLeaseDuration, Args: args})
 }
 
-func startLeading(t *testing.T, s *scene.Scene, h Hooks, o agent.Options) *Agent {
+func startLeader(t *testing.T, s *scene.Env, h WriteHooks, o agent.Options) *FaultyAgent {
 	t.Helper()
-	require.NoError(t, Bury(t.Context(), s))
-	a := start(t, s, h, o)
-	require.True(t, scene.Await(t, func() bool { return Leader(t, s) != "" }), "no agent leads")
+	require.NoError(t, DeleteLease(t.Context(), s))
+	a := startAgent(t, s, h, o)
+	require.True(t, scene.Await(t, func() bool { return LeaseHolder(t, s) != "" }), "no agent leads")
 	return a
 }
 
-// End kills an agent and waits until it is gone.
-func (a *Agent) End() {
+// KillAndWait kills an agent and waits until it is gone.
+func (a *FaultyAgent) KillAndWait() {
 	a.Kill()
 	<-a.Done()
 	_ = a.Proxy.Close()
 }
 
-// Gone tells whether an agent has ended.
-func (a *Agent) Gone() bool {
+// HasEnded tells whether an agent has ended.
+func (a *FaultyAgent) HasEnded() bool {
 	select {
 	case <-a.Done():
 		return true
@@ -106,33 +106,33 @@ func (a *Agent) Gone() bool {
 	}
 }
 
-func lease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "ot-agent"}}
+func newLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-agent"}}
 }
 
-// Leader is who holds the Lease; empty for nobody.
-func Leader(t *testing.T, s *scene.Scene) string {
+// LeaseHolder is who holds the Lease; empty for nobody.
+func LeaseHolder(t *testing.T, s *scene.Env) string {
 	t.Helper()
-	l := lease()
+	l := newLease()
 	if err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil || l.Spec.HolderIdentity == nil {
 		return ""
 	}
 	return *l.Spec.HolderIdentity
 }
 
-// Bury removes the Lease of an agent that is known to be dead, so that the next
+// DeleteLease removes the Lease of an agent that is known to be dead, so that the next
 // one need not wait for it to expire.
-func Bury(ctx context.Context, s *scene.Scene) error { return BuryIn(ctx, s.Client()) }
+func DeleteLease(ctx context.Context, s *scene.Env) error { return DeleteLeaseIn(ctx, s.Client()) }
 
-// BuryIn is Bury for a cluster that is no scene.
-func BuryIn(ctx context.Context, c client.Client) error {
-	return client.IgnoreNotFound(c.Delete(ctx, lease()))
+// DeleteLeaseIn is Bury for a cluster that is no scene.
+func DeleteLeaseIn(ctx context.Context, c client.Client) error {
+	return client.IgnoreNotFound(c.Delete(ctx, newLease()))
 }
 
-// Once calls a hook for the first write that matches, and lets all others pass.
-func Once(matches func(proxy.Write) bool, then func(*Agent, proxy.Write) error) func(*Agent, proxy.Write) error {
+// OnFirst calls a hook for the first write that matches, and lets all others pass.
+func OnFirst(matches func(proxy.Write) bool, then func(*FaultyAgent, proxy.Write) error) func(*FaultyAgent, proxy.Write) error {
 	var done atomic.Bool
-	return func(a *Agent, w proxy.Write) error {
+	return func(a *FaultyAgent, w proxy.Write) error {
 		if !matches(w) || done.Swap(true) {
 			return nil
 		}

@@ -21,8 +21,8 @@ func (s Step) Kind() string {
 	return verb
 }
 
-// Attempts tells how far an image is with its attempts, for a Step.
-func Attempts(st *v1alpha1.VMDiskImageStatus) string {
+// DescribeAttempts tells how far an image is with its attempts, for a Step.
+func DescribeAttempts(st *v1alpha1.VMDiskImageStatus) string {
 	text := ""
 	for i := range st.Revisions {
 		e := &st.Revisions[i]
@@ -36,9 +36,9 @@ func Attempts(st *v1alpha1.VMDiskImageStatus) string {
 
 var childName = regexp.MustCompile(`^(.*)-[0-9a-z]+-(\d+)(-[0-9a-z]+)?$`)
 
-// Role makes of a child's name its image's and the attempt: those do not change
+// ChildRole makes of a child's name its image's and the attempt: those do not change
 // from run to run.
-func Role(name string) string {
+func ChildRole(name string) string {
 	if m := childName.FindStringSubmatch(name); m != nil {
 		return m[1] + "#" + m[2]
 	}

@@ -10,68 +10,68 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// tale makes up a history.
-type tale struct {
-	h     History
-	there map[types.UID]*unstructured.Unstructured
+// fakeHistory makes up a history.
+type fakeHistory struct {
+	history  History
+	existing map[types.UID]*unstructured.Unstructured
 }
 
-func newTale() *tale {
-	return &tale{h: History{byHand: map[types.UID]bool{}}, there: map[types.UID]*unstructured.Unstructured{}}
+func newFakeHistory() *fakeHistory {
+	return &fakeHistory{history: History{deletedByHand: map[types.UID]bool{}}, existing: map[types.UID]*unstructured.Unstructured{}}
 }
 
-func (s *tale) happens(r resource, kind watch.EventType, o *unstructured.Unstructured) {
-	s.h.events = append(s.h.events, event{resource: r, kind: kind, version: uint64(len(s.h.events) + 1), object: o.DeepCopy()})
+func (s *fakeHistory) record(r resource, kind watch.EventType, o *unstructured.Unstructured) {
+	s.history.events = append(s.history.events, event{resource: r, kind: kind, version: uint64(len(s.history.events) + 1), object: o.DeepCopy()})
 }
 
-// set creates an object of a UID, its name as well, or changes fields of it.
-func (s *tale) set(r resource, uid string, change func(map[string]any)) {
-	o, kind := s.there[types.UID(uid)], watch.Modified
+// upsert creates an object of a UID, its name as well, or changes fields of it.
+func (s *fakeHistory) upsert(r resource, uid string, change func(map[string]any)) {
+	o, kind := s.existing[types.UID(uid)], watch.Modified
 	if o == nil {
 		kind = watch.Added
 		o = &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetNamespace("ns")
 		o.SetName(uid)
 		o.SetUID(types.UID(uid))
-		s.there[o.GetUID()] = o
+		s.existing[o.GetUID()] = o
 	}
 	if change != nil {
 		change(o.Object)
 	}
-	s.happens(r, kind, o)
+	s.record(r, kind, o)
 }
 
-func (s *tale) marked(r resource, uid string) {
-	s.set(r, uid, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:00Z" })
+func (s *fakeHistory) markDeleted(r resource, uid string) {
+	s.upsert(r, uid, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:00Z" })
 }
 
-func (s *tale) gone(r resource, uid string) {
-	s.happens(r, watch.Deleted, s.there[types.UID(uid)])
-	delete(s.there, types.UID(uid))
+func (s *fakeHistory) recordRemoval(r resource, uid string) {
+	s.record(r, watch.Deleted, s.existing[types.UID(uid)])
+	delete(s.existing, types.UID(uid))
 }
 
-func labelled(label, value string) func(map[string]any) {
+func withLabel(label, value string) func(map[string]any) {
 	return func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{label: value} }
 }
 
-// image is there with a claim and a snapshot, which it serves.
-func (s *tale) image(uid, claim, snapshot string) {
-	s.set(imageClaims, claim, labelled(labelImage, uid))
+// addImage is there with a claim and a snapshot, which it serves.
+func (s *fakeHistory) addImage(uid, claim, snapshot string) {
+	s.upsert(imageClaims, claim, withLabel(labelImage, uid))
 	serving := map[string]any{"persistentVolumeClaim": claim}
 	if snapshot != "" {
-		s.set(snapshots, snapshot, labelled(labelImage, uid))
+		s.upsert(snapshots, snapshot, withLabel(labelImage, uid))
 		serving["volumeSnapshot"] = snapshot
 	}
-	s.set(images, uid, func(o map[string]any) { o["status"] = map[string]any{"serving": serving} })
+	s.upsert(images, uid, func(o map[string]any) { o["status"] = map[string]any{"serving": serving} })
 }
 
-func (s *tale) names(machine, image string) {
-	s.set(machines, machine, func(o map[string]any) {
+func (s *fakeHistory) setImageRef(machine, image string) {
+	s.upsert(machines, machine, func(o map[string]any) {
 		o["spec"] = map[string]any{"vmDiskImageRef": map[string]any{"name": image}}
 	})
 }
 
-func (s *tale) pins(machine, image, claim, snapshot string, acquired bool) {
+func (s *fakeHistory) setPin(machine, image, claim, snapshot string, acquired bool) {
 	p := map[string]any{
 		"namespace": "ns", "name": image, "uid": image, "revision": "r", "attempt": int64(1), "persistentVolumeClaim": claim,
 	}
@@ -81,209 +81,209 @@ func (s *tale) pins(machine, image, claim, snapshot string, acquired bool) {
 	if acquired {
 		p["acquiredAt"] = "2026-01-01T00:00:00Z"
 	}
-	s.set(machines, machine, func(o map[string]any) { o["status"] = map[string]any{"pinned": p} })
+	s.upsert(machines, machine, func(o map[string]any) { o["status"] = map[string]any{"pinned": p} })
 }
 
-func (s *tale) disk(uid, machine, says string, source map[string]any) {
-	s.set(disks, uid, func(o map[string]any) {
-		labelled(labelMachine, machine)(o)
-		o["metadata"].(map[string]any)["annotations"] = map[string]any{clonedFrom: says}
+func (s *fakeHistory) addDisk(uid, machine, says string, source map[string]any) {
+	s.upsert(disks, uid, func(o map[string]any) {
+		withLabel(labelMachine, machine)(o)
+		o["metadata"].(map[string]any)["annotations"] = map[string]any{annotationClonedFrom: says}
 		o["spec"] = map[string]any{"source": source}
 	})
 }
 
-func from(kind, name string) map[string]any {
+func cloneSource(kind, name string) map[string]any {
 	return map[string]any{kind: map[string]any{"namespace": "ns", "name": name}}
 }
 
-func (s *tale) succeeds(disk string) {
-	s.set(disks, disk, func(o map[string]any) { o["status"] = map[string]any{"phase": "Succeeded"} })
+func (s *fakeHistory) completeDisk(disk string) {
+	s.upsert(disks, disk, func(o map[string]any) { o["status"] = map[string]any{"phase": "Succeeded"} })
 }
 
-// runs is a machine whose disk is complete.
-func (s *tale) runs(machine, image, claim, snapshot string) {
-	s.names(machine, image)
-	s.pins(machine, image, claim, snapshot, false)
-	s.pins(machine, image, claim, snapshot, true)
-	source, name := from("snapshot", snapshot), snapshot
+// addRunningMachine is a machine whose disk is complete.
+func (s *fakeHistory) addRunningMachine(machine, image, claim, snapshot string) {
+	s.setImageRef(machine, image)
+	s.setPin(machine, image, claim, snapshot, false)
+	s.setPin(machine, image, claim, snapshot, true)
+	source, name := cloneSource("snapshot", snapshot), snapshot
 	if snapshot == "" {
-		source, name = from("pvc", claim), claim
+		source, name = cloneSource("pvc", claim), claim
 	}
-	s.disk(machine+"-root", machine, image+"/r/1/"+name, source)
-	s.succeeds(machine + "-root")
+	s.addDisk(machine+"-root", machine, image+"/r/1/"+name, source)
+	s.completeDisk(machine + "-root")
 }
 
-func (s *tale) removed(r resource, uid string) {
-	s.marked(r, uid)
-	s.gone(r, uid)
+func (s *fakeHistory) deleteObject(r resource, uid string) {
+	s.markDeleted(r, uid)
+	s.recordRemoval(r, uid)
 }
 
-func TestTakenAway(t *testing.T) {
+func TestAcquireViolations(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens func(*tale)
+		happens func(*fakeHistory)
 		want    string // empty: nothing is wrong
 	}{
-		"all goes in order": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.marked(images, "img")
-			s.removed(machines, "vm")
-			s.removed(disks, "vm-root")
-			s.removed(snapshots, "snap")
-			s.removed(imageClaims, "claim")
-			s.gone(images, "img")
+		"all goes in order": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.markDeleted(images, "img")
+			s.deleteObject(machines, "vm")
+			s.deleteObject(disks, "vm-root")
+			s.deleteObject(snapshots, "snap")
+			s.deleteObject(imageClaims, "claim")
+			s.recordRemoval(images, "img")
 		}, ""},
-		"a machine that has only pinned is told better": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", false)
-			s.removed(snapshots, "snap")
+		"a machine that has only pinned is told better": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", false)
+			s.deleteObject(snapshots, "snap")
 		}, ""},
-		"an acquired snapshot is deleted": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.marked(snapshots, "snap")
+		"an acquired snapshot is deleted": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.markDeleted(snapshots, "snap")
 		}, "volumesnapshots ns/snap is deleted, which machine ns/vm has acquired"},
-		"an acquired snapshot goes without a mark": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.gone(snapshots, "snap")
+		"an acquired snapshot goes without a mark": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.recordRemoval(snapshots, "snap")
 		}, "volumesnapshots ns/snap is deleted, which machine ns/vm has acquired"},
-		"an acquired snapshot is deleted by hand": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.h.byHand["snap"] = true
-			s.removed(snapshots, "snap")
+		"an acquired snapshot is deleted by hand": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.history.deletedByHand["snap"] = true
+			s.deleteObject(snapshots, "snap")
 		}, ""},
-		"an acquired claim is deleted": {func(s *tale) {
-			s.image("other", "claim2", "")
-			s.runs("vm", "other", "claim2", "")
-			s.removed(imageClaims, "claim2")
+		"an acquired claim is deleted": {func(s *fakeHistory) {
+			s.addImage("other", "claim2", "")
+			s.addRunningMachine("vm", "other", "claim2", "")
+			s.deleteObject(imageClaims, "claim2")
 		}, "persistentvolumeclaims ns/claim2 is deleted, which machine ns/vm has acquired"},
-		"the claim behind an acquired snapshot is deleted": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.removed(imageClaims, "claim")
+		"the claim behind an acquired snapshot is deleted": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.deleteObject(imageClaims, "claim")
 		}, ""},
-		"a claim goes with a DataVolume that was deleted by hand": {func(s *tale) {
-			s.image("other", "claim2", "")
-			s.set(imageClaims, "claim2", func(o map[string]any) {
+		"a claim goes with a DataVolume that was deleted by hand": {func(s *fakeHistory) {
+			s.addImage("other", "claim2", "")
+			s.upsert(imageClaims, "claim2", func(o map[string]any) {
 				o["metadata"].(map[string]any)["ownerReferences"] = []any{map[string]any{"uid": "dv"}}
 			})
-			s.runs("vm", "other", "claim2", "")
-			s.h.byHand["dv"] = true
-			s.removed(imageClaims, "claim2")
+			s.addRunningMachine("vm", "other", "claim2", "")
+			s.history.deletedByHand["dv"] = true
+			s.deleteObject(imageClaims, "claim2")
 		}, ""},
-		"an acquired image is gone": {func(s *tale) {
-			s.names("vm", "elsewhere")
-			s.pins("vm", "img", "claim", "snap", true)
-			s.marked(images, "img")
-			s.gone(images, "img")
+		"an acquired image is gone": {func(s *fakeHistory) {
+			s.setImageRef("vm", "elsewhere")
+			s.setPin("vm", "img", "claim", "snap", true)
+			s.markDeleted(images, "img")
+			s.recordRemoval(images, "img")
 		}, "image ns/img is gone, which machine ns/vm has acquired"},
-		"an image is gone that a machine named": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.gone(images, "img")
+		"an image is gone that a machine named": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.recordRemoval(images, "img")
 		}, "image ns/img is gone, which ns/vm named"},
-		"an image is gone that was forced by hand": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.h.byHand["img"] = true
-			s.gone(images, "img")
+		"an image is gone that was forced by hand": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.history.deletedByHand["img"] = true
+			s.recordRemoval(images, "img")
 		}, ""},
-		"an image is torn down that a machine named": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.set(images, "img", func(o map[string]any) { delete(o, "status") })
-			s.marked(imageClaims, "claim")
+		"an image is torn down that a machine named": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.upsert(images, "img", func(o map[string]any) { delete(o, "status") })
+			s.markDeleted(imageClaims, "claim")
 		}, "persistentvolumeclaims ns/claim is deleted, which an image served that is to go and was named by ns/vm"},
-		"what an image that is to go served before is removed": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.image("img", "claim2", "snap2")
-			s.removed(snapshots, "snap")
-			s.removed(imageClaims, "claim")
+		"what an image that is to go served before is removed": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.addImage("img", "claim2", "snap2")
+			s.deleteObject(snapshots, "snap")
+			s.deleteObject(imageClaims, "claim")
 		}, ""},
-		"an image is gone that a later machine names": {func(s *tale) {
-			s.marked(images, "img")
-			s.names("vm", "img")
-			s.gone(images, "img")
+		"an image is gone that a later machine names": {func(s *fakeHistory) {
+			s.markDeleted(images, "img")
+			s.setImageRef("vm", "img")
+			s.recordRemoval(images, "img")
 		}, ""},
-		"an image is gone that a machine named which was made again": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.gone(machines, "vm")
-			s.names("vm2", "img")
-			s.gone(images, "img")
+		"an image is gone that a machine named which was made again": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.recordRemoval(machines, "vm")
+			s.setImageRef("vm2", "img")
+			s.recordRemoval(images, "img")
 		}, ""},
-		"an image is gone that a machine named which names another now": {func(s *tale) {
-			s.names("vm", "img")
-			s.marked(images, "img")
-			s.names("vm", "elsewhere")
-			s.gone(images, "img")
+		"an image is gone that a machine named which names another now": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.markDeleted(images, "img")
+			s.setImageRef("vm", "elsewhere")
+			s.recordRemoval(images, "img")
 		}, ""},
-		"an image that is gone is acquired": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", false)
-			s.gone(images, "img")
-			s.pins("vm", "img", "claim", "snap", true)
+		"an image that is gone is acquired": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", false)
+			s.recordRemoval(images, "img")
+			s.setPin("vm", "img", "claim", "snap", true)
 		}, "machine ns/vm has acquired image img, which is not there"},
-		"a snapshot that is going is acquired": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", false)
-			s.marked(snapshots, "snap")
-			s.pins("vm", "img", "claim", "snap", true)
+		"a snapshot that is going is acquired": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", false)
+			s.markDeleted(snapshots, "snap")
+			s.setPin("vm", "img", "claim", "snap", true)
 		}, "machine ns/vm has acquired volumesnapshots ns/snap, which is not there"},
-		"a snapshot is acquired that went by hand": {func(s *tale) {
-			s.names("vm", "img")
-			s.h.byHand["snap"] = true
-			s.marked(snapshots, "snap")
-			s.pins("vm", "img", "claim", "snap", true)
+		"a snapshot is acquired that went by hand": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.history.deletedByHand["snap"] = true
+			s.markDeleted(snapshots, "snap")
+			s.setPin("vm", "img", "claim", "snap", true)
 		}, ""},
-		"a disk is cloned before anything is acquired": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", false)
-			s.disk("vm-root", "vm", "img/r/1/snap", from("snapshot", "snap"))
+		"a disk is cloned before anything is acquired": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", false)
+			s.addDisk("vm-root", "vm", "img/r/1/snap", cloneSource("snapshot", "snap"))
 		}, "its machine has acquired nothing"},
-		"a disk is cloned from another revision": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", true)
-			s.disk("vm-root", "vm", "img/q/1/snap", from("snapshot", "snap"))
+		"a disk is cloned from another revision": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", true)
+			s.addDisk("vm-root", "vm", "img/q/1/snap", cloneSource("snapshot", "snap"))
 		}, "is cloned from img/q/1/snap, and its machine has acquired img/r/1/snap"},
-		"a disk is cloned from something else than it says": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", true)
-			s.disk("vm-root", "vm", "img/r/1/snap", from("pvc", "claim"))
+		"a disk is cloned from something else than it says": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", true)
+			s.addDisk("vm-root", "vm", "img/r/1/snap", cloneSource("pvc", "claim"))
 		}, "is cloned from persistentvolumeclaims ns/claim, and its machine has acquired volumesnapshots ns/snap"},
-		"a second disk": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.disk("vm-root2", "vm", "img/r/1/snap", from("snapshot", "snap"))
+		"a second disk": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addDisk("vm-root2", "vm", "img/r/1/snap", cloneSource("snapshot", "snap"))
 		}, "root disk ns/vm-root2 is made, while there is ns/vm-root of the same machine"},
-		"a disk that is made again": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.h.byHand["vm-root"] = true
-			s.removed(disks, "vm-root")
-			s.disk("vm-root2", "vm", "img/r/1/snap", from("snapshot", "snap"))
+		"a disk that is made again": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.history.deletedByHand["vm-root"] = true
+			s.deleteObject(disks, "vm-root")
+			s.addDisk("vm-root2", "vm", "img/r/1/snap", cloneSource("snapshot", "snap"))
 		}, ""},
-		"a complete disk is deleted": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.set(disks, "vm-root", func(o map[string]any) { o["status"] = map[string]any{"phase": "Failed"} })
-			s.marked(disks, "vm-root")
+		"a complete disk is deleted": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.upsert(disks, "vm-root", func(o map[string]any) { o["status"] = map[string]any{"phase": "Failed"} })
+			s.markDeleted(disks, "vm-root")
 		}, "datavolumes ns/vm-root is deleted, a complete root disk, while machine ns/vm is there"},
-		"the claim of a complete disk is deleted": {func(s *tale) {
-			s.runs("vm", "img", "claim", "snap")
-			s.set(diskClaims, "vm-claim", func(o map[string]any) {
-				labelled(labelMachine, "vm")(o)
+		"the claim of a complete disk is deleted": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.upsert(diskClaims, "vm-claim", func(o map[string]any) {
+				withLabel(labelMachine, "vm")(o)
 				o["metadata"].(map[string]any)["ownerReferences"] = []any{map[string]any{"uid": "vm-root"}}
 			})
-			s.gone(diskClaims, "vm-claim")
+			s.recordRemoval(diskClaims, "vm-claim")
 		}, "persistentvolumeclaims ns/vm-claim is deleted, a complete root disk, while machine ns/vm is there"},
-		"an incomplete disk is deleted": {func(s *tale) {
-			s.names("vm", "img")
-			s.pins("vm", "img", "claim", "snap", true)
-			s.disk("vm-root", "vm", "img/r/1/snap", from("snapshot", "snap"))
-			s.removed(disks, "vm-root")
+		"an incomplete disk is deleted": {func(s *fakeHistory) {
+			s.setImageRef("vm", "img")
+			s.setPin("vm", "img", "claim", "snap", true)
+			s.addDisk("vm-root", "vm", "img/r/1/snap", cloneSource("snapshot", "snap"))
+			s.deleteObject(disks, "vm-root")
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newTale()
-			s.image("img", "claim", "snap")
+			s := newFakeHistory()
+			s.addImage("img", "claim", "snap")
 			tt.happens(s)
-			got := s.h.TakenAway()
+			got := s.history.AcquireViolations()
 			if tt.want == "" {
 				assert.Empty(t, got)
 				return
@@ -295,17 +295,17 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
-func TestStrays(t *testing.T) {
-	s := newTale()
-	s.image("img", "claim", "snap")
-	s.runs("vm", "img", "claim", "snap")
-	s.set(diskClaims, "vm-claim", labelled(labelMachine, "vm"))
-	assert.Empty(t, s.h.Strays())
-	s.gone(machines, "vm")
+func TestStrayDisks(t *testing.T) {
+	s := newFakeHistory()
+	s.addImage("img", "claim", "snap")
+	s.addRunningMachine("vm", "img", "claim", "snap")
+	s.upsert(diskClaims, "vm-claim", withLabel(labelMachine, "vm"))
+	assert.Empty(t, s.history.StrayDisks())
+	s.recordRemoval(machines, "vm")
 	assert.Equal(t, []string{
 		"datavolumes ns/vm-root of machine vm, which is gone", "persistentvolumeclaims ns/vm-claim of machine vm, which is gone",
-	}, s.h.Strays())
-	s.gone(disks, "vm-root")
-	s.gone(diskClaims, "vm-claim")
-	assert.Empty(t, s.h.Strays())
+	}, s.history.StrayDisks())
+	s.recordRemoval(disks, "vm-root")
+	s.recordRemoval(diskClaims, "vm-claim")
+	assert.Empty(t, s.history.StrayDisks())
 }

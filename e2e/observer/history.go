@@ -14,9 +14,9 @@ import (
 
 // History is what happened in a cluster, in order.
 type History struct {
-	events  []event
-	binding []uint64
-	byHand  map[types.UID]bool
+	events           []event
+	acknowledgements []uint64
+	deletedByHand    map[types.UID]bool
 }
 
 // Creation is the creation of one DataVolume.
@@ -30,17 +30,17 @@ type Creation struct {
 	Running int
 	// Allowed is the policy's concurrency then; -1 where there was none.
 	Allowed int
-	// Created is the creation time of the DataVolume.
-	Created string
+	// CreatedAt is the creation time of the DataVolume.
+	CreatedAt string
 }
 
-// running are the attempts that can download: by DataVolumes that have not
+// runningImports are the attempts that can download: by DataVolumes that have not
 // succeeded, and by importer Pods that have not ended.
-type running struct {
+type runningImports struct {
 	dataVolumes, pods map[string]string // object UID to attempt
 }
 
-func (r running) attempts() map[string]bool {
+func (r runningImports) attempts() map[string]bool {
 	attempts := map[string]bool{}
 	for _, a := range r.dataVolumes {
 		attempts[a] = true
@@ -51,45 +51,45 @@ func (r running) attempts() map[string]bool {
 	return attempts
 }
 
-func (r running) count() int { return len(r.attempts()) }
+func (r runningImports) count() int { return len(r.attempts()) }
 
-func attemptOf(o *unstructured.Unstructured) string {
+func attemptKey(o *unstructured.Unstructured) string {
 	return o.GetLabels()["pelotech.ot/image-uid"] + "/" + o.GetLabels()["pelotech.ot/attempt"]
 }
 
 // replay goes through the history. each is called after every event with what
 // can download then and what the policy allows.
-func (h History) replay(each func(e event, created bool, r running, allowed int)) {
-	r := running{map[string]string{}, map[string]string{}}
-	limit := limit{allowed: -1, local: -1, planned: -1}
-	binding := slices.Clone(h.binding)
+func (h History) replay(each func(e event, created bool, r runningImports, allowed int)) {
+	r := runningImports{map[string]string{}, map[string]string{}}
+	limit := slotLimit{allowed: -1, local: -1, planned: -1}
+	binding := slices.Clone(h.acknowledgements)
 	known := map[string]bool{}
 	for _, e := range h.events {
 		for len(binding) > 0 && binding[0] < e.version {
-			limit.bind()
+			limit.applyStored()
 			binding = binding[1:]
 		}
 		uid, phase := string(e.object.GetUID()), phaseOf(e.object)
 		created := false
 		switch e.resource {
 		case dataVolumes:
-			created = !known[uid] && !e.before
+			created = !known[uid] && !e.preexisting
 			known[uid] = true
 			if e.kind == watch.Deleted || phase == "Succeeded" {
 				delete(r.dataVolumes, uid)
 			} else {
-				r.dataVolumes[uid] = attemptOf(e.object)
+				r.dataVolumes[uid] = attemptKey(e.object)
 			}
 		case importers:
 			if e.kind == watch.Deleted || phase == "Succeeded" || phase == "Failed" {
 				delete(r.pods, uid)
 			} else {
-				r.pods[uid] = attemptOf(e.object)
+				r.pods[uid] = attemptKey(e.object)
 			}
 		case policies:
-			limit.read(e, &limit.local, "data", "concurrency")
+			limit.readLimit(e, &limit.local, "data", "concurrency")
 		case plans:
-			limit.read(e, &limit.planned, "spec", "policy", "concurrency")
+			limit.readLimit(e, &limit.planned, "spec", "policy", "concurrency")
 		}
 		each(e, created, r, limit.allowed)
 	}
@@ -100,12 +100,12 @@ func phaseOf(o *unstructured.Unstructured) string {
 	return phase
 }
 
-// limit is what the policy allows, the smaller of the cluster's own and the
+// slotLimit is what the policy allows, the smaller of the cluster's own and the
 // hub's plan; -1 is none. A higher number counts from when it is stored, a lower
 // one from when it has been acknowledged.
-type limit struct{ allowed, stored, local, planned int }
+type slotLimit struct{ allowed, stored, local, planned int }
 
-func (l *limit) read(e event, into *int, path ...string) {
+func (l *slotLimit) readLimit(e event, into *int, path ...string) {
 	text, _, _ := unstructured.NestedString(e.object.Object, path...)
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if e.kind == watch.Deleted || err != nil || n < 0 || n > 256 {
@@ -119,13 +119,13 @@ func (l *limit) read(e event, into *int, path ...string) {
 	l.allowed = max(l.allowed, l.stored)
 }
 
-func (l *limit) bind() { l.allowed = l.stored }
+func (l *slotLimit) applyStored() { l.allowed = l.stored }
 
-// Starts lists the DataVolumes that were created since the observation began, in
+// Creations lists the DataVolumes that were created since the observation began, in
 // order.
-func (h History) Starts() []Creation {
+func (h History) Creations() []Creation {
 	var starts []Creation
-	h.replay(func(e event, created bool, r running, allowed int) {
+	h.replay(func(e event, created bool, r runningImports, allowed int) {
 		if !created {
 			return
 		}
@@ -136,17 +136,17 @@ func (h History) Starts() []Creation {
 			Attempt:    attempt,
 			DataVolume: e.object.GetNamespace() + "/" + e.object.GetName(),
 			Running:    r.count(), Allowed: allowed,
-			Created: e.object.GetCreationTimestamp().UTC().Format("15:04:05"),
+			CreatedAt: e.object.GetCreationTimestamp().UTC().Format("15:04:05"),
 		})
 	})
 	return starts
 }
 
-// OverBudget lists what breaks S1: DataVolumes that were created while as many
+// BudgetViolations lists what breaks S1: DataVolumes that were created while as many
 // attempts as the policy allows could download already.
-func (h History) OverBudget() []string {
+func (h History) BudgetViolations() []string {
 	var violations []string
-	for _, s := range h.Starts() {
+	for _, s := range h.Creations() {
 		if s.Running > s.Allowed {
 			violations = append(violations, fmt.Sprintf("%s created as number %d, %d allowed", s.DataVolume, s.Running, s.Allowed))
 		}
@@ -154,19 +154,19 @@ func (h History) OverBudget() []string {
 	return violations
 }
 
-// MostRunning is the highest number of attempts that could download at a time.
-func (h History) MostRunning() int {
+// MaxRunning is the highest number of attempts that could download at a time.
+func (h History) MaxRunning() int {
 	most := 0
-	h.replay(func(_ event, _ bool, r running, _ int) { most = max(most, r.count()) })
+	h.replay(func(_ event, _ bool, r runningImports, _ int) { most = max(most, r.count()) })
 	return most
 }
 
-// Beyond lists the events by which more attempts than n could download: not only
+// EventsExceeding lists the events by which more attempts than n could download: not only
 // a DataVolume that is created, also one that starts anew, or a further Pod.
-func (h History) Beyond(n int) []string {
+func (h History) EventsExceeding(n int) []string {
 	var events []string
 	before := 0
-	h.replay(func(e event, created bool, r running, _ int) {
+	h.replay(func(e event, created bool, r runningImports, _ int) {
 		if now := r.count(); now > n && now > before {
 			events = append(events, fmt.Sprintf("%s %s %s/%s (created anew: %t), phase %q, at %s: %d", e.kind, e.resource.Resource,
 				e.object.GetNamespace(), e.object.GetName(), created, phaseOf(e.object), e.seen.Format("15:04:05.000"), now))
@@ -176,12 +176,12 @@ func (h History) Beyond(n int) []string {
 	return events
 }
 
-// Reused lists what breaks S4's rule on names: DataVolumes that were created
+// ReusedNames lists what breaks S4's rule on names: DataVolumes that were created
 // more than once under one name.
-func (h History) Reused() []string {
+func (h History) ReusedNames() []string {
 	times := map[string]int{}
 	var reused []string
-	for _, s := range h.Starts() {
+	for _, s := range h.Creations() {
 		times[s.DataVolume]++
 		if times[s.DataVolume] == 2 {
 			reused = append(reused, s.DataVolume)
@@ -193,7 +193,7 @@ func (h History) Reused() []string {
 // Attempts counts the DataVolumes that were created for an image.
 func (h History) Attempts(image types.UID) int {
 	n := 0
-	for _, s := range h.Starts() {
+	for _, s := range h.Creations() {
 		if s.Image == image {
 			n++
 		}
@@ -227,7 +227,7 @@ func (h History) Restarts(image types.UID) (n int32) {
 // of that.
 func (h History) StartOrder() []types.UID {
 	var order []types.UID
-	for _, s := range h.Starts() {
+	for _, s := range h.Creations() {
 		if !slices.Contains(order, s.Image) {
 			order = append(order, s.Image)
 		}
@@ -243,7 +243,7 @@ func (h History) ArrivalOrder() []types.UID {
 	for _, e := range h.events {
 		if e.resource == images && !seen[e.object.GetUID()] {
 			seen[e.object.GetUID()] = true
-			if !e.before {
+			if !e.preexisting {
 				initial = append(initial, e)
 			}
 		}

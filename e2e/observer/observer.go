@@ -46,10 +46,10 @@ var (
 	imageClaims = resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}, labels: labelImage}
 	snapshots   = resource{GroupVersionResource: schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}, labels: labelImage}
 
-	watched = []resource{dataVolumes, importers, images, policies, plans, machines, disks, diskClaims, imageClaims, snapshots}
-	// optional need not be served by a cluster when the observation begins; then
+	watchedResources = []resource{dataVolumes, importers, images, policies, plans, machines, disks, diskClaims, imageClaims, snapshots}
+	// optionalResources need not be served by a cluster when the observation begins; then
 	// they are not observed.
-	optional = []resource{snapshots}
+	optionalResources = []resource{snapshots}
 )
 
 // event is one change of one object. version orders the events of all
@@ -62,7 +62,7 @@ type event struct {
 	object   *unstructured.Unstructured
 	seen     time.Time
 	// before: the object was there when the observation began.
-	before bool
+	preexisting bool
 }
 
 // Observer collects what happens in a cluster from Start on.
@@ -75,9 +75,9 @@ type Observer struct {
 
 	mu     sync.Mutex
 	events []event
-	// binding are versions from which a lowered policy counts.
-	binding []uint64
-	byHand  map[types.UID]bool
+	// acknowledgements are versions from which a lowered policy counts.
+	acknowledgements []uint64
+	deletedByHand    map[types.UID]bool
 }
 
 // Start observes a cluster until ctx ends or Stop is called. Its watches go on
@@ -88,11 +88,11 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 		return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	o := &Observer{client: client, cancel: cancel, byHand: map[types.UID]bool{}}
+	o := &Observer{client: client, cancel: cancel, deletedByHand: map[types.UID]bool{}}
 	versions := map[resource]string{}
-	for _, r := range watched {
-		version, err := o.list(ctx, r)
-		if apierrors.IsNotFound(err) && slices.Contains(optional, r) {
+	for _, r := range watchedResources {
+		version, err := o.relist(ctx, r)
+		if apierrors.IsNotFound(err) && slices.Contains(optionalResources, r) {
 			continue
 		}
 		if err != nil {
@@ -103,44 +103,44 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 		versions[r] = version
 	}
 	for i := range o.events {
-		o.events[i].before = true
+		o.events[i].preexisting = true
 	}
 	for _, r := range o.watched {
 		o.done.Add(1)
 		go func() {
 			defer o.done.Done()
-			o.follow(ctx, r, versions[r])
+			o.watchResource(ctx, r, versions[r])
 		}()
 	}
 	return o, nil
 }
 
-// list takes in what there is of a resource, and returns from where to watch.
-func (o *Observer) list(ctx context.Context, r resource) (string, error) {
-	list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.options())
+// relist takes in what there is of a resource, and returns from where to watch.
+func (o *Observer) relist(ctx context.Context, r resource) (string, error) {
+	list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", r.Resource, err)
 	}
-	gone := o.there(r)
+	gone := o.existingObjects(r)
 	for i := range list.Items {
 		item := &list.Items[i]
 		if known := gone[item.GetUID()]; known == nil {
-			o.add(r, watch.Added, item)
+			o.recordEvent(r, watch.Added, item)
 		} else if known.GetResourceVersion() != item.GetResourceVersion() {
-			o.add(r, watch.Modified, item)
+			o.recordEvent(r, watch.Modified, item)
 		}
 		delete(gone, item.GetUID())
 	}
 	for _, object := range gone {
 		object.SetResourceVersion(list.GetResourceVersion())
-		o.add(r, watch.Deleted, object)
+		o.recordEvent(r, watch.Deleted, object)
 	}
 	return list.GetResourceVersion(), nil
 }
 
-// follow watches a resource until ctx ends. An API server that has been started
+// watchResource watches a resource until ctx ends. An API server that has been started
 // again does not remember what a watch left off at: then it goes on from a list.
-func (o *Observer) follow(ctx context.Context, r resource, version string) {
+func (o *Observer) watchResource(ctx context.Context, r resource, version string) {
 	for ctx.Err() == nil {
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -151,20 +151,20 @@ func (o *Observer) follow(ctx context.Context, r resource, version string) {
 		if err == nil {
 			for e := range w.ResultChan() {
 				if object, is := e.Object.(*unstructured.Unstructured); is && e.Type != watch.Error {
-					o.add(r, e.Type, object)
+					o.recordEvent(r, e.Type, object)
 				}
 			}
 			w.Stop()
 		}
 		_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			version, err = o.list(ctx, r)
+			version, err = o.relist(ctx, r)
 			return err == nil, nil
 		})
 	}
 }
 
-// there returns what is known to exist of a resource.
-func (o *Observer) there(r resource) map[types.UID]*unstructured.Unstructured {
+// existingObjects returns what is known to exist of a resource.
+func (o *Observer) existingObjects(r resource) map[types.UID]*unstructured.Unstructured {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	there := map[types.UID]*unstructured.Unstructured{}
@@ -180,11 +180,11 @@ func (o *Observer) there(r resource) map[types.UID]*unstructured.Unstructured {
 	return there
 }
 
-func (r resource) options() metav1.ListOptions {
+func (r resource) listOptions() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: r.labels, FieldSelector: r.fields}
 }
 
-func (o *Observer) add(r resource, kind watch.EventType, object *unstructured.Unstructured) {
+func (o *Observer) recordEvent(r resource, kind watch.EventType, object *unstructured.Unstructured) {
 	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return
@@ -200,20 +200,20 @@ func (o *Observer) Stop() {
 	o.done.Wait()
 }
 
-// ByHand says that a person is about to delete objects: whatever becomes of what
+// MarkDeletedByHand says that a person is about to delete objects: whatever becomes of what
 // rests on them is nobody's fault.
-func (o *Observer) ByHand(uids ...types.UID) {
+func (o *Observer) MarkDeletedByHand(uids ...types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, uid := range uids {
-		o.byHand[uid] = true
+		o.deletedByHand[uid] = true
 	}
 }
 
-// Bind says that the policy as it is now has been acknowledged: a limit that
+// MarkPolicyAcknowledged says that the policy as it is now has been acknowledged: a limit that
 // was lowered counts from here on. One that is raised counts at once.
-func (o *Observer) Bind(ctx context.Context) error {
-	list, err := o.client.Resource(policies.GroupVersionResource).List(ctx, policies.options())
+func (o *Observer) MarkPolicyAcknowledged(ctx context.Context) error {
+	list, err := o.client.Resource(policies.GroupVersionResource).List(ctx, policies.listOptions())
 	if err != nil {
 		return fmt.Errorf("reading how far the cluster is: %w", err)
 	}
@@ -223,7 +223,7 @@ func (o *Observer) Bind(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.binding = append(o.binding, version)
+	o.acknowledgements = append(o.acknowledgements, version)
 	return nil
 }
 
@@ -232,8 +232,8 @@ func (o *Observer) Bind(ctx context.Context) error {
 func (o *Observer) History(ctx context.Context) (History, error) {
 	for _, r := range o.watched {
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.options())
-			return err == nil && o.upTo(r, list), nil
+			list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
+			return err == nil && o.isCaughtUp(r, list), nil
 		})
 		if err != nil {
 			return History{}, fmt.Errorf("waiting until the observer has seen all %s: %w", r.Resource, err)
@@ -241,7 +241,7 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := History{events: slices.Clone(o.events), binding: slices.Clone(o.binding), byHand: maps.Clone(o.byHand)}
+	h := History{events: slices.Clone(o.events), acknowledgements: slices.Clone(o.acknowledgements), deletedByHand: maps.Clone(o.deletedByHand)}
 	slices.SortStableFunc(h.events, func(a, b event) int {
 		switch {
 		case a.version < b.version:
@@ -255,10 +255,10 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 	return h, nil
 }
 
-// upTo tells whether what was seen of a resource adds up to a list of it: then
+// isCaughtUp tells whether what was seen of a resource adds up to a list of it: then
 // the watch has caught up with that list.
-func (o *Observer) upTo(r resource, list *unstructured.UnstructuredList) bool {
-	there := o.there(r)
+func (o *Observer) isCaughtUp(r resource, list *unstructured.UnstructuredList) bool {
+	there := o.existingObjects(r)
 	if len(there) != len(list.Items) {
 		return false
 	}

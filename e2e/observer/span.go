@@ -18,9 +18,9 @@ type Span struct {
 func (h History) Spans() []Span {
 	var spans []Span
 	open := map[string]int{} // by attempt
-	h.replay(func(e event, created bool, r running, _ int) {
+	h.replay(func(e event, created bool, r runningImports, _ int) {
 		if created {
-			open[attemptOf(e.object)] = len(spans)
+			open[attemptKey(e.object)] = len(spans)
 			spans = append(spans, Span{Image: types.UID(e.object.GetLabels()["pelotech.ot/image-uid"]), Begun: e.seen})
 		}
 		runs := r.attempts()

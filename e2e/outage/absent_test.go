@@ -21,17 +21,17 @@ import (
 
 // Of a member without an agent nothing is known, and that is not zero.
 func TestMemberWithoutAgent(t *testing.T) {
-	s := shared.sites[lab]
-	if s.agent != nil {
+	s := shared.Members[lab]
+	if s.Agent != nil {
 		s.stopAgent(t)
-		require.NoError(t, s.Client().DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(agent.Namespace)))
+		require.NoError(t, s.Client().DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
 	}
-	require.NoError(t, shared.apply(t.Context(), lab))
-	t.Cleanup(func() { shared.leave(t, lab) })
-	m := shared.eventually(t, lab, "reachable, and never reported",
-		says(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected),
-		says(v1alpha1.ConditionAgentHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported, "does ot-agent run"),
-		says(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported))
+	require.NoError(t, shared.createMember(t.Context(), lab))
+	t.Cleanup(func() { shared.removeMember(t, lab) })
+	m := shared.awaitMember(t, lab, "reachable, and never reported",
+		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected),
+		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported, "does ot-agent run"),
+		hasCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported))
 	for _, c := range m.Status.Conditions {
 		if c.Type != v1alpha1.ConditionReachable {
 			assert.Equal(t, metav1.ConditionUnknown, c.Status, "%s: %s", c.Type, c.Message)
@@ -45,22 +45,22 @@ func TestMemberWithoutAgent(t *testing.T) {
 	assert.Nil(t, m.Status.Plan, "it might know a newer one")
 	var told web.Member
 	require.True(t, scene.Await(t, func() bool {
-		told = shared.readAPI(t, lab)
+		told = shared.getMemberFromReadAPI(t, lab)
 		return told.Reachable == metav1.ConditionTrue
 	}))
 	assert.Nil(t, told.Budget)
 	assert.NotEmpty(t, told.Unknown)
-	metrics, err := shared.hub.Metrics(t.Context())
+	metrics, err := shared.Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	assert.NotContains(t, metrics, `ot_hub_member_budget{member="lab"}`)
 
 	require.NoError(t, s.startAgent(t.Context()))
-	shared.eventually(t, lab, "healthy", healthy, hasBudget(2))
-	require.True(t, scene.Await(t, func() bool { return shared.readAPI(t, lab).Unknown == "" }))
+	shared.awaitMember(t, lab, "healthy", isHealthy, hasBudget(2))
+	require.True(t, scene.Await(t, func() bool { return shared.getMemberFromReadAPI(t, lab).Unknown == "" }))
 }
 
-// leave takes a member out of the fleet.
-func (f *fleet) leave(t *testing.T, name string) {
+// removeMember takes a member out of the fleet.
+func (f *testFleet) removeMember(t *testing.T, name string) {
 	t.Helper()
 	ctx := context.Background()
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -69,7 +69,7 @@ func (f *fleet) leave(t *testing.T, name string) {
 	f.awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
 }
 
-func (f *fleet) awaitGone(t *testing.T, o client.Object) {
+func (f *testFleet) awaitGone(t *testing.T, o client.Object) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return apierrors.IsNotFound(f.Get(context.Background(), client.ObjectKeyFromObject(o), o))

@@ -31,37 +31,37 @@ const (
 
 // One dead member among twenty delays nobody: neither while the hub does not know
 // yet that it is dead, nor later.
-func TestDeadMemberDelaysNobody(t *testing.T) {
-	dead := shared.light.List[lights-1].Name
-	away := shared.links[dead]
+func TestDeadMemberDoesNotDelayOthers(t *testing.T) {
+	dead := shared.Fakes.List[fakeCount-1].Name
+	away := shared.linkByMember[dead]
 	t.Cleanup(func() {
-		require.NoError(t, away.Mend(context.Background()))
-		require.NoError(t, shared.policy(context.Background(), "concurrency", "2"))
+		require.NoError(t, away.Repair(context.Background()))
+		require.NoError(t, shared.updatePolicy(context.Background(), "concurrency", "2"))
 	})
-	for _, m := range shared.light.List {
-		shared.eventually(t, m.Name, "healthy", healthy, hasBudget(2))
+	for _, m := range shared.Fakes.List {
+		shared.awaitMember(t, m.Name, "healthy", isHealthy, hasBudget(2))
 	}
 	next := 2
 	measure := func() (slowest []time.Duration) {
 		for range changes {
 			next++
-			slowest = append(slowest, shared.acknowledged(t, fmt.Sprint(next), dead))
+			slowest = append(slowest, shared.measureAcknowledgement(t, fmt.Sprint(next), dead))
 		}
 		return slowest
 	}
 	var beforeNoticed, afterNoticed float64
 	for range rounds {
 		without := measure()
-		require.NoError(t, away.Hang())
+		require.NoError(t, away.Stall())
 		unnoticed := measure()
-		shared.eventually(t, dead, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+		shared.awaitMember(t, dead, "unreachable", hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
 		noticed := measure()
-		require.NoError(t, away.Mend(t.Context()))
-		shared.eventually(t, dead, "healthy", healthy)
+		require.NoError(t, away.Repair(t.Context()))
+		shared.awaitMember(t, dead, "healthy", isHealthy)
 		without = append(without, measure()...)
 
 		t.Logf("policy change -> acknowledgement by the last of %d members, median: %s, beside a dead one %s, once that is known %s",
-			lights-1, median(without), median(unnoticed), median(noticed))
+			fakeCount-1, median(without), median(unnoticed), median(noticed))
 		beforeNoticed, afterNoticed = float64(median(unnoticed))/float64(median(without)), float64(median(noticed))/float64(median(without))
 		if max(beforeNoticed, afterNoticed) <= mostDelay {
 			break
@@ -71,21 +71,21 @@ func TestDeadMemberDelaysNobody(t *testing.T) {
 	assert.LessOrEqual(t, afterNoticed, float64(mostDelay), "noticed")
 }
 
-// acknowledged changes the policy and returns how long it took until each member
+// measureAcknowledgement changes the policy and returns how long it took until each member
 // had it, but for one.
-func (f *fleet) acknowledged(t *testing.T, concurrency, but string) time.Duration {
+func (f *testFleet) measureAcknowledgement(t *testing.T, concurrency, but string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	begun := time.Now()
-	require.NoError(t, f.policy(ctx, "concurrency", concurrency))
+	require.NoError(t, f.updatePolicy(ctx, "concurrency", concurrency))
 	group, ctx := errgroup.WithContext(ctx)
-	for _, m := range f.light.List {
+	for _, m := range f.Fakes.List {
 		if m.Name == but {
 			continue
 		}
 		group.Go(func() error {
-			return m.Await(ctx, func(root *v1alpha1.ReportRoot) bool { return root.Policy["concurrency"] == concurrency })
+			return m.AwaitPlan(ctx, func(root *v1alpha1.ReportRoot) bool { return root.Policy["concurrency"] == concurrency })
 		})
 	}
 	require.NoError(t, group.Wait())

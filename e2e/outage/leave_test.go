@@ -20,12 +20,12 @@ import (
 // A member that is not reached can be let go of, the hub says what it could not
 // clean up, and what is left there does not stand in the way of its return.
 func TestUnreachableMemberCanLeave(t *testing.T) {
-	name := shared.distant()[0].Name
-	away := shared.links[name]
-	before := shared.eventually(t, name, "healthy", healthy, hasBudget(2))
+	name := shared.linkedFakeMembers()[0].Name
+	away := shared.linkByMember[name]
+	before := shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
 	away.Cut()
-	t.Cleanup(func() { require.NoError(t, away.Mend(context.Background())) })
-	shared.eventually(t, name, "unreachable", says(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
+	shared.awaitMember(t, name, "unreachable", hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
 
 	require.NoError(t, shared.Delete(t.Context(), before))
 	shared.awaitGone(t, before.DeepCopy())
@@ -41,12 +41,12 @@ func TestUnreachableMemberCanLeave(t *testing.T) {
 		}
 		return false
 	}), "an event says what is left")
-	for _, m := range shared.light.List[:lights-linked] {
-		shared.eventually(t, m.Name, "healthy", healthy)
+	for _, m := range shared.Fakes.List[:fakeCount-linkedFakes] {
+		shared.awaitMember(t, m.Name, "healthy", isHealthy)
 	}
 
-	require.NoError(t, away.Mend(t.Context()))
-	require.NoError(t, shared.apply(t.Context(), name))
-	after := shared.eventually(t, name, "back", healthy, hasBudget(2))
+	require.NoError(t, away.Repair(t.Context()))
+	require.NoError(t, shared.createMember(t.Context(), name))
+	after := shared.awaitMember(t, name, "back", isHealthy, hasBudget(2))
 	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan), "above what was left there")
 }

@@ -54,77 +54,77 @@ const (
 // lights is how many light members there are; the last ones are reached over
 // links of their own.
 const (
-	lights = 20
-	linked = 2
+	fakeCount   = 20
+	linkedFakes = 2
 )
 
-// site is a member cluster with room for an agent.
-type site struct {
+// testMember is a member cluster with room for an agent.
+type testMember struct {
 	*member.Member
-	agent *agent.Agent
+	Agent *agent.Agent
 	// instant plays CDI where a test has replaced the member's own.
-	instant *simulator.Instant
+	instant *simulator.InstantImporter
 }
 
-// fleet is a hub and its members.
-type fleet struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub and its members.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.WithWatch
-	hub   *hub.Hub
-	sites map[string]*site
+	Hub     *hub.Hub
+	Members map[string]*testMember
 
-	lightPlane *controlplane.ControlPlane
-	light      *light.Members
-	// links by member.
-	links map[string]*link.Link
+	FakePlane *controlplane.ControlPlane
+	Fakes     *light.Members
+	// linkByMember by member.
+	linkByMember map[string]*link.Link
 }
 
-// everywhere is the policy that the fleet starts with.
-var everywhere = map[string]any{
+// policyData is the policy that the fleet starts with.
+var policyData = map[string]any{
 	"concurrency":          "2",
 	"retryLimit":           "1",
 	"retryBackoffDuration": "1s",
 	"preflight":            "false",
 }
 
-func startFleet(ctx context.Context) (f *fleet, err error) {
-	f = &fleet{sites: map[string]*site{}, links: map[string]*link.Link{}}
+func startFleet(ctx context.Context) (f *testFleet, err error) {
+	f = &testFleet{Members: map[string]*testMember{}, linkByMember: map[string]*link.Link{}}
 	// Namespaces of the hub are deleted with what is in them.
 	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub", ControllerManager: true}, controlplane.Options{Name: "light"})
 	if err != nil {
 		return f, err
 	}
-	f.plane, f.lightPlane = planes[0], planes[1]
-	if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+	f.Plane, f.FakePlane = planes[0], planes[1]
+	if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return f, err
 	}
-	if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": everywhere}}); err != nil {
+	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
 		return f, err
 	}
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	if err != nil {
 		return f, err
 	}
 	started, err := member.StartAll(ctx,
-		member.Options{Name: bergen, Instant: true, Scheme: scene.NewScheme()}, member.Options{Name: lab, Instant: true, Scheme: scene.NewScheme()})
+		member.Options{Name: bergen, InstantImporter: true, Scheme: scene.NewScheme()}, member.Options{Name: lab, InstantImporter: true, Scheme: scene.NewScheme()})
 	if err != nil {
 		return f, err
 	}
 	for _, m := range started {
-		f.sites[m.Name()] = &site{Member: m}
-		m.Instant().Allow(1 << 20)
-		if err := agent.Install(ctx, m.ControlPlane, chartValues); err != nil {
+		f.Members[m.Name()] = &testMember{Member: m}
+		m.InstantImporter().AllowFinishes(1 << 20)
+		if err := agent.InstallAgent(ctx, m.ControlPlane, chartValues); err != nil {
 			return f, err
 		}
 	}
-	if err := agent.Install(ctx, f.lightPlane, chartValues); err != nil { // for the kinds
+	if err := agent.InstallAgent(ctx, f.FakePlane, chartValues); err != nil { // for the kinds
 		return f, err
 	}
-	if f.light, err = light.Start(ctx, f.lightPlane, "light", lights); err != nil {
+	if f.Fakes, err = light.Start(ctx, f.FakePlane, "light", fakeCount); err != nil {
 		return f, err
 	}
-	return f, f.join(ctx)
+	return f, f.joinMembers(ctx)
 }
 
 // chartValues leave a member without a policy of its own.
@@ -133,47 +133,47 @@ var chartValues = map[string]any{
 	"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 }
 
-// join makes bergen and the light members known to the hub.
-func (f *fleet) join(ctx context.Context) error {
-	if err := f.sites[bergen].startAgent(ctx); err != nil {
+// joinMembers makes bergen and the light members known to the hub.
+func (f *testFleet) joinMembers(ctx context.Context) error {
+	if err := f.Members[bergen].startAgent(ctx); err != nil {
 		return err
 	}
-	if err := f.link(bergen, f.sites[bergen].ControlPlane); err != nil {
+	if err := f.startLink(bergen, f.Members[bergen].ControlPlane); err != nil {
 		return err
 	}
-	if err := f.apply(ctx, bergen); err != nil {
+	if err := f.createMember(ctx, bergen); err != nil {
 		return err
 	}
-	for i, m := range f.light.List {
-		if i >= lights-linked {
-			if err := f.link(m.Name, f.lightPlane); err != nil {
+	for i, m := range f.Fakes.List {
+		if i >= fakeCount-linkedFakes {
+			if err := f.startLink(m.Name, f.FakePlane); err != nil {
 				return err
 			}
 		}
-		if err := f.apply(ctx, m.Name); err != nil {
+		if err := f.createMember(ctx, m.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *fleet) link(name string, plane *controlplane.ControlPlane) (err error) {
-	f.links[name], err = link.Start(plane.Config())
+func (f *testFleet) startLink(name string, plane *controlplane.ControlPlane) (err error) {
+	f.linkByMember[name], err = link.StartLink(plane.Config())
 	return err
 }
 
-// distant are the light members that have links.
-func (f *fleet) distant() []*light.Member { return f.light.List[lights-linked:] }
+// linkedFakeMembers are the light members that have links.
+func (f *testFleet) linkedFakeMembers() []*light.Member { return f.Fakes.List[fakeCount-linkedFakes:] }
 
-// way is how the hub reaches a member: by the rights that the agent's chart gives
+// memberKubeconfig is how the hub reaches a member: by the rights that the agent's chart gives
 // it, over the member's link if it has one.
-func (f *fleet) way(ctx context.Context, name string) (kubeconfig []byte, namespace string, err error) {
+func (f *testFleet) memberKubeconfig(ctx context.Context, name string) (kubeconfig []byte, namespace string, err error) {
 	var cfg *rest.Config
-	if s := f.sites[name]; s != nil {
-		namespace = agent.Namespace
+	if s := f.Members[name]; s != nil {
+		namespace = agent.AgentNamespace
 		cfg, err = s.ControlPlane.ServiceAccountConfig(ctx, namespace, "ot-hub")
 	}
-	for _, m := range f.light.List {
+	for _, m := range f.Fakes.List {
 		if m.Name == name {
 			namespace = name
 			cfg, err = m.Config(ctx)
@@ -182,20 +182,20 @@ func (f *fleet) way(ctx context.Context, name string) (kubeconfig []byte, namesp
 	if err != nil {
 		return nil, "", err
 	}
-	if l := f.links[name]; l != nil {
-		l.Through(cfg)
+	if l := f.linkByMember[name]; l != nil {
+		l.Redirect(cfg)
 	}
 	kubeconfig, err = controlplane.Kubeconfig(cfg)
 	return kubeconfig, namespace, err
 }
 
-// apply makes a MemberCluster and its Secret, as people do.
-func (f *fleet) apply(ctx context.Context, name string) error {
-	kubeconfig, namespace, err := f.way(ctx, name)
+// createMember makes a MemberCluster and its Secret, as people do.
+func (f *testFleet) createMember(ctx context.Context, name string) error {
+	kubeconfig, namespace, err := f.memberKubeconfig(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := f.lead(ctx, name, kubeconfig); err != nil {
+	if err := f.writeKubeconfigSecret(ctx, name, kubeconfig); err != nil {
 		return err
 	}
 	return f.Create(ctx, &v1alpha1.MemberCluster{
@@ -207,9 +207,9 @@ func (f *fleet) apply(ctx context.Context, name string) error {
 	})
 }
 
-// lead writes the Secret of a member.
-func (f *fleet) lead(ctx context.Context, name string, kubeconfig []byte) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+// writeKubeconfigSecret writes the Secret of a member.
+func (f *testFleet) writeKubeconfigSecret(ctx context.Context, name string, kubeconfig []byte) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	err := f.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = f.Update(ctx, secret)
@@ -218,44 +218,44 @@ func (f *fleet) lead(ctx context.Context, name string, kubeconfig []byte) error 
 }
 
 // startAgent returns when its metrics are served: it need not lead yet.
-func (s *site) startAgent(ctx context.Context) (err error) {
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+func (s *testMember) startAgent(ctx context.Context) (err error) {
+	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
 	if err != nil {
 		return err
 	}
-	_, err = s.agent.Metrics(ctx)
+	_, err = s.Agent.ReadMetrics(ctx)
 	return err
 }
 
 // stopAgent has it hand over its lease, so that the next one need not wait.
-func (s *site) stopAgent(t *testing.T) {
+func (s *testMember) stopAgent(t *testing.T) {
 	t.Helper()
-	require.NoError(t, s.agent.Stop(patience))
-	s.agent = nil
+	require.NoError(t, s.Agent.Stop(patience))
+	s.Agent = nil
 }
 
 // stop ends everything.
-func (f *fleet) stop() error {
+func (f *testFleet) stop() error {
 	var errs []error
-	if f.hub != nil {
-		errs = append(errs, f.hub.Stop(time.Minute))
+	if f.Hub != nil {
+		errs = append(errs, f.Hub.Stop(time.Minute))
 	}
-	if f.light != nil {
-		f.light.Stop()
+	if f.Fakes != nil {
+		f.Fakes.Stop()
 	}
-	for _, l := range f.links {
+	for _, l := range f.linkByMember {
 		l.Close()
 	}
-	for _, s := range f.sites {
-		if s.agent != nil {
-			s.agent.Kill()
+	for _, s := range f.Members {
+		if s.Agent != nil {
+			s.Agent.Kill()
 		}
 		if s.instant != nil {
 			errs = append(errs, s.instant.Stop())
 		}
 		errs = append(errs, s.Stop())
 	}
-	for _, p := range []*controlplane.ControlPlane{f.lightPlane, f.plane} {
+	for _, p := range []*controlplane.ControlPlane{f.FakePlane, f.Plane} {
 		if p != nil {
 			errs = append(errs, p.Stop())
 		}
@@ -265,20 +265,20 @@ func (f *fleet) stop() error {
 
 var scheme = scene.NewScheme()
 
-// member returns a MemberCluster as it is stored.
-func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
+// getMember returns a MemberCluster as it is stored.
+func (f *testFleet) getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.Member(t, f, name)
+	return scene.GetMember(t, f, name)
 }
 
-// eventually reads a MemberCluster until it is as wanted.
-func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+// awaitMember reads a MemberCluster until it is as wanted.
+func (f *testFleet) awaitMember(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, f, name, wanted+"; the hub's log is "+f.hub.LogFile(), holds...)
+	return scene.AwaitMember(t, f, name, wanted+"; the hub's log is "+f.Hub.LogFile(), holds...)
 }
 
-// healthy wants a member that works under its newest plan.
-func healthy(m *v1alpha1.MemberCluster) bool {
+// isHealthy wants a member that works under its newest plan.
+func isHealthy(m *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) && m.Status.Plan != nil && m.Status.AcknowledgedPlan != nil &&
 		m.Status.Plan.Compare(*m.Status.AcknowledgedPlan) == 0
 }
@@ -296,8 +296,8 @@ func hasImages(n int32) func(*v1alpha1.MemberCluster) bool {
 	}
 }
 
-// says wants a condition as it is given, with words in its message.
-func says(condition string, status metav1.ConditionStatus, reason string, words ...string) func(*v1alpha1.MemberCluster) bool {
+// hasCondition wants a condition as it is given, with words in its message.
+func hasCondition(condition string, status metav1.ConditionStatus, reason string, words ...string) func(*v1alpha1.MemberCluster) bool {
 	return func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, condition)
 		if c == nil || c.Status != status || c.Reason != reason {
@@ -312,10 +312,10 @@ func says(condition string, status metav1.ConditionStatus, reason string, words 
 	}
 }
 
-// readAPI returns what the read API says of one member.
-func (f *fleet) readAPI(t *testing.T, name string) web.Member {
+// getMemberFromReadAPI returns what the read API says of one member.
+func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
 	t.Helper()
-	all, err := f.hub.Members(t.Context())
+	all, err := f.Hub.ListMembers(t.Context())
 	require.NoError(t, err)
 	for i := range all {
 		if all[i].Member == name {
@@ -327,16 +327,16 @@ func (f *fleet) readAPI(t *testing.T, name string) web.Member {
 }
 
 // awaitImage reads one distinct image from the read API until it is as wanted.
-func (f *fleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageDetail) bool) {
+func (f *testFleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageDetail) bool) {
 	t.Helper()
 	var detail hubfleet.ImageDetail
 	require.True(t, scene.Await(t, func() bool {
-		images, err := f.hub.Images(t.Context())
+		images, err := f.Hub.ListImages(t.Context())
 		require.NoError(t, err)
 		detail = hubfleet.ImageDetail{}
 		for _, image := range images {
 			if strings.Contains(image.Source, file) {
-				detail, err = f.hub.Image(t.Context(), image.Source)
+				detail, err = f.Hub.GetImage(t.Context(), image.Source)
 				require.NoError(t, err)
 			}
 		}
@@ -345,13 +345,13 @@ func (f *fleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageD
 }
 
 // setPolicy changes a key of the fleet's policy, for as long as the test runs.
-func (f *fleet) setPolicy(t *testing.T, key, value string) {
+func (f *testFleet) setPolicy(t *testing.T, key, value string) {
 	t.Helper()
-	require.NoError(t, f.policy(t.Context(), key, value))
-	t.Cleanup(func() { require.NoError(t, f.policy(context.Background(), key, fmt.Sprint(everywhere[key]))) })
+	require.NoError(t, f.updatePolicy(t.Context(), key, value))
+	t.Cleanup(func() { require.NoError(t, f.updatePolicy(context.Background(), key, fmt.Sprint(policyData[key]))) })
 }
 
-func (f *fleet) policy(ctx context.Context, key, value string) error {
+func (f *testFleet) updatePolicy(ctx context.Context, key, value string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
 		if err := f.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
@@ -362,8 +362,8 @@ func (f *fleet) policy(ctx context.Context, key, value string) error {
 	})
 }
 
-// image creates one in a member. Its source is one that nobody asks.
-func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
+// createImage creates one in a member. Its source is one that nobody asks.
+func (s *testMember) createImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -377,8 +377,8 @@ func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// clusterUID of a member.
-func (s *site) clusterUID(t *testing.T) types.UID {
+// getClusterUID of a member.
+func (s *testMember) getClusterUID(t *testing.T) types.UID {
 	t.Helper()
 	ns := &corev1.Namespace{}
 	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))

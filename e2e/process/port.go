@@ -22,9 +22,9 @@ const (
 	lastPort  = 32000
 )
 
-// reserved are the locked files of the ports that this program was given. The
+// reservedPorts are the locked files of the ports that this program was given. The
 // kernel drops the locks when it ends.
-var reserved struct {
+var reservedPorts struct {
 	sync.Mutex
 	files []*os.File
 }
@@ -43,7 +43,7 @@ func FreePort() (int, error) {
 	var last error
 	for range 200 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		lock, err := reserve(filepath.Join(locks, strconv.Itoa(port)))
+		lock, err := lockPortFile(filepath.Join(locks, strconv.Itoa(port)))
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			last = err
 			continue
@@ -58,16 +58,16 @@ func FreePort() (int, error) {
 			continue
 		}
 		listener.Close()
-		reserved.Lock()
-		defer reserved.Unlock()
-		reserved.files = append(reserved.files, lock)
+		reservedPorts.Lock()
+		defer reservedPorts.Unlock()
+		reservedPorts.files = append(reservedPorts.files, lock)
 		return port, nil
 	}
 	return 0, fmt.Errorf("finding a free port of 127.0.0.1 between %d and %d: %w", firstPort, lastPort, last)
 }
 
-// reserve locks a file, against this program too.
-func reserve(path string) (*os.File, error) {
+// lockPortFile locks a file, against this program too.
+func lockPortFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("reserving a port: %w", err)

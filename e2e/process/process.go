@@ -41,7 +41,7 @@ type Process struct {
 // Start runs a program. It dies with this program, whatever ends it.
 func Start(o Options) (*Process, error) {
 	name := filepath.Base(o.Path)
-	reaper, err := theReaper()
+	reaper, err := sharedReaper()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func Start(o Options) (*Process, error) {
 			cmd.Stderr = log
 		}
 	}
-	if err := fork(cmd.Start); err != nil {
+	if err := startOnForkThread(cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", o.Path, err)
 	}
 	pid := cmd.Process.Pid
@@ -82,10 +82,10 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// forks is served by one goroutine that owns its thread and never returns:
+// forkRequests is served by one goroutine that owns its thread and never returns:
 // Linux sends the parent-death signal when the forking *thread* ends, and Go
 // ends idle threads at will.
-var forks = sync.OnceValue(func() chan<- func() {
+var forkRequests = sync.OnceValue(func() chan<- func() {
 	requests := make(chan func())
 	go func() {
 		runtime.LockOSThread()
@@ -96,9 +96,9 @@ var forks = sync.OnceValue(func() chan<- func() {
 	return requests
 })
 
-func fork(start func() error) error {
+func startOnForkThread(start func() error) error {
 	result := make(chan error, 1)
-	forks() <- func() { result <- start() }
+	forkRequests() <- func() { result <- start() }
 	return <-result
 }
 
@@ -117,8 +117,8 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// Ended says how the process has ended; nil while it runs.
-func (p *Process) Ended() error {
+// ExitError says how the process has ended; nil while it runs.
+func (p *Process) ExitError() error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("it has ended (%v), its log is %s", p.Wait(), p.log)
@@ -129,7 +129,7 @@ func (p *Process) Ended() error {
 
 // Signal sends a signal to the process and its descendants.
 func (p *Process) Signal(s syscall.Signal) error {
-	if err := p.Ended(); err != nil {
+	if err := p.ExitError(); err != nil {
 		return fmt.Errorf("sending %s to %s: %w", s, p.name, err)
 	}
 	if err := syscall.Kill(-p.Pid(), s); err != nil {

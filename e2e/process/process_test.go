@@ -31,15 +31,15 @@ const (
 // program that asks for ports.
 func TestMain(m *testing.M) {
 	if end := os.Getenv(parentVariable); end != "" {
-		parent(end)
+		runParent(end)
 	}
 	if os.Getenv(portsVariable) != "" {
-		takePorts()
+		runPortTaker()
 	}
 	os.Exit(m.Run())
 }
 
-func parent(end string) {
+func runParent(end string) {
 	dir, _, err := process.TempDir("ot-fleet-process-")
 	if err != nil {
 		panic(err)
@@ -62,13 +62,13 @@ func parent(end string) {
 	select {}
 }
 
-// ports that each of two programs asks for: of all there are so many that chance
+// portsPerProgram that each of two programs asks for: of all there are so many that chance
 // alone would have some handed out twice.
-const ports = 400
+const portsPerProgram = 400
 
-// takePorts has them until its input ends.
-func takePorts() {
-	for range ports {
+// runPortTaker has them until its input ends.
+func runPortTaker() {
+	for range portsPerProgram {
 		port, err := process.FreePort()
 		if err != nil {
 			panic(err)
@@ -80,7 +80,7 @@ func takePorts() {
 }
 
 // Nothing listens on any of these ports yet.
-func TestNoPortIsHandedOutTwice(t *testing.T) {
+func TestNoPortIsReservedTwice(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), portsVariable+"=1")
 	out, err := cmd.StdoutPipe()
@@ -93,7 +93,7 @@ func TestNoPortIsHandedOutTwice(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	taken := map[int]bool{}
-	for lines := bufio.NewReader(out); len(taken) < ports; {
+	for lines := bufio.NewReader(out); len(taken) < portsPerProgram; {
 		line, err := lines.ReadString('\n')
 		require.NoError(t, err)
 		port, err := strconv.Atoi(strings.TrimSpace(line))
@@ -101,7 +101,7 @@ func TestNoPortIsHandedOutTwice(t *testing.T) {
 		require.False(t, taken[port], "port %d twice in one program", port)
 		taken[port] = true
 	}
-	for range ports {
+	for range portsPerProgram {
 		port, err := process.FreePort()
 		require.NoError(t, err)
 		require.False(t, taken[port], "port %d", port)
@@ -139,7 +139,7 @@ func TestNothingOutlivesTheParent(t *testing.T) {
 			}
 			require.Error(t, cmd.Wait())
 
-			require.Eventually(t, func() bool { return !alive(pid) && groupIsEmpty(pid) }, patience, 10*time.Millisecond, "child %d lives on", pid)
+			require.Eventually(t, func() bool { return !isAlive(pid) && groupIsEmpty(pid) }, patience, 10*time.Millisecond, "child %d lives on", pid)
 			require.Eventually(t, func() bool {
 				_, err := os.Stat(dir)
 				return os.IsNotExist(err)
@@ -150,8 +150,8 @@ func TestNothingOutlivesTheParent(t *testing.T) {
 	}
 }
 
-// alive tells a process from the zombie that its init has not waited for.
-func alive(pid int) bool {
+// isAlive tells a process from the zombie that its init has not waited for.
+func isAlive(pid int) bool {
 	_, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil
 }
@@ -179,7 +179,7 @@ func TestStop(t *testing.T) {
 		text, _ := os.ReadFile(log)
 		return string(text) == "ready\n"
 	}, patience, 5*time.Millisecond)
-	require.NoError(t, polite.Ended())
+	require.NoError(t, polite.ExitError())
 	require.NoError(t, polite.Pause(t.Context()))
 	require.NoError(t, polite.Stop(patience), "a paused process is stopped too")
 	require.NoError(t, polite.Stop(time.Second), "stopping twice does no harm")
@@ -191,7 +191,7 @@ func TestStop(t *testing.T) {
 		return strings.HasSuffix(string(text), "trapped\n")
 	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, stubborn.Stop(50*time.Millisecond), "killed")
-	require.ErrorContains(t, stubborn.Ended(), "it has ended (signal: killed), its log is "+log)
+	require.ErrorContains(t, stubborn.ExitError(), "it has ended (signal: killed), its log is "+log)
 	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has ended")
 
 	_, err = process.Start(process.Options{Path: "/no/such/program"})

@@ -49,9 +49,9 @@ type reaper struct {
 	pipe io.Writer
 }
 
-// theReaper starts the one reaper of this program. Its input ends when this
+// sharedReaper starts the one reaper of this program. Its input ends when this
 // program does: the write end is close-on-exec and held by nobody else.
-var theReaper = sync.OnceValues(func() (*reaper, error) {
+var sharedReaper = sync.OnceValues(func() (*reaper, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("making the reaper's pipe: %w", err)
@@ -67,7 +67,7 @@ var theReaper = sync.OnceValues(func() (*reaper, error) {
 	return &reaper{pipe: write}, nil
 })
 
-func (r *reaper) tell(operation, argument string) error {
+func (r *reaper) sendOperation(operation, argument string) error {
 	if strings.Contains(argument, "\n") {
 		return fmt.Errorf("telling the reaper about %q: a line break in it cannot be told", argument)
 	}
@@ -79,15 +79,15 @@ func (r *reaper) tell(operation, argument string) error {
 	return nil
 }
 
-func (r *reaper) watchProcess(pid int) error { return r.tell("pid", fmt.Sprint(pid)) }
+func (r *reaper) watchProcess(pid int) error { return r.sendOperation("pid", fmt.Sprint(pid)) }
 
 // forgetProcess matters because the kernel gives process ids out again.
-func (r *reaper) forgetProcess(pid int) { _ = r.tell("gone", fmt.Sprint(pid)) }
+func (r *reaper) forgetProcess(pid int) { _ = r.sendOperation("gone", fmt.Sprint(pid)) }
 
 // TempDir makes a temporary directory that goes away with this program at the
 // latest, by SIGKILL too, and with remove before that.
 func TempDir(prefix string) (dir string, remove func() error, err error) {
-	r, err := theReaper()
+	r, err := sharedReaper()
 	if err != nil {
 		return "", nil, err
 	}
@@ -96,7 +96,7 @@ func TempDir(prefix string) (dir string, remove func() error, err error) {
 		return "", nil, fmt.Errorf("making a temporary directory: %w", err)
 	}
 	remove = func() error { return os.RemoveAll(dir) }
-	if err := r.tell("dir", dir); err != nil {
+	if err := r.sendOperation("dir", dir); err != nil {
 		return "", nil, fmt.Errorf("%w (and %v)", err, remove())
 	}
 	return dir, remove, nil

@@ -37,9 +37,9 @@ type Program struct {
 
 // Options of one process.
 type Options struct {
-	// Through changes the client configuration before the program gets it, for one
+	// ConfigureClient changes the client configuration before the program gets it, for one
 	// that is to reach its API server through a proxy.
-	Through func(*rest.Config)
+	ConfigureClient func(*rest.Config)
 	// LeaseDuration of the leader.
 	LeaseDuration time.Duration
 	// Log is its log file; by default it is in the control plane's Dir.
@@ -50,8 +50,8 @@ type Options struct {
 	Args, Env []string
 }
 
-// root is the top of the checkout.
-func root() (string, error) {
+// moduleDir is the top of the checkout.
+func moduleDir() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module's folder: %w", err)
@@ -79,7 +79,7 @@ func (p *Program) Binary(version string) (string, error) {
 }
 
 func (p *Program) build(version string) (string, error) {
-	top, err := root()
+	top, err := moduleDir()
 	if err != nil {
 		return "", err
 	}
@@ -88,13 +88,13 @@ func (p *Program) build(version string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, p.Name)
-	return path, binaries.Checkout(context.Background(), top, p.Package, version, path)
+	return path, binaries.BuildFromCheckout(context.Background(), top, p.Package, version, path)
 }
 
 // Install installs the chart. values are the chart's; the Deployment it also
 // installs has no kubelet to run it.
 func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
-	top, err := root()
+	top, err := moduleDir()
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Op
 	if err != nil {
 		return nil, "", err
 	}
-	if o.Through != nil {
-		o.Through(cfg)
+	if o.ConfigureClient != nil {
+		o.ConfigureClient(cfg)
 	}
 	kubeconfig, err := os.CreateTemp(cp.Dir(), p.Name+"-*.kubeconfig")
 	if err != nil {

@@ -52,8 +52,8 @@ func (w Write) Target() (resource, name string, status bool) {
 	return parts[0], name, len(parts) > 2 && parts[2] == "status"
 }
 
-// To matches writes to a resource, or to its status.
-func To(method, resource string, status bool) func(Write) bool {
+// MatchWrite matches writes to a resource, or to its status.
+func MatchWrite(method, resource string, status bool) func(Write) bool {
 	return func(w Write) bool {
 		r, _, s := w.Target()
 		return w.Method == method && r == resource && s == status
@@ -70,26 +70,26 @@ type Proxy struct {
 	ca       []byte // of the certificate, where TLS is spoken
 	server   *http.Server
 
-	mu            sync.Mutex
-	writes        int
-	before, after Hook
-	log           []Write
-	token         string
-	held          map[string]chan struct{} // closed when released, by resource
-	refused       []string                 // resources
+	mu                    sync.Mutex
+	writes                int
+	beforeHook, afterHook Hook
+	log                   []Write
+	bearerToken           string
+	heldWatches           map[string]chan struct{} // closed when released, by resource
+	forbidden             []string                 // resources
 }
 
-// Start runs a proxy in front of an API server until Close.
-func Start(target *rest.Config) (*Proxy, error) { return start(target, nil) }
+// StartProxy runs a proxy in front of an API server until Close.
+func StartProxy(target *rest.Config) (*Proxy, error) { return startProxy(target, nil) }
 
-// StartTLS runs one that speaks TLS, for clients that send their token to nobody
+// StartTLSProxy runs one that speaks TLS, for clients that send their token to nobody
 // else. Reach tells how it is reached.
-func StartTLS(target *rest.Config) (*Proxy, error) {
-	certificate, ca, err := selfSigned()
+func StartTLSProxy(target *rest.Config) (*Proxy, error) {
+	certificate, ca, err := newServingCertificate()
 	if err != nil {
 		return nil, err
 	}
-	p, err := start(target, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
+	p, err := startProxy(target, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +97,13 @@ func StartTLS(target *rest.Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Reach is the URL, and what its certificate is checked by.
-func (p *Proxy) Reach() (url string, ca []byte) { return "https://" + p.listener.Addr().String(), p.ca }
+// Endpoint is the URL, and what its certificate is checked by.
+func (p *Proxy) Endpoint() (url string, ca []byte) {
+	return "https://" + p.listener.Addr().String(), p.ca
+}
 
-// selfSigned is the certificate of a server on this machine, which vouches for itself.
-func selfSigned() (tls.Certificate, []byte, error) {
+// newServingCertificate is the certificate of a server on this machine, which vouches for itself.
+func newServingCertificate() (tls.Certificate, []byte, error) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()
 	defer server.Close()
@@ -112,7 +114,7 @@ func selfSigned() (tls.Certificate, []byte, error) {
 	return server.TLS.Certificates[0], ca, nil
 }
 
-func start(target *rest.Config, secure *tls.Config) (*Proxy, error) {
+func startProxy(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 	transport, err := rest.TransportFor(&rest.Config{Host: target.Host, TLSClientConfig: rest.TLSClientConfig{CAData: target.CAData, CAFile: target.CAFile}})
 	if err != nil {
 		return nil, fmt.Errorf("reaching %s: %w", target.Host, err)
@@ -128,12 +130,12 @@ func start(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
-	p := &Proxy{listener: listener, held: map[string]chan struct{}{}}
+	p := &Proxy{listener: listener, heldWatches: map[string]chan struct{}{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(host)
 			if r.Out.Header.Get("Authorization") == "" {
-				r.Out.Header.Set("Authorization", "Bearer "+p.bearer())
+				r.Out.Header.Set("Authorization", "Bearer "+p.currentToken())
 			}
 		},
 		Transport:     transport,
@@ -142,7 +144,7 @@ func start(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.server = &http.Server{
-		Handler:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }),
+		Handler:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serveRequest(forward, w, r) }),
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	go func() { _ = p.server.Serve(listener) }()
@@ -152,35 +154,35 @@ func start(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 // Close ends the proxy and cuts all its connections.
 func (p *Proxy) Close() error { return p.server.Close() }
 
-// Through has a client go through the proxy, which from then on adds that
+// Redirect has a client go through the proxy, which from then on adds that
 // client's token: from a kubeconfig, none is sent without TLS.
-func (p *Proxy) Through(cfg *rest.Config) {
+func (p *Proxy) Redirect(cfg *rest.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.token = cfg.BearerToken
+	p.bearerToken = cfg.BearerToken
 	cfg.Host = "http://" + p.listener.Addr().String()
 	cfg.TLSClientConfig = rest.TLSClientConfig{}
 }
 
-func (p *Proxy) bearer() string {
+func (p *Proxy) currentToken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.token
+	return p.bearerToken
 }
 
-// Before has a hook called before each write is passed on; nil for none.
-func (p *Proxy) Before(h Hook) {
+// SetBeforeHook has a hook called before each write is passed on; nil for none.
+func (p *Proxy) SetBeforeHook(h Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.before = h
+	p.beforeHook = h
 }
 
-// After has a hook called when a write is stored and its answer has not been
+// SetAfterHook has a hook called when a write is stored and its answer has not been
 // passed on; nil for none.
-func (p *Proxy) After(h Hook) {
+func (p *Proxy) SetAfterHook(h Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.after = h
+	p.afterHook = h
 }
 
 // Writes lists the writes so far.
@@ -190,24 +192,24 @@ func (p *Proxy) Writes() []Write {
 	return append([]Write(nil), p.log...)
 }
 
-func changes(r *http.Request) bool {
+func isWrite(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false
 	}
 	return !r.URL.Query().Has("dryRun") && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/selfsubject")
 }
 
-var errLost = errors.New("lost")
+var errConnectionDropped = errors.New("lost")
 
-func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
-	if p.refuses(w, r) {
+func (p *Proxy) serveRequest(forward http.Handler, w http.ResponseWriter, r *http.Request) {
+	if p.denyForbidden(w, r) {
 		return
 	}
-	if resource := watched(r); resource != "" {
-		forward.ServeHTTP(gated{w, p, resource, r.Context().Done()}, r)
+	if resource := watchedResource(r); resource != "" {
+		forward.ServeHTTP(gatedWriter{w, p, resource, r.Context().Done()}, r)
 		return
 	}
-	if !changes(r) {
+	if !isWrite(r) {
 		forward.ServeHTTP(w, r)
 		return
 	}
@@ -216,14 +218,14 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 		panic(http.ErrAbortHandler)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	write, before, after := p.begin(r, body)
+	write, before, after := p.countWrite(r, body)
 	if before != nil && before(write) != nil {
 		panic(http.ErrAbortHandler)
 	}
-	answer := &recorder{header: http.Header{}}
+	answer := &bufferedResponse{header: http.Header{}}
 	forward.ServeHTTP(answer, r)
 	write.Status = answer.status
-	p.finish(write)
+	p.logWrite(write)
 	if after != nil && after(write) != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -234,30 +236,30 @@ func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	_, _ = w.Write(answer.body.Bytes())
 }
 
-func (p *Proxy) begin(r *http.Request, body []byte) (Write, Hook, Hook) {
+func (p *Proxy) countWrite(r *http.Request, body []byte) (Write, Hook, Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writes++
-	return Write{N: p.writes, Method: r.Method, Path: r.URL.Path, Body: body}, p.before, p.after
+	return Write{N: p.writes, Method: r.Method, Path: r.URL.Path, Body: body}, p.beforeHook, p.afterHook
 }
 
-func (p *Proxy) finish(w Write) {
+func (p *Proxy) logWrite(w Write) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.Body = nil
 	p.log = append(p.log, w)
 }
 
-// recorder holds an answer back until the hook has seen it.
-type recorder struct {
+// bufferedResponse holds an answer back until the hook has seen it.
+type bufferedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+func (r *bufferedResponse) Header() http.Header         { return r.header }
+func (r *bufferedResponse) WriteHeader(status int)      { r.status = status }
+func (r *bufferedResponse) Write(b []byte) (int, error) { return r.body.Write(b) }
 
-// Lose is what a hook returns to have a write or its answer lost.
-func Lose() error { return errLost }
+// DropConnection is what a hook returns to have a write or its answer lost.
+func DropConnection() error { return errConnectionDropped }

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Refuse answers that nothing may be done to these resources, such as
+// Forbid answers that nothing may be done to these resources, such as
 // "datavolumes": a program whose account has all rights runs as if it had not.
 // It replaces what was refused before.
-func (p *Proxy) Refuse(resources ...string) {
+func (p *Proxy) Forbid(resources ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refused = resources
+	p.forbidden = resources
 }
 
-// refuses answers a request to a resource that is refused, and tells whether it was one.
-func (p *Proxy) refuses(w http.ResponseWriter, r *http.Request) bool {
+// denyForbidden answers a request to a resource that is refused, and tells whether it was one.
+func (p *Proxy) denyForbidden(w http.ResponseWriter, r *http.Request) bool {
 	p.mu.Lock()
-	refused := p.refused
+	refused := p.forbidden
 	p.mu.Unlock()
 	parts := strings.Split(r.URL.Path, "/")
 	at := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(refused, part) })

@@ -12,8 +12,8 @@ func (p *Proxy) HoldWatches(resources ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range resources {
-		if p.held[r] == nil {
-			p.held[r] = make(chan struct{})
+		if p.heldWatches[r] == nil {
+			p.heldWatches[r] = make(chan struct{})
 		}
 	}
 }
@@ -22,41 +22,41 @@ func (p *Proxy) HoldWatches(resources ...string) {
 func (p *Proxy) ReleaseWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for r, c := range p.held {
+	for r, c := range p.heldWatches {
 		close(c)
-		delete(p.held, r)
+		delete(p.heldWatches, r)
 	}
 }
 
-// watched returns the resource that a request watches; empty for none.
-func watched(r *http.Request) string {
+// watchedResource returns the resource that a request watches; empty for none.
+func watchedResource(r *http.Request) string {
 	if v := r.URL.Query().Get("watch"); v != "true" && v != "1" {
 		return ""
 	}
 	return r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 }
 
-func (p *Proxy) gate(resource string) <-chan struct{} {
+func (p *Proxy) heldWatch(resource string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.held[resource]; c != nil {
+	if c := p.heldWatches[resource]; c != nil {
 		return c
 	}
 	return nil
 }
 
-// gated passes an answer on while its resource is not held.
-type gated struct {
+// gatedWriter passes an answer on while its resource is not held.
+type gatedWriter struct {
 	http.ResponseWriter
 	proxy    *Proxy
 	resource string
 	done     <-chan struct{}
 }
 
-func (g gated) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+func (g gatedWriter) Unwrap() http.ResponseWriter { return g.ResponseWriter }
 
-func (g gated) Write(b []byte) (int, error) {
-	if open := g.proxy.gate(g.resource); open != nil {
+func (g gatedWriter) Write(b []byte) (int, error) {
+	if open := g.proxy.heldWatch(g.resource); open != nil {
 		select {
 		case <-open:
 		case <-g.done:

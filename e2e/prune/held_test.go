@@ -20,29 +20,29 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// write is one of the agent's about an image, held up on its way to the API server.
-type write struct {
-	at       func(proxy.Write) bool
+// heldWrite is one of the agent's about an image, held up on its way to the API server.
+type heldWrite struct {
+	matches  func(proxy.Write) bool
 	reached  chan struct{}
 	released chan struct{}
 }
 
-// hold has writes of the agent held up, each the first of its kind, for as long as
+// holdWrites has writes of the agent held up, each the first of its kind, for as long as
 // the test runs. One test at a time may do so in a member.
-func (s *site) hold(t *testing.T, writes ...*write) {
+func (s *testMember) holdWrites(t *testing.T, writes ...*heldWrite) {
 	t.Helper()
 	for _, w := range writes {
 		w.reached, w.released = make(chan struct{}), make(chan struct{})
 	}
 	ctx := t.Context()
-	s.mouth.Before(func(made proxy.Write) error {
+	s.AgentProxy.SetBeforeHook(func(made proxy.Write) error {
 		for _, w := range writes {
 			select {
 			case <-w.reached:
 				continue
 			default:
 			}
-			if !w.at(made) {
+			if !w.matches(made) {
 				continue
 			}
 			close(w.reached)
@@ -53,11 +53,11 @@ func (s *site) hold(t *testing.T, writes ...*write) {
 		}
 		return nil
 	})
-	t.Cleanup(func() { s.mouth.Before(nil) })
+	t.Cleanup(func() { s.AgentProxy.SetBeforeHook(nil) })
 }
 
 // awaitReached waits until the agent has come to a write.
-func (w *write) awaitReached(t *testing.T) {
+func (w *heldWrite) awaitReached(t *testing.T) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
 		select {
@@ -69,17 +69,17 @@ func (w *write) awaitReached(t *testing.T) {
 	}), "the agent never made the write that was to be held")
 }
 
-func (w *write) release() { close(w.released) }
+func (w *heldWrite) releaseWrite() { close(w.released) }
 
 // storesPhase matches writes that have an image be in a phase.
 func storesPhase(name string, phase v1alpha1.Phase) func(proxy.Write) bool {
 	return func(w proxy.Write) bool {
-		return storedPhase(w, name) == phase
+		return phaseInWrite(w, name) == phase
 	}
 }
 
-// storedPhase is what a write has an image be in; empty for another write.
-func storedPhase(w proxy.Write, name string) v1alpha1.Phase {
+// phaseInWrite is what a write has an image be in; empty for another write.
+func phaseInWrite(w proxy.Write, name string) v1alpha1.Phase {
 	resource, of, status := w.Target()
 	if resource != "vmdiskimages" || of != name || !status {
 		return ""
@@ -91,7 +91,7 @@ func storedPhase(w proxy.Write, name string) v1alpha1.Phase {
 	return img.Status.Phase
 }
 
-func deletes(name string) func(proxy.Write) bool {
+func deletesImage(name string) func(proxy.Write) bool {
 	return func(w proxy.Write) bool {
 		resource, of, _ := w.Target()
 		return w.Method == http.MethodDelete && resource == "vmdiskimages" && of == name
@@ -100,100 +100,100 @@ func deletes(name string) func(proxy.Write) bool {
 
 // A machine that comes to name an image has it, at whatever point of a prune it
 // comes: never is there one whose image has vanished.
-func TestMachineComesToNameAnImage(t *testing.T) {
+func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 	t.Parallel()
-	in := shared.sites[bergen]
-	moments := map[string]*write{
-		"held-pending": {at: storesPhase("held-pending", v1alpha1.PhasePrunePending)},
-		"held-delete":  {at: deletes("held-delete")},
-		"held-mark":    {at: storesPhase("held-mark", v1alpha1.PhaseDeleting)},
+	in := shared.Members[bergen]
+	moments := map[string]*heldWrite{
+		"held-pending": {matches: storesPhase("held-pending", v1alpha1.PhasePrunePending)},
+		"held-delete":  {matches: deletesImage("held-delete")},
+		"held-mark":    {matches: storesPhase("held-mark", v1alpha1.PhaseDeleting)},
 	}
 	names := []string{"held-before", "held-window", "held-goes", "held-pending", "held-delete", "held-mark"}
-	in.left(t, names...)
-	r := shared.report(t, "held-", bergen)
+	in.createLeftoverImages(t, names...)
+	r := shared.createCompleteReport(t, "held-", bergen)
 	require.Equal(t, int32(len(names)), r.Status.Candidates.Count)
 
 	// Between report and prune, and in the undo window: it is skipped, and simply works.
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, name := range names {
-		images[name] = in.image(t, name)
+		images[name] = in.getImage(t, name)
 	}
-	before := in.machine(t, "held-before")
-	in.gets(t, before, images["held-before"])
-	p := within(imagePrune("held-early", r), time.Hour)
+	before := in.createMachine(t, "held-before")
+	in.awaitMachineReady(t, before, images["held-before"])
+	p := withUndoWindow(newImagePrune("held-early", r), time.Hour)
 	p.Spec.Images = []string{namespace + "/held-before", namespace + "/held-window"}
-	shared.apply(t, p)
-	shared.awaits(t, p, "one skipped, one pending", func(p *v1alpha1.ImagePrune) bool {
+	shared.createPrune(t, p)
+	shared.awaitPrune(t, p, "one skipped, one pending", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: 2, Skipped: 1, Pending: 1}
 	})
-	assert.Equal(t, v1alpha1.PhasePrunePending, in.image(t, "held-window").Status.Phase)
-	window := in.machine(t, "held-window")
-	in.gets(t, window, images["held-window"])
-	ended := shared.ends(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 2, Skipped: 2})
-	assert.Equal(t, map[string]string{bergen + "/held-before": "Skipped Referenced", bergen + "/held-window": "Skipped Referenced"}, skipped(ended))
+	assert.Equal(t, v1alpha1.PhasePrunePending, in.getImage(t, "held-window").Status.Phase)
+	window := in.createMachine(t, "held-window")
+	in.awaitMachineReady(t, window, images["held-window"])
+	ended := shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 2, Skipped: 2})
+	assert.Equal(t, map[string]string{bergen + "/held-before": "Skipped Referenced", bergen + "/held-window": "Skipped Referenced"}, skippedReasons(ended))
 	for name, vm := range map[string]*v1alpha1.VirtualMachine{"held-before": before, "held-window": window} {
-		in.serves(t, name)
+		in.requireServing(t, name)
 		require.NoError(t, in.Delete(t.Context(), vm))
 	}
 
 	// While what the agent has decided is on its way.
-	var writes []*write
+	var writes []*heldWrite
 	for _, w := range moments {
 		writes = append(writes, w)
 	}
-	in.hold(t, writes...)
-	p = imagePrune("held-late", r)
+	in.holdWrites(t, writes...)
+	p = newImagePrune("held-late", r)
 	p.Spec.Images = []string{namespace + "/held-goes", namespace + "/held-pending", namespace + "/held-delete", namespace + "/held-mark"}
-	shared.apply(t, p)
+	shared.createPrune(t, p)
 	machines := map[string]*v1alpha1.VirtualMachine{}
 	for name, w := range moments {
 		w.awaitReached(t)
-		vm := in.machine(t, name)
+		vm := in.createMachine(t, name)
 		machines[name] = vm
 		require.True(t, scene.Await(t, func() bool {
 			return in.Get(t.Context(), client.ObjectKeyFromObject(vm), vm) == nil && vm.Status.Phase == v1alpha1.MachineReady
 		}), "machine %s is not ready: %s", name, &vm.Status.Message)
-		w.release()
+		w.releaseWrite()
 	}
-	ended = shared.ends(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 4, Pruned: 1, Skipped: 3})
+	ended = shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 4, Pruned: 1, Skipped: 3})
 	assert.Equal(t, map[string]string{
 		bergen + "/held-pending": "Skipped Referenced", bergen + "/held-delete": "Skipped Referenced", bergen + "/held-mark": "Skipped Referenced",
-	}, skipped(ended))
-	in.loses(t, images["held-goes"])
-	in.serves(t, "held-pending")
+	}, skippedReasons(ended))
+	in.awaitImageGone(t, images["held-goes"])
+	in.requireServing(t, "held-pending")
 	for _, name := range []string{"held-delete", "held-mark"} {
-		in.has(t, name, v1alpha1.PhaseTerminating)
+		in.awaitPhase(t, name, v1alpha1.PhaseTerminating)
 	}
 	for name, vm := range machines {
-		in.gets(t, vm, images[name])
+		in.awaitMachineReady(t, vm, images[name])
 		require.NoError(t, in.Delete(t.Context(), vm))
 	}
 	for _, name := range []string{"held-delete", "held-mark"} { // their deletion cannot be taken back
-		in.loses(t, images[name])
+		in.awaitImageGone(t, images[name])
 	}
 	for _, name := range []string{"held-before", "held-window", "held-pending"} { // one that has ended does not begin again
-		in.serves(t, name)
+		in.requireServing(t, name)
 	}
 }
 
 // What the agent has decided to delete reaches the API server when another image has
 // taken its name: that one stays.
-func TestImageIsMadeAnewWhileItsDeletionIsOnItsWay(t *testing.T) {
-	in := shared.sites[bergen]
-	in.left(t, "anew-a")
-	img := in.image(t, "anew-a")
-	r := shared.report(t, "anew-", bergen)
-	w := &write{at: deletes("anew-a")}
-	in.hold(t, w)
-	p := imagePrune("anew", r)
-	shared.apply(t, p)
+func TestRecreatedImageSurvivesDelayedDeletion(t *testing.T) {
+	in := shared.Members[bergen]
+	in.createLeftoverImages(t, "anew-a")
+	img := in.getImage(t, "anew-a")
+	r := shared.createCompleteReport(t, "anew-", bergen)
+	w := &heldWrite{matches: deletesImage("anew-a")}
+	in.holdWrites(t, w)
+	p := newImagePrune("anew", r)
+	shared.createPrune(t, p)
 	w.awaitReached(t)
-	in.rip(t, img)
-	again := in.create(t, "anew-a")
-	w.release()
-	in.serves(t, "anew-a")
-	shared.pruned(t, p, 1)
-	assert.Equal(t, again.UID, in.serves(t, "anew-a").UID)
+	in.deleteStorage(t, img)
+	again := in.createImage(t, "anew-a")
+	w.releaseWrite()
+	in.requireServing(t, "anew-a")
+	shared.awaitPruned(t, p, 1)
+	assert.Equal(t, again.UID, in.requireServing(t, "anew-a").UID)
 	for _, o := range []client.Object{&cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}} { // what rip has left
 		require.NoError(t, in.Client().DeleteAllOf(t.Context(), o, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	}
@@ -201,15 +201,15 @@ func TestImageIsMadeAnewWhileItsDeletionIsOnItsWay(t *testing.T) {
 
 // Whatever the agent's cache shows, nothing is deleted that a machine has come to name
 // meanwhile, or whose prune was undone.
-func TestAgentHearsOfNothingNew(t *testing.T) {
-	in := shared.sites[island]
-	in.left(t, "stale-held", "stale-undone", "stale-withdrawn", "stale-goes")
-	held, goes := in.image(t, "stale-held"), in.image(t, "stale-goes")
-	r := shared.report(t, "stale-", island)
+func TestPruneWithStaleAgentCache(t *testing.T) {
+	in := shared.Members[island]
+	in.createLeftoverImages(t, "stale-held", "stale-undone", "stale-withdrawn", "stale-goes")
+	held, goes := in.getImage(t, "stale-held"), in.getImage(t, "stale-goes")
+	r := shared.createCompleteReport(t, "stale-", island)
 	prune := func(name string) *v1alpha1.ImagePrune {
-		p := within(imagePrune(name, r), 30*time.Second)
+		p := withUndoWindow(newImagePrune(name, r), 30*time.Second)
 		p.Spec.Images = []string{namespace + "/" + name}
-		shared.apply(t, p)
+		shared.createPrune(t, p)
 		return p
 	}
 	all := map[string]*v1alpha1.ImagePrune{}
@@ -217,16 +217,16 @@ func TestAgentHearsOfNothingNew(t *testing.T) {
 		all[name] = prune(name)
 	}
 	for name := range all {
-		in.has(t, name, v1alpha1.PhasePrunePending)
+		in.awaitPhase(t, name, v1alpha1.PhasePrunePending)
 	}
-	in.mouth.HoldWatches("clusterplans", "virtualmachines")
-	t.Cleanup(in.mouth.ReleaseWatches)
-	vm := in.machine(t, "stale-held")
-	shared.undo(t, all["stale-undone"])
+	in.AgentProxy.HoldWatches("clusterplans", "virtualmachines")
+	t.Cleanup(in.AgentProxy.ReleaseWatches)
+	vm := in.createMachine(t, "stale-held")
+	shared.undoPrune(t, all["stale-undone"])
 	require.NoError(t, shared.Delete(t.Context(), all["stale-withdrawn"]))
 	require.True(t, scene.Await(t, func() bool {
 		plan := &v1alpha1.ClusterPlan{}
-		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, plan))
+		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
 		undone, asked := false, 0
 		for _, p := range plan.Spec.Prunes {
 			asked++
@@ -234,9 +234,9 @@ func TestAgentHearsOfNothingNew(t *testing.T) {
 		}
 		return undone && asked == 3
 	}), "the plan in the member does not tell of the undo")
-	in.loses(t, goes)
+	in.awaitImageGone(t, goes)
 	state := func(name string) (state v1alpha1.PruneState) {
-		if img := in.image(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {
+		if img := in.getImage(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {
 			state = img.Status.Prune.State
 		}
 		return state
@@ -245,8 +245,8 @@ func TestAgentHearsOfNothingNew(t *testing.T) {
 		"stale-held": v1alpha1.PruneSkipped, "stale-undone": v1alpha1.PruneUndone, "stale-withdrawn": v1alpha1.PruneUndone,
 	} {
 		require.True(t, scene.Await(t, func() bool { return t.Failed() || state(name) == want }), "%s is not %s", name, want)
-		in.serves(t, name)
+		in.requireServing(t, name)
 	}
-	in.mouth.ReleaseWatches()
-	in.gets(t, vm, held)
+	in.AgentProxy.ReleaseWatches()
+	in.awaitMachineReady(t, vm, held)
 }

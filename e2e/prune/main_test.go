@@ -16,10 +16,10 @@ import (
 // end its hub, or look at everything there is in its members, run one after
 // another, all others beside each other: each has images whose names begin as no
 // other's do, and reports on those.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		shared, err = startFleet(ctx)
 		return shared.stop, err

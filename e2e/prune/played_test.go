@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/light"
 )
 
-// reported is an image of a plan that a member tells of, unreferenced since a time by
+// reportedImage is an image of a plan that a member tells of, unreferenced since a time by
 // its own clock.
-func reported(name string, since *metav1.Time) v1alpha1.ReportedImage {
+func reportedImage(name string, since *metav1.Time) v1alpha1.ReportedImage {
 	return v1alpha1.ReportedImage{
 		Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Origin: v1alpha1.OriginPlan, Revision: "1", ServingRevision: "1",
 		Phase: v1alpha1.PhaseSucceeded, Bytes: gibibyte, UnreferencedSince: since,
@@ -28,86 +28,86 @@ func reported(name string, since *metav1.Time) v1alpha1.ReportedImage {
 
 // How long an image has been without machines is told by its own cluster's clock: one
 // that is a day ahead makes nothing old, and one that is behind nothing recent.
-func TestClocksDiffer(t *testing.T) {
+func TestReportsWithClockSkew(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour
 	skews := []time.Duration{day, -day}
-	lights := shared.lights(t, "clock", len(skews), func(i int, m *light.Member) {
-		m.Skew(skews[i])
+	lights := shared.startFakes(t, "clock", len(skews), func(i int, m *light.Member) {
+		m.SetClockSkew(skews[i])
 		now := time.Now().Add(skews[i])
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{
-			reported("clock-old", older(now, 2*time.Hour)), reported("clock-recent", older(now, time.Minute)), reported("clock-unknown", nil),
+			reportedImage("clock-old", unreferencedSince(now, 2*time.Hour)), reportedImage("clock-recent", unreferencedSince(now, time.Minute)), reportedImage("clock-unknown", nil),
 		}))
 	})
-	r := pruneReport("clock", "clock-", lights[0].Name, lights[1].Name)
+	r := newPruneReport("clock", "clock-", lights[0].Name, lights[1].Name)
 	r.Spec.UnreferencedFor = &metav1.Duration{Duration: time.Hour}
-	shared.ask(t, r)
-	said := shared.said(t, shared.complete(t, r))
+	shared.createReport(t, r)
+	said := shared.clustersInReport(t, shared.awaitReportComplete(t, r))
 	for _, m := range lights {
 		require.Contains(t, said, m.Name)
-		assert.Equal(t, []string{"clock-old"}, candidates(said[m.Name]), m.Name)
-		assert.Equal(t, map[string]string{"clock-recent": "TooRecent", "clock-unknown": "TooRecent"}, reasons(kept(said[m.Name])), m.Name)
+		assert.Equal(t, []string{"clock-old"}, candidateNames(said[m.Name]), m.Name)
+		assert.Equal(t, map[string]string{"clock-recent": "TooRecent", "clock-unknown": "TooRecent"}, trimDetails(keptReasons(said[m.Name])), m.Name)
 	}
 }
 
 // A cluster that has not answered is unknown, why is said, and nothing of it is a
 // candidate; it is waited for until the deadline, and no longer than it is asked.
-func TestClustersThatDoNotAnswer(t *testing.T) {
+func TestUnresponsiveClustersInReport(t *testing.T) {
 	t.Parallel()
 	const ring = "answer-ring"
-	lights := shared.lights(t, "answer", 3, func(i int, m *light.Member) {
-		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{reported("answer-a", older(time.Now(), time.Hour))}))
+	lights := shared.startFakes(t, "answer", 3, func(i int, m *light.Member) {
+		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{reportedImage("answer-a", unreferencedSince(time.Now(), time.Hour))}))
 		if i == 1 {
-			m.Old()
+			m.ActAsOldAgent()
 		}
 	})
 	answers, old, deaf := lights[0].Name, lights[1].Name, lights[2].Name
-	lights[2].Deaf()
+	lights[2].IgnorePlans()
 	for _, m := range lights {
-		shared.label(t, m.Name, ring, "in")
+		shared.setLabel(t, m.Name, ring, "in")
 	}
 
 	// Until the deadline they are waited for.
-	r := pruneReport("answer-deadline", "answer-", answers, old, deaf)
+	r := newPruneReport("answer-deadline", "answer-", answers, old, deaf)
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: 10 * time.Second}
-	shared.ask(t, r)
-	r = shared.complete(t, r)
+	shared.createReport(t, r)
+	r = shared.awaitReportComplete(t, r)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 3, Answered: 1, Unknown: 2}, r.Status.Clusters)
 	unknown := map[string]string{}
 	for _, c := range r.Status.UnknownClusters {
 		unknown[c.Cluster] = c.Reason
 	}
 	assert.Equal(t, map[string]string{old: v1alpha1.ReasonAgentTooOld, deaf: v1alpha1.ReasonNotAnswered}, unknown)
-	said := shared.said(t, r)
+	said := shared.clustersInReport(t, r)
 	for _, name := range []string{old, deaf} {
 		require.Contains(t, said, name)
 		assert.Equal(t, unknown[name], said[name].Unknown)
 		assert.Empty(t, said[name].Candidates, name)
 		assert.Empty(t, said[name].Kept, name)
 	}
-	assert.Equal(t, []string{"answer-a"}, candidates(said[answers]))
+	assert.Equal(t, []string{"answer-a"}, candidateNames(said[answers]))
 	assert.Equal(t, int32(1), r.Status.Candidates.Count)
 	assert.GreaterOrEqual(t, r.Status.CompletedAt.Sub(r.Status.StartedAt.Time), 10*time.Second)
 
 	// One that is no longer placed is no longer waited for.
-	r = pruneReport("answer-relabelled", "answer-")
+	r = newPruneReport("answer-relabelled", "answer-")
 	r.Spec.Placement = &v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{ring: "in"}}}
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: time.Hour}
-	shared.ask(t, r)
-	shared.eventually(t, r, "two are waited for", func(r *v1alpha1.PruneReport) bool {
+	shared.createReport(t, r)
+	shared.awaitReport(t, r, "two are waited for", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportCollecting && r.Status.Clusters == v1alpha1.AnswerCounts{Total: 3, Answered: 1, Unknown: 2}
 	})
-	shared.label(t, deaf, ring, "out")
-	shared.label(t, old, ring, "out")
-	r = shared.complete(t, r)
+	shared.setLabel(t, deaf, ring, "out")
+	shared.setLabel(t, old, ring, "out")
+	r = shared.awaitReportComplete(t, r)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, r.Status.Clusters)
-	said = shared.said(t, r)
+	said = shared.clustersInReport(t, r)
 	assert.Len(t, said, 1)
-	assert.Equal(t, []string{"answer-a"}, candidates(said[answers]))
+	assert.Equal(t, []string{"answer-a"}, candidateNames(said[answers]))
 	require.NoError(t, shared.Delete(t.Context(), r))
 }
 
-func (f *fleet) label(t *testing.T, cluster, label, value string) {
+func (f *testFleet) setLabel(t *testing.T, cluster, label, value string) {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 	require.NoError(t, f.Patch(t.Context(), m, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, label, value))))
@@ -115,24 +115,24 @@ func (f *fleet) label(t *testing.T, cluster, label, value string) {
 
 // A report that is larger than an object of the API server has several pages, in the
 // order of the clusters, and names each image once.
-func TestReportOfManyImages(t *testing.T) {
+func TestReportSplitsIntoPages(t *testing.T) {
 	t.Parallel()
 	const perPage, pages = v1alpha1.MaxReportedImages, 8
-	lights := shared.lights(t, "many", 2, func(_ int, m *light.Member) {
+	lights := shared.startFakes(t, "many", 2, func(_ int, m *light.Member) {
 		for page := range pages {
 			images := make([]v1alpha1.ReportedImage, perPage)
 			for i := range images {
-				images[i] = reported(fmt.Sprintf("many-%d-%03d-of-an-image-whose-name-is-rather-long", page, i), older(time.Now(), time.Hour))
+				images[i] = reportedImage(fmt.Sprintf("many-%d-%03d-of-an-image-whose-name-is-rather-long", page, i), unreferencedSince(time.Now(), time.Hour))
 			}
 			require.NoError(t, m.SetImages(t.Context(), fmt.Sprintf("page-%d", page), images))
 		}
 	})
-	r := shared.report(t, "many-", lights[0].Name, lights[1].Name)
+	r := shared.createCompleteReport(t, "many-", lights[0].Name, lights[1].Name)
 	assert.Greater(t, r.Status.Pages, int32(1))
 	assert.Equal(t, v1alpha1.PruneTotal{Count: 2 * pages * perPage, Bytes: 2 * pages * perPage * gibibyte}, r.Status.Candidates)
 	seen := map[string]bool{}
 	last := ""
-	for _, page := range shared.pages(t, r) {
+	for _, page := range shared.listReportPages(t, r) {
 		for _, c := range page.Clusters {
 			for i := range c.Candidates {
 				key := c.Cluster + "/" + c.Candidates[i].Name
@@ -142,7 +142,7 @@ func TestReportOfManyImages(t *testing.T) {
 		}
 	}
 	assert.Len(t, seen, 2*pages*perPage)
-	text, err := shared.hub.Text(t.Context(), "/fleet/v1/prunereports/rows?format=csv&verdict=candidate&cluster="+lights[1].Name+"&report="+r.Name)
+	text, err := shared.Hub.GetText(t.Context(), "/fleet/v1/prunereports/rows?format=csv&verdict=candidate&cluster="+lights[1].Name+"&report="+r.Name)
 	require.NoError(t, err)
 	rows := 0
 	for _, c := range text {
@@ -153,11 +153,11 @@ func TestReportOfManyImages(t *testing.T) {
 	assert.Equal(t, 1+pages*perPage, rows)
 
 	// Of one cluster no more are pruned at a time than fit into its plan.
-	p := within(imagePrune("many", r), time.Hour)
+	p := withUndoWindow(newImagePrune("many", r), time.Hour)
 	p.Spec.Clusters = []string{lights[0].Name}
-	shared.apply(t, p)
+	shared.createPrune(t, p)
 	const tooMany = pages*perPage - v1alpha1.MaxPlannedPrunes
-	shared.awaits(t, p, "as many as fit are planned", func(p *v1alpha1.ImagePrune) bool {
+	shared.awaitPrune(t, p, "as many as fit are planned", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: pages * perPage, Waiting: v1alpha1.MaxPlannedPrunes, Skipped: tooMany}
 	})
 	require.NoError(t, shared.Delete(t.Context(), p))

@@ -19,20 +19,20 @@ import (
 
 // A schedule makes a report when it is time, once; those before go, but for as many as
 // are to stay and those that a prune goes by.
-func TestSchedule(t *testing.T) {
+func TestScheduledReports(t *testing.T) {
 	t.Parallel()
-	in := shared.sites[bergen]
-	in.left(t, "schedule-a")
+	in := shared.Members[bergen]
+	in.createLeftoverImages(t, "schedule-a")
 	now := time.Now().UTC()
-	r := pruneReport("schedule", "schedule-", bergen)
+	r := newPruneReport("schedule", "schedule-", bergen)
 	daily := func(at time.Time) string { return fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()) }
 	times := []time.Time{now.Add(-50 * time.Minute), now.Add(-40 * time.Minute), now.Add(-30 * time.Minute)}
 	r.Spec.Schedule, r.Spec.HistoryLimit, r.Spec.Suspend = daily(times[0]), ptr.To[int32](1), ptr.To(true)
-	shared.ask(t, r)
-	shared.eventually(t, r, "suspended", func(r *v1alpha1.PruneReport) bool {
+	shared.createReport(t, r)
+	shared.awaitReport(t, r, "suspended", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportScheduled && r.Status.Reason == v1alpha1.ReasonSuspended
 	})
-	assert.Empty(t, shared.children(t, r))
+	assert.Empty(t, shared.listPages(t, r))
 	var made []string
 	for n, at := range times {
 		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -58,7 +58,7 @@ func TestSchedule(t *testing.T) {
 		}), "%+v: %v", &r.Status, &err)
 		name := fmt.Sprintf("schedule-%d", at.Unix()/60)
 		child := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		child = shared.complete(t, child)
+		child = shared.awaitReportComplete(t, child)
 		made = append(made, name)
 		require.Len(t, child.OwnerReferences, 1)
 		assert.Equal(t, r.UID, child.OwnerReferences[0].UID)
@@ -68,32 +68,32 @@ func TestSchedule(t *testing.T) {
 			want = v1alpha1.PruneTotal{Count: 1, Bytes: gibibyte}
 		}
 		assert.Equal(t, want, child.Status.Candidates)
-		shared.eventually(t, r, "the report is told of", func(r *v1alpha1.PruneReport) bool {
+		shared.awaitReport(t, r, "the report is told of", func(r *v1alpha1.PruneReport) bool {
 			return r.Status.LastReport == name && r.Status.LastScheduleTime.Unix()/60 == at.Unix()/60 &&
 				r.Status.NextScheduleTime != nil && r.Status.NextScheduleTime.After(time.Now())
 		})
 		if n == 0 { // it is kept for the prune
-			shared.pending(t, "schedule", child, time.Hour)
+			shared.createPendingPrune(t, "schedule", child, time.Hour)
 		}
 	}
-	require.True(t, scene.Await(t, func() bool { return len(shared.children(t, r)) == 2 }), "%v", shared.children(t, r))
-	assert.ElementsMatch(t, []string{made[0], made[2]}, shared.children(t, r))
+	require.True(t, scene.Await(t, func() bool { return len(shared.listPages(t, r)) == 2 }), "%v", shared.listPages(t, r))
+	assert.ElementsMatch(t, []string{made[0], made[2]}, shared.listPages(t, r))
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "schedule"}}
-	shared.undo(t, p)
-	shared.ends(t, p, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 1, Undone: 1})
-	require.True(t, scene.Await(t, func() bool { return len(shared.children(t, r)) == 1 }), "%v", shared.children(t, r))
-	assert.Equal(t, made[2:], shared.children(t, r))
+	shared.undoPrune(t, p)
+	shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 1, Undone: 1})
+	require.True(t, scene.Await(t, func() bool { return len(shared.listPages(t, r)) == 1 }), "%v", shared.listPages(t, r))
+	assert.Equal(t, made[2:], shared.listPages(t, r))
 
-	broken := pruneReport("schedule-broken", "schedule-", bergen)
+	broken := newPruneReport("schedule-broken", "schedule-", bergen)
 	broken.Spec.Schedule = "TZ=Europe/Berlin 0 6 * * 1"
-	shared.ask(t, broken)
-	shared.eventually(t, broken, "refused", func(r *v1alpha1.PruneReport) bool {
+	shared.createReport(t, broken)
+	shared.awaitReport(t, broken, "refused", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportScheduled && r.Status.Reason == v1alpha1.ReasonScheduleInvalid
 	})
 }
 
-// children are the reports that a schedule has made and that are there.
-func (f *fleet) children(t *testing.T, r *v1alpha1.PruneReport) (names []string) {
+// listPages are the reports that a schedule has made and that are there.
+func (f *testFleet) listPages(t *testing.T, r *v1alpha1.PruneReport) (names []string) {
 	t.Helper()
 	var list v1alpha1.PruneReportList
 	require.NoError(t, f.List(t.Context(), &list))

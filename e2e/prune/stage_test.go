@@ -35,10 +35,10 @@ import (
 const (
 	// namespace of the images in the members.
 	namespace = metav1.NamespaceDefault
-	// admin is who asks API servers here.
-	admin = "admin"
-	// timeout after which the hub gives an agent up that it does not hear of.
-	timeout = 3 * time.Second
+	// approver is who asks API servers here.
+	approver = "admin"
+	// memberTimeout after which the hub gives an agent up that it does not hear of.
+	memberTimeout = 3 * time.Second
 )
 
 // The members. Of these island alone is cut off, or has its agent killed: a test that
@@ -49,55 +49,55 @@ const (
 	island = "island"
 )
 
-var sites = []string{bergen, edge, island}
+var memberNames = []string{bergen, edge, island}
 
-// site is a member cluster with its agent.
-type site struct {
+// testMember is a member cluster with its agent.
+type testMember struct {
 	*member.Member
 	client.WithWatch
 	name  string
-	agent *agent.Agent
-	// mouth is the proxy through which the agent reaches the member.
-	mouth *proxy.Proxy
+	Agent *agent.Agent
+	// AgentProxy is the proxy through which the agent reaches the member.
+	AgentProxy *proxy.Proxy
 	// The hub reaches the member through proxy, and that goes over link. Where the member
 	// dials in, its agent reaches the hub so.
-	link  *link.Link
-	proxy *proxy.Proxy
+	Link  *link.Link
+	Proxy *proxy.Proxy
 }
 
-// fleet is a hub and its members.
-type fleet struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub and its members.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	// WithWatch reaches the hub's API server with all rights.
 	client.WithWatch
 	// The hub reaches its own API server through proxy.
-	proxy *proxy.Proxy
-	hub   *hub.Hub
-	sites map[string]*site
+	Proxy   *proxy.Proxy
+	Hub     *hub.Hub
+	Members map[string]*testMember
 }
 
 var scheme = scene.NewScheme()
 
-var policy = map[string]any{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "false"}
+var policyData = map[string]any{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "false"}
 
-func startFleet(ctx context.Context) (f *fleet, err error) {
-	f = &fleet{sites: map[string]*site{}}
+func startFleet(ctx context.Context) (f *testFleet, err error) {
+	f = &testFleet{Members: map[string]*testMember{}}
 	if err := f.startClusters(ctx); err != nil {
 		return f, err
 	}
-	if f.proxy, err = proxy.Start(f.plane.Config()); err != nil {
+	if f.Proxy, err = proxy.StartProxy(f.Plane.Config()); err != nil {
 		return f, err
 	}
-	if err := f.startHub(ctx); err != nil {
+	if err := f.StartHub(ctx); err != nil {
 		return f, err
 	}
-	for name, s := range f.sites {
-		if err := f.join(ctx, s); err != nil {
+	for name, s := range f.Members {
+		if err := f.joinMember(ctx, s); err != nil {
 			return f, fmt.Errorf("joining %s: %w", name, err)
 		}
 	}
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, scene.Patience, true, func(context.Context) (bool, error) {
-		for _, name := range sites {
+		for _, name := range memberNames {
 			m := &v1alpha1.MemberCluster{}
 			if f.Get(ctx, client.ObjectKey{Name: name}, m) != nil || !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) {
 				return false, nil
@@ -106,139 +106,139 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 		return true, nil
 	})
 	if err != nil {
-		return f, fmt.Errorf("waiting for all members (the hub's log is %s): %w", f.hub.LogFile(), err)
+		return f, fmt.Errorf("waiting for all members (the hub's log is %s): %w", f.Hub.LogFile(), err)
 	}
 	return f, nil
 }
 
 // startClusters starts hub and members beside each other, with their charts, and
 // the members' agents.
-func (f *fleet) startClusters(ctx context.Context) error {
-	options := make([]member.Options, len(sites))
-	for i, name := range sites {
+func (f *testFleet) startClusters(ctx context.Context) error {
+	options := make([]member.Options, len(memberNames))
+	for i, name := range memberNames {
 		options[i] = member.Options{
-			Name: name, Instant: true, InstantTakes: 100 * time.Millisecond, Scheme: scene.NewScheme(),
+			Name: name, InstantImporter: true, InstantImportDuration: 100 * time.Millisecond, Scheme: scene.NewScheme(),
 			// Nobody would take the protection from claims that are to go.
 			APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
 		}
 	}
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 			return err
 		}
-		if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		return hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": policy}})
+		return hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, options...)
 		for _, m := range started {
-			f.sites[m.Name()] = &site{Member: m, name: m.Name()}
+			f.Members[m.Name()] = &testMember{Member: m, name: m.Name()}
 		}
 		return err
 	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for _, s := range f.sites {
-		group.Go(func() error { return s.prepare(ctx, f.plane) })
+	for _, s := range f.Members {
+		group.Go(func() error { return s.install(ctx, f.Plane) })
 	}
 	return group.Wait()
 }
 
-// prepare installs the agent's chart, starts the agent, and makes the hub's way to
+// install installs the agent's chart, starts the agent, and makes the hub's way to
 // the member.
-func (s *site) prepare(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
-	s.Instant().Allow(1 << 20)
+func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
+	s.InstantImporter().AllowFinishes(1 << 20)
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.Install(ctx, s.ControlPlane, map[string]any{
+	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
 	if err != nil {
 		return err
 	}
-	if s.mouth, err = proxy.Start(s.ControlPlane.Config()); err != nil {
+	if s.AgentProxy, err = proxy.StartProxy(s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if err := s.lead(plane); err != nil {
+	if err := s.startLink(plane); err != nil {
 		return err
 	}
-	return s.startAgent(ctx)
+	return s.StartAgent(ctx)
 }
 
-func (s *site) pulls() bool { return hub.Pulls(s.name, bergen) }
+func (s *testMember) PullMode() bool { return hub.UsesPullMode(s.name, bergen) }
 
-// lead makes the way between hub and member, whoever goes it.
-func (s *site) lead(plane *controlplane.ControlPlane) (err error) {
-	start, to := proxy.Start, s.ControlPlane.Config()
-	if s.pulls() {
-		start, to = proxy.StartTLS, plane.Config()
+// startLink makes the way between hub and member, whoever goes it.
+func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
+	start, to := proxy.StartProxy, s.ControlPlane.Config()
+	if s.PullMode() {
+		start, to = proxy.StartTLSProxy, plane.Config()
 	}
-	if s.link, err = link.Start(to); err != nil {
+	if s.Link, err = link.StartLink(to); err != nil {
 		return err
 	}
-	s.link.Through(to)
-	s.proxy, err = start(to)
+	s.Link.Redirect(to)
+	s.Proxy, err = start(to)
 	return err
 }
 
-// startAgent starts one at once also where the one before was killed: its Lease is
+// StartAgent starts one at once also where the one before was killed: its Lease is
 // removed.
-func (s *site) startAgent(ctx context.Context) (err error) {
-	if err := bury(ctx, s, agent.Namespace, "ot-agent"); err != nil {
+func (s *testMember) StartAgent(ctx context.Context) (err error) {
+	if err := deleteLease(ctx, s, agent.AgentNamespace, "ot-agent"); err != nil {
 		return err
 	}
-	s.agent, err = agent.Start(ctx, s.ControlPlane, agent.Options{
-		Through: s.mouth.Through, LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=1s"},
+	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
+		ConfigureClient: s.AgentProxy.Redirect, LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=1s"},
 	})
 	return err
 }
 
-func (f *fleet) startHub(ctx context.Context) (err error) {
-	if err := bury(ctx, f, hub.Namespace, "ot-hub"); err != nil {
+func (f *testFleet) StartHub(ctx context.Context) (err error) {
+	if err := deleteLease(ctx, f, hub.HubNamespace, "ot-hub"); err != nil {
 		return err
 	}
-	door, err := hub.Door(f.plane)
+	door, err := hub.HubAPIFlags(f.Plane)
 	if err != nil {
 		return err
 	}
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{
-		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: append([]string{"--probe-interval=1s", "--member-timeout=" + timeout.String()}, door...),
+	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+		Log: os.Getenv("OT_FLEET_HUB_LOG"), ConfigureClient: f.Proxy.Redirect, Args: append([]string{"--probe-interval=1s", "--member-timeout=" + memberTimeout.String()}, door...),
 	})
 	return err
 }
 
-func bury(ctx context.Context, c client.Client, namespace, name string) error {
+func deleteLease(ctx context.Context, c client.Client, namespace, name string) error {
 	return client.IgnoreNotFound(c.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}))
 }
 
-// join makes a MemberCluster and its Secret, as people do; or the member's agent
+// joinMember makes a MemberCluster and its Secret, as people do; or the member's agent
 // dials in.
-func (f *fleet) join(ctx context.Context, s *site) error {
-	if s.pulls() {
-		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, nil, func(a *join.Access) { a.Server, a.CA = s.proxy.Reach() })
+func (f *testFleet) joinMember(ctx context.Context, s *testMember) error {
+	if s.PullMode() {
+		return hub.RegisterPullMember(ctx, f, s.Client(), agent.AgentNamespace, s.name, nil, func(a *join.HubAccess) { a.Server, a.CA = s.Proxy.Endpoint() })
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	token := cfg.BearerToken
-	s.proxy.Through(cfg)
+	s.Proxy.Redirect(cfg)
 	cfg.BearerToken = token
-	return f.joinAs(ctx, s.name, agent.Namespace, cfg)
+	return f.createMember(ctx, s.name, agent.AgentNamespace, cfg)
 }
 
-func (f *fleet) joinAs(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
+func (f *testFleet) createMember(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -251,71 +251,71 @@ func (f *fleet) joinAs(ctx context.Context, name, agentNamespace string, cfg *re
 	})
 }
 
-// lights are members on the hub's API server that are played, for as long as the
+// startFakes are members on the hub's API server that are played, for as long as the
 // test runs, called prefix-0 and so on. how is what they are like before they join.
-func (f *fleet) lights(t *testing.T, prefix string, n int, how func(int, *light.Member)) []*light.Member {
+func (f *testFleet) startFakes(t *testing.T, prefix string, n int, how func(int, *light.Member)) []*light.Member {
 	t.Helper()
-	all, err := light.Start(t.Context(), f.plane, prefix, n)
+	all, err := light.Start(t.Context(), f.Plane, prefix, n)
 	require.NoError(t, err)
 	t.Cleanup(all.Stop)
 	for i, m := range all.List {
 		how(i, m)
 		cfg, err := m.Config(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, f.joinAs(t.Context(), m.Name, m.Name, cfg))
+		require.NoError(t, f.createMember(t.Context(), m.Name, m.Name, cfg))
 		t.Cleanup(func() {
 			require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}})))
 		})
-		f.healthy(t, m.Name)
+		f.awaitHealthy(t, m.Name)
 	}
 	return all.List
 }
 
-func (f *fleet) healthy(t *testing.T, name string) {
+func (f *testFleet) awaitHealthy(t *testing.T, name string) {
 	t.Helper()
-	scene.EventuallyMember(t, f, name, "healthy", func(m *v1alpha1.MemberCluster) bool {
+	scene.AwaitMember(t, f, name, "healthy", func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
 	})
 }
 
-// back has a member be reached again.
-func (f *fleet) back(t *testing.T, s *site) {
+// reconnect has a member be reached again.
+func (f *testFleet) reconnect(t *testing.T, s *testMember) {
 	t.Helper()
-	require.NoError(t, s.link.Mend(t.Context()))
-	f.healthy(t, s.name)
+	require.NoError(t, s.Link.Repair(t.Context()))
+	f.awaitHealthy(t, s.name)
 }
 
 // stop ends everything, and those that ask API servers before these.
-func (f *fleet) stop() error {
+func (f *testFleet) stop() error {
 	var errs []error
-	if f.hub != nil {
-		errs = append(errs, f.hub.Stop(time.Minute))
+	if f.Hub != nil {
+		errs = append(errs, f.Hub.Stop(time.Minute))
 	}
-	if f.proxy != nil {
-		errs = append(errs, f.proxy.Close())
+	if f.Proxy != nil {
+		errs = append(errs, f.Proxy.Close())
 	}
 	var group errgroup.Group
-	for _, s := range f.sites {
+	for _, s := range f.Members {
 		group.Go(s.stop)
 	}
-	if f.plane != nil {
-		group.Go(f.plane.Stop)
+	if f.Plane != nil {
+		group.Go(f.Plane.Stop)
 	}
 	errs = append(errs, group.Wait())
 	return errors.Join(errs...)
 }
 
-func (s *site) stop() error {
-	if s.agent != nil {
-		s.agent.Kill()
+func (s *testMember) stop() error {
+	if s.Agent != nil {
+		s.Agent.Kill()
 	}
-	for _, p := range []*proxy.Proxy{s.mouth, s.proxy} {
+	for _, p := range []*proxy.Proxy{s.AgentProxy, s.Proxy} {
 		if p != nil {
 			_ = p.Close()
 		}
 	}
-	if s.link != nil {
-		s.link.Close()
+	if s.Link != nil {
+		s.Link.Close()
 	}
 	return s.Stop()
 }

@@ -31,39 +31,39 @@ import (
 // gibibyte is the size of every image here.
 const gibibyte = 1 << 30
 
-func specOf(name string) v1alpha1.VMDiskImageSpec {
+func imageSpec(name string) v1alpha1.VMDiskImageSpec {
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: "http://images.example.com/" + name + ".qcow2",
 		DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
 	}
 }
 
-// create makes an image as a person does, that nothing makes gone but what the test
+// createImage makes an image as a person does, that nothing makes gone but what the test
 // is about.
-func (s *site) create(t *testing.T, name string) *v1alpha1.VMDiskImage {
+func (s *testMember) createImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
-	img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: specOf(name)}
+	img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: imageSpec(name)}
 	require.NoError(t, s.Create(t.Context(), img))
 	return img
 }
 
-// left makes an image as a plan has left it: made by one, named by none any more,
+// createLeftoverImages makes an image as a plan has left it: made by one, named by none any more,
 // and synced.
-func (s *site) left(t *testing.T, names ...string) {
+func (s *testMember) createLeftoverImages(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		img := &v1alpha1.VMDiskImage{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelPlanned: "true"}}, Spec: specOf(name),
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelPlanned: "true"}}, Spec: imageSpec(name),
 		}
 		require.NoError(t, s.Create(t.Context(), img))
 	}
 	for _, name := range names {
-		s.has(t, name, v1alpha1.PhaseSucceeded)
+		s.awaitPhase(t, name, v1alpha1.PhaseSucceeded)
 	}
 }
 
-// image is a VMDiskImage of a member, nil for none.
-func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
+// getImage is a VMDiskImage of a member, nil for none.
+func (s *testMember) getImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{}
 	err := s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, img)
@@ -74,18 +74,18 @@ func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// has waits until a member has an image in a phase.
-func (s *site) has(t *testing.T, name string, phase v1alpha1.Phase) *v1alpha1.VMDiskImage {
+// awaitPhase waits until a member has an image in a phase.
+func (s *testMember) awaitPhase(t *testing.T, name string, phase v1alpha1.Phase) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return s.eventually(t, name, string(phase), func(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == phase })
+	return s.awaitImage(t, name, string(phase), func(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == phase })
 }
 
-// eventually waits until a member has an image that is as wanted.
-func (s *site) eventually(t *testing.T, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
+// awaitImage waits until a member has an image that is as wanted.
+func (s *testMember) awaitImage(t *testing.T, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	var img *v1alpha1.VMDiskImage
 	if !scene.Await(t, func() bool {
-		img = s.image(t, name)
+		img = s.getImage(t, name)
 		return img != nil && holds(img)
 	}) {
 		require.Failf(t, "image is not as wanted", "%s: want %s %s, there is %+v", s.name, name, wanted, img)
@@ -93,36 +93,36 @@ func (s *site) eventually(t *testing.T, name, wanted string, holds func(*v1alpha
 	return img
 }
 
-// serves waits until a member has an image that serves, and that nothing is about to
+// requireServing waits until a member has an image that serves, and that nothing is about to
 // take away.
-func (s *site) serves(t *testing.T, name string) *v1alpha1.VMDiskImage {
+func (s *testMember) requireServing(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
-	img := s.has(t, name, v1alpha1.PhaseSucceeded)
+	img := s.awaitPhase(t, name, v1alpha1.PhaseSucceeded)
 	assert.Nil(t, img.DeletionTimestamp)
-	ready(t, img)
+	requireReady(t, img)
 	return img
 }
 
-// ready wants an image that machines can be built from.
-func ready(t *testing.T, img *v1alpha1.VMDiskImage) {
+// requireReady wants an image that machines can be built from.
+func requireReady(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	assert.NotNil(t, img.Status.Serving, "%s serves", img.Name)
 	assert.True(t, meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady), "%s is ready: %+v", img.Name, img.Status.Conditions)
 }
 
-// loses waits until a member has neither an image nor its storage any more.
-func (s *site) loses(t *testing.T, img *v1alpha1.VMDiskImage) {
+// awaitImageGone waits until a member has neither an image nor its storage any more.
+func (s *testMember) awaitImageGone(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	var got *v1alpha1.VMDiskImage
 	require.True(t, scene.Await(t, func() bool {
-		got = s.image(t, img.Name)
+		got = s.getImage(t, img.Name)
 		return got == nil || got.UID != img.UID
 	}), "%s: image %s is still there: %+v", s.name, img.Name, &got)
-	assert.Empty(t, s.storage(t, img), "%s: storage of %s", s.name, img.Name)
+	assert.Empty(t, s.listStorage(t, img), "%s: storage of %s", s.name, img.Name)
 }
 
-// storage are the objects of a member that were made for an image.
-func (s *site) storage(t *testing.T, img *v1alpha1.VMDiskImage) (objects []string) {
+// listStorage are the objects of a member that were made for an image.
+func (s *testMember) listStorage(t *testing.T, img *v1alpha1.VMDiskImage) (objects []string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &corev1.PersistentVolumeClaimList{}} {
 		require.NoError(t, s.Client().List(t.Context(), list, client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
@@ -134,33 +134,33 @@ func (s *site) storage(t *testing.T, img *v1alpha1.VMDiskImage) (objects []strin
 	return objects
 }
 
-// machine creates one that names an image, and that nothing is made for.
-func (s *site) machine(t *testing.T, image string) *v1alpha1.VirtualMachine {
+// createMachine creates one that names an image, and that nothing is made for.
+func (s *testMember) createMachine(t *testing.T, image string) *v1alpha1.VirtualMachine {
 	t.Helper()
-	vm := scene.Machine(namespace, image, &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: image}})
+	vm := scene.NewMachine(namespace, image, &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: image}})
 	vm.Spec.IgnoreOnDeploy = true
 	require.NoError(t, s.Create(t.Context(), vm))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), vm))) })
 	return vm
 }
 
-// gets waits until a machine has its image: the very one that is there.
-func (s *site) gets(t *testing.T, vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) {
+// awaitMachineReady waits until a machine has its image: the very one that is there.
+func (s *testMember) awaitMachineReady(t *testing.T, vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	got := &v1alpha1.VirtualMachine{}
 	require.True(t, scene.Await(t, func() bool {
 		got = &v1alpha1.VirtualMachine{}
 		return s.Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && got.Status.Phase == v1alpha1.MachineReady
 	}), "%s: machine %s is not ready: %s, %s: %s", s.name, vm.Name, &got.Status.Phase, &got.Status.Reason, &got.Status.Message)
-	there := s.image(t, img.Name)
+	there := s.getImage(t, img.Name)
 	require.NotNil(t, there, "%s: the image of machine %s has vanished", s.name, vm.Name)
 	assert.Equal(t, img.UID, there.UID)
-	ready(t, there)
+	requireReady(t, there)
 }
 
-// pruneReport is one of images whose names begin so, in some clusters, not created
+// newPruneReport is one of images whose names begin so, in some clusters, not created
 // yet.
-func pruneReport(name, prefix string, clusters ...string) *v1alpha1.PruneReport {
+func newPruneReport(name, prefix string, clusters ...string) *v1alpha1.PruneReport {
 	return &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.PruneReportSpec{
@@ -170,54 +170,54 @@ func pruneReport(name, prefix string, clusters ...string) *v1alpha1.PruneReport 
 	}
 }
 
-// ask creates a PruneReport, which goes with the test.
-func (f *fleet) ask(t *testing.T, r *v1alpha1.PruneReport) {
+// createReport creates a PruneReport, which goes with the test.
+func (f *testFleet) createReport(t *testing.T, r *v1alpha1.PruneReport) {
 	t.Helper()
 	require.NoError(t, f.Create(t.Context(), r))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), r))) })
 }
 
-// report has one made of images whose names begin so, in some clusters.
-func (f *fleet) report(t *testing.T, prefix string, clusters ...string) *v1alpha1.PruneReport {
+// createCompleteReport has one made of images whose names begin so, in some clusters.
+func (f *testFleet) createCompleteReport(t *testing.T, prefix string, clusters ...string) *v1alpha1.PruneReport {
 	t.Helper()
-	r := pruneReport(strings.TrimSuffix(prefix, "-"), prefix, clusters...)
-	f.ask(t, r)
-	return f.complete(t, r)
+	r := newPruneReport(strings.TrimSuffix(prefix, "-"), prefix, clusters...)
+	f.createReport(t, r)
+	return f.awaitReportComplete(t, r)
 }
 
-// complete waits until a PruneReport is.
-func (f *fleet) complete(t *testing.T, r *v1alpha1.PruneReport) *v1alpha1.PruneReport {
+// awaitReportComplete waits until a PruneReport is.
+func (f *testFleet) awaitReportComplete(t *testing.T, r *v1alpha1.PruneReport) *v1alpha1.PruneReport {
 	t.Helper()
-	return f.eventually(t, r, "complete", func(r *v1alpha1.PruneReport) bool {
+	return f.awaitReport(t, r, "complete", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportComplete && meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionComplete)
 	})
 }
 
-// eventually reads a PruneReport until it is as wanted.
-func (f *fleet) eventually(t *testing.T, r *v1alpha1.PruneReport, wanted string, holds func(*v1alpha1.PruneReport) bool) *v1alpha1.PruneReport {
+// awaitReport reads a PruneReport until it is as wanted.
+func (f *testFleet) awaitReport(t *testing.T, r *v1alpha1.PruneReport, wanted string, holds func(*v1alpha1.PruneReport) bool) *v1alpha1.PruneReport {
 	t.Helper()
 	got := &v1alpha1.PruneReport{}
 	if !scene.Await(t, func() bool {
 		got = &v1alpha1.PruneReport{}
 		return f.Get(t.Context(), client.ObjectKeyFromObject(r), got) == nil && holds(got)
 	}) {
-		require.Failf(t, "PruneReport "+r.Name+" is not as wanted: "+wanted, "%+v\nthe hub's log is %s", got.Status, f.hub.LogFile())
+		require.Failf(t, "PruneReport "+r.Name+" is not as wanted: "+wanted, "%+v\nthe hub's log is %s", got.Status, f.Hub.LogFile())
 	}
 	return got
 }
 
-// written are all pages of a PruneReport, those of tries that came to nothing too.
-func (f *fleet) written(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
+// listWrittenPages are all pages of a PruneReport, those of tries that came to nothing too.
+func (f *testFleet) listWrittenPages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
 	t.Helper()
 	var list v1alpha1.PruneReportPageList
 	require.NoError(t, f.List(t.Context(), &list, client.MatchingLabels{v1alpha1.LabelPruneReport: string(r.UID)}))
 	return list.Items
 }
 
-// pages that a PruneReport consists of, in their order.
-func (f *fleet) pages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
+// listReportPages that a PruneReport consists of, in their order.
+func (f *testFleet) listReportPages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneReportPage {
 	t.Helper()
-	pages := slices.DeleteFunc(f.written(t, r), func(page v1alpha1.PruneReportPage) bool {
+	pages := slices.DeleteFunc(f.listWrittenPages(t, r), func(page v1alpha1.PruneReportPage) bool {
 		return !strings.HasPrefix(page.Name, r.Name+"-"+r.Status.Digest+"-")
 	})
 	number := func(page v1alpha1.PruneReportPage) (n int) {
@@ -230,11 +230,11 @@ func (f *fleet) pages(t *testing.T, r *v1alpha1.PruneReport) []v1alpha1.PruneRep
 	return pages
 }
 
-// said is what the pages of a PruneReport say of each cluster.
-func (f *fleet) said(t *testing.T, r *v1alpha1.PruneReport) map[string]*v1alpha1.ReportedCluster {
+// clustersInReport is what the pages of a PruneReport say of each cluster.
+func (f *testFleet) clustersInReport(t *testing.T, r *v1alpha1.PruneReport) map[string]*v1alpha1.ReportedCluster {
 	t.Helper()
 	said := map[string]*v1alpha1.ReportedCluster{}
-	for _, page := range f.pages(t, r) {
+	for _, page := range f.listReportPages(t, r) {
 		for i := range page.Clusters {
 			part := &page.Clusters[i]
 			if whole := said[part.Cluster]; whole != nil {
@@ -249,8 +249,8 @@ func (f *fleet) said(t *testing.T, r *v1alpha1.PruneReport) map[string]*v1alpha1
 	return said
 }
 
-// candidates of a cluster, by name.
-func candidates(c *v1alpha1.ReportedCluster) []string {
+// candidateNames of a cluster, by name.
+func candidateNames(c *v1alpha1.ReportedCluster) []string {
 	names := []string{}
 	for i := range c.Candidates {
 		names = append(names, c.Candidates[i].Name)
@@ -258,8 +258,8 @@ func candidates(c *v1alpha1.ReportedCluster) []string {
 	return names
 }
 
-// kept are the images that a cluster keeps, by name, with why.
-func kept(c *v1alpha1.ReportedCluster) map[string]string {
+// keptReasons are the images that a cluster keeps, by name, with why.
+func keptReasons(c *v1alpha1.ReportedCluster) map[string]string {
 	why := map[string]string{}
 	for _, k := range c.Kept {
 		for _, key := range k.Images {
@@ -269,44 +269,44 @@ func kept(c *v1alpha1.ReportedCluster) map[string]string {
 	return why
 }
 
-// imagePrune is one of all candidates of a report that plans have made, without an
+// newImagePrune is one of all candidates of a report that plans have made, without an
 // undo window, not created yet.
-func imagePrune(name string, r *v1alpha1.PruneReport) *v1alpha1.ImagePrune {
+func newImagePrune(name string, r *v1alpha1.PruneReport) *v1alpha1.ImagePrune {
 	return &v1alpha1.ImagePrune{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ImagePruneSpec{
 			ReportRef:  v1alpha1.PruneReportRef{Name: r.Name, Digest: r.Status.Digest},
-			ApprovedBy: admin, UndoWindow: &metav1.Duration{}, Deadline: &metav1.Duration{Duration: time.Hour},
+			ApprovedBy: approver, UndoWindow: &metav1.Duration{}, Deadline: &metav1.Duration{Duration: time.Hour},
 		},
 	}
 }
 
-// within has an ImagePrune have an undo window.
-func within(p *v1alpha1.ImagePrune, window time.Duration) *v1alpha1.ImagePrune {
+// withUndoWindow has an ImagePrune have an undo window.
+func withUndoWindow(p *v1alpha1.ImagePrune, window time.Duration) *v1alpha1.ImagePrune {
 	p.Spec.UndoWindow = &metav1.Duration{Duration: window}
 	return p
 }
 
-// apply creates an ImagePrune, which goes with the test.
-func (f *fleet) apply(t *testing.T, p *v1alpha1.ImagePrune) {
+// createPrune creates an ImagePrune, which goes with the test.
+func (f *testFleet) createPrune(t *testing.T, p *v1alpha1.ImagePrune) {
 	t.Helper()
 	require.NoError(t, f.Create(t.Context(), p))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), p))) })
 }
 
-// pending has all candidates of a report that plans have made go after a window, and
+// createPendingPrune has all candidates of a report that plans have made go after a window, and
 // waits until all of them are in it.
-func (f *fleet) pending(t *testing.T, name string, r *v1alpha1.PruneReport, window time.Duration) *v1alpha1.ImagePrune {
+func (f *testFleet) createPendingPrune(t *testing.T, name string, r *v1alpha1.PruneReport, window time.Duration) *v1alpha1.ImagePrune {
 	t.Helper()
-	p := within(imagePrune(name, r), window)
-	f.apply(t, p)
-	return f.awaits(t, p, "all pending", func(p *v1alpha1.ImagePrune) bool {
+	p := withUndoWindow(newImagePrune(name, r), window)
+	f.createPrune(t, p)
+	return f.awaitPrune(t, p, "all pending", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets.Total > 0 && p.Status.Targets.Pending == p.Status.Targets.Total
 	})
 }
 
-// awaits reads an ImagePrune until it is as wanted.
-func (f *fleet) awaits(t *testing.T, p *v1alpha1.ImagePrune, wanted string, holds ...func(*v1alpha1.ImagePrune) bool) *v1alpha1.ImagePrune {
+// awaitPrune reads an ImagePrune until it is as wanted.
+func (f *testFleet) awaitPrune(t *testing.T, p *v1alpha1.ImagePrune, wanted string, holds ...func(*v1alpha1.ImagePrune) bool) *v1alpha1.ImagePrune {
 	t.Helper()
 	got := &v1alpha1.ImagePrune{}
 	if !scene.Await(t, func() bool {
@@ -314,15 +314,15 @@ func (f *fleet) awaits(t *testing.T, p *v1alpha1.ImagePrune, wanted string, hold
 		return f.Get(t.Context(), client.ObjectKeyFromObject(p), got) == nil && got.Status.ObservedGeneration == got.Generation &&
 			!slices.ContainsFunc(holds, func(hold func(*v1alpha1.ImagePrune) bool) bool { return !hold(got) })
 	}) {
-		require.Failf(t, "ImagePrune "+p.Name+" is not as wanted: "+wanted, "generation %d: %+v\nthe hub's log is %s", got.Generation, got.Status, f.hub.LogFile())
+		require.Failf(t, "ImagePrune "+p.Name+" is not as wanted: "+wanted, "generation %d: %+v\nthe hub's log is %s", got.Generation, got.Status, f.Hub.LogFile())
 	}
 	return got
 }
 
-// ends waits until an ImagePrune has ended as wanted.
-func (f *fleet) ends(t *testing.T, p *v1alpha1.ImagePrune, phase v1alpha1.ImagePrunePhase, reason string, want v1alpha1.TargetCounts) *v1alpha1.ImagePrune {
+// awaitPruneEnd waits until an ImagePrune has ended as wanted.
+func (f *testFleet) awaitPruneEnd(t *testing.T, p *v1alpha1.ImagePrune, phase v1alpha1.ImagePrunePhase, reason string, want v1alpha1.TargetCounts) *v1alpha1.ImagePrune {
 	t.Helper()
-	got := f.awaits(t, p, "ended", func(p *v1alpha1.ImagePrune) bool { return p.Status.Phase.Ended() })
+	got := f.awaitPrune(t, p, "ended", func(p *v1alpha1.ImagePrune) bool { return p.Status.Phase.IsFinal() })
 	assert.Equal(t, phase, got.Status.Phase, "%+v", got.Status)
 	assert.Equal(t, reason, got.Status.Reason, "%+v", got.Status)
 	assert.Equal(t, want, got.Status.Targets, "%+v", got.Status)
@@ -336,23 +336,23 @@ func (f *fleet) ends(t *testing.T, p *v1alpha1.ImagePrune, phase v1alpha1.ImageP
 	return got
 }
 
-// pruned waits until an ImagePrune has had all of its images go.
-func (f *fleet) pruned(t *testing.T, p *v1alpha1.ImagePrune, n int32) *v1alpha1.ImagePrune {
+// awaitPruned waits until an ImagePrune has had all of its images go.
+func (f *testFleet) awaitPruned(t *testing.T, p *v1alpha1.ImagePrune, n int32) *v1alpha1.ImagePrune {
 	t.Helper()
-	got := f.ends(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, v1alpha1.TargetCounts{Total: n, Pruned: n})
+	got := f.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, v1alpha1.TargetCounts{Total: n, Pruned: n})
 	assert.Equal(t, int64(n)*gibibyte, got.Status.PrunedBytes)
 	return got
 }
 
-// undo takes an ImagePrune back.
-func (f *fleet) undo(t *testing.T, p *v1alpha1.ImagePrune) {
+// undoPrune takes an ImagePrune back.
+func (f *testFleet) undoPrune(t *testing.T, p *v1alpha1.ImagePrune) {
 	t.Helper()
 	require.NoError(t, f.Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"undo":true}}`))))
 }
 
-// skipped are the images that an ImagePrune has not pruned, as cluster/name, with
+// skippedReasons are the images that an ImagePrune has not pruned, as cluster/name, with
 // why.
-func skipped(p *v1alpha1.ImagePrune) map[string]string {
+func skippedReasons(p *v1alpha1.ImagePrune) map[string]string {
 	why := map[string]string{}
 	for _, s := range p.Status.Skipped {
 		why[s.Cluster+"/"+s.Name] = fmt.Sprintf("%s %s", s.State, s.Reason)
@@ -360,26 +360,26 @@ func skipped(p *v1alpha1.ImagePrune) map[string]string {
 	return why
 }
 
-// fleetImage is version 1 of an image for clusters, not created yet.
-func fleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
+// newFleetImage is version 1 of an image for clusters, not created yet.
+func newFleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.FleetDiskImageSpec{
-			TargetNamespace: namespace, Template: specOf(name), Placement: v1alpha1.Placement{ClusterNames: clusters},
+			TargetNamespace: namespace, Template: imageSpec(name), Placement: v1alpha1.Placement{ClusterNames: clusters},
 		},
 	}
-	toVersion(img, "1")
+	setVersion(img, "1")
 	return img
 }
 
-func toVersion(img *v1alpha1.FleetDiskImage, version string) {
+func setVersion(img *v1alpha1.FleetDiskImage, version string) {
 	img.Spec.Version = version
 	img.Spec.Template.URL = fmt.Sprintf("http://images.example.com/%s/%s.qcow2", img.Name, version)
 }
 
 // rollOut stores a FleetDiskImage as it is and waits until it is rolled out. It goes
 // with the test; its images stay.
-func (f *fleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
+func (f *testFleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	if img.UID == "" {
 		require.NoError(t, f.Create(t.Context(), img))
@@ -402,13 +402,13 @@ func (f *fleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	}), "FleetDiskImage %s is not rolled out: %+v", img.Name, &got)
 }
 
-// older is when an image has been without machines for so long.
-func older(now time.Time, by time.Duration) *metav1.Time {
+// unreferencedSince is when an image has been without machines for so long.
+func unreferencedSince(now time.Time, by time.Duration) *metav1.Time {
 	return ptr.To(metav1.NewTime(now.Add(-by).Truncate(time.Second)))
 }
 
-// mailbox is the key of a member's plan on the hub.
-func mailbox(cluster string) client.ObjectKey {
+// mailboxKey is the key of a member's plan on the hub.
+func mailboxKey(cluster string) client.ObjectKey {
 	return client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + cluster, Name: v1alpha1.MailboxName}
 }
 

@@ -25,17 +25,17 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 )
 
-// deaths kills the hub after each write that it makes for the joining of one member,
+// killSweep kills the hub after each write that it makes for the joining of one member,
 // once.
-type deaths struct {
+type killSweep struct {
 	member string
 
 	mu   sync.Mutex
 	died []string
 }
 
-// of names a write; empty for one that is no part of the joining.
-func (d *deaths) of(w proxy.Write) string {
+// describeWrite names a write; empty for one that is no part of the joining.
+func (d *killSweep) describeWrite(w proxy.Write) string {
 	if !strings.Contains(w.Path, d.member) && !bytes.Contains(w.Body, []byte(d.member)) {
 		return ""
 	}
@@ -54,90 +54,90 @@ func (d *deaths) of(w proxy.Write) string {
 	return name
 }
 
-func (d *deaths) after(w proxy.Write) error {
-	name := d.of(w)
+func (d *killSweep) killAfterWrite(w proxy.Write) error {
+	name := d.describeWrite(w)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if name == "" || w.Status >= http.StatusBadRequest || slices.Contains(d.died, name) {
 		return nil
 	}
 	d.died = append(d.died, name)
-	shared.hub.Kill()
-	return proxy.Lose()
+	shared.Hub.Kill()
+	return proxy.DropConnection()
 }
 
-// revive starts the next hub where one was killed.
-func (s *stage) revive(t *testing.T) {
+// restartHub starts the next hub where one was killed.
+func (s *testHub) restartHub(t *testing.T) {
 	t.Helper()
 	select {
-	case <-s.hub.Done():
+	case <-s.Hub.Done():
 	default:
 		return
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: "ot-hub"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
 	require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), lease)))
-	require.NoError(t, s.startHub(context.Background()))
+	require.NoError(t, s.StartHub(context.Background()))
 }
 
-// TestHubIsKilledBetweenAnyTwoWrites of a join, and of a revocation: the next one
+// TestRegistrationSurvivesHubKilledAfterEachWrite of a join, and of a revocation: the next one
 // comes to the same end.
-func TestHubIsKilledBetweenAnyTwoWrites(t *testing.T) {
-	d := &deaths{member: "mortal"}
-	shared.proxy.After(d.after)
-	t.Cleanup(func() { shared.proxy.After(nil); shared.revive(t) })
-	joinMember(t, "mortal", v1alpha1.MemberPull{})
+func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
+	d := &killSweep{member: "mortal"}
+	shared.Proxy.SetAfterHook(d.killAfterWrite)
+	t.Cleanup(func() { shared.Proxy.SetAfterHook(nil); shared.restartHub(t) })
+	createPullMember(t, "mortal", v1alpha1.MemberPull{})
 	key := newKey(t)
-	var token, agent *visitor
+	var token, agent *fakeAgent
 	// The agent and its people go on whenever they can.
 	play := func() {
-		if secret, err := joinSecret(t.Context(), "mortal"); err == nil && token == nil {
-			access, err := join.ParseAccess(secret.Data[join.KubeconfigKey])
+		if secret, err := getJoinSecret(t.Context(), "mortal"); err == nil && token == nil {
+			access, err := join.ParseHubAccess(secret.Data[join.KubeconfigKey])
 			require.NoError(t, err)
-			token = visit(t, access)
+			token = newFakeAgent(t, access)
 		}
 		if token == nil {
 			return
 		}
-		asked, err := token.answer(t.Context())
+		asked, err := token.getClusterJoin(t.Context())
 		switch {
 		case err != nil:
-			_ = token.ask(t.Context(), key)
+			_ = token.requestCredential(t.Context(), key)
 		case asked.Status.Phase == v1alpha1.JoinPending:
-			accept(t, "mortal", key)
+			acceptKey(t, "mortal", key)
 		case asked.Status.Phase == v1alpha1.JoinIssued && agent == nil:
-			agent = token.credential(t, key)
+			agent = token.awaitCredential(t, key)
 		}
 		if agent != nil {
-			_ = agent.dialIn(t.Context())
+			_ = agent.renewLease(t.Context())
 		}
 	}
 	until := func(reason string) {
 		t.Helper()
-		eventually(t, func() bool {
-			shared.revive(t)
+		awaitCondition(t, func() bool {
+			shared.restartHub(t)
 			play()
-			c := meta.FindStatusCondition(memberOf(t, "mortal").Status.Conditions, v1alpha1.ConditionJoined)
+			c := meta.FindStatusCondition(getMember(t, "mortal").Status.Conditions, v1alpha1.ConditionJoined)
 			return c != nil && c.Reason == reason
 		}, "it does not come to %s", reason)
 	}
 	until(v1alpha1.ReasonJoined)
-	require.NoError(t, agent.plans(t.Context()))
-	require.True(t, refused(token.ask(t.Context(), newKey(t))))
+	require.NoError(t, agent.listPlans(t.Context()))
+	require.True(t, isRefused(token.requestCredential(t.Context(), newKey(t))))
 	in := len(d.died)
 
 	// Who takes it back before a hub has seen it would believe it to be done.
-	shared.hub.Kill()
-	<-shared.hub.Done()
-	changePull(t, "mortal", `{"revoked":true}`)
+	shared.Hub.Kill()
+	<-shared.Hub.Done()
+	patchPull(t, "mortal", `{"revoked":true}`)
 	for _, back := range []string{`{"pull":{"revoked":false}}`, `{"pull":{"revoked":null}}`, `{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}`} {
-		err := shared.Patch(t.Context(), memberOf(t, "mortal"), mergePatch(`{"spec":{"connection":%s}}`, back))
+		err := shared.Patch(t.Context(), getMember(t, "mortal"), newMergePatch(`{"spec":{"connection":%s}}`, back))
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
 		require.ErrorContains(t, err, "once condition Joined says Revoked")
 	}
-	require.NoError(t, agent.plans(t.Context()), "nothing is revoked yet, and nobody was told that it is")
+	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked yet, and nobody was told that it is")
 	until(v1alpha1.ReasonRevoked)
-	gone(t, "mortal")
-	eventually(t, func() bool { return refused(agent.plans(t.Context())) }, "what was revoked is let in")
+	awaitMemberGone(t, "mortal")
+	awaitCondition(t, func() bool { return isRefused(agent.listPlans(t.Context())) }, "what was revoked is let in")
 	t.Logf("the hub was killed %d times while the agent was let in, and %d times while it was shut out: after %q", in, len(d.died)-in, d.died)
 	assert.GreaterOrEqual(t, in, 13)
 	assert.GreaterOrEqual(t, len(d.died)-in, 2)

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// resigned is a token that expires at another time, signed with the API server's own
+// forgeToken is a token that expires at another time, signed with the API server's own
 // key: what the same token is when that time has come. Nobody has to wait for it.
-func resigned(t *testing.T, token string, expires time.Duration) string {
+func forgeToken(t *testing.T, token string, expires time.Duration) string {
 	t.Helper()
 	parts := strings.Split(token, ".")
 	require.Len(t, parts, 3)
@@ -35,7 +35,7 @@ func resigned(t *testing.T, token string, expires time.Duration) string {
 	payload, err = json.Marshal(claims)
 	require.NoError(t, err)
 
-	text, err := os.ReadFile(filepath.Join(shared.plane.Dir(), "service-accounts.key"))
+	text, err := os.ReadFile(filepath.Join(shared.Plane.Dir(), "service-accounts.key"))
 	require.NoError(t, err)
 	block, _ := pem.Decode(text)
 	require.NotNil(t, block)

@@ -19,158 +19,160 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestJoinTokenThatTwoPresent has somebody else use the join token, before the agent
+// TestJoinTokenPresentedTwice has somebody else use the join token, before the agent
 // is accepted and after it is in.
-func TestJoinTokenThatTwoPresent(t *testing.T) {
+func TestJoinTokenPresentedTwice(t *testing.T) {
 	t.Parallel()
-	joinMember(t, "presented", v1alpha1.MemberPull{})
-	says(t, "presented", v1alpha1.ReasonAwaitingAgent)
-	agent, key, thiefKey := invited(t, "presented"), newKey(t), newKey(t)
-	thief := visit(t, agent.Access)
+	createPullMember(t, "presented", v1alpha1.MemberPull{})
+	awaitJoinedReason(t, "presented", v1alpha1.ReasonAwaitingAgent)
+	agent, key, thiefKey := awaitInvited(t, "presented"), newKey(t), newKey(t)
+	thief := newFakeAgent(t, agent.HubAccess)
 	for _, said := range []types.UID{"", "x: accept SHA256:0", types.UID(strings.Repeat("1", 65))} {
-		eventually(t, func() bool { return apierrors.IsInvalid(thief.askAs(t.Context(), said, thiefKey)) }, "people are shown it, and go by it: %q", said)
+		awaitCondition(t, func() bool { return apierrors.IsInvalid(thief.requestCredentialAs(t.Context(), said, thiefKey)) }, "people are shown it, and go by it: %q", said)
 	}
-	agent.asks(t, key)
-	asked := says(t, "presented", v1alpha1.ReasonAwaitingAcceptance)
+	agent.mustRequestCredential(t, key)
+	asked := awaitJoinedReason(t, "presented", v1alpha1.ReasonAwaitingAcceptance)
 	assert.Contains(t, asked.Message, fingerprint(t, key))
 
-	require.True(t, apierrors.IsAlreadyExists(thief.ask(t.Context(), thiefKey)), "who comes first has used it up")
-	changed, err := thief.answer(t.Context())
+	require.True(t, apierrors.IsAlreadyExists(thief.requestCredential(t.Context(), thiefKey)), "who comes first has used it up")
+	changed, err := thief.getClusterJoin(t.Context())
 	require.NoError(t, err)
-	changed.Spec.PublicKey = thiefKey.Public()
+	changed.Spec.PublicKey = thiefKey.PublicKey()
 	require.True(t, apierrors.IsForbidden(thief.Update(t.Context(), changed)))
 	require.True(t, apierrors.IsForbidden(thief.Status().Update(t.Context(), changed)))
 	require.True(t, apierrors.IsForbidden(thief.Delete(t.Context(), changed)))
 	require.True(t, apierrors.IsInvalid(shared.Update(t.Context(), changed)), "nor does it change for anybody else")
 
-	accept(t, "presented", thiefKey) // as a person does who has compared nothing
-	eventually(t, func() bool {
-		asked, err := agent.answer(t.Context())
+	acceptKey(t, "presented", thiefKey) // as a person does who has compared nothing
+	awaitCondition(t, func() bool {
+		asked, err := agent.getClusterJoin(t.Context())
 		return err == nil && asked.Status.Phase == v1alpha1.JoinPending && asked.Status.Message != "" &&
 			assert.ObjectsAreEqual(fingerprint(t, key), asked.Status.Fingerprint) && asked.Status.Credential == nil &&
-			says(t, "presented", v1alpha1.ReasonAwaitingAcceptance).Message == asked.Status.Message
+			awaitJoinedReason(t, "presented", v1alpha1.ReasonAwaitingAcceptance).Message == asked.Status.Message
 	}, "nothing tells of the key that is not there")
 	account := &corev1.ServiceAccount{}
 	require.True(t, apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: join.AgentAccount}, account)),
 		"nobody that could be let in has an account")
 
-	accept(t, "presented", key)
-	joined := agent.credential(t, key)
-	seen, err := thief.answer(t.Context())
+	acceptKey(t, "presented", key)
+	joined := agent.awaitCredential(t, key)
+	seen, err := thief.getClusterJoin(t.Context())
 	require.NoError(t, err)
 	_, err = thiefKey.Open(seen.Status.Credential)
 	require.ErrorContains(t, err, "not sealed for this key")
 	assert.NotContains(t, string(seen.Status.Credential), joined.Token)
 
-	says(t, "presented", v1alpha1.ReasonAwaitingContact)
-	joined.dialsIn(t)
-	says(t, "presented", v1alpha1.ReasonJoined)
-	_, err = joinSecret(t.Context(), "presented")
+	awaitJoinedReason(t, "presented", v1alpha1.ReasonAwaitingContact)
+	joined.mustRenewLease(t)
+	awaitJoinedReason(t, "presented", v1alpha1.ReasonJoined)
+	_, err = getJoinSecret(t.Context(), "presented")
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
-	eventually(t, func() bool { return refused(thief.ask(t.Context(), thiefKey)) }, "replayed")
-	eventually(t, func() bool { return apierrors.IsUnauthorized(thief.ask(t.Context(), thiefKey)) }, "the join token is known for ever")
+	awaitCondition(t, func() bool { return isRefused(thief.requestCredential(t.Context(), thiefKey)) }, "replayed")
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(thief.requestCredential(t.Context(), thiefKey)) }, "the join token is known for ever")
 	require.True(t, apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(seen), seen)))
 }
 
-// TestJoinTokenThatIsNotTheLast is worth nothing, however soon it is presented.
-func TestJoinTokenThatIsNotTheLast(t *testing.T) {
+// TestSupersededJoinToken is worth nothing, however soon it is presented.
+func TestSupersededJoinToken(t *testing.T) {
 	t.Parallel()
-	joinMember(t, "later", v1alpha1.MemberPull{AutoAccept: true})
-	former := invited(t, "later")
-	askForToken(t, "later", "2")
-	last := invited(t, "later", former)
+	createPullMember(t, "later", v1alpha1.MemberPull{AutoAccept: true})
+	former := awaitInvited(t, "later")
+	requestJoinToken(t, "later", "2")
+	last := awaitInvited(t, "later", former)
 	// As within the seconds in which an API server still knows the former one: who has
 	// that does not know the account of the last one.
-	thief := visit(t, last.Access)
+	thief := newFakeAgent(t, last.HubAccess)
 	thief.account = former.account
-	thief.asks(t, newKey(t))
+	thief.mustRequestCredential(t, newKey(t))
 	key := newKey(t)
-	eventually(t, func() bool { return last.ask(t.Context(), key) == nil }, "the former one's ClusterJoin is in the way")
-	last.credential(t, key).dialsIn(t)
-	says(t, "later", v1alpha1.ReasonJoined)
-	eventually(t, func() bool { return apierrors.IsUnauthorized(former.ask(t.Context(), key)) }, "the former one is known for ever")
+	awaitCondition(t, func() bool { return last.requestCredential(t.Context(), key) == nil }, "the former one's ClusterJoin is in the way")
+	last.awaitCredential(t, key).mustRenewLease(t)
+	awaitJoinedReason(t, "later", v1alpha1.ReasonJoined)
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(former.requestCredential(t.Context(), key)) }, "the former one is known for ever")
 }
 
-// TestJoinTokenThatExpires before it is presented, or before its key is accepted.
-func TestJoinTokenThatExpires(t *testing.T) {
+// TestExpiredJoinToken before it is presented, or before its key is accepted.
+func TestExpiredJoinToken(t *testing.T) {
 	t.Parallel()
-	joinMember(t, "late", v1alpha1.MemberPull{})
-	agent, key := invited(t, "late"), newKey(t)
-	expired := visit(t, agent.Access)
-	expired.cfg.BearerToken = resigned(t, agent.Token, -time.Minute)
+	createPullMember(t, "late", v1alpha1.MemberPull{})
+	agent, key := awaitInvited(t, "late"), newKey(t)
+	expired := newFakeAgent(t, agent.HubAccess)
+	expired.cfg.BearerToken = forgeToken(t, agent.Token, -time.Minute)
 	c, err := client.New(expired.cfg, client.Options{Scheme: scheme, Mapper: shared.RESTMapper()})
 	require.NoError(t, err)
 	expired.Client = c
-	require.True(t, apierrors.IsUnauthorized(expired.ask(t.Context(), key)))
+	require.True(t, apierrors.IsUnauthorized(expired.requestCredential(t.Context(), key)))
 
 	past := `{"metadata":{"annotations":{"pelotech.ot/expires":"2026-01-01T00:00:00Z"}}}`
 	expire := func() {
-		secret, err := joinSecret(t.Context(), "late")
+		secret, err := getJoinSecret(t.Context(), "late")
 		require.NoError(t, err)
-		require.NoError(t, shared.Patch(t.Context(), secret, mergePatch("%s", past)))
-		c := says(t, "late", v1alpha1.ReasonJoinTokenExpired)
+		require.NoError(t, shared.Patch(t.Context(), secret, newMergePatch("%s", past)))
+		c := awaitJoinedReason(t, "late", v1alpha1.ReasonJoinTokenExpired)
 		assert.Contains(t, c.Message, "kubectl annotate --overwrite membercluster late "+v1alpha1.AnnotationJoinToken)
 	}
 	expire()
-	askForToken(t, "late", "2")
-	second := invited(t, "late", agent)
-	says(t, "late", v1alpha1.ReasonAwaitingAgent)
-	second.asks(t, key)
-	says(t, "late", v1alpha1.ReasonAwaitingAcceptance)
+	requestJoinToken(t, "late", "2")
+	second := awaitInvited(t, "late", agent)
+	awaitJoinedReason(t, "late", v1alpha1.ReasonAwaitingAgent)
+	second.mustRequestCredential(t, key)
+	awaitJoinedReason(t, "late", v1alpha1.ReasonAwaitingAcceptance)
 	expire()
-	accept(t, "late", key)
-	askForToken(t, "late", "3")
-	third := invited(t, "late", agent, second)
-	eventually(t, func() bool { return third.ask(t.Context(), key) == nil }, "the former ClusterJoin stays")
-	third.credential(t, key).dialsIn(t)
-	says(t, "late", v1alpha1.ReasonJoined)
+	acceptKey(t, "late", key)
+	requestJoinToken(t, "late", "3")
+	third := awaitInvited(t, "late", agent, second)
+	awaitCondition(t, func() bool { return third.requestCredential(t.Context(), key) == nil }, "the former ClusterJoin stays")
+	third.awaitCredential(t, key).mustRenewLease(t)
+	awaitJoinedReason(t, "late", v1alpha1.ReasonJoined)
 }
 
-// TestWhoeverComesFirst is let in where people say so, unless it is another cluster
+// TestAutoAcceptTakesFirstKey is let in where people say so, unless it is another cluster
 // than they know.
-func TestWhoeverComesFirst(t *testing.T) {
+func TestAutoAcceptTakesFirstKey(t *testing.T) {
 	t.Parallel()
-	joinMember(t, "known", v1alpha1.MemberPull{AutoAccept: true})
-	change(t, "known", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationAcceptCluster+`":"22222222-2222-2222-2222-222222222222"}}}`)
-	key, agent := newKey(t), invited(t, "known")
-	eventually(t, func() bool { return memberOf(t, "known").Status.ClusterUID != "" }, "the cluster is not known")
-	agent.asks(t, key)
-	c := says(t, "known", v1alpha1.ReasonAwaitingAcceptance)
+	createPullMember(t, "known", v1alpha1.MemberPull{AutoAccept: true})
+	patchMember(t, "known", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationAcceptCluster+`":"22222222-2222-2222-2222-222222222222"}}}`)
+	key, agent := newKey(t), awaitInvited(t, "known")
+	awaitCondition(t, func() bool { return getMember(t, "known").Status.ClusterUID != "" }, "the cluster is not known")
+	agent.mustRequestCredential(t, key)
+	c := awaitJoinedReason(t, "known", v1alpha1.ReasonAwaitingAcceptance)
 	assert.Contains(t, c.Message, "the member is cluster 22222222-2222-2222-2222-222222222222")
-	change(t, "known", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationAcceptCluster+`":"`+string(cluster)+`"}}}`)
-	agent.credential(t, key).dialsIn(t)
-	c = says(t, "known", v1alpha1.ReasonJoined)
+	patchMember(t, "known", `{"metadata":{"annotations":{"`+v1alpha1.AnnotationAcceptCluster+`":"`+string(cluster)+`"}}}`)
+	agent.awaitCredential(t, key).mustRenewLease(t)
+	c = awaitJoinedReason(t, "known", v1alpha1.ReasonJoined)
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 }
 
-// TestAgentThatWasOfflineForLong joins anew with the key that it has: nobody need
+// TestAgentWithExpiredCredential joins anew with the key that it has: nobody need
 // accept that again.
-func TestAgentThatWasOfflineForLong(t *testing.T) {
+func TestAgentWithExpiredCredential(t *testing.T) {
 	t.Parallel()
-	joinMember(t, "offline", v1alpha1.MemberPull{})
-	first, key := invited(t, "offline"), newKey(t)
-	first.asks(t, key)
-	accept(t, "offline", key)
-	agent := first.credential(t, key)
-	agent.dialsIn(t)
-	says(t, "offline", v1alpha1.ReasonJoined)
+	createPullMember(t, "offline", v1alpha1.MemberPull{})
+	first, key := awaitInvited(t, "offline"), newKey(t)
+	first.mustRequestCredential(t, key)
+	acceptKey(t, "offline", key)
+	agent := first.awaitCredential(t, key)
+	agent.mustRenewLease(t)
+	awaitJoinedReason(t, "offline", v1alpha1.ReasonJoined)
 
-	access := agent.Access
-	access.Token = resigned(t, agent.Token, time.Minute)
-	require.NoError(t, visit(t, access).plans(t.Context()), "as the API server signs them")
-	access.Token = resigned(t, agent.Token, -time.Minute)
-	require.True(t, apierrors.IsUnauthorized(visit(t, access).plans(t.Context())))
+	access := agent.HubAccess
+	access.Token = forgeToken(t, agent.Token, time.Minute)
+	require.NoError(t, newFakeAgent(t, access).listPlans(t.Context()), "as the API server signs them")
+	access.Token = forgeToken(t, agent.Token, -time.Minute)
+	require.True(t, apierrors.IsUnauthorized(newFakeAgent(t, access).listPlans(t.Context())))
 
-	askForToken(t, "offline", "2")
-	again := invited(t, "offline", first)
-	eventually(t, func() bool { return strings.Contains(says(t, "offline", v1alpha1.ReasonJoined).Message, "beside it") }, "nothing tells of the join token")
-	require.NoError(t, agent.plans(t.Context()))
-	again.asks(t, key)
-	anew := again.credential(t, key)
-	says(t, "offline", v1alpha1.ReasonAwaitingContact)
-	eventually(t, func() bool { return refused(agent.plans(t.Context())) }, "of two credentials the former is good, too")
-	anew.dialsIn(t)
-	says(t, "offline", v1alpha1.ReasonJoined)
-	require.NoError(t, anew.plans(t.Context()))
+	requestJoinToken(t, "offline", "2")
+	again := awaitInvited(t, "offline", first)
+	awaitCondition(t, func() bool {
+		return strings.Contains(awaitJoinedReason(t, "offline", v1alpha1.ReasonJoined).Message, "beside it")
+	}, "nothing tells of the join token")
+	require.NoError(t, agent.listPlans(t.Context()))
+	again.mustRequestCredential(t, key)
+	anew := again.awaitCredential(t, key)
+	awaitJoinedReason(t, "offline", v1alpha1.ReasonAwaitingContact)
+	awaitCondition(t, func() bool { return isRefused(agent.listPlans(t.Context())) }, "of two credentials the former is good, too")
+	anew.mustRenewLease(t)
+	awaitJoinedReason(t, "offline", v1alpha1.ReasonJoined)
+	require.NoError(t, anew.listPlans(t.Context()))
 }

@@ -23,16 +23,16 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/proxy"
 )
 
-// stage is a hub that all tests share.
-type stage struct {
-	plane *controlplane.ControlPlane
+// testHub is a hub that all tests share.
+type testHub struct {
+	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	proxy *proxy.Proxy
-	hub   *hub.Hub
+	Proxy *proxy.Proxy
+	Hub   *hub.Hub
 }
 
-var shared *stage
+var shared *testHub
 
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
@@ -48,58 +48,58 @@ func TestMain(m *testing.M) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	var err error
-	shared, err = start(ctx)
+	shared, err = startHub(ctx)
 	code := 1
 	if err == nil {
 		code = m.Run()
 	} else {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	shared.stop()
+	shared.stopAll()
 	os.Exit(code)
 }
 
-func start(ctx context.Context) (s *stage, err error) {
-	s = &stage{}
+func startHub(ctx context.Context) (s *testHub, err error) {
+	s = &testHub{}
 	// Namespaces of members are deleted with what is in them.
-	if s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+	if s.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 		return s, err
 	}
-	if s.Client, err = client.New(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+	if s.Client, err = client.New(s.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return s, err
 	}
-	if err := hub.Install(ctx, s.plane, nil); err != nil {
+	if err := hub.InstallHub(ctx, s.Plane, nil); err != nil {
 		return s, err
 	}
-	if err := os.WriteFile(s.ca(), s.plane.Config().CAData, 0o600); err != nil {
+	if err := os.WriteFile(s.caFile(), s.Plane.Config().CAData, 0o600); err != nil {
 		return s, err
 	}
-	if s.proxy, err = proxy.Start(s.plane.Config()); err != nil {
+	if s.Proxy, err = proxy.StartProxy(s.Plane.Config()); err != nil {
 		return s, err
 	}
-	return s, s.startHub(ctx)
+	return s, s.StartHub(ctx)
 }
 
-func (s *stage) ca() string { return filepath.Join(s.plane.Dir(), "hub-api-ca.crt") }
+func (s *testHub) caFile() string { return filepath.Join(s.Plane.Dir(), "hub-api-ca.crt") }
 
-// startHub runs a hub behind the proxy; agents reach the API server itself.
-func (s *stage) startHub(ctx context.Context) (err error) {
-	s.hub, err = hub.Start(ctx, s.plane, hub.Options{
-		Through: s.proxy.Through, Log: os.Getenv("OT_FLEET_HUB_LOG"),
-		Args: []string{"--hub-api-url=" + s.plane.Config().Host, "--hub-api-ca-file=" + s.ca()},
+// StartHub runs a hub behind the proxy; agents reach the API server itself.
+func (s *testHub) StartHub(ctx context.Context) (err error) {
+	s.Hub, err = hub.StartHub(ctx, s.Plane, hub.Options{
+		ConfigureClient: s.Proxy.Redirect, Log: os.Getenv("OT_FLEET_HUB_LOG"),
+		Args: []string{"--hub-api-url=" + s.Plane.Config().Host, "--hub-api-ca-file=" + s.caFile()},
 	})
 	return err
 }
 
-func (s *stage) stop() {
-	if s.hub != nil {
-		s.hub.Kill()
-		<-s.hub.Done()
+func (s *testHub) stopAll() {
+	if s.Hub != nil {
+		s.Hub.Kill()
+		<-s.Hub.Done()
 	}
-	if s.proxy != nil {
-		_ = s.proxy.Close()
+	if s.Proxy != nil {
+		_ = s.Proxy.Close()
 	}
-	if s.plane != nil {
-		_ = s.plane.Stop()
+	if s.Plane != nil {
+		_ = s.Plane.Stop()
 	}
 }

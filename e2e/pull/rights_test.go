@@ -24,8 +24,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/rights"
 )
 
-// mayAgent is everything that an agent may on the hub, in a namespace.
-func mayAgent(namespace string) rights.May {
+// permitsAgent is everything that an agent may on the hub, in a namespace.
+func permitsAgent(namespace string) rights.Permits {
 	return func(r rights.Request) bool {
 		in := func(verbs ...string) bool { return r.Namespace == namespace && slices.Contains(verbs, r.Verb) }
 		switch r.Group + "/" + r.Resource {
@@ -44,45 +44,45 @@ func mayAgent(namespace string) rights.May {
 	}
 }
 
-// mayJoin is everything that a join token may.
-func mayJoin(namespace string) rights.May {
+// permitsJoinToken is everything that a join token may.
+func permitsJoinToken(namespace string) rights.Permits {
 	return func(r rights.Request) bool {
 		return r.Group+"/"+r.Resource == "pelotech.ot/clusterjoins" && r.Namespace == namespace &&
 			(r.Verb == "create" || r.Verb == "get" && r.Object == v1alpha1.MailboxName)
 	}
 }
 
-// TestAgentReachesNothingButItsMailbox tries, as agent A, every verb on every
+// TestAgentIsConfinedToItsMailbox tries, as agent A, every verb on every
 // resource of its own, of B and of the hub.
-func TestAgentReachesNothingButItsMailbox(t *testing.T) {
+func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	t.Parallel()
-	agent, _, _ := letIn(t, "a")
-	other, _, _ := letIn(t, "b")
-	joinMember(t, "c", v1alpha1.MemberPull{})
-	token := invited(t, "c")
-	all, err := rights.Of(shared.plane.Config())
+	agent, _, _ := registerFakeAgent(t, "a")
+	other, _, _ := registerFakeAgent(t, "b")
+	createPullMember(t, "c", v1alpha1.MemberPull{})
+	token := awaitInvited(t, "c")
+	all, err := rights.ServedResources(shared.Plane.Config())
 	require.NoError(t, err)
 	require.Greater(t, len(all), 100)
-	namespaces := []string{agent.Namespace, other.Namespace, token.Namespace, hub.Namespace}
+	namespaces := []string{agent.Namespace, other.Namespace, token.Namespace, hub.HubNamespace}
 
 	for name, tt := range map[string]struct {
-		who        *visitor
-		may        rights.May
+		who        *fakeAgent
+		may        rights.Permits
 		namespaces []string
 	}{
-		"credential": {agent, mayAgent(agent.Namespace), namespaces},
-		"join token": {token, mayJoin(token.Namespace), namespaces[2:]},
+		"credential": {agent, permitsAgent(agent.Namespace), namespaces},
+		"join token": {token, permitsJoinToken(token.Namespace), namespaces[2:]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := &rights.Tried{}
+			told := &rights.Result{}
 			if tt.who == agent {
-				told, err = rights.AsTold(t.Context(), tt.who.cfg, all, append([]string{""}, tt.namespaces...), []string{""}, tt.may)
+				told, err = rights.CheckByReview(t.Context(), tt.who.cfg, all, append([]string{""}, tt.namespaces...), []string{""}, tt.may)
 				require.NoError(t, err)
-				assert.Empty(t, told.Wrong)
+				assert.Empty(t, told.Unexpected)
 			}
-			answered, err := rights.AsAnswered(t.Context(), tt.who.cfg, all, append([]string{"kube-system"}, tt.namespaces...), tt.may)
+			answered, err := rights.CheckByRequest(t.Context(), tt.who.cfg, all, append([]string{"kube-system"}, tt.namespaces...), tt.may)
 			require.NoError(t, err)
-			assert.Empty(t, answered.Wrong)
+			assert.Empty(t, answered.Unexpected)
 			t.Logf("%s: of %d questions about %d resources and their parts, %d were answered with no; of %d requests, %d were refused",
 				name, told.Attempts, len(all), told.Refusals, answered.Attempts, answered.Refusals)
 		})
@@ -91,47 +91,47 @@ func TestAgentReachesNothingButItsMailbox(t *testing.T) {
 		named := slices.DeleteFunc(slices.Clone(all), func(r rights.Resource) bool {
 			return !slices.Contains([]string{"leases", "serviceaccounts", "serviceaccounts/token", "clusterjoins", "clusterjoins/status", "secrets", "memberclusters", "memberclusters/status"}, r.Name)
 		})
-		for _, who := range []*visitor{agent, token} {
-			may := mayAgent(agent.Namespace)
+		for _, who := range []*fakeAgent{agent, token} {
+			may := permitsAgent(agent.Namespace)
 			if who == token {
-				may = mayJoin(token.Namespace)
+				may = permitsJoinToken(token.Namespace)
 			}
-			told, err := rights.AsTold(t.Context(), who.cfg, named, append([]string{""}, namespaces...),
+			told, err := rights.CheckByReview(t.Context(), who.cfg, named, append([]string{""}, namespaces...),
 				[]string{join.LeaseName, join.AgentAccount, join.JoinAccount, v1alpha1.MailboxName}, may)
 			require.NoError(t, err)
-			assert.Empty(t, told.Wrong)
+			assert.Empty(t, told.Unexpected)
 			t.Logf("by name: of %d questions, %d were answered with no", told.Attempts, told.Refusals)
 		}
 	})
-	t.Run("what it needs", func(t *testing.T) { agentWorks(t, agent) })
-	t.Run("what would get it further", func(t *testing.T) { agentGetsNoFurther(t, agent, other) })
+	t.Run("what it needs", func(t *testing.T) { requireAgentWorks(t, agent) })
+	t.Run("what would get it further", func(t *testing.T) { requireAgentConfined(t, agent, other) })
 }
 
-// agentWorks does what agents do.
-func agentWorks(t *testing.T, agent *visitor) {
+// requireAgentWorks does what agents do.
+func requireAgentWorks(t *testing.T, agent *fakeAgent) {
 	ctx := t.Context()
-	require.NoError(t, agent.plans(ctx))
+	require.NoError(t, agent.listPlans(ctx))
 	require.NoError(t, agent.List(ctx, &v1alpha1.TransferGrantList{}, client.InNamespace(agent.Namespace)))
 	link := &v1alpha1.MemberLink{}
-	eventually(t, func() bool {
+	awaitCondition(t, func() bool {
 		return agent.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, link) == nil
 	}, "no MemberLink")
-	require.NoError(t, agent.Status().Patch(ctx, link, mergePatch(`{"status":{"carrier":"agent/boot"}}`)))
+	require.NoError(t, agent.Status().Patch(ctx, link, newMergePatch(`{"status":{"carrier":"agent/boot"}}`)))
 	report := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "page-1"}, Sequence: 1, ClusterUID: cluster, Page: &v1alpha1.ReportPage{}}
 	require.NoError(t, agent.Create(ctx, report))
 	report.Sequence = 2
 	require.NoError(t, agent.Update(ctx, report))
 	require.NoError(t, agent.Delete(ctx, report))
-	require.NoError(t, agent.dialIn(ctx))
-	next, err := tokenOf(ctx, agent, agent.Namespace, join.AgentAccount, nil)
+	require.NoError(t, agent.renewLease(ctx))
+	next, err := requestToken(ctx, agent, agent.Namespace, join.AgentAccount, nil)
 	require.NoError(t, err)
-	access := agent.Access
+	access := agent.HubAccess
 	access.Token = next
-	require.NoError(t, visit(t, access).plans(ctx), "it has renewed its own token")
+	require.NoError(t, newFakeAgent(t, access).listPlans(ctx), "it has renewed its own token")
 }
 
-// tokenOf asks for a token, as whoever c is.
-func tokenOf(ctx context.Context, c client.Client, namespace, account string, change func(*authenticationv1.TokenRequestSpec)) (string, error) {
+// requestToken asks for a token, as whoever c is.
+func requestToken(ctx context.Context, c client.Client, namespace, account string, change func(*authenticationv1.TokenRequestSpec)) (string, error) {
 	request := &authenticationv1.TokenRequest{}
 	if change != nil {
 		change(&request.Spec)
@@ -140,7 +140,7 @@ func tokenOf(ctx context.Context, c client.Client, namespace, account string, ch
 	return request.Status.Token, err
 }
 
-func agentGetsNoFurther(t *testing.T, agent, other *visitor) {
+func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 	ctx := t.Context()
 	life := func(d time.Duration) func(*authenticationv1.TokenRequestSpec) {
 		return func(s *authenticationv1.TokenRequestSpec) { s.ExpirationSeconds = ptr.To(int64(d / time.Second)) }
@@ -152,21 +152,21 @@ func agentGetsNoFurther(t *testing.T, agent, other *visitor) {
 		"of B's account":                    {other.Namespace, join.AgentAccount, nil},
 		"of the account of its join tokens": {agent.Namespace, join.JoinAccount, nil},
 		"of another account":                {agent.Namespace, "default", nil},
-		"of the hub's":                      {hub.Namespace, "ot-hub", nil},
-		"that lives for longer than it may": {agent.Namespace, join.AgentAccount, life(join.AgentTokenLife + time.Second)},
+		"of the hub's":                      {hub.HubNamespace, "ot-hub", nil},
+		"that lives for longer than it may": {agent.Namespace, join.AgentAccount, life(join.DefaultAgentTokenLife + time.Second)},
 		"that lives for ever":               {agent.Namespace, join.AgentAccount, life(100 * 365 * 24 * time.Hour)},
 		"that is bound to something": {agent.Namespace, join.AgentAccount, func(s *authenticationv1.TokenRequestSpec) {
 			s.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "none"}
 		}},
 	} {
-		_, err := tokenOf(ctx, agent, test.namespace, test.account, test.change)
+		_, err := requestToken(ctx, agent, test.namespace, test.account, test.change)
 		assert.True(t, apierrors.IsForbidden(err), "a token %s: %v", name, err)
 	}
-	_, err := tokenOf(ctx, agent, agent.Namespace, join.AgentAccount, life(join.AgentTokenLife))
+	_, err := requestToken(ctx, agent, agent.Namespace, join.AgentAccount, life(join.DefaultAgentTokenLife))
 	require.NoError(t, err)
-	_, err = tokenOf(ctx, shared, agent.Namespace, join.AgentAccount, life(2*join.AgentTokenLife))
+	_, err = requestToken(ctx, shared, agent.Namespace, join.AgentAccount, life(2*join.DefaultAgentTokenLife))
 	require.ErrorContains(t, err, "lives for 604800 seconds at the most", "nor does anybody else get it one")
-	_, err = tokenOf(ctx, shared, hub.Namespace, "ot-hub", life(2*join.AgentTokenLife))
+	_, err = requestToken(ctx, shared, hub.HubNamespace, "ot-hub", life(2*join.DefaultAgentTokenLife))
 	require.NoError(t, err, "other accounts are not concerned")
 
 	link := &v1alpha1.MemberLink{}

@@ -35,9 +35,9 @@ const (
 	cluster = types.UID("11111111-1111-1111-1111-111111111111")
 )
 
-// eventually wants something to come true. It asks in the test's own goroutine, so
+// awaitCondition wants something to come true. It asks in the test's own goroutine, so
 // that what is asked may end the test.
-func eventually(t *testing.T, holds func() bool, format string, args ...any) {
+func awaitCondition(t *testing.T, holds func() bool, format string, args ...any) {
 	t.Helper()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -47,8 +47,8 @@ func eventually(t *testing.T, holds func() bool, format string, args ...any) {
 	}
 }
 
-// joinMember makes a member whose agent dials in; it goes when the test ends.
-func joinMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
+// createPullMember makes a member whose agent dials in; it goes when the test ends.
+func createPullMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -58,96 +58,96 @@ func joinMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), member))) })
 }
 
-func memberOf(t *testing.T, name string) *v1alpha1.MemberCluster {
+func getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Name: name}, member))
 	return member
 }
 
-// change a member as a person does.
-func change(t *testing.T, name, patch string) {
+// patchMember a member as a person does.
+func patchMember(t *testing.T, name, patch string) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(t, shared.Patch(t.Context(), member, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-func changePull(t *testing.T, name, pull string) {
+func patchPull(t *testing.T, name, pull string) {
 	t.Helper()
-	change(t, name, `{"spec":{"connection":{"pull":`+pull+`}}}`)
+	patchMember(t, name, `{"spec":{"connection":{"pull":`+pull+`}}}`)
 }
 
-func accept(t *testing.T, name string, key join.Key) {
+func acceptKey(t *testing.T, name string, key join.KeyPair) {
 	t.Helper()
-	changePull(t, name, `{"acceptedKey":"`+fingerprint(t, key)+`"}`)
+	patchPull(t, name, `{"acceptedKey":"`+fingerprint(t, key)+`"}`)
 }
 
-func askForToken(t *testing.T, name, value string) {
+func requestJoinToken(t *testing.T, name, value string) {
 	t.Helper()
-	change(t, name, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationJoinToken+`":"`+value+`"}}}`)
+	patchMember(t, name, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationJoinToken+`":"`+value+`"}}}`)
 }
 
-// says waits until condition Joined of a member has a reason.
-func says(t *testing.T, name, reason string) *metav1.Condition {
+// awaitJoinedReason waits until condition Joined of a member has a reason.
+func awaitJoinedReason(t *testing.T, name, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
-	eventually(t, func() bool {
-		c = meta.FindStatusCondition(memberOf(t, name).Status.Conditions, v1alpha1.ConditionJoined)
+	awaitCondition(t, func() bool {
+		c = meta.FindStatusCondition(getMember(t, name).Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == reason
 	}, "Joined of %s: want %s, have %+v", name, reason, &c)
 	return c
 }
 
-func newKey(t *testing.T) join.Key {
+func newKey(t *testing.T) join.KeyPair {
 	t.Helper()
-	key, err := join.NewKey(rand.Reader)
+	key, err := join.NewKeyPair(rand.Reader)
 	require.NoError(t, err)
 	return key
 }
 
-func fingerprint(t *testing.T, key join.Key) string {
+func fingerprint(t *testing.T, key join.KeyPair) string {
 	t.Helper()
-	text, err := join.Fingerprint(key.Public())
+	text, err := join.Fingerprint(key.PublicKey())
 	require.NoError(t, err)
 	return text
 }
 
-// visitor is whoever has a token for a member's namespace.
-type visitor struct {
-	join.Access
+// fakeAgent is whoever has a token for a member's namespace.
+type fakeAgent struct {
+	join.HubAccess
 	client.Client
 	cfg     *rest.Config
 	account types.UID
 }
 
-func visit(t *testing.T, a join.Access) *visitor {
+func newFakeAgent(t *testing.T, a join.HubAccess) *fakeAgent {
 	t.Helper()
-	v := &visitor{Access: a, cfg: &rest.Config{
+	v := &fakeAgent{HubAccess: a, cfg: &rest.Config{
 		Host: a.Server, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}, QPS: 1000, Burst: 2000, Timeout: 10 * time.Second,
 	}}
-	token, err := join.ParseToken(a.Token)
+	token, err := join.ParseTokenClaims(a.Token)
 	require.NoError(t, err)
-	v.account = token.Account
+	v.account = token.AccountUID
 	v.Client, err = client.New(v.cfg, client.Options{Scheme: scheme, Mapper: shared.RESTMapper()})
 	require.NoError(t, err)
 	return v
 }
 
-func joinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
+func getJoinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	return secret, shared.Get(ctx, client.ObjectKey{Namespace: hub.Namespace, Name: join.SecretName(member)}, secret)
+	return secret, shared.Get(ctx, client.ObjectKey{Namespace: hub.HubNamespace, Name: join.JoinSecretName(member)}, secret)
 }
 
-// invited is whoever is given a member's join token; not one that was there before.
-func invited(t *testing.T, member string, before ...*visitor) *visitor {
+// awaitInvited is whoever is given a member's join token; not one that was there before.
+func awaitInvited(t *testing.T, member string, before ...*fakeAgent) *fakeAgent {
 	t.Helper()
-	var access join.Access
-	eventually(t, func() bool {
-		secret, err := joinSecret(t.Context(), member)
+	var access join.HubAccess
+	awaitCondition(t, func() bool {
+		secret, err := getJoinSecret(t.Context(), member)
 		if err != nil {
 			return false
 		}
-		access, err = join.ParseAccess(secret.Data[join.KubeconfigKey])
+		access, err = join.ParseHubAccess(secret.Data[join.KubeconfigKey])
 		require.NoError(t, err)
 		for _, b := range before {
 			if b.Token == access.Token {
@@ -156,26 +156,26 @@ func invited(t *testing.T, member string, before ...*visitor) *visitor {
 		}
 		return true
 	}, "no join token for %s", member)
-	return visit(t, access)
+	return newFakeAgent(t, access)
 }
 
-// asks presents a join token, as often as the API server has yet to hear of its rights.
-func (v *visitor) asks(t *testing.T, key join.Key) {
+// mustRequestCredential presents a join token, as often as the API server has yet to hear of its rights.
+func (v *fakeAgent) mustRequestCredential(t *testing.T, key join.KeyPair) {
 	t.Helper()
-	allowed(t, func() error { return v.ask(t.Context(), key) })
+	awaitAllowed(t, func() error { return v.requestCredential(t.Context(), key) })
 }
 
-// dialsIn uses what it was issued, as often as the API server has yet to hear of its rights.
-func (v *visitor) dialsIn(t *testing.T) {
+// mustRenewLease uses what it was issued, as often as the API server has yet to hear of its rights.
+func (v *fakeAgent) mustRenewLease(t *testing.T) {
 	t.Helper()
-	allowed(t, func() error { return v.dialIn(t.Context()) })
+	awaitAllowed(t, func() error { return v.renewLease(t.Context()) })
 }
 
-// allowed wants a request to be answered, and nothing but a refusal before.
-func allowed(t *testing.T, request func() error) {
+// awaitAllowed wants a request to be answered, and nothing but a refusal before.
+func awaitAllowed(t *testing.T, request func() error) {
 	t.Helper()
 	var err error
-	eventually(t, func() bool {
+	awaitCondition(t, func() bool {
 		if err = request(); !apierrors.IsForbidden(err) {
 			require.NoError(t, err)
 		}
@@ -183,84 +183,86 @@ func allowed(t *testing.T, request func() error) {
 	}, "it is not allowed: %v", &err)
 }
 
-// ask presents a join token.
-func (v *visitor) ask(ctx context.Context, key join.Key) error { return v.askAs(ctx, cluster, key) }
+// requestCredential presents a join token.
+func (v *fakeAgent) requestCredential(ctx context.Context, key join.KeyPair) error {
+	return v.requestCredentialAs(ctx, cluster, key)
+}
 
-// askAs presents it as the agent of some cluster.
-func (v *visitor) askAs(ctx context.Context, cluster types.UID, key join.Key) error {
+// requestCredentialAs presents it as the agent of some cluster.
+func (v *fakeAgent) requestCredentialAs(ctx context.Context, cluster types.UID, key join.KeyPair) error {
 	return v.Create(ctx, &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v1alpha1.MailboxName},
-		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: key.Public(), Account: v.account, AgentVersion: "played"},
+		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: key.PublicKey(), Account: v.account, AgentVersion: "played"},
 	})
 }
 
-func (v *visitor) answer(ctx context.Context) (*v1alpha1.ClusterJoin, error) {
+func (v *fakeAgent) getClusterJoin(ctx context.Context) (*v1alpha1.ClusterJoin, error) {
 	asked := &v1alpha1.ClusterJoin{}
 	return asked, v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v1alpha1.MailboxName}, asked)
 }
 
-// credential waits for what is issued to a key.
-func (v *visitor) credential(t *testing.T, key join.Key) *visitor {
+// awaitCredential waits for what is issued to a key.
+func (v *fakeAgent) awaitCredential(t *testing.T, key join.KeyPair) *fakeAgent {
 	t.Helper()
-	var access join.Access
-	eventually(t, func() bool {
-		asked, err := v.answer(t.Context())
+	var access join.HubAccess
+	awaitCondition(t, func() bool {
+		asked, err := v.getClusterJoin(t.Context())
 		if err != nil || asked.Status.Phase != v1alpha1.JoinIssued {
 			return false
 		}
 		opened, err := key.Open(asked.Status.Credential)
 		require.NoError(t, err)
-		access, err = join.ParseAccess(opened)
+		access, err = join.ParseHubAccess(opened)
 		require.NoError(t, err)
 		return true
 	}, "nothing was issued to the agent of %s", v.Namespace)
-	return visit(t, access)
+	return newFakeAgent(t, access)
 }
 
-// dialIn renews the agent's Lease, as an agent does with what it was issued.
-func (v *visitor) dialIn(ctx context.Context) error {
+// renewLease renews the agent's Lease, as an agent does with what it was issued.
+func (v *fakeAgent) renewLease(ctx context.Context) error {
 	lease := &coordinationv1.Lease{}
 	if err := v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: join.LeaseName}, lease); err != nil {
 		return err
 	}
-	lease.Spec.HolderIdentity = ptr.To(join.Holder("boot", join.Token{Account: v.account}))
+	lease.Spec.HolderIdentity = ptr.To(join.LeaseHolder("boot", join.TokenClaims{AccountUID: v.account}))
 	return v.Update(ctx, lease)
 }
 
-// plans is a request that an agent may always make.
-func (v *visitor) plans(ctx context.Context) error {
+// listPlans is a request that an agent may always make.
+func (v *fakeAgent) listPlans(ctx context.Context) error {
 	return v.List(ctx, &v1alpha1.ClusterPlanList{}, client.InNamespace(v.Namespace))
 }
 
-// refused tells whether an API server has refused somebody, whoever they are.
-func refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+// isRefused tells whether an API server has refused somebody, whoever they are.
+func isRefused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// letIn joins a member whose agent needs no acceptance, and has it dial in.
-func letIn(t *testing.T, member string) (agent, token *visitor, key join.Key) {
+// registerFakeAgent joins a member whose agent needs no acceptance, and has it dial in.
+func registerFakeAgent(t *testing.T, member string) (agent, token *fakeAgent, key join.KeyPair) {
 	t.Helper()
-	joinMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
+	createPullMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
 	key = newKey(t)
-	token = invited(t, member)
-	token.asks(t, key)
-	agent = token.credential(t, key)
-	agent.dialsIn(t)
-	says(t, member, v1alpha1.ReasonJoined)
+	token = awaitInvited(t, member)
+	token.mustRequestCredential(t, key)
+	agent = token.awaitCredential(t, key)
+	agent.mustRenewLease(t)
+	awaitJoinedReason(t, member, v1alpha1.ReasonJoined)
 	return agent, token, key
 }
 
-// shutOut wants a credential to be worth nothing: to be refused, and not to be known any
+// requireRevoked wants a credential to be worth nothing: to be refused, and not to be known any
 // more once the API server has forgotten it, which by its own default takes 10 s.
-func (v *visitor) shutOut(t *testing.T) {
+func (v *fakeAgent) requireRevoked(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, func() bool { return refused(v.plans(t.Context())) }, "%s is not refused", v.Namespace)
+	awaitCondition(t, func() bool { return isRefused(v.listPlans(t.Context())) }, "%s is not refused", v.Namespace)
 	refusal := time.Since(began)
-	eventually(t, func() bool { return apierrors.IsUnauthorized(v.plans(t.Context())) }, "%s is still known", v.Namespace)
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(v.listPlans(t.Context())) }, "%s is still known", v.Namespace)
 	t.Logf("%s was refused %v after it was shut out, and not known any more after %v", v.Namespace, refusal, time.Since(began))
 }
 
-// gone wants nothing to be left of what an agent was given.
-func gone(t *testing.T, member string) {
+// awaitMemberGone wants nothing to be left of what an agent was given.
+func awaitMemberGone(t *testing.T, member string) {
 	t.Helper()
 	namespace := v1alpha1.MemberNamespacePrefix + member
 	for _, what := range []struct {
@@ -273,14 +275,14 @@ func gone(t *testing.T, member string) {
 		{&rbacv1.RoleBinding{}, namespace, join.AgentAccount},
 		{&rbacv1.RoleBinding{}, namespace, join.JoinAccount},
 		{&v1alpha1.ClusterJoin{}, namespace, v1alpha1.MailboxName},
-		{&corev1.Secret{}, hub.Namespace, join.SecretName(member)},
+		{&corev1.Secret{}, hub.HubNamespace, join.JoinSecretName(member)},
 	} {
-		eventually(t, func() bool {
+		awaitCondition(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Namespace: what.in, Name: what.name}, what.o))
 		}, "%T %s/%s is left", what.o, what.in, what.name)
 	}
 }
 
-func mergePatch(format string, args ...any) client.Patch {
+func newMergePatch(format string, args ...any) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// agent writes reports as an agent does, by numbers instead of a clock.
-type agent struct {
-	*box
+// reportWriter writes reports as an agent does, by numbers instead of a clock.
+type reportWriter struct {
+	*mailbox
 	uid   types.UID
 	clock int64
 	// boot and orphans of the next root.
@@ -26,31 +26,31 @@ type agent struct {
 	sequences map[string]int64
 }
 
-func newAgent(b *box) *agent {
-	return &agent{box: b, uid: cluster, clock: 1, boot: "boot", sequences: map[string]int64{}}
+func newReportWriter(b *mailbox) *reportWriter {
+	return &reportWriter{mailbox: b, uid: cluster, clock: 1, boot: "boot", sequences: map[string]int64{}}
 }
 
-func (a *agent) write(name string, change func(*v1alpha1.ClusterReport)) int64 {
+func (a *reportWriter) writeReport(name string, change func(*v1alpha1.ClusterReport)) int64 {
 	a.Helper()
-	report := &v1alpha1.ClusterReport{ObjectMeta: in(a.agentNamespace, name)}
-	err := member.Get(a.Context(), client.ObjectKeyFromObject(report), report)
+	report := &v1alpha1.ClusterReport{ObjectMeta: objectMeta(a.agentNamespace, name)}
+	err := memberClient.Get(a.Context(), client.ObjectKeyFromObject(report), report)
 	report.ClusterUID = a.uid
 	a.clock++
 	report.Sequence = max(report.Sequence+1, a.clock)
 	change(report)
 	if err != nil {
 		require.NoError(a, client.IgnoreNotFound(err))
-		a.create(member, report)
+		a.createObject(memberClient, report)
 	} else {
-		require.NoError(a, member.Update(a.Context(), report))
+		require.NoError(a, memberClient.Update(a.Context(), report))
 	}
 	return report.Sequence
 }
 
-// page writes a page that the next root lists.
-func (a *agent) page(name, message string) {
+// writePage writes a page that the next root lists.
+func (a *reportWriter) writePage(name, message string) {
 	a.Helper()
-	a.sequences[name] = a.write(name, func(r *v1alpha1.ClusterReport) {
+	a.sequences[name] = a.writeReport(name, func(r *v1alpha1.ClusterReport) {
 		r.Page = &v1alpha1.ReportPage{}
 		for i := range 3 {
 			r.Page.Images = append(r.Page.Images, v1alpha1.ReportedImage{
@@ -61,9 +61,9 @@ func (a *agent) page(name, message string) {
 	})
 }
 
-func (a *agent) root() {
+func (a *reportWriter) writeRoot() {
 	a.Helper()
-	a.write(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) {
+	a.writeReport(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) {
 		r.Root = &v1alpha1.ReportRoot{
 			ObservedAt: metav1.Time{Time: time.Unix(a.clock, 0)}, HeartbeatSeconds: 20, BootID: a.boot, AgentVersion: "test",
 			OrphanCount: a.orphans,
@@ -74,17 +74,17 @@ func (a *agent) root() {
 	})
 }
 
-// drop has the next root not list a page.
-func (a *agent) drop(name string) { delete(a.sequences, name) }
+// dropPage has the next root not list a page.
+func (a *reportWriter) dropPage(name string) { delete(a.sequences, name) }
 
-// deletes a page in the member.
-func (a *agent) deletes(name string) {
+// deletePage a page in the member.
+func (a *reportWriter) deletePage(name string) {
 	a.Helper()
-	require.NoError(a, member.Delete(a.Context(), &v1alpha1.ClusterReport{ObjectMeta: in(a.agentNamespace, name)}))
+	require.NoError(a, memberClient.Delete(a.Context(), &v1alpha1.ClusterReport{ObjectMeta: objectMeta(a.agentNamespace, name)}))
 }
 
-// report is what one end holds, without metadata.
-func (b *box) report(c client.Client, namespace string) map[string]v1alpha1.ClusterReport {
+// listReports is what one end holds, without metadata.
+func (b *mailbox) listReports(c client.Client, namespace string) map[string]v1alpha1.ClusterReport {
 	b.Helper()
 	var list v1alpha1.ClusterReportList
 	require.NoError(b, c.List(b.Context(), &list, client.InNamespace(namespace)))
@@ -95,17 +95,17 @@ func (b *box) report(c client.Client, namespace string) map[string]v1alpha1.Clus
 	return found
 }
 
-// wantSame: the hub has the member's report.
-func (b *box) wantSame() {
+// requireSameReports: the hub has the member's report.
+func (b *mailbox) requireSameReports() {
 	b.Helper()
-	require.Equal(b, b.report(member, b.agentNamespace), b.report(hub, b.hubNamespace))
+	require.Equal(b, b.listReports(memberClient, b.agentNamespace), b.listReports(hubClient, b.hubNamespace))
 }
 
-// onHub changes an object of the report on the hub by hand.
-func (b *box) onHub(name string, change func(*v1alpha1.ClusterReport)) {
+// editHubCopy changes an object of the report on the hub by hand.
+func (b *mailbox) editHubCopy(name string, change func(*v1alpha1.ClusterReport)) {
 	b.Helper()
 	report := &v1alpha1.ClusterReport{}
-	require.NoError(b, hub.Get(b.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: name}, report))
+	require.NoError(b, hubClient.Get(b.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: name}, report))
 	change(report)
-	require.NoError(b, hub.Update(b.Context(), report))
+	require.NoError(b, hubClient.Update(b.Context(), report))
 }

@@ -35,17 +35,17 @@ import (
 const cluster types.UID = "11111111-1111-1111-1111-111111111111"
 
 var (
-	known       = runtime.NewScheme()
-	hub, member client.WithWatch
-	hubPlane    *controlplane.ControlPlane
-	memberPlane *controlplane.ControlPlane
-	hubConfig   *rest.Config
-	memberCfg   *rest.Config
-	boxes       atomic.Int32
+	relayScheme             = runtime.NewScheme()
+	hubClient, memberClient client.WithWatch
+	hubPlane                *controlplane.ControlPlane
+	memberPlane             *controlplane.ControlPlane
+	hubConfig               *rest.Config
+	memberConfig            *rest.Config
+	mailboxCount            atomic.Int32
 )
 
 func TestMain(m *testing.M) {
-	code, err := withServers(m.Run)
+	code, err := runWithServers(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -53,18 +53,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func withServers(run func() int) (code int, err error) {
+func runWithServers(run func() int) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	log.SetLogger(logr.Discard())
-	if err := scheme.AddToScheme(known); err != nil {
+	if err := scheme.AddToScheme(relayScheme); err != nil {
 		return 0, err
 	}
-	if err := v1alpha1.AddToScheme(known); err != nil {
+	if err := v1alpha1.AddToScheme(relayScheme); err != nil {
 		return 0, err
 	}
 	options := func(name, chart string) controlplane.Options {
-		return controlplane.Options{Name: name, Prepare: func(_ context.Context, cfg *rest.Config) error {
+		return controlplane.Options{Name: name, BeforeControllers: func(_ context.Context, cfg *rest.Config) error {
 			_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 				Paths: []string{filepath.Join("..", "..", "charts", chart, "files", "mailbox")}, ErrorIfPathMissing: true,
 				MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond,
@@ -84,62 +84,62 @@ func withServers(run func() int) (code int, err error) {
 		}
 	}()
 	hubPlane, memberPlane = planes[0], planes[1]
-	hubConfig, memberCfg = hubPlane.Config(), memberPlane.Config()
-	if hub, err = client.NewWithWatch(hubConfig, client.Options{Scheme: known}); err != nil {
+	hubConfig, memberConfig = hubPlane.Config(), memberPlane.Config()
+	if hubClient, err = client.NewWithWatch(hubConfig, client.Options{Scheme: relayScheme}); err != nil {
 		return 0, err
 	}
-	if member, err = client.NewWithWatch(memberCfg, client.Options{Scheme: known}); err != nil {
+	if memberClient, err = client.NewWithWatch(memberConfig, client.Options{Scheme: relayScheme}); err != nil {
 		return 0, err
 	}
 	return run(), nil
 }
 
-// box is the mailbox of one test.
-type box struct {
+// mailbox is the mailbox of one test.
+type mailbox struct {
 	*testing.T
 	hubNamespace, agentNamespace string
 	// Requests that relays made.
 	hubReads, hubWrites, memberReads, memberWrites atomic.Int32
 }
 
-func newBox(t *testing.T) *box {
+func newMailbox(t *testing.T) *mailbox {
 	t.Helper()
-	n := boxes.Add(1)
-	b := &box{T: t, hubNamespace: fmt.Sprintf("ot-member-%d", n), agentNamespace: fmt.Sprintf("ot-system-%d", n)}
-	b.create(hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.hubNamespace}})
-	b.create(member, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.agentNamespace}})
+	n := mailboxCount.Add(1)
+	b := &mailbox{T: t, hubNamespace: fmt.Sprintf("ot-member-%d", n), agentNamespace: fmt.Sprintf("ot-system-%d", n)}
+	b.createObject(hubClient, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.hubNamespace}})
+	b.createObject(memberClient, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.agentNamespace}})
 	return b
 }
 
-func (b *box) create(c client.Client, object client.Object) {
+func (b *mailbox) createObject(c client.Client, object client.Object) {
 	b.Helper()
 	require.NoError(b, c.Create(b.Context(), object))
 }
 
-// relay reads its sources from the API servers themselves: a cache that is not
+// newRelay reads its sources from the API servers themselves: a cache that is not
 // behind.
-func (b *box) relay() relay.Relay {
+func (b *mailbox) newRelay() relay.Relay {
 	return relay.Relay{
-		Hub:    relay.End{Cached: hub, Live: counted(hub, &b.hubReads, &b.hubWrites), Namespace: b.hubNamespace},
-		Member: relay.End{Cached: member, Live: counted(member, &b.memberReads, &b.memberWrites), Namespace: b.agentNamespace},
-		Seen:   &relay.Seen{},
+		Hub:    relay.Side{Cached: hubClient, Live: countRequests(hubClient, &b.hubReads, &b.hubWrites), Namespace: b.hubNamespace},
+		Member: relay.Side{Cached: memberClient, Live: countRequests(memberClient, &b.memberReads, &b.memberWrites), Namespace: b.agentNamespace},
+		Copies: &relay.EqualCopies{},
 	}
 }
 
-func (b *box) forget() {
+func (b *mailbox) resetCounts() {
 	for _, n := range []*atomic.Int32{&b.hubReads, &b.hubWrites, &b.memberReads, &b.memberWrites} {
 		n.Store(0)
 	}
 }
 
-// wantWrites of all relays since the last look.
-func (b *box) wantWrites(onHub, inMember int) {
+// requireWrites of all relays since the last look.
+func (b *mailbox) requireWrites(onHub, inMember int) {
 	b.Helper()
 	require.EqualValues(b, onHub, b.hubWrites.Swap(0), "writes on the hub")
 	require.EqualValues(b, inMember, b.memberWrites.Swap(0), "writes in the member")
 }
 
-func counted(c client.WithWatch, reads, writes *atomic.Int32) client.WithWatch {
+func countRequests(c client.WithWatch, reads, writes *atomic.Int32) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
 			reads.Add(1)
@@ -164,8 +164,8 @@ func counted(c client.WithWatch, reads, writes *atomic.Int32) client.WithWatch {
 	})
 }
 
-// paused has a client stop before its next write until released.
-func paused(c client.WithWatch) (_ client.Client, reached <-chan struct{}, release func()) {
+// pauseBeforeWrite has a client stop before its next write until released.
+func pauseBeforeWrite(c client.WithWatch) (_ client.Client, reached <-chan struct{}, release func()) {
 	at, on := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
 	stop := func() {
@@ -190,10 +190,10 @@ func paused(c client.WithWatch) (_ client.Client, reached <-chan struct{}, relea
 	}), at, func() { close(on) }
 }
 
-// frozen is a cache that stays as one end of the mailbox is now.
-func (b *box) frozen(c client.Client, namespace string) client.Reader {
+// frozenReader is a cache that stays as one end of the mailbox is now.
+func (b *mailbox) frozenReader(c client.Client, namespace string) client.Reader {
 	b.Helper()
-	builder := fake.NewClientBuilder().WithScheme(known)
+	builder := fake.NewClientBuilder().WithScheme(relayScheme)
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.TransferGrantList{}, &v1alpha1.ClusterReportList{}} {
 		require.NoError(b, c.List(b.Context(), list, client.InNamespace(namespace)))
 		builder = builder.WithLists(list)
@@ -201,44 +201,44 @@ func (b *box) frozen(c client.Client, namespace string) client.Reader {
 	return builder.Build()
 }
 
-// down carries down and wants no error.
-func (b *box) down(r relay.Relay) relay.Down {
+// mustDown carries down and wants no error.
+func (b *mailbox) mustDown(r relay.Relay) relay.DownResult {
 	b.Helper()
-	down, err := r.Down(b.Context())
+	down, err := r.SyncDown(b.Context())
 	require.NoError(b, err)
 	return down
 }
 
-// up carries up and wants no error.
-func (b *box) up(r relay.Relay) relay.Up {
+// mustUp carries up and wants no error.
+func (b *mailbox) mustUp(r relay.Relay) relay.UpResult {
 	b.Helper()
-	up, err := r.Up(b.Context(), cluster)
+	up, err := r.SyncUp(b.Context(), cluster)
 	require.NoError(b, err)
-	return b.besidesRoot(up)
+	return b.withoutRootSequence(up)
 }
 
-// besidesRoot is what came of carrying a report up but for the root's sequence,
+// withoutRootSequence is what came of carrying a report up but for the root's sequence,
 // which is to be that of the hub's copy.
-func (b *box) besidesRoot(up relay.Up) relay.Up {
+func (b *mailbox) withoutRootSequence(up relay.UpResult) relay.UpResult {
 	b.Helper()
-	if !up.Missing && up.Another == "" {
+	if !up.ReportMissing && up.OtherCluster == "" {
 		root := &v1alpha1.ClusterReport{}
-		require.NoError(b, hub.Get(b.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: v1alpha1.MailboxName}, root))
-		require.Equal(b, root.Sequence, up.Root)
-		up.Root = 0
+		require.NoError(b, hubClient.Get(b.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: v1alpha1.MailboxName}, root))
+		require.Equal(b, root.Sequence, up.RootSequence)
+		up.RootSequence = 0
 	}
 	return up
 }
 
-func in(namespace, name string) metav1.ObjectMeta {
+func objectMeta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// plans writes the hub's plan.
-func (b *box) plans(epoch, sequence int64, hash, concurrency string) *v1alpha1.ClusterPlan {
+// writePlan writes the hub's plan.
+func (b *mailbox) writePlan(epoch, sequence int64, hash, concurrency string) *v1alpha1.ClusterPlan {
 	b.Helper()
-	plan := &v1alpha1.ClusterPlan{ObjectMeta: in(b.hubNamespace, v1alpha1.MailboxName)}
-	err := hub.Get(b.Context(), client.ObjectKeyFromObject(plan), plan)
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: objectMeta(b.hubNamespace, v1alpha1.MailboxName)}
+	err := hubClient.Get(b.Context(), client.ObjectKeyFromObject(plan), plan)
 	plan.Spec = v1alpha1.ClusterPlanSpec{
 		PlanVersion: v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence, Hash: hash},
 		ClusterUID:  cluster,
@@ -246,16 +246,16 @@ func (b *box) plans(epoch, sequence int64, hash, concurrency string) *v1alpha1.C
 	}
 	if err != nil {
 		require.NoError(b, client.IgnoreNotFound(err))
-		b.create(hub, plan)
+		b.createObject(hubClient, plan)
 	} else {
-		require.NoError(b, hub.Update(b.Context(), plan))
+		require.NoError(b, hubClient.Update(b.Context(), plan))
 	}
 	return plan
 }
 
-func (b *box) copyOfPlan() *v1alpha1.ClusterPlan {
+func (b *mailbox) getPlanCopy() *v1alpha1.ClusterPlan {
 	b.Helper()
 	plan := &v1alpha1.ClusterPlan{}
-	require.NoError(b, member.Get(b.Context(), client.ObjectKey{Namespace: b.agentNamespace, Name: v1alpha1.MailboxName}, plan))
+	require.NoError(b, memberClient.Get(b.Context(), client.ObjectKey{Namespace: b.agentNamespace, Name: v1alpha1.MailboxName}, plan))
 	return plan
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/controlplane"
 )
 
-// older has an API server not know fields of a kind until upgrade is called, or the test
+// removeFields has an API server not know fields of a kind until upgrade is called, or the test
 // ends.
-func older(t *testing.T, plane *controlplane.ControlPlane, definition string, fields ...string) (upgrade func()) {
+func removeFields(t *testing.T, plane *controlplane.ControlPlane, definition string, fields ...string) (upgrade func()) {
 	t.Helper()
-	newest, err := plane.Older(t.Context(), definition, fields...)
+	newest, err := plane.RemoveFields(t.Context(), definition, fields...)
 	require.NoError(t, err)
 	upgrade = sync.OnceFunc(func() { require.NoError(t, newest(context.Background())) })
 	t.Cleanup(upgrade)
 	return upgrade
 }
 
-// copies are the resourceVersions of what was carried.
-func (b *box) copies() map[string]string {
+// listCopies are the resourceVersions of what was carried.
+func (b *mailbox) listCopies() map[string]string {
 	b.Helper()
 	found := map[string]string{}
 	var plans v1alpha1.ClusterPlanList
-	require.NoError(b, member.List(b.Context(), &plans, client.InNamespace(b.agentNamespace)))
+	require.NoError(b, memberClient.List(b.Context(), &plans, client.InNamespace(b.agentNamespace)))
 	for _, item := range plans.Items {
 		found["plan"] = item.ResourceVersion
 	}
 	var reports v1alpha1.ClusterReportList
-	require.NoError(b, hub.List(b.Context(), &reports, client.InNamespace(b.hubNamespace)))
+	require.NoError(b, hubClient.List(b.Context(), &reports, client.InNamespace(b.hubNamespace)))
 	for _, item := range reports.Items {
 		found[item.Name] = item.ResourceVersion
 	}
@@ -48,116 +48,116 @@ func (b *box) copies() map[string]string {
 
 // A hub of this release reaches a member whose kinds are of the one before: its API server
 // stores plans without what it does not know.
-func TestPlanForAMemberOfOlderKinds(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
-	upgrade := older(t, memberPlane, "clusterplans.pelotech.ot", "spec.images.plannedAt")
-	a.root()
-	plan := b.plans(1, 1, "one", "3")
+func TestPlanForMemberWithOlderCRDs(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
+	upgrade := removeFields(t, memberPlane, "clusterplans.pelotech.ot", "spec.images.plannedAt")
+	a.writeRoot()
+	plan := b.writePlan(1, 1, "one", "3")
 	plan.Spec.Images = []v1alpha1.PlannedImage{{
 		Namespace: "images", Name: "debian", PlannedAt: &metav1.Time{Time: time.Unix(1, 0)},
 		Spec: v1alpha1.VMDiskImageSpec{SourceType: "url", URL: "https://example.com/a"},
 	}}
-	require.NoError(t, hub.Update(t.Context(), plan))
-	assert.Equal(t, relay.Down{Carried: []string{"ClusterPlan"}}, b.down(r), "what was just written was not read yet")
+	require.NoError(t, hubClient.Update(t.Context(), plan))
+	assert.Equal(t, relay.DownResult{Written: []string{"ClusterPlan"}}, b.mustDown(r), "what was just written was not read yet")
 	less := plan.DeepCopy()
 	less.Spec.Images[0].PlannedAt = nil
-	wantLess := func() { t.Helper(); assert.Equal(t, less.Spec, b.copyOfPlan().Spec, "all but what is not known") }
+	wantLess := func() { t.Helper(); assert.Equal(t, less.Spec, b.getPlanCopy().Spec, "all but what is not known") }
 	wantLess()
-	b.wantWrites(0, 1)
+	b.requireWrites(0, 1)
 
 	dropped := []string{"ClusterPlan.spec.images.plannedAt"}
 	rounds := func(r relay.Relay) {
 		t.Helper()
-		before := b.copies()
+		before := b.listCopies()
 		for range 5 {
-			assert.Equal(t, relay.Down{Dropped: dropped}, b.down(r))
-			a.root()
+			assert.Equal(t, relay.DownResult{DroppedFields: dropped}, b.mustDown(r))
+			a.writeRoot()
 		}
-		b.wantWrites(0, 0)
-		assert.Equal(t, before, b.copies())
+		b.requireWrites(0, 0)
+		assert.Equal(t, before, b.listCopies())
 	}
 	rounds(r)
-	restarted := b.relay()
-	assert.Equal(t, []string{"ClusterPlan"}, b.down(restarted).Carried, "it cannot know better")
-	b.wantWrites(0, 1)
+	restarted := b.newRelay()
+	assert.Equal(t, []string{"ClusterPlan"}, b.mustDown(restarted).Written, "it cannot know better")
+	b.requireWrites(0, 1)
 	wantLess()
 	rounds(restarted)
 
-	edited := b.copyOfPlan()
+	edited := b.getPlanCopy()
 	edited.Spec.Policy["concurrency"] = "99"
-	require.NoError(t, member.Update(t.Context(), edited))
-	assert.Equal(t, relay.Down{Carried: []string{"ClusterPlan"}}, b.down(restarted), "somebody edited the copy")
+	require.NoError(t, memberClient.Update(t.Context(), edited))
+	assert.Equal(t, relay.DownResult{Written: []string{"ClusterPlan"}}, b.mustDown(restarted), "somebody edited the copy")
 	wantLess()
-	b.wantWrites(0, 1)
+	b.requireWrites(0, 1)
 	rounds(restarted)
 
 	// The agent's chart brings kinds first, and then starts the agent anew.
 	upgrade()
 	a.boot = "the upgraded agent's"
-	a.root()
-	assert.Equal(t, relay.Down{Carried: []string{"ClusterPlan"}}, b.down(restarted))
-	assert.Equal(t, plan.Spec, b.copyOfPlan().Spec)
-	b.wantWrites(0, 1)
+	a.writeRoot()
+	assert.Equal(t, relay.DownResult{Written: []string{"ClusterPlan"}}, b.mustDown(restarted))
+	assert.Equal(t, plan.Spec, b.getPlanCopy().Spec)
+	b.requireWrites(0, 1)
 	dropped = nil
 	rounds(restarted)
 }
 
 // An agent of the next release reports to a hub whose kinds are of this one.
-func TestReportForAHubOfOlderKinds(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
-	upgrade := older(t, hubPlane, "clusterreports.pelotech.ot", "root.orphanCount", "page.images.syncedAt")
+func TestReportForHubWithOlderCRDs(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
+	upgrade := removeFields(t, hubPlane, "clusterreports.pelotech.ot", "root.orphanCount", "page.images.syncedAt")
 	a.orphans = 3
-	a.page("page-0", "")
-	a.page("page-1", "")
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 3}, b.up(r))
-	b.wantWrites(3, 0)
+	a.writePage("page-0", "")
+	a.writePage("page-1", "")
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 3}, b.mustUp(r))
+	b.requireWrites(3, 0)
 	wantLess := func() {
 		t.Helper()
-		want := b.report(member, b.agentNamespace)
+		want := b.listReports(memberClient, b.agentNamespace)
 		want[v1alpha1.MailboxName].Root.OrphanCount = 0
 		for _, page := range []string{"page-0", "page-1"} {
 			for i := range want[page].Page.Images {
 				want[page].Page.Images[i].SyncedAt = nil
 			}
 		}
-		assert.Equal(t, want, b.report(hub, b.hubNamespace), "all but what is not known")
+		assert.Equal(t, want, b.listReports(hubClient, b.hubNamespace), "all but what is not known")
 	}
 	wantLess()
 
 	rounds := func(r relay.Relay) {
 		t.Helper()
-		before := b.copies()
+		before := b.listCopies()
 		for range 5 {
-			assert.Equal(t, relay.Up{}, b.up(r))
+			assert.Equal(t, relay.UpResult{}, b.mustUp(r))
 		}
-		b.wantWrites(0, 0)
-		assert.Equal(t, before, b.copies())
+		b.requireWrites(0, 0)
+		assert.Equal(t, before, b.listCopies())
 	}
 	rounds(r)
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 1}, b.up(r), "a heartbeat rewrites no page")
-	a.page("page-1", "changed")
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 2}, b.up(r))
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 1}, b.mustUp(r), "a heartbeat rewrites no page")
+	a.writePage("page-1", "changed")
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 2}, b.mustUp(r))
 	wantLess()
-	b.wantWrites(3, 0)
+	b.requireWrites(3, 0)
 	rounds(r)
 
-	restarted := b.relay()
-	assert.Equal(t, relay.Up{Carried: 3}, b.up(restarted), "it cannot know better")
-	b.wantWrites(3, 0)
+	restarted := b.newRelay()
+	assert.Equal(t, relay.UpResult{Written: 3}, b.mustUp(restarted), "it cannot know better")
+	b.requireWrites(3, 0)
 	wantLess()
 	rounds(restarted)
 
 	// A hub that is upgraded is started anew, and gives agents that dial in a new challenge,
 	// under which they remember nothing.
 	upgrade()
-	upgraded := b.relay()
-	assert.Equal(t, relay.Up{Carried: 3}, b.up(upgraded))
-	b.wantSame()
-	b.wantWrites(3, 0)
+	upgraded := b.newRelay()
+	assert.Equal(t, relay.UpResult{Written: 3}, b.mustUp(upgraded))
+	b.requireSameReports()
+	b.requireWrites(3, 0)
 	rounds(upgraded)
 }

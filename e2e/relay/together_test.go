@@ -22,12 +22,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const together = 3 * time.Minute
+const concurrencyTimeout = 3 * time.Minute
 
-// cached starts a cache of one end of the mailbox, as hubs have it.
-func cached(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {
+// newCachedReader starts a cache of one end of the mailbox, as hubs have it.
+func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {
 	t.Helper()
-	c, err := cache.New(cfg, cache.Options{Scheme: known, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
+	c, err := cache.New(cfg, cache.Options{Scheme: relayScheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
 	require.NoError(t, err)
 	for _, object := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, &v1alpha1.ClusterReport{}} {
 		_, err := c.GetInformer(ctx, object)
@@ -38,8 +38,8 @@ func cached(ctx context.Context, t *testing.T, cfg *rest.Config, namespace strin
 	return c
 }
 
-// witness fails the test when an object's version falls.
-func (b *box) witness(ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
+// watchVersions fails the test when an object's version falls.
+func (b *mailbox) watchVersions(ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
 	b.Helper()
 	w, err := c.Watch(ctx, list, client.InNamespace(namespace))
 	require.NoError(b, err)
@@ -65,20 +65,20 @@ func (b *box) witness(ctx context.Context, c client.WithWatch, namespace string,
 // report change: they write nothing older over newer, and a write is in the other
 // one's way once at most.
 func TestTwoRelaysAtOnce(t *testing.T) {
-	b := newBox(t)
-	ctx, cancel := context.WithTimeout(t.Context(), together)
+	b := newMailbox(t)
+	ctx, cancel := context.WithTimeout(t.Context(), concurrencyTimeout)
 	defer cancel()
-	a := newAgent(b)
-	a.root()
-	b.plans(1, 1, "1", "1")
+	a := newReportWriter(b)
+	a.writeRoot()
+	b.writePlan(1, 1, "1", "1")
 	var relays []relay.Relay
 	for range 2 {
-		r := b.relay()
-		r.Hub.Cached, r.Member.Cached = cached(ctx, t, hubConfig, b.hubNamespace), cached(ctx, t, memberCfg, b.agentNamespace)
+		r := b.newRelay()
+		r.Hub.Cached, r.Member.Cached = newCachedReader(ctx, t, hubConfig, b.hubNamespace), newCachedReader(ctx, t, memberConfig, b.agentNamespace)
 		relays = append(relays, r)
 	}
-	reports := b.witness(ctx, hub, b.hubNamespace, &v1alpha1.ClusterReportList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterReport).Sequence })
-	copies := b.witness(ctx, member, b.agentNamespace, &v1alpha1.ClusterPlanList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterPlan).Spec.Sequence })
+	reports := b.watchVersions(ctx, hubClient, b.hubNamespace, &v1alpha1.ClusterReportList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterReport).Sequence })
+	copies := b.watchVersions(ctx, memberClient, b.agentNamespace, &v1alpha1.ClusterPlanList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterPlan).Spec.Sequence })
 
 	stop := make(chan struct{})
 	var running sync.WaitGroup
@@ -91,12 +91,12 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				up, err := r.Up(ctx, cluster)
-				carried.Add(int32(up.Carried))
-				down, downErr := r.Down(ctx)
-				carried.Add(int32(len(down.Carried)))
-				assert.Nil(b, down.Ahead)
-				assert.False(b, up.Older)
+				up, err := r.SyncUp(ctx, cluster)
+				carried.Add(int32(up.Written))
+				down, downErr := r.SyncDown(ctx)
+				carried.Add(int32(len(down.Written)))
+				assert.Nil(b, down.NewerPlan)
+				assert.False(b, up.ReportOlder)
 				for _, err := range []error{err, downErr} {
 					if apierrors.IsConflict(err) {
 						conflicts.Add(1)
@@ -109,20 +109,20 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 	}
 	const changes = 60
 	for n := range changes {
-		a.page(fmt.Sprintf("page-%03b", n%5), fmt.Sprint(n))
-		a.root()
+		a.writePage(fmt.Sprintf("page-%03b", n%5), fmt.Sprint(n))
+		a.writeRoot()
 		if n%10 == 9 {
 			name := fmt.Sprintf("page-%03b", n%5)
-			a.drop(name)
-			a.root()
-			a.deletes(name)
+			a.dropPage(name)
+			a.writeRoot()
+			a.deletePage(name)
 		}
-		b.plans(1, int64(n+2), fmt.Sprint(n), fmt.Sprint(n))
+		b.writePlan(1, int64(n+2), fmt.Sprint(n), fmt.Sprint(n))
 	}
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.Equal(c, b.report(member, b.agentNamespace), b.report(hub, b.hubNamespace))
-		assert.EqualValues(c, changes+1, b.copyOfPlan().Spec.Sequence)
-	}, together, 20*time.Millisecond)
+		assert.Equal(c, b.listReports(memberClient, b.agentNamespace), b.listReports(hubClient, b.hubNamespace))
+		assert.EqualValues(c, changes+1, b.getPlanCopy().Spec.Sequence)
+	}, concurrencyTimeout, 20*time.Millisecond)
 	close(stop)
 	running.Wait()
 	t.Logf("%d changes of plan and report: %d objects carried, %d conflicts, the hub saw %d writes of reports, the member %d of plans",
@@ -131,10 +131,10 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 	assert.Greater(t, reports(), changes/10, "writes that the witness saw")
 	assert.Greater(t, copies(), changes/10, "writes that the witness saw")
 
-	b.forget()
+	b.resetCounts()
 	for _, r := range relays {
-		assert.Equal(t, relay.Up{}, b.up(r))
-		assert.Equal(t, relay.Down{}, b.down(r))
+		assert.Equal(t, relay.UpResult{}, b.mustUp(r))
+		assert.Equal(t, relay.DownResult{}, b.mustDown(r))
 	}
-	b.wantWrites(0, 0)
+	b.requireWrites(0, 0)
 }

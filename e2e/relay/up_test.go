@@ -19,243 +19,243 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestReportGoesUp(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
-	assert.Equal(t, relay.Up{Missing: true}, b.up(r))
+func TestReportIsCopiedUp(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
+	assert.Equal(t, relay.UpResult{ReportMissing: true}, b.mustUp(r))
 	const pages = 60
 	for i := range pages {
-		a.page(fmt.Sprintf("page-%03b", i), "")
+		a.writePage(fmt.Sprintf("page-%03b", i), "")
 	}
-	assert.Equal(t, relay.Up{Missing: true}, b.up(r), "pages without a root are no report")
-	a.root()
-	up, err := r.Up(t.Context(), "")
+	assert.Equal(t, relay.UpResult{ReportMissing: true}, b.mustUp(r), "pages without a root are no report")
+	a.writeRoot()
+	up, err := r.SyncUp(t.Context(), "")
 	require.NoError(t, err)
-	assert.Equal(t, relay.Up{Carried: pages + 1}, b.besidesRoot(up))
-	b.wantSame()
-	b.wantWrites(pages+1, 0)
+	assert.Equal(t, relay.UpResult{Written: pages + 1}, b.withoutRootSequence(up))
+	b.requireSameReports()
+	b.requireWrites(pages+1, 0)
 
 	forgetful := r
-	forgetful.Seen = nil
-	assert.Equal(t, relay.Up{}, b.up(forgetful))
-	b.forget()
-	assert.Equal(t, relay.Up{}, b.up(r))
-	b.wantWrites(0, 0)
+	forgetful.Copies = nil
+	assert.Equal(t, relay.UpResult{}, b.mustUp(forgetful))
+	b.resetCounts()
+	assert.Equal(t, relay.UpResult{}, b.mustUp(r))
+	b.requireWrites(0, 0)
 	assert.EqualValues(t, 1, b.hubReads.Load(), "reads of the hub when nothing has changed")
 	assert.EqualValues(t, 0, b.memberReads.Load(), "reads of the member past the cache")
 
-	a.root()
-	b.forget()
-	assert.Equal(t, relay.Up{Carried: 1}, b.up(r), "a heartbeat")
+	a.writeRoot()
+	b.resetCounts()
+	assert.Equal(t, relay.UpResult{Written: 1}, b.mustUp(r), "a heartbeat")
 	assert.EqualValues(t, 1, b.hubReads.Load(), "reads of the hub for a heartbeat")
 	assert.EqualValues(t, 0, b.memberReads.Load(), "reads of the member past the cache")
 
-	a.page("page-001", "changed")
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 2}, b.up(r))
-	b.wantSame()
+	a.writePage("page-001", "changed")
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 2}, b.mustUp(r))
+	b.requireSameReports()
 
-	a.drop("page-001")
-	a.root()
-	a.deletes("page-001")
-	assert.Equal(t, relay.Up{Carried: 2}, b.up(r), "the root, and a page less")
-	b.wantSame()
+	a.dropPage("page-001")
+	a.writeRoot()
+	a.deletePage("page-001")
+	assert.Equal(t, relay.UpResult{Written: 2}, b.mustUp(r), "the root, and a page less")
+	b.requireSameReports()
 }
 
-func TestHalfWrittenReport(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
-	a.page("page-0", "")
-	a.page("page-1", "")
-	a.root()
-	b.up(r)
+func TestPartiallyWrittenReport(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
+	a.writePage("page-0", "")
+	a.writePage("page-1", "")
+	a.writeRoot()
+	b.mustUp(r)
 
-	a.page("page-0", "the agent crashed before it wrote the root")
-	a.page("page-00", "")
-	assert.Equal(t, relay.Up{Carried: 1}, b.up(r))
-	onHub := b.report(hub, b.hubNamespace)
+	a.writePage("page-0", "the agent crashed before it wrote the root")
+	a.writePage("page-00", "")
+	assert.Equal(t, relay.UpResult{Written: 1}, b.mustUp(r))
+	onHub := b.listReports(hubClient, b.hubNamespace)
 	assert.NotContains(t, onHub, "page-00", "no root lists it")
-	assert.Equal(t, b.report(member, b.agentNamespace)["page-0"], onHub["page-0"])
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 2}, b.up(r))
-	b.wantSame()
+	assert.Equal(t, b.listReports(memberClient, b.agentNamespace)["page-0"], onHub["page-0"])
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 2}, b.mustUp(r))
+	b.requireSameReports()
 
-	before := b.report(hub, b.hubNamespace)["page-1"]
-	a.root()
-	a.deletes("page-1")
-	assert.Equal(t, relay.Up{Carried: 1}, b.up(r), "a page that is missing does not hold up the root")
-	assert.Equal(t, before, b.report(hub, b.hubNamespace)["page-1"], "what is known of it stays")
-	a.page("page-1", "")
-	a.root()
-	b.up(r)
-	b.wantSame()
+	before := b.listReports(hubClient, b.hubNamespace)["page-1"]
+	a.writeRoot()
+	a.deletePage("page-1")
+	assert.Equal(t, relay.UpResult{Written: 1}, b.mustUp(r), "a page that is missing does not hold up the root")
+	assert.Equal(t, before, b.listReports(hubClient, b.hubNamespace)["page-1"], "what is known of it stays")
+	a.writePage("page-1", "")
+	a.writeRoot()
+	b.mustUp(r)
+	b.requireSameReports()
 }
 
-func TestEditsOfTheHubsCopyAreUndone(t *testing.T) {
-	for name, edit := range map[string]func(*box){
-		"page": func(b *box) {
-			b.onHub("page-0", func(r *v1alpha1.ClusterReport) { r.Page.Images[0].Message = "edited" })
+func TestEditedHubCopyIsRestored(t *testing.T) {
+	for name, edit := range map[string]func(*mailbox){
+		"page": func(b *mailbox) {
+			b.editHubCopy("page-0", func(r *v1alpha1.ClusterReport) { r.Page.Images[0].Message = "edited" })
 		},
-		"sequence of a page": func(b *box) {
-			b.onHub("page-0", func(r *v1alpha1.ClusterReport) { r.Sequence += 1000 })
+		"sequence of a page": func(b *mailbox) {
+			b.editHubCopy("page-0", func(r *v1alpha1.ClusterReport) { r.Sequence += 1000 })
 		},
-		"root": func(b *box) {
-			b.onHub(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) { r.Root.Pages = nil })
+		"root": func(b *mailbox) {
+			b.editHubCopy(v1alpha1.MailboxName, func(r *v1alpha1.ClusterReport) { r.Root.Pages = nil })
 		},
-		"page deleted": func(b *box) {
-			require.NoError(b, hub.Delete(b.Context(), &v1alpha1.ClusterReport{ObjectMeta: in(b.hubNamespace, "page-0")}))
+		"page deleted": func(b *mailbox) {
+			require.NoError(b, hubClient.Delete(b.Context(), &v1alpha1.ClusterReport{ObjectMeta: objectMeta(b.hubNamespace, "page-0")}))
 		},
-		"root deleted": func(b *box) {
-			require.NoError(b, hub.Delete(b.Context(), &v1alpha1.ClusterReport{ObjectMeta: in(b.hubNamespace, v1alpha1.MailboxName)}))
+		"root deleted": func(b *mailbox) {
+			require.NoError(b, hubClient.Delete(b.Context(), &v1alpha1.ClusterReport{ObjectMeta: objectMeta(b.hubNamespace, v1alpha1.MailboxName)}))
 		},
-		"page added": func(b *box) {
-			b.create(hub, &v1alpha1.ClusterReport{ObjectMeta: in(b.hubNamespace, "page-1"), ClusterUID: cluster, Sequence: 1, Page: &v1alpha1.ReportPage{}})
+		"page added": func(b *mailbox) {
+			b.createObject(hubClient, &v1alpha1.ClusterReport{ObjectMeta: objectMeta(b.hubNamespace, "page-1"), ClusterUID: cluster, Sequence: 1, Page: &v1alpha1.ReportPage{}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBox(t)
-			r, a := b.relay(), newAgent(b)
-			a.page("page-0", "")
-			a.root()
-			b.up(r)
+			b := newMailbox(t)
+			r, a := b.newRelay(), newReportWriter(b)
+			a.writePage("page-0", "")
+			a.writeRoot()
+			b.mustUp(r)
 			edit(b)
-			assert.Equal(t, relay.Up{Carried: 1}, b.up(r))
-			b.wantSame()
-			b.forget()
-			assert.Equal(t, relay.Up{}, b.up(r))
-			b.wantWrites(0, 0)
+			assert.Equal(t, relay.UpResult{Written: 1}, b.mustUp(r))
+			b.requireSameReports()
+			b.resetCounts()
+			assert.Equal(t, relay.UpResult{}, b.mustUp(r))
+			b.requireWrites(0, 0)
 		})
 	}
 }
 
-func TestReportOfAnotherCluster(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
+func TestReportOfOtherCluster(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
 	const other types.UID = "another"
-	a.page("page-0", "")
-	a.page("page-1", "")
-	a.root()
-	b.up(r)
-	before := b.report(hub, b.hubNamespace)
+	a.writePage("page-0", "")
+	a.writePage("page-1", "")
+	a.writeRoot()
+	b.mustUp(r)
+	before := b.listReports(hubClient, b.hubNamespace)
 
-	rebuilt := newAgent(b)
+	rebuilt := newReportWriter(b)
 	rebuilt.uid = other
-	require.NoError(t, member.DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(b.agentNamespace)))
-	rebuilt.page("page-0", "rebuilt")
-	rebuilt.root()
-	b.forget()
+	require.NoError(t, memberClient.DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(b.agentNamespace)))
+	rebuilt.writePage("page-0", "rebuilt")
+	rebuilt.writeRoot()
+	b.resetCounts()
 	for _, known := range []types.UID{cluster, ""} {
-		up, err := r.Up(t.Context(), known)
+		up, err := r.SyncUp(t.Context(), known)
 		require.NoError(t, err)
-		assert.Equal(t, relay.Up{Another: other}, up, "known is %q", known)
+		assert.Equal(t, relay.UpResult{OtherCluster: other}, up, "known is %q", known)
 	}
-	b.wantWrites(0, 0)
-	assert.Equal(t, before, b.report(hub, b.hubNamespace))
+	b.requireWrites(0, 0)
+	assert.Equal(t, before, b.listReports(hubClient, b.hubNamespace))
 
-	up, err := r.Up(t.Context(), other)
+	up, err := r.SyncUp(t.Context(), other)
 	require.NoError(t, err)
-	assert.Equal(t, relay.Up{Carried: 3}, b.besidesRoot(up), "a page, the root, and a page less, whatever their sequences")
-	b.wantSame()
+	assert.Equal(t, relay.UpResult{Written: 3}, b.withoutRootSequence(up), "a page, the root, and a page less, whatever their sequences")
+	b.requireSameReports()
 }
 
 func TestMemberRestored(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
-	a.page("page-0", "as in the backup")
-	a.root()
-	backup := b.report(member, b.agentNamespace)
-	b.up(r)
-	a.page("page-0", "later")
-	a.root()
-	b.up(r)
-	later := b.report(hub, b.hubNamespace)
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
+	a.writePage("page-0", "as in the backup")
+	a.writeRoot()
+	backup := b.listReports(memberClient, b.agentNamespace)
+	b.mustUp(r)
+	a.writePage("page-0", "later")
+	a.writeRoot()
+	b.mustUp(r)
+	later := b.listReports(hubClient, b.hubNamespace)
 
 	for name, was := range backup {
-		require.NoError(t, member.Delete(t.Context(), &v1alpha1.ClusterReport{ObjectMeta: in(b.agentNamespace, name)}))
-		was.ObjectMeta = in(b.agentNamespace, name)
-		b.create(member, &was)
+		require.NoError(t, memberClient.Delete(t.Context(), &v1alpha1.ClusterReport{ObjectMeta: objectMeta(b.agentNamespace, name)}))
+		was.ObjectMeta = objectMeta(b.agentNamespace, name)
+		b.createObject(memberClient, &was)
 	}
-	b.forget()
+	b.resetCounts()
 	for range 2 {
-		assert.Equal(t, relay.Up{Older: true}, b.up(r))
+		assert.Equal(t, relay.UpResult{ReportOlder: true}, b.mustUp(r))
 	}
-	b.wantWrites(0, 0)
-	assert.Equal(t, later, b.report(hub, b.hubNamespace))
+	b.requireWrites(0, 0)
+	assert.Equal(t, later, b.listReports(hubClient, b.hubNamespace))
 
 	a.sequences["page-0"] = backup["page-0"].Sequence
-	a.root()
-	assert.Equal(t, relay.Up{Carried: 2}, b.up(r), "the page's sequence is lower than on the hub, and the root lists it so")
-	b.wantSame()
+	a.writeRoot()
+	assert.Equal(t, relay.UpResult{Written: 2}, b.mustUp(r), "the page's sequence is lower than on the hub, and the root lists it so")
+	b.requireSameReports()
 }
 
-func TestRelayThatWakesUpLateWritesNoOlderReport(t *testing.T) {
-	for name, change := range map[string]struct{ early, late func(*agent) }{
+func TestPausedRelayWritesNoOlderReport(t *testing.T) {
+	for name, change := range map[string]struct{ early, late func(*reportWriter) }{
 		"page": {
-			early: func(a *agent) { a.page("page-0", "old"); a.root() },
-			late:  func(a *agent) { a.page("page-0", "new"); a.root() },
+			early: func(a *reportWriter) { a.writePage("page-0", "old"); a.writeRoot() },
+			late:  func(a *reportWriter) { a.writePage("page-0", "new"); a.writeRoot() },
 		},
 		"new page": {
-			early: func(a *agent) { a.page("page-1", "old"); a.root() },
-			late:  func(a *agent) { a.page("page-1", "new"); a.root() },
+			early: func(a *reportWriter) { a.writePage("page-1", "old"); a.writeRoot() },
+			late:  func(a *reportWriter) { a.writePage("page-1", "new"); a.writeRoot() },
 		},
 		"root": {
-			early: func(a *agent) { a.root() },
-			late:  func(a *agent) { a.root() },
+			early: func(a *reportWriter) { a.writeRoot() },
+			late:  func(a *reportWriter) { a.writeRoot() },
 		},
 		"page that comes back": {
-			early: func(a *agent) { a.drop("page-0") },
-			late:  func(a *agent) { a.page("page-0", "new"); a.root() },
+			early: func(a *reportWriter) { a.dropPage("page-0") },
+			late:  func(a *reportWriter) { a.writePage("page-0", "new"); a.writeRoot() },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBox(t)
-			late, r, a := b.relay(), b.relay(), newAgent(b)
-			a.page("page-0", "")
-			a.root()
-			b.up(r)
+			b := newMailbox(t)
+			late, r, a := b.newRelay(), b.newRelay(), newReportWriter(b)
+			a.writePage("page-0", "")
+			a.writeRoot()
+			b.mustUp(r)
 			change.early(a)
 			if _, listed := a.sequences["page-0"]; !listed {
-				a.root()
+				a.writeRoot()
 				kept := r
-				kept.Hub.Live = undeleting(hub)
-				b.up(kept)
+				kept.Hub.Live = withoutDeletes(hubClient)
+				b.mustUp(kept)
 			}
-			late.Member.Cached = b.frozen(member, b.agentNamespace)
+			late.Member.Cached = b.frozenReader(memberClient, b.agentNamespace)
 			var reached <-chan struct{}
 			var release func()
-			late.Hub.Live, reached, release = paused(hub)
+			late.Hub.Live, reached, release = pauseBeforeWrite(hubClient)
 			ended := make(chan error, 1)
 			go func() {
-				_, err := late.Up(t.Context(), cluster)
+				_, err := late.SyncUp(t.Context(), cluster)
 				ended <- err
 			}()
 			<-reached
 			change.late(a)
-			b.up(r)
+			b.mustUp(r)
 			release()
 			err := <-ended
 			require.Truef(t, apierrors.IsConflict(err), "%v", err)
-			b.wantSame()
-			assert.Equal(t, relay.Up{}, b.up(late), "called again, it asks the member and finds nothing to do")
+			b.requireSameReports()
+			assert.Equal(t, relay.UpResult{}, b.mustUp(late), "called again, it asks the member and finds nothing to do")
 		})
 	}
 }
 
-// undeleting is a client of a relay that ends before it deletes anything.
-func undeleting(c client.WithWatch) client.Client {
+// withoutDeletes is a client of a relay that ends before it deletes anything.
+func withoutDeletes(c client.WithWatch) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return nil },
 	})
 }
 
-func TestPageThatTheHubRefusesDoesNotHoldUpTheRest(t *testing.T) {
-	b := newBox(t)
-	r, a := b.relay(), newAgent(b)
+func TestRefusedPageDoesNotBlockOthers(t *testing.T) {
+	b := newMailbox(t)
+	r, a := b.newRelay(), newReportWriter(b)
 	for _, name := range []string{"page-00", "page-01", "page-1"} {
-		a.page(name, "")
+		a.writePage(name, "")
 	}
-	a.root()
-	r.Hub.Live = interceptor.NewClient(hub, interceptor.Funcs{
+	a.writeRoot()
+	r.Hub.Live = interceptor.NewClient(hubClient, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, o ...client.CreateOption) error {
 			if object.GetName() == "page-01" {
 				return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "ClusterReport"}, object.GetName(), nil)
@@ -263,11 +263,11 @@ func TestPageThatTheHubRefusesDoesNotHoldUpTheRest(t *testing.T) {
 			return c.Create(ctx, object, o...)
 		},
 	})
-	up, err := r.Up(t.Context(), cluster)
+	up, err := r.SyncUp(t.Context(), cluster)
 	require.True(t, apierrors.IsInvalid(err))
 	require.ErrorContains(t, err, "creating ClusterReport "+b.hubNamespace+"/page-01 on the hub")
-	assert.Equal(t, relay.Up{Carried: 3}, b.besidesRoot(up))
-	want := b.report(member, b.agentNamespace)
+	assert.Equal(t, relay.UpResult{Written: 3}, b.withoutRootSequence(up))
+	want := b.listReports(memberClient, b.agentNamespace)
 	delete(want, "page-01")
-	assert.Equal(t, want, b.report(hub, b.hubNamespace))
+	assert.Equal(t, want, b.listReports(hubClient, b.hubNamespace))
 }

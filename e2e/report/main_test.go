@@ -28,59 +28,59 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var place *scene.Scene
+var testScene *scene.Env
 
 func TestMain(m *testing.M) {
-	scene.Main(m, &place, member.Options{Name: "report", Instant: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
+	scene.RunTests(m, &testScene, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
 }
 
-// never is a heartbeat that no test waits for: what happens has another cause.
-const never = "--report-heartbeat=1h"
+// noHeartbeatArg is a heartbeat that no test waits for: what happens has another cause.
+const noHeartbeatArg = "--report-heartbeat=1h"
 
-// reporter is an agent behind a proxy of its own.
-type reporter struct {
+// reportingAgent is an agent behind a proxy of its own.
+type reportingAgent struct {
 	*agent.Agent
-	proxy *proxy.Proxy
-	began int
+	proxy       *proxy.Proxy
+	markedWrite int
 }
 
-// start runs an agent that needs no Lease until the test ends, at the latest.
-func start(t *testing.T, args ...string) *reporter {
+// startReporter runs an agent that needs no Lease until the test ends, at the latest.
+func startReporter(t *testing.T, args ...string) *reportingAgent {
 	t.Helper()
-	return startThrough(t, nil, append(args, "--leader-elect=false")...)
+	return startReporterWithHook(t, nil, append(args, "--leader-elect=false")...)
 }
 
-// startThrough has the proxy call a hook with each write that was stored.
-func startThrough(t *testing.T, after func(*reporter, proxy.Write) error, args ...string) *reporter {
+// startReporterWithHook has the proxy call a hook with each write that was stored.
+func startReporterWithHook(t *testing.T, after func(*reportingAgent, proxy.Write) error, args ...string) *reportingAgent {
 	t.Helper()
-	p, err := proxy.Start(place.ControlPlane.Config())
+	p, err := proxy.StartProxy(testScene.ControlPlane.Config())
 	require.NoError(t, err)
-	r := &reporter{proxy: p}
+	r := &reportingAgent{proxy: p}
 	started := make(chan struct{})
 	if after != nil {
-		p.After(func(w proxy.Write) error { <-started; return after(r, w) })
+		p.SetAfterHook(func(w proxy.Write) error { <-started; return after(r, w) })
 	}
-	r.Agent, err = agent.Start(t.Context(), place.ControlPlane, agent.Options{Through: p.Through, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
+	r.Agent, err = agent.StartAgent(t.Context(), testScene.ControlPlane, agent.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
 	require.NoError(t, err)
 	close(started)
-	t.Cleanup(r.end)
+	t.Cleanup(r.killAndWait)
 	return r
 }
 
-// end kills an agent and waits until it is gone.
-func (r *reporter) end() {
+// killAndWait kills an agent and waits until it is gone.
+func (r *reportingAgent) killAndWait() {
 	r.Kill()
 	<-r.Done()
 	_ = r.proxy.Close()
 }
 
-// mark has what was written so far not counted.
-func (r *reporter) mark() { r.began = len(r.proxy.Writes()) }
+// markWrites has what was written so far not counted.
+func (r *reportingAgent) markWrites() { r.markedWrite = len(r.proxy.Writes()) }
 
-// writes lists which objects of the report were written since the mark: the
+// writesSinceMark lists which objects of the report were written since the mark: the
 // names, and "+" for one that was created.
-func (r *reporter) writes() (names []string) {
-	for _, w := range r.proxy.Writes()[r.began:] {
+func (r *reportingAgent) writesSinceMark() (names []string) {
+	for _, w := range r.proxy.Writes()[r.markedWrite:] {
 		if _, name, is := strings.Cut(w.Path, "/clusterreports"); is {
 			names = append(names, w.Method+strings.ReplaceAll(name, "/", " "))
 		}
@@ -88,7 +88,7 @@ func (r *reporter) writes() (names []string) {
 	return names
 }
 
-func isReport(w proxy.Write) (*v1alpha1.ClusterReport, bool) {
+func asReportWrite(w proxy.Write) (*v1alpha1.ClusterReport, bool) {
 	if !strings.Contains(w.Path, "/clusterreports") || w.Method == "DELETE" {
 		return nil, false
 	}
@@ -96,30 +96,30 @@ func isReport(w proxy.Write) (*v1alpha1.ClusterReport, bool) {
 	return obj, json.Unmarshal(w.Body, obj) == nil
 }
 
-// farm is a namespace with images. Nothing is imported unless the policy is
+// createImages is a namespace with images. Nothing is imported unless the policy is
 // changed. Images and reports go when the test ends.
-func farm(t *testing.T, images int) string {
+func createImages(t *testing.T, images int) string {
 	t.Helper()
-	place.StorePolicy(t, map[string]string{"concurrency": "0"})
-	ns := place.Namespace(t)
-	t.Cleanup(func() { clean(t, ns) })
+	testScene.StorePolicy(t, map[string]string{"concurrency": "0"})
+	ns := testScene.CreateNamespace(t)
+	t.Cleanup(func() { deleteImagesAndReports(t, ns) })
 	var group errgroup.Group
 	group.SetLimit(8)
 	for n := range images {
-		group.Go(func() error { return place.Client().Create(t.Context(), imageOf(ns, n)) })
+		group.Go(func() error { return testScene.Client().Create(t.Context(), imageInFarm(ns, n)) })
 	}
 	require.NoError(t, group.Wait())
 	return ns
 }
 
-func imageOf(ns string, n int) *v1alpha1.VMDiskImage {
-	return place.Image(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
+func imageInFarm(ns string, n int) *v1alpha1.VMDiskImage {
+	return testScene.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
 }
 
-// clean removes everything while no agent runs. It is registered before agents
+// deleteImagesAndReports removes everything while no agent runs. It is registered before agents
 // are started, so that it comes after their end.
-func clean(t *testing.T, ns string) {
-	ctx, c := context.Background(), place.Client()
+func deleteImagesAndReports(t *testing.T, ns string) {
+	ctx, c := context.Background(), testScene.Client()
 	var images v1alpha1.VMDiskImageList
 	require.NoError(t, c.List(ctx, &images, client.InNamespace(ns)))
 	var group errgroup.Group
@@ -138,20 +138,20 @@ func clean(t *testing.T, ns string) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.Namespace)))
+	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
 }
 
-// told is a report as it is stored.
-type told struct {
+// storedReport is a report as it is stored.
+type storedReport struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
 }
 
-func read(t *testing.T) told {
+func readReport(t *testing.T) storedReport {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, place.Client().List(t.Context(), &list, client.InNamespace(agent.Namespace)))
-	r := told{pages: map[string]*v1alpha1.ClusterReport{}}
+	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
 		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {
 			r.root = obj
@@ -162,9 +162,9 @@ func read(t *testing.T) told {
 	return r
 }
 
-// complete tells that there are exactly the pages that the root lists, as it
+// isComplete tells that there are exactly the pages that the root lists, as it
 // lists them.
-func (r told) complete() bool {
+func (r storedReport) isComplete() bool {
 	if r.root == nil || len(r.pages) != len(r.root.Root.Pages) {
 		return false
 	}
@@ -177,8 +177,8 @@ func (r told) complete() bool {
 	return true
 }
 
-// images by namespace/name, each of which is on one page only.
-func (r told) images(t *testing.T) map[string]v1alpha1.ReportedImage {
+// imagesByKey by namespace/name, each of which is on one page only.
+func (r storedReport) imagesByKey(t *testing.T) map[string]v1alpha1.ReportedImage {
 	t.Helper()
 	images := map[string]v1alpha1.ReportedImage{}
 	for _, page := range r.pages {
@@ -191,8 +191,8 @@ func (r told) images(t *testing.T) map[string]v1alpha1.ReportedImage {
 	return images
 }
 
-// versions of the pages.
-func (r told) versions() map[string]string {
+// pageVersions of the pages.
+func (r storedReport) pageVersions() map[string]string {
 	versions := map[string]string{}
 	for name, page := range r.pages {
 		versions[name] = page.ResourceVersion
@@ -200,40 +200,40 @@ func (r told) versions() map[string]string {
 	return versions
 }
 
-// eventually reads until the report is complete and as wanted.
-func eventually(t *testing.T, what string, wanted func(told) bool) told {
+// awaitReport reads until the report is complete and as wanted.
+func awaitReport(t *testing.T, what string, wanted func(storedReport) bool) storedReport {
 	t.Helper()
-	var r told
-	require.True(t, scene.Await(t, func() bool { r = read(t); return r.complete() && wanted(r) }), "%s: the report is %+v with %d pages", what, r.root, len(r.pages))
+	var r storedReport
+	require.True(t, scene.Await(t, func() bool { r = readReport(t); return r.isComplete() && wanted(r) }), "%s: the report is %+v with %d pages", what, r.root, len(r.pages))
 	return r
 }
 
-// settled waits until n images of a namespace stand in the report as the agent
+// awaitSettledImages waits until n images of a namespace stand in the report as the agent
 // leaves them for good: paused. The root, too, says by then what it will go on saying:
 // the ledger is written once more when the agent has looked at API server and CDI.
-func settled(t *testing.T, ns string, n int) told {
+func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
 	t.Helper()
-	return eventually(t, fmt.Sprintf("%d images are paused", n), func(r told) bool {
+	return awaitReport(t, fmt.Sprintf("%d images are paused", n), func(r storedReport) bool {
 		paused := 0
-		for _, img := range r.images(t) {
+		for _, img := range r.imagesByKey(t) {
 			if img.Namespace == ns && img.Reason == v1alpha1.ReasonPaused {
 				paused++
 			}
 		}
 		looking := slices.ContainsFunc(r.root.Root.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n) && !looking &&
-			equality.Semantic.DeepEqual(r.root.Root.Conditions, place.Ledger(t).Status.Conditions)
+			equality.Semantic.DeepEqual(r.root.Root.Conditions, testScene.Ledger(t).Status.Conditions)
 	})
 }
 
-// quiet waits until nothing of the report has been written for a while.
-func (r *reporter) quiet(t *testing.T) {
+// awaitQuiet waits until nothing of the report has been written for a while.
+func (r *reportingAgent) awaitQuiet(t *testing.T) {
 	t.Helper()
 	writes, since := -1, time.Now()
 	require.True(t, scene.Await(t, func() bool {
-		if n := len(r.writes()); n != writes {
+		if n := len(r.writesSinceMark()); n != writes {
 			writes, since = n, time.Now()
 		}
 		return time.Since(since) > time.Second
-	}), "the agent keeps on writing: %v", r.writes())
+	}), "the agent keeps on writing: %v", r.writesSinceMark())
 }

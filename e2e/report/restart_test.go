@@ -26,39 +26,39 @@ import (
 
 // An agent that starts writes no page that says what it would say itself.
 func TestRestartRewritesNoPage(t *testing.T) {
-	ns := farm(t, 150)
-	a := start(t, never)
-	settled(t, ns, 150)
-	a.quiet(t)
-	before := read(t)
-	a.end()
+	ns := createImages(t, 150)
+	a := startReporter(t, noHeartbeatArg)
+	awaitSettledImages(t, ns, 150)
+	a.awaitQuiet(t)
+	before := readReport(t)
+	a.killAndWait()
 
-	b := start(t, never)
-	eventually(t, "another process reports", func(r told) bool { return r.root.Root.BootID != before.root.Root.BootID })
-	b.quiet(t)
-	after := read(t)
+	b := startReporter(t, noHeartbeatArg)
+	awaitReport(t, "another process reports", func(r storedReport) bool { return r.root.Root.BootID != before.root.Root.BootID })
+	b.awaitQuiet(t)
+	after := readReport(t)
 	assert.Greater(t, after.root.Sequence, before.root.Sequence)
-	assert.Equal(t, before.versions(), after.versions())
-	for _, w := range b.writes() {
+	assert.Equal(t, before.pageVersions(), after.pageVersions())
+	for _, w := range b.writesSinceMark() {
 		assert.Equal(t, "PUT default", w)
 	}
 }
 
 // The hub may know later pages than a cluster that was restored from a backup:
 // an agent that finds an old root writes everything anew.
-func TestOldReportIsWrittenAnew(t *testing.T) {
-	ns := farm(t, 150)
-	a := start(t, never)
-	settled(t, ns, 150)
-	a.quiet(t)
-	a.end()
-	root := read(t).root
+func TestRestoredOldReportIsRewritten(t *testing.T) {
+	ns := createImages(t, 150)
+	a := startReporter(t, noHeartbeatArg)
+	awaitSettledImages(t, ns, 150)
+	a.awaitQuiet(t)
+	a.killAndWait()
+	root := readReport(t).root
 	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-4 * time.Hour))
-	require.NoError(t, place.Client().Update(t.Context(), root))
-	before := read(t)
+	require.NoError(t, testScene.Client().Update(t.Context(), root))
+	before := readReport(t)
 
-	start(t, never)
-	eventually(t, "every page is newer", func(r told) bool {
+	startReporter(t, noHeartbeatArg)
+	awaitReport(t, "every page is newer", func(r storedReport) bool {
 		for name, page := range before.pages {
 			if r.pages[name] == nil || r.pages[name].Sequence <= page.Sequence {
 				return false
@@ -73,20 +73,20 @@ func TestOldReportIsWrittenAnew(t *testing.T) {
 func TestKilledBetweenPageAndRoot(t *testing.T) {
 	for name, images := range map[string]int{"a page changes": 100, "a page is split": 128} {
 		t.Run(name, func(t *testing.T) {
-			ns := farm(t, images)
+			ns := createImages(t, images)
 			var armed atomic.Bool
-			a := startThrough(t, func(a *reporter, w proxy.Write) error {
-				if obj, is := isReport(w); is && obj.Page != nil && armed.Load() {
+			a := startReporterWithHook(t, func(a *reportingAgent, w proxy.Write) error {
+				if obj, is := asReportWrite(w); is && obj.Page != nil && armed.Load() {
 					a.Kill()
-					return proxy.Lose()
+					return proxy.DropConnection()
 				}
 				return nil
-			}, never, "--leader-elect=false")
-			settled(t, ns, images)
-			a.quiet(t)
-			before := read(t)
+			}, noHeartbeatArg, "--leader-elect=false")
+			awaitSettledImages(t, ns, images)
+			a.awaitQuiet(t)
+			before := readReport(t)
 			armed.Store(true)
-			place.Create(t, imageOf(ns, images))
+			testScene.Create(t, imageInFarm(ns, images))
 			require.True(t, scene.Await(t, func() bool {
 				select {
 				case <-a.Done():
@@ -95,50 +95,50 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 					return false
 				}
 			}), "the agent was not killed")
-			assert.False(t, read(t).complete(), "the root knows of the page already")
-			assert.Equal(t, before.root.ResourceVersion, read(t).root.ResourceVersion)
+			assert.False(t, readReport(t).isComplete(), "the root knows of the page already")
+			assert.Equal(t, before.root.ResourceVersion, readReport(t).root.ResourceVersion)
 
-			b := start(t, never)
-			after := settled(t, ns, images+1)
+			b := startReporter(t, noHeartbeatArg)
+			after := awaitSettledImages(t, ns, images+1)
 			assert.Equal(t, int32(images+1), after.root.Root.Images)
-			b.quiet(t)
-			assert.True(t, read(t).complete())
+			b.awaitQuiet(t)
+			assert.True(t, readReport(t).isComplete())
 		})
 	}
 }
 
 // Of two agents the one that leads reports, and when it is gone, the other.
 func TestOnlyTheLeaderReports(t *testing.T) {
-	ns := farm(t, 3)
+	ns := createImages(t, 3)
 	// Long Leases: nobody takes over from either but for the reason that is tested.
 	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
-	leads := startThrough(t, nil, args...)
-	settled(t, ns, 3)
-	standby := startThrough(t, nil, args...)
-	_, err := standby.Metrics(t.Context())
+	leads := startReporterWithHook(t, nil, args...)
+	awaitSettledImages(t, ns, 3)
+	standby := startReporterWithHook(t, nil, args...)
+	_, err := standby.ReadMetrics(t.Context())
 	require.NoError(t, err)
-	before := read(t)
-	eventually(t, "three heartbeats", func(r told) bool {
+	before := readReport(t)
+	awaitReport(t, "three heartbeats", func(r storedReport) bool {
 		return r.root.Root.ObservedAt.Sub(before.root.Root.ObservedAt.Time) >= 3*time.Second
 	})
-	assert.Empty(t, standby.writes())
-	assert.Equal(t, before.root.Root.BootID, read(t).root.Root.BootID)
+	assert.Empty(t, standby.writesSinceMark())
+	assert.Equal(t, before.root.Root.BootID, readReport(t).root.Root.BootID)
 
-	leads.end()
-	after := eventually(t, "the other reports", func(r told) bool { return r.root.Root.BootID != before.root.Root.BootID })
+	leads.killAndWait()
+	after := awaitReport(t, "the other reports", func(r storedReport) bool { return r.root.Root.BootID != before.root.Root.BootID })
 	assert.Greater(t, after.root.Sequence, before.root.Sequence)
-	assert.Equal(t, before.versions(), after.versions())
+	assert.Equal(t, before.pageVersions(), after.pageVersions())
 }
 
-// bare is a cluster of its own with the agent's chart, nothing else, and an agent.
-func bare(t *testing.T, name string, values map[string]any, args ...string) (*controlplane.ControlPlane, client.Client) {
+// startBareCluster is a cluster of its own with the agent's chart, nothing else, and an agent.
+func startBareCluster(t *testing.T, name string, values map[string]any, args ...string) (*controlplane.ControlPlane, client.Client) {
 	t.Helper()
 	ctx := context.Background()
 	plane, err := controlplane.Start(ctx, controlplane.Options{Name: name, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, agent.Install(ctx, plane, values))
-	a, err := agent.Start(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
+	require.NoError(t, agent.InstallAgent(ctx, plane, values))
+	a, err := agent.StartAgent(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 	scheme := runtime.NewScheme()
@@ -148,38 +148,38 @@ func bare(t *testing.T, name string, values map[string]any, args ...string) (*co
 	// The ledger says that the agent is at work.
 	require.True(t, scene.Await(t, func() bool {
 		l := &v1alpha1.SyncLedger{}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
+		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
 	}))
 	return plane, c
 }
 
-// TestKindsServedLater has the mailbox's kinds installed under an agent that runs.
-func TestKindsServedLater(t *testing.T) {
-	plane, c := bare(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, never)
+// TestMailboxCRDsInstalledLater has the mailbox's kinds installed under an agent that runs.
+func TestMailboxCRDsInstalledLater(t *testing.T) {
+	plane, c := startBareCluster(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, noHeartbeatArg)
 	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join("..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true, MaxTime: scene.Patience,
 	})
 	require.NoError(t, err)
 	root := &v1alpha1.ClusterReport{}
 	require.True(t, scene.Await(t, func() bool {
-		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, root) == nil
+		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
 	}), "the agent does not report")
 	assert.False(t, root.Root.NoLedger)
 }
 
-// TestClusterRestoredUnderTheAgent puts a cluster back to an older state. What
+// TestClusterRestoredUnderARunningAgent puts a cluster back to an older state. What
 // the agent has written since may be known to the hub: it is overtaken, though no
 // watch tells of the restore.
-func TestClusterRestoredUnderTheAgent(t *testing.T) {
-	plane, c := bare(t, "restored", nil, "--report-heartbeat=1s")
-	img := place.Image(agent.Namespace, "image", "/ok/a")
+func TestClusterRestoredUnderARunningAgent(t *testing.T) {
+	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
+	img := testScene.NewImage(agent.AgentNamespace, "image", "/ok/a")
 	require.NoError(t, c.Create(t.Context(), img))
 	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
 		t.Helper()
 		require.True(t, scene.Await(t, func() bool {
 			root, page = &v1alpha1.ClusterReport{}, &v1alpha1.ClusterReport{}
-			return c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, root) == nil &&
-				c.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: "page"}, page) == nil &&
+			return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil &&
+				c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "page"}, page) == nil &&
 				len(root.Root.Pages) == 1 && root.Root.Pages[0].Sequence == page.Sequence && wanted(root, page)
 		}), "last seen: root %+v, page %+v", root.Root, page.Page)
 		return root, page

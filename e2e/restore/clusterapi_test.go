@@ -13,20 +13,20 @@ import (
 
 // The chart gives the right to list Clusters only where it is told that there are
 // any. A hub that is to look for them all the same serves those that it knows.
-func TestHubThatFindsNoClusters(t *testing.T) {
+func TestHubWithUnreadableDiscovery(t *testing.T) {
 	for _, what := range []string{"not served", "not allowed"} {
 		t.Run(what, func(t *testing.T) {
 			if what == "not allowed" {
-				require.NoError(t, capi.InstallCRD(t.Context(), shared.home.ControlPlane.Config()))
+				require.NoError(t, capi.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
 			}
 			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
-			shared.leads(t, h)
+			shared.awaitLeader(t, h)
 			for n := range 2 {
-				shared.acknowledged(t, shared.change(t))
-				shared.report(t, plain, 10+n)
-				shared.reported(t, plain, int32(10+n))
+				shared.awaitAcknowledged(t, shared.setNewBudget(t))
+				shared.setFakeImages(t, plainFake, 10+n)
+				shared.awaitImageCount(t, plainFake, int32(10+n))
 			}
-			assert.False(t, ended(h.Process))
+			assert.False(t, hasEnded(h.Process))
 		})
 	}
 }

@@ -24,23 +24,23 @@ import (
 // The hub's own cluster is a member. Both charts are there, one of them brings
 // the mailbox's kinds, and the agent reads the fleet's ConfigMap as its
 // cluster's own.
-func TestHubsOwnClusterIsAMember(t *testing.T) {
+func TestHubClusterAsMember(t *testing.T) {
 	const itself = "itself"
-	home := shared.home.ControlPlane
-	require.NoError(t, agent.Install(t.Context(), home, map[string]any{
+	home := shared.hubMember.ControlPlane
+	require.NoError(t, agent.InstallAgent(t.Context(), home, map[string]any{
 		"crds":   map[string]any{"mailbox": false},
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	}))
-	a, err := startAgent(t.Context(), shared.home)
+	a, err := startAgent(t.Context(), shared.hubMember)
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
-	cfg, err := home.ServiceAccountConfig(t.Context(), agent.Namespace, "ot-hub")
+	cfg, err := home.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-hub")
 	require.NoError(t, err)
 	shared.startHub(t, nil)
-	require.NoError(t, hub.Join(t.Context(), shared, itself, cfg))
+	require.NoError(t, hub.CreateMemberSecret(t.Context(), shared, itself, cfg))
 	t.Cleanup(func() { // before its agent ends: what other tests count is the other members'
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: itself}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: itself}}
 		require.NoError(t, shared.Delete(context.Background(), secret))
 		require.True(t, scene.Await(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(context.Background(), client.ObjectKey{Name: itself}, &v1alpha1.MemberCluster{}))
@@ -49,17 +49,17 @@ func TestHubsOwnClusterIsAMember(t *testing.T) {
 
 	// The plan's concurrency is the override's, the cluster's own is the default.
 	for _, c := range []struct{ fleet, planned, smaller int32 }{{6, 2, 2}, {3, 9, 3}, {6, 9, 6}} {
-		data := policyData(c.fleet)
+		data := newPolicyData(c.fleet)
 		data["overrides"] = fmt.Sprintf("- cluster: %s\n  concurrency: \"%d\"\n", itself, c.planned)
 		shared.setPolicy(t, data)
-		m := shared.eventually(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
+		m := shared.awaitMember(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
 		assert.Equal(t, fmt.Sprint(c.planned), m.Status.Policy.Data["concurrency"])
 		assert.Equal(t, m.Status.Plan, m.Status.AcknowledgedPlan)
 	}
 	for i := range 3 {
-		syncImage(t, shared.home.Client(), fmt.Sprintf("own-%d", i))
+		createImage(t, shared.hubMember.Client(), fmt.Sprintf("own-%d", i))
 	}
-	shared.eventually(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
+	shared.awaitMember(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 3
 	})
 
@@ -67,33 +67,33 @@ func TestHubsOwnClusterIsAMember(t *testing.T) {
 	const beats = 4
 	var was string
 	require.True(t, scene.Await(t, func() bool {
-		before, plans := shared.sequences(t, itself), shared.mailboxes(t)
+		before, plans := shared.getSequences(t, itself), shared.mailboxVersions(t)
 		began := time.Now()
-		require.True(t, scene.Await(t, func() bool { return shared.generation(t, agent.Namespace) >= before.root+beats }))
-		took, after := time.Since(began), shared.sequences(t, itself)
+		require.True(t, scene.Await(t, func() bool { return shared.planGeneration(t, agent.AgentNamespace) >= before.root+beats }))
+		took, after := time.Since(began), shared.getSequences(t, itself)
 		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
 		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&
-			assert.ObjectsAreEqual(plans, shared.mailboxes(t))
+			assert.ObjectsAreEqual(plans, shared.mailboxVersions(t))
 	}), "it does not settle: %s", was)
 }
 
-// sequences count the writes of a member's report on either side, and tell the
+// mailboxSequences count the writes of a member's report on either side, and tell the
 // state of its MemberCluster.
-type sequences struct {
+type mailboxSequences struct {
 	root, copies int64
 	member       v1alpha1.PlanVersion
 }
 
-func (f *fleet) sequences(t *testing.T, name string) sequences {
+func (f *testFleet) getSequences(t *testing.T, name string) mailboxSequences {
 	t.Helper()
-	return sequences{
-		root: f.generation(t, agent.Namespace), copies: f.generation(t, v1alpha1.MemberNamespacePrefix+name),
-		member: *f.member(t, name).Status.Plan,
+	return mailboxSequences{
+		root: f.planGeneration(t, agent.AgentNamespace), copies: f.planGeneration(t, v1alpha1.MemberNamespacePrefix+name),
+		member: *f.getMember(t, name).Status.Plan,
 	}
 }
 
-// generation of the root of a report: every write of it counts.
-func (f *fleet) generation(t *testing.T, namespace string) int64 {
+// planGeneration of the root of a report: every write of it counts.
+func (f *testFleet) planGeneration(t *testing.T, namespace string) int64 {
 	t.Helper()
 	root := &v1alpha1.ClusterReport{}
 	require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, root))

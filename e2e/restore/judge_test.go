@@ -23,48 +23,48 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// version of a plan or a report, by their own fields.
-type version struct {
+// objectVersion of a plan or a report, by their own fields.
+type objectVersion struct {
 	epoch, sequence int64
 	hash            string
 }
 
-func versionOf(o client.Object) version {
+func versionOf(o client.Object) objectVersion {
 	switch o := o.(type) {
 	case *v1alpha1.ClusterPlan:
-		return version{o.Spec.Epoch, o.Spec.Sequence, o.Spec.Hash}
+		return objectVersion{o.Spec.Epoch, o.Spec.Sequence, o.Spec.Hash}
 	case *v1alpha1.ClusterReport:
-		return version{sequence: o.Sequence}
+		return objectVersion{sequence: o.Sequence}
 	default:
 		panic(fmt.Sprintf("%T has no version", o))
 	}
 }
 
-// judge watches all plans and reports of an API server, and notes every state
+// versionJudge watches all plans and reports of an API server, and notes every state
 // that was stored.
-type judge struct {
+type versionJudge struct {
 	client client.WithWatch
 	where  string
 
 	mu     sync.Mutex
 	last   map[string]string // resourceVersions
-	states map[string][]version
+	states map[string][]objectVersion
 }
 
-// judges watches until the test ends.
-func judges(t *testing.T, where string, cfg *rest.Config) *judge {
+// startJudge watches until the test ends.
+func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 	t.Helper()
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scene.NewScheme()})
 	require.NoError(t, err)
-	j := &judge{client: c, where: where, last: map[string]string{}, states: map[string][]version{}}
+	j := &versionJudge{client: c, where: where, last: map[string]string{}, states: map[string][]objectVersion{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}} {
 		from := list.DeepCopyObject().(client.ObjectList)
 		require.NoError(t, c.List(t.Context(), from))
-		for _, o := range items(from) {
-			j.note(o)
+		for _, o := range itemsOf(from) {
+			j.record(o)
 		}
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -76,7 +76,7 @@ func judges(t *testing.T, where string, cfg *rest.Config) *judge {
 			defer w.Stop()
 			for e := range w.ResultChan() {
 				if o, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
-					j.note(o)
+					j.record(o)
 				}
 			}
 		})
@@ -84,7 +84,7 @@ func judges(t *testing.T, where string, cfg *rest.Config) *judge {
 	return j
 }
 
-func items(list client.ObjectList) (objects []client.Object) {
+func itemsOf(list client.ObjectList) (objects []client.Object) {
 	switch list := list.(type) {
 	case *v1alpha1.ClusterPlanList:
 		for i := range list.Items {
@@ -98,7 +98,7 @@ func items(list client.ObjectList) (objects []client.Object) {
 	return objects
 }
 
-func name(o client.Object) string {
+func objectKey(o client.Object) string {
 	kind := "plan"
 	if _, is := o.(*v1alpha1.ClusterReport); is {
 		kind = "report"
@@ -106,17 +106,17 @@ func name(o client.Object) string {
 	return fmt.Sprintf("%s %s/%s", kind, o.GetNamespace(), o.GetName())
 }
 
-func (j *judge) note(o client.Object) {
+func (j *versionJudge) record(o client.Object) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	key := name(o)
+	key := objectKey(o)
 	j.last[key] = o.GetResourceVersion()
 	j.states[key] = append(j.states[key], versionOf(o))
 }
 
-// onlyRose wants no state to be followed by an older one, nor by another one
+// requireOnlyRising wants no state to be followed by an older one, nor by another one
 // under the same version. It waits until it has seen what there is.
-func (j *judge) onlyRose(t *testing.T) {
+func (j *versionJudge) requireOnlyRising(t *testing.T) {
 	t.Helper()
 	// Reports may come all the time; the plans have settled by now.
 	require.True(t, scene.Await(t, func() bool {
@@ -125,7 +125,7 @@ func (j *judge) onlyRose(t *testing.T) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		for i := range plans.Items {
-			if j.last[name(&plans.Items[i])] != plans.Items[i].ResourceVersion {
+			if j.last[objectKey(&plans.Items[i])] != plans.Items[i].ResourceVersion {
 				return false
 			}
 		}
@@ -145,20 +145,20 @@ func (j *judge) onlyRose(t *testing.T) {
 	}
 }
 
-// judgeAll watches the hub and all members.
-func (f *fleet) judgeAll(t *testing.T) (onlyRose func(*testing.T)) {
+// startJudges watches the hub and all members.
+func (f *testFleet) startJudges(t *testing.T) (onlyRose func(*testing.T)) {
 	t.Helper()
-	all := []*judge{judges(t, "hub", f.home.ControlPlane.Config()), judges(t, real1, f.bergen.ControlPlane.Config()), judges(t, "light", f.plane.Config())}
+	all := []*versionJudge{startJudge(t, "hub", f.hubMember.ControlPlane.Config()), startJudge(t, realName, f.realMember.ControlPlane.Config()), startJudge(t, "light", f.FakePlane.Config())}
 	return func(t *testing.T) {
 		t.Helper()
 		for _, j := range all {
-			j.onlyRose(t)
+			j.requireOnlyRising(t)
 		}
 	}
 }
 
-// gate holds one write in flight.
-type gate struct {
+// writeGate holds one write in flight.
+type writeGate struct {
 	proxy   *proxy.Proxy
 	mu      sync.Mutex
 	write   proxy.Write
@@ -167,30 +167,30 @@ type gate struct {
 	open    func()
 }
 
-// hold lets everything pass but the first update of an object.
-func hold(t *testing.T, p *proxy.Proxy, paths ...string) []*gate {
+// holdWrites lets everything pass but the first update of an object.
+func holdWrites(t *testing.T, p *proxy.Proxy, paths ...string) []*writeGate {
 	t.Helper()
-	gates := make([]*gate, len(paths))
+	gates := make([]*writeGate, len(paths))
 	for i := range gates {
-		g := &gate{proxy: p, caught: make(chan struct{}), release: make(chan struct{})}
+		g := &writeGate{proxy: p, caught: make(chan struct{}), release: make(chan struct{})}
 		g.open = sync.OnceFunc(func() { close(g.release) })
 		t.Cleanup(g.open)
 		gates[i] = g
 	}
-	p.Before(func(w proxy.Write) error {
+	p.SetBeforeHook(func(w proxy.Write) error {
 		for i, path := range paths {
-			if w.Method == "PUT" && w.Path == path && gates[i].take(w) {
+			if w.Method == "PUT" && w.Path == path && gates[i].holdIfMatching(w) {
 				<-gates[i].release
 			}
 		}
 		return nil
 	})
-	t.Cleanup(func() { p.Before(nil) })
+	t.Cleanup(func() { p.SetBeforeHook(nil) })
 	return gates
 }
 
-// take tells whether it is the first.
-func (g *gate) take(w proxy.Write) bool {
+// holdIfMatching tells whether it is the first.
+func (g *writeGate) holdIfMatching(w proxy.Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.write.N != 0 {
@@ -201,7 +201,7 @@ func (g *gate) take(w proxy.Write) bool {
 	return true
 }
 
-func (g *gate) has() bool {
+func (g *writeGate) isHolding() bool {
 	select {
 	case <-g.caught:
 		return true
@@ -210,8 +210,8 @@ func (g *gate) has() bool {
 	}
 }
 
-// status lets the write go on and returns how it was answered.
-func (g *gate) status(t *testing.T) int {
+// awaitStatus lets the write go on and returns how it was answered.
+func (g *writeGate) awaitStatus(t *testing.T) int {
 	t.Helper()
 	g.open()
 	status := 0
@@ -226,7 +226,7 @@ func (g *gate) status(t *testing.T) int {
 	return status
 }
 
-// mailbox is the path of one of a mailbox's objects.
-func mailbox(namespace, resource, name string) string {
+// mailboxPath is the path of one of a mailbox's objects.
+func mailboxPath(namespace, resource, name string) string {
 	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s", v1alpha1.GroupVersion, namespace, resource, name)
 }

@@ -14,14 +14,14 @@ import (
 
 // shared is the fleet that the tests of this package have in common. A hub is
 // started by each of them.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		if shared, err = startFleet(ctx); err != nil {
 			return nil, err
 		}
-		return shared.stop, nil
+		return shared.stopAll, nil
 	})
 }

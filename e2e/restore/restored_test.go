@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// held tells that a member keeps a policy that the restored hub does not know.
-func held(budget int32) func(*v1alpha1.MemberCluster) bool {
+// isHeld tells that a member keeps a policy that the restored hub does not know.
+func isHeld(budget int32) func(*v1alpha1.MemberCluster) bool {
 	return func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
 		return c != nil && c.Reason == v1alpha1.ReasonPolicyHeld && m.Status.Budget != nil && *m.Status.Budget == budget &&
@@ -26,40 +26,40 @@ func held(budget int32) func(*v1alpha1.MemberCluster) bool {
 // It and the other one that restores a hub are the last ones of the package, by the
 // names of their files: what plays CDI in the hub's cluster does not watch on after a
 // restore.
-func TestHubRestoredFromABackup(t *testing.T) {
+func TestHubRestoredFromBackup(t *testing.T) {
 	h := shared.startHub(t, nil)
-	shared.acknowledged(t, shared.change(t))
+	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	require.NoError(t, h.Stop(patience))
-	backup, err := shared.home.ControlPlane.Backup(t.Context())
+	backup, err := shared.hubMember.ControlPlane.Backup(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
 
 	h = shared.startHub(t, nil)
 	var newest int32
 	for range 3 {
-		newest = shared.change(t)
-		shared.acknowledged(t, newest)
+		newest = shared.setNewBudget(t)
+		shared.awaitAcknowledged(t, newest)
 	}
 	before := map[string]v1alpha1.PlanVersion{}
-	for _, name := range shared.names {
-		before[name] = *shared.member(t, name).Status.Plan
+	for _, name := range shared.memberNames {
+		before[name] = *shared.getMember(t, name).Status.Plan
 	}
 	require.NoError(t, h.Stop(patience))
-	inBergen, inLights := judges(t, real1, shared.bergen.ControlPlane.Config()), judges(t, "light", shared.plane.Config())
+	inBergen, inLights := startJudge(t, realName, shared.realMember.ControlPlane.Config()), startJudge(t, "light", shared.FakePlane.Config())
 	require.NoError(t, backup.Restore(t.Context()))
 
 	// One member is not reached when the hub begins again.
-	shared.link.Cut()
-	t.Cleanup(func() { require.NoError(t, shared.link.Mend(context.Background())) })
+	shared.Link.Cut()
+	t.Cleanup(func() { require.NoError(t, shared.Link.Repair(context.Background())) })
 	planOfLinked := &v1alpha1.ClusterPlan{}
-	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + linked, Name: v1alpha1.MailboxName}
+	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + linkedFake, Name: v1alpha1.MailboxName}
 	require.NoError(t, shared.Get(t.Context(), key, planOfLinked))
-	require.Negative(t, planOfLinked.Spec.Compare(before[linked]))
+	require.Negative(t, planOfLinked.Spec.Compare(before[linkedFake]))
 
 	shared.startHub(t, nil)
-	reached := []string{real1, proxied, plain, another}
+	reached := []string{realName, proxiedFake, plainFake, otherFake}
 	for _, name := range reached {
-		m := shared.eventually(t, name, "its newest policy, held", held(newest))
+		m := shared.awaitMember(t, name, "its newest policy, held", isHeld(newest))
 		assert.Greater(t, m.Status.Plan.Epoch, before[name].Epoch, name)
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
 		assert.Contains(t, c.Message, "restored from a backup", name)
@@ -70,20 +70,20 @@ func TestHubRestoredFromABackup(t *testing.T) {
 	// not reach would bear the version that this one knows, with another policy.
 	var budget int32
 	for range 3 {
-		budget = shared.change(t)
-		shared.acknowledged(t, budget, reached...)
+		budget = shared.setNewBudget(t)
+		shared.awaitAcknowledged(t, budget, reached...)
 	}
 	for _, name := range reached {
-		assert.Greater(t, shared.member(t, name).Status.AcknowledgedPlan.Epoch, before[name].Epoch, name)
+		assert.Greater(t, shared.getMember(t, name).Status.AcknowledgedPlan.Epoch, before[name].Epoch, name)
 	}
 	after := &v1alpha1.ClusterPlan{}
 	require.NoError(t, shared.Get(t.Context(), key, after))
 	assert.Equal(t, planOfLinked.Spec, after.Spec, "no plan is made by what a member said before the backup")
 
-	require.NoError(t, shared.link.Mend(t.Context()))
-	shared.eventually(t, linked, "its newest policy, held", held(newest))
-	shared.acknowledged(t, shared.change(t))
-	assert.Greater(t, shared.member(t, linked).Status.AcknowledgedPlan.Epoch, before[linked].Epoch)
-	inBergen.onlyRose(t)
-	inLights.onlyRose(t)
+	require.NoError(t, shared.Link.Repair(t.Context()))
+	shared.awaitMember(t, linkedFake, "its newest policy, held", isHeld(newest))
+	shared.awaitAcknowledged(t, shared.setNewBudget(t))
+	assert.Greater(t, shared.getMember(t, linkedFake).Status.AcknowledgedPlan.Epoch, before[linkedFake].Epoch)
+	inBergen.requireOnlyRising(t)
+	inLights.requireOnlyRising(t)
 }

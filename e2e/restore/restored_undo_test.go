@@ -17,16 +17,16 @@ import (
 
 // A prune that was undone after the backup does not begin again, though the hub that
 // was restored asks for it: its member remembers. That it was undone is told.
-func TestRestoredHubDoesNotPruneWhatWasUndone(t *testing.T) {
+func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	h := shared.startHub(t, nil)
 	const name = "undone"
-	syncImage(t, shared.bergen.Client(), name)
+	createImage(t, shared.realMember.Client(), name)
 	img := &v1alpha1.VMDiskImage{}
 	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}
 	phase := func(phase v1alpha1.Phase) {
 		t.Helper()
 		require.True(t, scene.Await(t, func() bool {
-			require.NoError(t, shared.bergen.Client().Get(t.Context(), key, img))
+			require.NoError(t, shared.realMember.Client().Get(t.Context(), key, img))
 			return img.Status.Phase == phase
 		}), "%s: %+v", phase, &img.Status)
 	}
@@ -34,7 +34,7 @@ func TestRestoredHubDoesNotPruneWhatWasUndone(t *testing.T) {
 	r := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.PruneReportSpec{
-			Placement: &v1alpha1.Placement{ClusterNames: []string{real1}}, ImageSelector: &v1alpha1.ImageSelector{Names: []string{name}},
+			Placement: &v1alpha1.Placement{ClusterNames: []string{realName}}, ImageSelector: &v1alpha1.ImageSelector{Names: []string{name}},
 		},
 	}
 	require.NoError(t, shared.Create(t.Context(), r))
@@ -60,7 +60,7 @@ func TestRestoredHubDoesNotPruneWhatWasUndone(t *testing.T) {
 	state("pending", func(st *v1alpha1.ImagePruneStatus) bool { return st.Targets.Pending == 1 })
 	phase(v1alpha1.PhasePrunePending)
 	require.NoError(t, h.Stop(patience))
-	backup, err := shared.home.ControlPlane.Backup(t.Context())
+	backup, err := shared.hubMember.ControlPlane.Backup(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
 
@@ -76,7 +76,7 @@ func TestRestoredHubDoesNotPruneWhatWasUndone(t *testing.T) {
 	require.Equal(t, v1alpha1.ImagePruneRunning, p.Status.Phase)
 	began := img.ResourceVersion
 	shared.startHub(t, nil)
-	state("ended", func(st *v1alpha1.ImagePruneStatus) bool { return st.Phase.Ended() })
+	state("ended", func(st *v1alpha1.ImagePruneStatus) bool { return st.Phase.IsFinal() })
 	assert.Equal(t, v1alpha1.TargetCounts{Total: 1, Undone: 1}, p.Status.Targets)
 	phase(v1alpha1.PhaseSucceeded)
 	assert.Equal(t, began, img.ResourceVersion, "nothing was written to it again")

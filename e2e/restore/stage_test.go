@@ -39,88 +39,88 @@ const (
 	tick     = 50 * time.Millisecond
 	// heartbeat of the agents here.
 	heartbeat = 2 * time.Second
-	// lease of the hubs here: as short as a busy machine does not lose it.
-	lease = 15 * time.Second
+	// hubLeaseDuration of the hubs here: as short as a busy machine does not lose it.
+	hubLeaseDuration = 15 * time.Second
 
-	real1 = "bergen"
+	realName = "bergen"
 	// Of the light members, the hub reaches the first through a proxy that holds
 	// writes, the second over a link that can be cut.
-	proxied = "light-0"
-	linked  = "light-1"
-	plain   = "light-2"
-	another = "light-3"
-	lights  = 4
+	proxiedFake = "light-0"
+	linkedFake  = "light-1"
+	plainFake   = "light-2"
+	otherFake   = "light-3"
+	fakeCount   = 4
 )
 
-// fleet is a hub's API server and its members.
-type fleet struct {
-	// home is the cluster that the hub runs in. It can import, for an agent of its
+// testFleet is a hub's API server and its members.
+type testFleet struct {
+	// hubMember is the cluster that the hub runs in. It can import, for an agent of its
 	// own.
-	home *member.Member
+	hubMember *member.Member
 	// Client reaches it with all rights.
 	client.WithWatch
 
-	bergen  *member.Member
-	agent   *agent.Agent
-	plane   *controlplane.ControlPlane // of the light members
-	lights  *light.Members
-	proxy   *proxy.Proxy
-	link    *link.Link
-	names   []string
-	budget  int32
-	cleanup []func() error
+	realMember  *member.Member
+	Agent       *agent.Agent
+	FakePlane   *controlplane.ControlPlane // of the light members
+	Fakes       *light.Members
+	Proxy       *proxy.Proxy
+	Link        *link.Link
+	memberNames []string
+	lastBudget  int32
+	cleanup     []func() error
 }
 
-func startFleet(ctx context.Context) (_ *fleet, err error) {
-	f := &fleet{names: []string{real1, proxied, linked, plain, another}}
+func startFleet(ctx context.Context) (_ *testFleet, err error) {
+	f := &testFleet{memberNames: []string{realName, proxiedFake, linkedFake, plainFake, otherFake}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.stop())
+			err = errors.Join(err, f.stopAll())
 		}
 	}()
 	if err := f.startClusters(ctx); err != nil {
 		return f, err
 	}
-	if f.lights, err = light.Start(ctx, f.plane, "light", lights); err != nil {
+	if f.Fakes, err = light.Start(ctx, f.FakePlane, "light", fakeCount); err != nil {
 		return f, err
 	}
-	f.cleanup = append(f.cleanup, func() error { f.lights.Stop(); return nil })
-	if f.proxy, err = proxy.Start(f.plane.Config()); err != nil {
+	f.cleanup = append(f.cleanup, func() error { f.Fakes.Stop(); return nil })
+	if f.Proxy, err = proxy.StartProxy(f.FakePlane.Config()); err != nil {
 		return f, err
 	}
-	f.cleanup = append(f.cleanup, f.proxy.Close)
-	if f.link, err = link.Start(f.plane.Config()); err != nil {
+	f.cleanup = append(f.cleanup, f.Proxy.Close)
+	if f.Link, err = link.StartLink(f.FakePlane.Config()); err != nil {
 		return f, err
 	}
-	f.cleanup = append(f.cleanup, func() error { f.link.Close(); return nil })
-	if f.agent, err = startAgent(ctx, f.bergen); err != nil {
+	f.cleanup = append(f.cleanup, func() error { f.Link.Close(); return nil })
+	if f.Agent, err = startAgent(ctx, f.realMember); err != nil {
 		return f, err
 	}
-	return f, f.joinAll(ctx)
+	return f, f.joinMembers(ctx)
 }
 
-func (f *fleet) startClusters(ctx context.Context) error {
+func (f *testFleet) startClusters(ctx context.Context) error {
 	started, err := member.StartAll(ctx,
-		member.Options{Name: "home", Instant: true, Scheme: scene.NewScheme()},
-		member.Options{Name: real1, Instant: true, InstantTakes: 200 * time.Millisecond, Scheme: scene.NewScheme()},
+		member.Options{Name: "home", InstantImporter: true, Scheme: scene.NewScheme()},
+		member.Options{Name: realName, InstantImporter: true, InstantImportDuration: 200 * time.Millisecond, Scheme: scene.NewScheme()},
 	)
 	if err != nil {
 		return err
 	}
-	f.home, f.bergen = started[0], started[1]
-	f.cleanup = append(f.cleanup, f.home.Stop, f.bergen.Stop)
-	if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "light"}); err != nil {
+	f.hubMember, f.realMember = started[0], started[1]
+	f.cleanup = append(f.cleanup, f.hubMember.Stop, f.realMember.Stop)
+	if f.FakePlane, err = controlplane.Start(ctx, controlplane.Options{Name: "light"}); err != nil {
 		return err
 	}
-	f.cleanup = append(f.cleanup, f.plane.Stop)
-	if f.WithWatch, err = client.NewWithWatch(f.home.ControlPlane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
+	f.cleanup = append(f.cleanup, f.FakePlane.Stop)
+	if f.WithWatch, err = client.NewWithWatch(f.hubMember.ControlPlane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
 		return err
 	}
-	if err := hub.Install(ctx, f.home.ControlPlane, map[string]any{"policy": map[string]any{"data": anyData(policyData(3))}}); err != nil {
+	if err := hub.InstallHub(ctx, f.hubMember.ControlPlane, map[string]any{"policy": map[string]any{"data": toValues(newPolicyData(3))}}); err != nil {
 		return err
 	}
-	for _, plane := range []*controlplane.ControlPlane{f.bergen.ControlPlane, f.plane} {
-		if err := agent.Install(ctx, plane, map[string]any{
+	for _, plane := range []*controlplane.ControlPlane{f.realMember.ControlPlane, f.FakePlane} {
+		if err := agent.InstallAgent(ctx, plane, map[string]any{
 			"policy": map[string]any{"create": false},
 			"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 		}); err != nil {
@@ -131,48 +131,48 @@ func (f *fleet) startClusters(ctx context.Context) error {
 }
 
 func startAgent(ctx context.Context, m *member.Member) (*agent.Agent, error) {
-	m.Instant().Allow(1 << 20)
-	return agent.Start(ctx, m.ControlPlane, agent.Options{
+	m.InstantImporter().AllowFinishes(1 << 20)
+	return agent.StartAgent(ctx, m.ControlPlane, agent.Options{
 		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=" + heartbeat.String()},
 	})
 }
 
-func (f *fleet) joinAll(ctx context.Context) error {
-	cfg, err := f.bergen.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+func (f *testFleet) joinMembers(ctx context.Context) error {
+	cfg, err := f.realMember.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	if err := f.join(ctx, real1, agent.Namespace, cfg); err != nil {
+	if err := f.joinMember(ctx, realName, agent.AgentNamespace, cfg); err != nil {
 		return err
 	}
-	for _, m := range f.lights.List {
+	for _, m := range f.Fakes.List {
 		cfg, err := m.Config(ctx)
 		if err != nil {
 			return err
 		}
 		switch m.Name {
-		case proxied:
+		case proxiedFake:
 			token := cfg.BearerToken
-			f.proxy.Through(cfg)
+			f.Proxy.Redirect(cfg)
 			cfg.BearerToken = token
-		case linked:
-			f.link.Through(cfg)
+		case linkedFake:
+			f.Link.Redirect(cfg)
 		}
-		if err := f.join(ctx, m.Name, m.Name, cfg); err != nil {
+		if err := f.joinMember(ctx, m.Name, m.Name, cfg); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// join makes a MemberCluster that is reached by a Secret.
-func (f *fleet) join(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
+// joinMember makes a MemberCluster that is reached by a Secret.
+func (f *testFleet) joinMember(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}
 	if err := f.Create(ctx, secret); err != nil {
@@ -187,11 +187,11 @@ func (f *fleet) join(ctx context.Context, name, agentNamespace string, cfg *rest
 	})
 }
 
-// stop ends everything, what came last first.
-func (f *fleet) stop() error {
+// stopAll ends everything, what came last first.
+func (f *testFleet) stopAll() error {
 	var errs []error
-	if f.agent != nil {
-		f.agent.Kill()
+	if f.Agent != nil {
+		f.Agent.Kill()
 	}
 	for i := len(f.cleanup) - 1; i >= 0; i-- {
 		errs = append(errs, f.cleanup[i]())
@@ -200,10 +200,10 @@ func (f *fleet) stop() error {
 }
 
 // startHub starts one that ends with the test, at the latest.
-func (f *fleet) startHub(t *testing.T, through func(*rest.Config), args ...string) *hub.Hub {
+func (f *testFleet) startHub(t *testing.T, through func(*rest.Config), args ...string) *hub.Hub {
 	t.Helper()
-	h, err := hub.Start(t.Context(), f.home.ControlPlane, hub.Options{
-		Through: through, LeaseDuration: lease, Log: os.Getenv("OT_FLEET_HUB_LOG"),
+	h, err := hub.StartHub(t.Context(), f.hubMember.ControlPlane, hub.Options{
+		ConfigureClient: through, LeaseDuration: hubLeaseDuration, Log: os.Getenv("OT_FLEET_HUB_LOG"),
 		Args: append([]string{"--probe-interval=1s", "--member-timeout=5s"}, args...),
 	})
 	require.NoError(t, err)
@@ -211,14 +211,14 @@ func (f *fleet) startHub(t *testing.T, through func(*rest.Config), args ...strin
 	return h
 }
 
-// policyData is a policy under which nothing is waited for.
-func policyData(concurrency int32) map[string]string {
+// newPolicyData is a policy under which nothing is waited for.
+func newPolicyData(concurrency int32) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(concurrency), "retryLimit": "1", "retryBackoffDuration": "1s", "preflight": "false",
 	}
 }
 
-func anyData(data map[string]string) map[string]any {
+func toValues(data map[string]string) map[string]any {
 	values := map[string]any{}
 	for key, value := range data {
 		values[key] = value
@@ -227,7 +227,7 @@ func anyData(data map[string]string) map[string]any {
 }
 
 // setPolicy stores the fleet's policy.
-func (f *fleet) setPolicy(t *testing.T, data map[string]string) {
+func (f *testFleet) setPolicy(t *testing.T, data map[string]string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
@@ -239,35 +239,35 @@ func (f *fleet) setPolicy(t *testing.T, data map[string]string) {
 	}))
 }
 
-// change stores a policy with a budget that no test had before, and returns it.
-func (f *fleet) change(t *testing.T) int32 {
+// setNewBudget stores a policy with a budget that no test had before, and returns it.
+func (f *testFleet) setNewBudget(t *testing.T) int32 {
 	t.Helper()
-	f.budget++
-	f.setPolicy(t, policyData(10+f.budget))
-	return 10 + f.budget
+	f.lastBudget++
+	f.setPolicy(t, newPolicyData(10+f.lastBudget))
+	return 10 + f.lastBudget
 }
 
-// member returns a MemberCluster as it is stored.
-func (f *fleet) member(t *testing.T, name string) *v1alpha1.MemberCluster {
+// getMember returns a MemberCluster as it is stored.
+func (f *testFleet) getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.Member(t, f, name)
+	return scene.GetMember(t, f, name)
 }
 
-// eventually reads a MemberCluster until it is as wanted.
-func (f *fleet) eventually(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+// awaitMember reads a MemberCluster until it is as wanted.
+func (f *testFleet) awaitMember(t *testing.T, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	return scene.EventuallyMember(t, f, name, wanted, holds...)
+	return scene.AwaitMember(t, f, name, wanted, holds...)
 }
 
-// acknowledged waits until members work under the newest plan with a budget;
+// awaitAcknowledged waits until members work under the newest plan with a budget;
 // without names, all.
-func (f *fleet) acknowledged(t *testing.T, budget int32, names ...string) {
+func (f *testFleet) awaitAcknowledged(t *testing.T, budget int32, names ...string) {
 	t.Helper()
 	if len(names) == 0 {
-		names = f.names
+		names = f.memberNames
 	}
 	for _, name := range names {
-		f.eventually(t, name, fmt.Sprintf("acknowledged, budget %d", budget), hasBudget(budget))
+		f.awaitMember(t, name, fmt.Sprintf("acknowledged, budget %d", budget), hasBudget(budget))
 	}
 }
 
@@ -278,8 +278,8 @@ func hasBudget(budget int32) func(*v1alpha1.MemberCluster) bool {
 	}
 }
 
-// report has a light member report that many images.
-func (f *fleet) report(t *testing.T, name string, n int) {
+// setFakeImages has a light member report that many images.
+func (f *testFleet) setFakeImages(t *testing.T, name string, n int) {
 	t.Helper()
 	images := make([]v1alpha1.ReportedImage, n)
 	for i := range images {
@@ -288,23 +288,23 @@ func (f *fleet) report(t *testing.T, name string, n int) {
 			Phase: v1alpha1.PhaseSucceeded,
 		}
 	}
-	require.NoError(t, f.light(t, name).SetImages(t.Context(), "page", images))
+	require.NoError(t, f.getFake(t, name).SetImages(t.Context(), "page", images))
 }
 
-// allReport has all light members report, and waits until the hub tells of it.
-func (f *fleet) allReport(t *testing.T, n int) {
+// reportFromAllFakes has all light members report, and waits until the hub tells of it.
+func (f *testFleet) reportFromAllFakes(t *testing.T, n int) {
 	t.Helper()
-	for _, m := range f.lights.List {
-		f.report(t, m.Name, n)
+	for _, m := range f.Fakes.List {
+		f.setFakeImages(t, m.Name, n)
 	}
-	for _, m := range f.lights.List {
-		f.reported(t, m.Name, int32(n))
+	for _, m := range f.Fakes.List {
+		f.awaitImageCount(t, m.Name, int32(n))
 	}
 }
 
-func (f *fleet) light(t *testing.T, name string) *light.Member {
+func (f *testFleet) getFake(t *testing.T, name string) *light.Member {
 	t.Helper()
-	for _, m := range f.lights.List {
+	for _, m := range f.Fakes.List {
 		if m.Name == name {
 			return m
 		}
@@ -313,22 +313,22 @@ func (f *fleet) light(t *testing.T, name string) *light.Member {
 	return nil
 }
 
-// reported waits until the hub tells how many images a member has.
-func (f *fleet) reported(t *testing.T, name string, n int32) {
+// awaitImageCount waits until the hub tells how many images a member has.
+func (f *testFleet) awaitImageCount(t *testing.T, name string, n int32) {
 	t.Helper()
-	f.eventually(t, name, fmt.Sprintf("%d images", n), func(m *v1alpha1.MemberCluster) bool {
+	f.awaitMember(t, name, fmt.Sprintf("%d images", n), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Total == n
 	})
 }
 
-// mailboxes are the resourceVersions of all plans and grants, on the hub and in
+// mailboxVersions are the resourceVersions of all plans and grants, on the hub and in
 // the members.
-func (f *fleet) mailboxes(t *testing.T) map[string]string {
+func (f *testFleet) mailboxVersions(t *testing.T) map[string]string {
 	t.Helper()
-	lights, err := client.New(f.plane.Config(), client.Options{Scheme: scene.NewScheme()})
+	lights, err := client.New(f.FakePlane.Config(), client.Options{Scheme: scene.NewScheme()})
 	require.NoError(t, err)
 	versions := map[string]string{}
-	for where, c := range map[string]client.Client{"home": f, real1: f.bergen.Client(), "light": lights} {
+	for where, c := range map[string]client.Client{"home": f, realName: f.realMember.Client(), "light": lights} {
 		for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.TransferGrantList{}} {
 			require.NoError(t, c.List(t.Context(), list))
 			require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
@@ -341,18 +341,18 @@ func (f *fleet) mailboxes(t *testing.T) map[string]string {
 	return versions
 }
 
-// leads waits until a hub leads.
-func (f *fleet) leads(t *testing.T, h *hub.Hub) {
+// awaitLeader waits until a hub leads.
+func (f *testFleet) awaitLeader(t *testing.T, h *hub.Hub) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
-		text, err := h.Metrics(t.Context())
+		text, err := h.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		return strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`)
 	}), "the hub does not lead")
 }
 
-// ended tells whether a process has.
-func ended(p *process.Process) bool {
+// hasEnded tells whether a process has.
+func hasEnded(p *process.Process) bool {
 	select {
 	case <-p.Done():
 		return true

@@ -28,7 +28,7 @@ type Resource struct {
 	metav1.APIResource
 }
 
-func (r Resource) parts() (name, sub string) {
+func (r Resource) splitName() (name, sub string) {
 	name, sub, _ = strings.Cut(r.Name, "/")
 	return name, sub
 }
@@ -45,29 +45,29 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s %s.%s %q in %q", r.Verb, r.Resource, r.Group, r.Object, r.Namespace)
 }
 
-// May tells whether a request is allowed.
-type May func(Request) bool
+// Permits tells whether a request is allowed.
+type Permits func(Request) bool
 
-// Anybody is what Kubernetes lets everybody do who has a name: to ask what they may,
+// PermittedToAll is what Kubernetes lets everybody do who has a name: to ask what they may,
 // and who they are.
-func Anybody(r Request) bool {
+func PermittedToAll(r Request) bool {
 	return r.Verb == "create" && (r.Group == "authorization.k8s.io" && (r.Resource == "selfsubjectaccessreviews" || r.Resource == "selfsubjectrulesreviews") ||
 		r.Group == "authentication.k8s.io" && r.Resource == "selfsubjectreviews")
 }
 
-// verbs are what a request may be, beyond what a resource says it serves: RBAC's own
+// checkedVerbs are what a request may be, beyond what a resource says it serves: RBAC's own
 // too.
-var verbs = []string{
+var checkedVerbs = []string{
 	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 	"impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "proxy", "*",
 }
 
-// beside are groups and users: no resources of an API server, and can be
+// impersonationTargets are groups and users: no resources of an API server, and can be
 // impersonated.
-var beside = []string{"users", "groups", "uids", "userextras/scopes"}
+var impersonationTargets = []string{"users", "groups", "uids", "userextras/scopes"}
 
-// Of are all resources that an API server serves.
-func Of(cfg *rest.Config) (all []Resource, err error) {
+// ServedResources are all resources that an API server serves.
+func ServedResources(cfg *rest.Config) (all []Resource, err error) {
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
@@ -88,16 +88,16 @@ func Of(cfg *rest.Config) (all []Resource, err error) {
 	return all, nil
 }
 
-// Tried counts attempts. Wrong are those that were answered otherwise than they were
+// Result counts attempts. Wrong are those that were answered otherwise than they were
 // to be.
-type Tried struct {
+type Result struct {
 	Attempts, Refusals int
-	Wrong              []string
+	Unexpected         []string
 
 	mu sync.Mutex
 }
 
-func (t *Tried) count(refused, right bool, what string) {
+func (t *Result) record(refused, right bool, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Attempts++
@@ -105,12 +105,12 @@ func (t *Tried) count(refused, right bool, what string) {
 		t.Refusals++
 	}
 	if !right {
-		t.Wrong = append(t.Wrong, what)
+		t.Unexpected = append(t.Unexpected, what)
 	}
 }
 
-// AsTold asks for each verb on each resource in each namespace, by each name.
-func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may May) (*Tried, error) {
+// CheckByReview asks for each verb on each resource in each namespace, by each name.
+func CheckByReview(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may Permits) (*Result, error) {
 	fast := rest.CopyConfig(cfg)
 	fast.QPS, fast.Burst = 5000, 10000
 	clients, err := kubernetes.NewForConfig(fast)
@@ -118,15 +118,15 @@ func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, o
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 	}
 	reviews := clients.AuthorizationV1().SelfSubjectAccessReviews()
-	tried := &Tried{}
+	tried := &Result{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for _, name := range beside {
+	for _, name := range impersonationTargets {
 		all = append(all, Resource{APIResource: metav1.APIResource{Name: name}})
 	}
 	for _, r := range all {
-		name, sub := r.parts()
-		for _, verb := range verbs {
+		name, sub := r.splitName()
+		for _, verb := range checkedVerbs {
 			for _, namespace := range namespaces {
 				for _, object := range objects {
 					group.Go(func() error {
@@ -141,7 +141,7 @@ func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, o
 							return fmt.Errorf("asking about %v: %w", asked, err)
 						}
 						allowed := answer.Status.Allowed
-						tried.count(!allowed, allowed == (may(asked) || Anybody(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
+						tried.record(!allowed, allowed == (may(asked) || PermittedToAll(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
 						return nil
 					})
 				}
@@ -151,9 +151,9 @@ func AsTold(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, o
 	return tried, group.Wait()
 }
 
-// AsRuled asks for each verb on what the rules of a credential mention: on kinds that
+// CheckRules asks for each verb on what the rules of a credential mention: on kinds that
 // nobody serves, too, and on objects that are given by name.
-func AsRuled(ctx context.Context, cfg *rest.Config, namespaces []string, may May) (*Tried, error) {
+func CheckRules(ctx context.Context, cfg *rest.Config, namespaces []string, may Permits) (*Result, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
@@ -183,38 +183,38 @@ func AsRuled(ctx context.Context, cfg *rest.Config, namespaces []string, may May
 		}
 	}
 	everywhere := append([]string{""}, namespaces...)
-	tried, err := AsTold(ctx, cfg, unversioned(mentioned), everywhere, []string{""}, may)
+	tried, err := CheckByReview(ctx, cfg, toResources(mentioned), everywhere, []string{""}, may)
 	if err != nil {
 		return nil, err
 	}
-	named, err := AsTold(ctx, cfg, unversioned(byName), everywhere, slices.Collect(maps.Keys(objects)), may)
+	named, err := CheckByReview(ctx, cfg, toResources(byName), everywhere, slices.Collect(maps.Keys(objects)), may)
 	if err != nil {
 		return nil, err
 	}
-	return &Tried{
+	return &Result{
 		Attempts: tried.Attempts + named.Attempts, Refusals: tried.Refusals + named.Refusals,
-		Wrong: append(tried.Wrong, named.Wrong...),
+		Unexpected: append(tried.Unexpected, named.Unexpected...),
 	}, nil
 }
 
-// unversioned are resources as rules know them.
-func unversioned(some map[schema.GroupResource]bool) (all []Resource) {
+// toResources are resources as rules know them.
+func toResources(some map[schema.GroupResource]bool) (all []Resource) {
 	for r := range some {
 		all = append(all, Resource{schema.GroupVersion{Group: r.Group}, metav1.APIResource{Name: r.Resource}})
 	}
 	return all
 }
 
-// AsAnswered sends the requests that are to be refused, and wants them to be. They
+// CheckByRequest sends the requests that are to be refused, and wants them to be. They
 // have no content that could do harm: what is allowed is asked for before it is read.
-func AsAnswered(ctx context.Context, cfg *rest.Config, all []Resource, namespaces []string, may May) (*Tried, error) {
+func CheckByRequest(ctx context.Context, cfg *rest.Config, all []Resource, namespaces []string, may Permits) (*Result, error) {
 	fast := rest.CopyConfig(cfg)
 	fast.QPS, fast.Burst = 5000, 10000
 	c, err := rest.HTTPClientFor(fast)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 	}
-	tried := &Tried{}
+	tried := &Result{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, r := range all {
@@ -225,16 +225,16 @@ func AsAnswered(ctx context.Context, cfg *rest.Config, all []Resource, namespace
 		for _, namespace := range in {
 			for _, verb := range r.Verbs {
 				asked := Request{verb, r.GroupVersion.Group, r.Name, namespace, "none"}
-				if may(asked) || Anybody(asked) {
+				if may(asked) || PermittedToAll(asked) {
 					continue
 				}
 				group.Go(func() error {
-					code, text, err := send(ctx, c, cfg.Host, r, verb, namespace)
+					code, text, err := sendRequest(ctx, c, cfg.Host, r, verb, namespace)
 					if err != nil {
 						return fmt.Errorf("%v: %w", asked, err)
 					}
 					refused := code == http.StatusForbidden
-					tried.count(refused, refused, fmt.Sprintf("%v: %d %s", asked, code, text))
+					tried.record(refused, refused, fmt.Sprintf("%v: %d %s", asked, code, text))
 					return nil
 				})
 			}
@@ -243,8 +243,8 @@ func AsAnswered(ctx context.Context, cfg *rest.Config, all []Resource, namespace
 	return tried, group.Wait()
 }
 
-// send makes the request that RBAC knows as a verb.
-func send(ctx context.Context, c *http.Client, host string, r Resource, verb, namespace string) (int, string, error) {
+// sendRequest makes the request that RBAC knows as a verb.
+func sendRequest(ctx context.Context, c *http.Client, host string, r Resource, verb, namespace string) (int, string, error) {
 	path := host + "/apis/" + r.GroupVersion.String()
 	if r.GroupVersion.Group == "" {
 		path = host + "/api/" + r.GroupVersion.Version
@@ -252,7 +252,7 @@ func send(ctx context.Context, c *http.Client, host string, r Resource, verb, na
 	if namespace != "" {
 		path += "/namespaces/" + namespace
 	}
-	name, sub := r.parts()
+	name, sub := r.splitName()
 	path += "/" + name
 	if sub != "" || !slices.Contains([]string{"list", "watch", "create", "deletecollection"}, verb) {
 		path += "/none"

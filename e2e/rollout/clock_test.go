@@ -24,9 +24,9 @@ import (
 // Members whose clocks are a day ahead and a day behind: nothing times out and
 // nothing is waited for by them. An agent's clock cannot be set apart from the
 // machine's, so these are stand-ins, on the hub's API server.
-func TestClocksDiffer(t *testing.T) {
+func TestRolloutWithClockSkew(t *testing.T) {
 	t.Parallel()
-	lights, err := light.Start(t.Context(), shared.plane, "clock", 2)
+	lights, err := light.Start(t.Context(), shared.Plane, "clock", 2)
 	require.NoError(t, err)
 	t.Cleanup(lights.Stop)
 	day := 24 * time.Hour
@@ -36,53 +36,53 @@ func TestClocksDiffer(t *testing.T) {
 		if i > 0 {
 			skew = -day
 		}
-		m.Skew(skew)
+		m.SetClockSkew(skew)
 		names = append(names, m.Name)
-		shared.joinLight(t, m)
-		scene.EventuallyMember(t, shared, m.Name, "healthy", func(m *v1alpha1.MemberCluster) bool {
+		shared.joinFake(t, m)
+		scene.AwaitMember(t, shared, m.Name, "healthy", func(m *v1alpha1.MemberCluster) bool {
 			return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
 		})
 	}
-	img := shared.fleetImage("clocks", names...)
-	oneAtATime(img, wave("ahead", labelSite, names[0]))
+	img := shared.newFleetImage("clocks", names...)
+	setOneAtATime(img, newWave("ahead", labelSite, names[0]))
 	img.Spec.Rollout.ProgressDeadline = &metav1.Duration{Duration: time.Hour}
 	img.Spec.Rollout.MinSuccessTime = &metav1.Duration{Duration: time.Second}
-	name := img.VMDiskImage("1")
+	name := img.ImageNameForVersion("1")
 	before := time.Now().Truncate(time.Second)
-	shared.apply(t, img)
+	shared.createFleetImage(t, img)
 	for i, m := range lights.List {
 		var planned *v1alpha1.PlannedImage
 		require.True(t, scene.Await(t, func() bool {
-			planned = plannedImage(shared.plan(t, shared, m.Name), name)
+			planned = plannedImage(shared.getPlan(t, shared, m.Name), name)
 			return planned != nil
 		}), "%s is not told of the image", m.Name)
-		require.NotNil(t, shared.planned(t, m.Name, name).PlannedAt)
-		assert.WithinRange(t, shared.planned(t, m.Name, name).PlannedAt.Time, before, time.Now(), "by the hub's clock")
+		require.NotNil(t, shared.findPlannedImage(t, m.Name, name).PlannedAt)
+		assert.WithinRange(t, shared.findPlannedImage(t, m.Name, name).PlannedAt.Time, before, time.Now(), "by the hub's clock")
 		report := v1alpha1.ReportedImage{
 			Namespace: namespace, Name: name, UID: "1", Origin: v1alpha1.OriginPlan, Revision: planned.Spec.Revision(),
 			Phase: v1alpha1.PhaseSyncing, Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied},
 		}
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{report}))
-		shared.eventually(t, img, m.Name+" on its way", counts(v1alpha1.ClusterCounts{Total: 2, Progressing: 1, Succeeded: int32(i), ToApply: int32(1 - i)}))
+		shared.awaitFleetImage(t, img, m.Name+" on its way", hasCounts(v1alpha1.ClusterCounts{Total: 2, Progressing: 1, Succeeded: int32(i), ToApply: int32(1 - i)}))
 		report.Phase, report.ServingRevision = v1alpha1.PhaseSucceeded, report.Revision
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{report}))
 	}
-	done := shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+	done := shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	for _, wave := range done.Status.Waves {
 		require.NotNil(t, wave.DoneAt, wave.Name)
 		assert.WithinRange(t, wave.DoneAt.Time, before, time.Now(), wave.Name)
 	}
-	assert.Equal(t, names, shared.journal.course(t, name).begun)
+	assert.Equal(t, names, shared.journal.imageCourse(t, name).begun)
 }
 
-// joinLight makes a light member known to the hub, for as long as the test runs.
-func (f *fleet) joinLight(t *testing.T, m *light.Member) {
+// joinFake makes a light member known to the hub, for as long as the test runs.
+func (f *testFleet) joinFake(t *testing.T, m *light.Member) {
 	t.Helper()
 	cfg, err := m.Config(t.Context())
 	require.NoError(t, err)
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	require.NoError(t, f.Create(t.Context(), secret))
 	member := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: map[string]string{labelSite: m.Name}},

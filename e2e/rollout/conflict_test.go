@@ -17,54 +17,54 @@ import (
 
 // Of two FleetDiskImages that make images of one name the older one wins; the
 // other says which, begins with nobody, and takes its turn when that one is gone.
-func TestTwoFleetDiskImagesWantOneName(t *testing.T) {
+func TestTwoFleetDiskImagesWithOneImageName(t *testing.T) {
 	t.Parallel()
-	older, younger := shared.fleetImage("one-name-a", bergen, edge), shared.fleetImage("one-name-b", edge, frankfurt)
+	older, younger := shared.newFleetImage("one-name-a", bergen, edge), shared.newFleetImage("one-name-b", edge, frankfurt)
 	older.Spec.ImageName, younger.Spec.ImageName = "one-name", "one-name"
-	name := older.VMDiskImage("1")
-	shared.apply(t, older)
-	shared.eventually(t, older, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
-	shared.apply(t, younger)
-	stalled := shared.eventually(t, younger, "in conflict", because(v1alpha1.RolloutWaiting, v1alpha1.ReasonNameConflict), says(older.Name))
-	everyCondition(t, stalled)
-	assert.True(t, holds(stalled, v1alpha1.ConditionStalled))
-	shared.pulse(t, "one-name-beside", bergen, edge, frankfurt)
-	assert.Nil(t, shared.sites[frankfurt].image(t, name))
-	assert.ElementsMatch(t, []string{bergen, edge}, shared.journal.course(t, name).begun)
-	assert.Equal(t, older.Spec.Template.URL, shared.sites[edge].image(t, name).Spec.URL)
-	assert.Equal(t, 1, shared.sites[edge].downloads(t, name))
-	shared.eventually(t, older, "not disturbed", succeeded)
+	name := older.ImageNameForVersion("1")
+	shared.createFleetImage(t, older)
+	shared.awaitFleetImage(t, older, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+	shared.createFleetImage(t, younger)
+	stalled := shared.awaitFleetImage(t, younger, "in conflict", hasReason(v1alpha1.RolloutWaiting, v1alpha1.ReasonNameConflict), hasMessage(older.Name))
+	requireAllConditions(t, stalled)
+	assert.True(t, isConditionTrue(stalled, v1alpha1.ConditionStalled))
+	shared.awaitFreshPlans(t, "one-name-beside", bergen, edge, frankfurt)
+	assert.Nil(t, shared.Members[frankfurt].getImage(t, name))
+	assert.ElementsMatch(t, []string{bergen, edge}, shared.journal.imageCourse(t, name).begun)
+	assert.Equal(t, older.Spec.Template.URL, shared.Members[edge].getImage(t, name).Spec.URL)
+	assert.Equal(t, 1, shared.Members[edge].countDownloads(t, name))
+	shared.awaitFleetImage(t, older, "not disturbed", hasSucceeded)
 
 	require.NoError(t, shared.Delete(t.Context(), older))
-	shared.eventually(t, younger, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
-	assert.Equal(t, younger.Spec.Template.URL, shared.sites[edge].has(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
-	assert.Equal(t, younger.Spec.Template.URL, shared.sites[frankfurt].has(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	shared.awaitFleetImage(t, younger, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+	assert.Equal(t, younger.Spec.Template.URL, shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	assert.Equal(t, younger.Spec.Template.URL, shared.Members[frankfurt].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
 }
 
 // A person's VMDiskImage is never overwritten by one of a rollout: that cluster
 // fails and is told of, until the person's is gone.
-func TestPersonHasAnImageOfThatName(t *testing.T) {
+func TestForeignImageIsNotOverwritten(t *testing.T) {
 	t.Parallel()
-	img := shared.fleetImage("persons", bergen, edge)
+	img := shared.newFleetImage("persons", bergen, edge)
 	img.Spec.Rollout.MaxFailures = ptr.To(intstr.FromInt32(1))
-	name := img.VMDiskImage("1")
+	name := img.ImageNameForVersion("1")
 	theirs := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: img.Spec.Template}
 	theirs.Spec.URL = shared.source.URL + "/persons/their-own.qcow2"
-	require.NoError(t, shared.sites[edge].Create(t.Context(), theirs))
-	before := shared.sites[edge].has(t, name, v1alpha1.PhaseSucceeded)
-	shared.apply(t, img)
-	done := shared.eventually(t, img, "rolled out but for edge", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 1, Failed: 1}))
+	require.NoError(t, shared.Members[edge].Create(t.Context(), theirs))
+	before := shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+	shared.createFleetImage(t, img)
+	done := shared.awaitFleetImage(t, img, "rolled out but for edge", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 1, Failed: 1}))
 	require.Len(t, done.Status.Failing, 1)
 	failing := done.Status.Failing[0]
 	assert.Equal(t, edge, failing.Cluster)
 	assert.Equal(t, v1alpha1.ClusterFailed, failing.State)
 	assert.Equal(t, "NotOurs", failing.Reason)
 	assert.Contains(t, failing.Message, "somebody else")
-	reported := shared.reported(t, edge, name)
+	reported := shared.getReportedImage(t, edge, name)
 	require.NotNil(t, reported.Plan)
 	assert.Equal(t, v1alpha1.PlanItemNotOurs, reported.Plan.State)
 	assert.Empty(t, reported.Origin)
-	after := shared.sites[edge].image(t, name)
+	after := shared.Members[edge].getImage(t, name)
 	require.NotNil(t, after)
 	assert.Equal(t, before.UID, after.UID)
 	assert.Equal(t, theirs.Spec.URL, after.Spec.URL)
@@ -73,7 +73,7 @@ func TestPersonHasAnImageOfThatName(t *testing.T) {
 
 	// What a person has made does not go with the FleetDiskImage either. When the
 	// person takes it away, the cluster gets the rollout's.
-	require.NoError(t, shared.sites[edge].Delete(t.Context(), after, client.Preconditions{UID: &after.UID}))
-	shared.eventually(t, img, "rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
-	assert.Equal(t, img.Spec.Template.URL, shared.sites[edge].has(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	require.NoError(t, shared.Members[edge].Delete(t.Context(), after, client.Preconditions{UID: &after.UID}))
+	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+	assert.Equal(t, img.Spec.Template.URL, shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
 }

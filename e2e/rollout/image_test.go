@@ -27,9 +27,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// fleetImage is version 1 of an image for clusters, by their names, not created
+// newFleetImage is version 1 of an image for clusters, by their names, not created
 // yet.
-func (f *fleet) fleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
+func (f *testFleet) newFleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.FleetDiskImageSpec{
@@ -40,38 +40,38 @@ func (f *fleet) fleetImage(name string, clusters ...string) *v1alpha1.FleetDiskI
 			Placement: v1alpha1.Placement{ClusterNames: clusters},
 		},
 	}
-	f.toVersion(img, "1")
+	f.setVersion(img, "1")
 	return img
 }
 
-// toVersion has an image be another version, of another source.
-func (f *fleet) toVersion(img *v1alpha1.FleetDiskImage, version string) {
+// setVersion has an image be another version, of another source.
+func (f *testFleet) setVersion(img *v1alpha1.FleetDiskImage, version string) {
 	img.Spec.Version = version
 	img.Spec.Template.URL = fmt.Sprintf("%s/%s/%s.qcow2", f.source.URL, img.Name, version)
 }
 
-// missing has an image be of a source that does not have it.
-func (f *fleet) missing(img *v1alpha1.FleetDiskImage) {
+// setMissingSource has an image be of a source that does not have it.
+func (f *testFleet) setMissingSource(img *v1alpha1.FleetDiskImage) {
 	img.Spec.Template.URL = fmt.Sprintf("%s/missing/%s.qcow2", f.source.URL, img.Name)
 }
 
-// oneAtATime sets maxConcurrency and maxFailures, and waves by a label.
-func oneAtATime(img *v1alpha1.FleetDiskImage, waves ...v1alpha1.Wave) {
+// setOneAtATime sets maxConcurrency and maxFailures, and waves by a label.
+func setOneAtATime(img *v1alpha1.FleetDiskImage, waves ...v1alpha1.Wave) {
 	img.Spec.Rollout.Waves = waves
 	img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
 }
 
-// wave of the members whose label has one of the values.
-func wave(name, label string, values ...string) v1alpha1.Wave {
-	return v1alpha1.Wave{Name: name, ClusterSelector: selector(label, values...)}
+// newWave of the members whose label has one of the values.
+func newWave(name, label string, values ...string) v1alpha1.Wave {
+	return v1alpha1.Wave{Name: name, ClusterSelector: newSelector(label, values...)}
 }
 
-func selector(label string, values ...string) metav1.LabelSelector {
+func newSelector(label string, values ...string) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: label, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
-// apply creates a FleetDiskImage, which goes with the test. Its images stay.
-func (f *fleet) apply(t *testing.T, img *v1alpha1.FleetDiskImage) {
+// createFleetImage creates a FleetDiskImage, which goes with the test. Its images stay.
+func (f *testFleet) createFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	require.NoError(t, f.Create(t.Context(), img))
 	t.Cleanup(func() {
@@ -79,20 +79,20 @@ func (f *fleet) apply(t *testing.T, img *v1alpha1.FleetDiskImage) {
 		gone := &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: img.Name}}
 		require.NoError(t, client.IgnoreNotFound(f.Patch(ctx, gone, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"deletionPolicy":"Retain"}}`)))))
 		require.NoError(t, client.IgnoreNotFound(f.Delete(ctx, gone)))
-		assert.NoError(t, f.await(ctx, "FleetDiskImage "+img.Name+" to go", func() bool {
+		assert.NoError(t, f.awaitSetup(ctx, "FleetDiskImage "+img.Name+" to go", func() bool {
 			return apierrors.IsNotFound(f.Get(ctx, client.ObjectKeyFromObject(gone), gone))
 		}))
 	})
 }
 
-// change reads a FleetDiskImage, changes it and stores it, again on conflict.
-func (f *fleet) change(t *testing.T, img *v1alpha1.FleetDiskImage, how func()) {
+// updateFleetImage reads a FleetDiskImage, changes it and stores it, again on conflict.
+func (f *testFleet) updateFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, how func()) {
 	t.Helper()
-	require.NoError(t, f.tryChange(t.Context(), img, how))
+	require.NoError(t, f.tryUpdateFleetImage(t.Context(), img, how))
 }
 
-// tryChange is change where it may be refused.
-func (f *fleet) tryChange(ctx context.Context, img *v1alpha1.FleetDiskImage, how func()) error {
+// tryUpdateFleetImage is change where it may be refused.
+func (f *testFleet) tryUpdateFleetImage(ctx context.Context, img *v1alpha1.FleetDiskImage, how func()) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := f.Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
 			return err
@@ -102,9 +102,9 @@ func (f *fleet) tryChange(ctx context.Context, img *v1alpha1.FleetDiskImage, how
 	})
 }
 
-// relabel sets a label of a MemberCluster for as long as the test runs; an empty
+// relabelMember sets a label of a MemberCluster for as long as the test runs; an empty
 // value removes it.
-func (f *fleet) relabel(t *testing.T, cluster, label, value string) {
+func (f *testFleet) relabelMember(t *testing.T, cluster, label, value string) {
 	t.Helper()
 	set := func(ctx context.Context, value string) error {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, label, value)
@@ -118,9 +118,9 @@ func (f *fleet) relabel(t *testing.T, cluster, label, value string) {
 	t.Cleanup(func() { require.NoError(t, set(context.Background(), "")) })
 }
 
-// eventually reads a FleetDiskImage until its status is of its spec as it is now
+// awaitFleetImage reads a FleetDiskImage until its status is of its spec as it is now
 // and as wanted.
-func (f *fleet) eventually(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds ...func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
+func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds ...func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	got := &v1alpha1.FleetDiskImage{}
 	if !scene.Await(t, func() bool {
@@ -130,13 +130,13 @@ func (f *fleet) eventually(t *testing.T, img *v1alpha1.FleetDiskImage, wanted st
 		}
 		return !slices.ContainsFunc(holds, func(hold func(*v1alpha1.FleetDiskImage) bool) bool { return !hold(got) })
 	}) {
-		require.Failf(t, "FleetDiskImage "+img.Name+" is not as wanted: "+wanted, "%s\nthe hub's log is %s", describe(got), f.hub.LogFile())
+		require.Failf(t, "FleetDiskImage "+img.Name+" is not as wanted: "+wanted, "%s\nthe hub's log is %s", describeFleetImage(got), f.Hub.LogFile())
 	}
 	return got
 }
 
-// hasEvent waits for an event about a FleetDiskImage.
-func (f *fleet) hasEvent(t *testing.T, img *v1alpha1.FleetDiskImage, reason string) {
+// awaitEvent waits for an event about a FleetDiskImage.
+func (f *testFleet) awaitEvent(t *testing.T, img *v1alpha1.FleetDiskImage, reason string) {
 	t.Helper()
 	var reasons []string
 	require.True(t, scene.Await(t, func() bool {
@@ -152,7 +152,7 @@ func (f *fleet) hasEvent(t *testing.T, img *v1alpha1.FleetDiskImage, reason stri
 	}), "no event %s about %s, but %q", reason, img.Name, &reasons)
 }
 
-func describe(img *v1alpha1.FleetDiskImage) string {
+func describeFleetImage(img *v1alpha1.FleetDiskImage) string {
 	st := img.Status
 	text := fmt.Sprintf("generation %d of %d, version %s, %s, %s: %s\nclusters %+v, wave %q, waves %+v\nfailing %+v\nversions %+v",
 		st.ObservedGeneration, img.Generation, img.Spec.Version, st.Phase, st.Reason, st.Message, st.Clusters, st.CurrentWave, st.Waves, st.Failing, st.Versions)
@@ -162,46 +162,46 @@ func describe(img *v1alpha1.FleetDiskImage) string {
 	return text
 }
 
-// succeeded wants a rollout that is over and did not fail.
-func succeeded(img *v1alpha1.FleetDiskImage) bool {
-	return img.Status.Phase == v1alpha1.RolloutSucceeded && holds(img, v1alpha1.ConditionFinished) && holds(img, v1alpha1.ConditionSucceeded)
+// hasSucceeded wants a rollout that is over and did not fail.
+func hasSucceeded(img *v1alpha1.FleetDiskImage) bool {
+	return img.Status.Phase == v1alpha1.RolloutSucceeded && isConditionTrue(img, v1alpha1.ConditionFinished) && isConditionTrue(img, v1alpha1.ConditionSucceeded)
 }
 
-// because wants a phase and a reason.
-func because(phase v1alpha1.RolloutPhase, reason string) func(*v1alpha1.FleetDiskImage) bool {
+// hasReason wants a phase and a reason.
+func hasReason(phase v1alpha1.RolloutPhase, reason string) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return img.Status.Phase == phase && img.Status.Reason == reason
 	}
 }
 
-// says wants words in the message.
-func says(words ...string) func(*v1alpha1.FleetDiskImage) bool {
+// hasMessage wants words in the message.
+func hasMessage(words ...string) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(img.Status.Message, word) })
 	}
 }
 
-// counts wants so many clusters in each state.
-func counts(want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
+// hasCounts wants so many clusters in each state.
+func hasCounts(want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters == want }
 }
 
-// waveCounts wants so many clusters of a wave in each state.
-func waveCounts(name string, want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
+// hasWaveCounts wants so many clusters of a wave in each state.
+func hasWaveCounts(name string, want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return slices.ContainsFunc(img.Status.Waves, func(w v1alpha1.WaveStatus) bool { return w.Name == name && w.Clusters == want })
 	}
 }
 
-// holds tells whether a condition is True, and of the generation that there is.
-func holds(img *v1alpha1.FleetDiskImage, condition string) bool {
+// isConditionTrue tells whether a condition is True, and of the generation that there is.
+func isConditionTrue(img *v1alpha1.FleetDiskImage, condition string) bool {
 	c := meta.FindStatusCondition(img.Status.Conditions, condition)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == img.Generation
 }
 
-// everyCondition wants all conditions to be there, and of the generation that
+// requireAllConditions wants all conditions to be there, and of the generation that
 // there is.
-func everyCondition(t *testing.T, img *v1alpha1.FleetDiskImage) {
+func requireAllConditions(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	for _, kind := range []string{v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded, v1alpha1.ConditionProgressing, v1alpha1.ConditionStalled} {
 		if c := meta.FindStatusCondition(img.Status.Conditions, kind); assert.NotNil(t, c, kind) {
@@ -210,10 +210,10 @@ func everyCondition(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	}
 }
 
-// planned is what the hub's plan of a member says of an image; nil for nothing.
-func (f *fleet) planned(t *testing.T, cluster, image string) *v1alpha1.PlannedImage {
+// findPlannedImage is what the hub's plan of a member says of an image; nil for nothing.
+func (f *testFleet) findPlannedImage(t *testing.T, cluster, image string) *v1alpha1.PlannedImage {
 	t.Helper()
-	return plannedImage(f.plan(t, f, v1alpha1.MemberNamespacePrefix+cluster), image)
+	return plannedImage(f.getPlan(t, f, v1alpha1.MemberNamespacePrefix+cluster), image)
 }
 
 func plannedImage(plan *v1alpha1.ClusterPlan, image string) *v1alpha1.PlannedImage {
@@ -224,21 +224,21 @@ func plannedImage(plan *v1alpha1.ClusterPlan, image string) *v1alpha1.PlannedIma
 	return &plan.Spec.Images[at]
 }
 
-func keeps(plan *v1alpha1.ClusterPlan, image string) bool {
+func plansRetention(plan *v1alpha1.ClusterPlan, image string) bool {
 	return slices.Contains(plan.Spec.Kept, v1alpha1.KeptImage{Namespace: namespace, Name: image})
 }
 
-func retires(plan *v1alpha1.ClusterPlan, image string) bool {
+func plansRetirement(plan *v1alpha1.ClusterPlan, image string) bool {
 	return slices.ContainsFunc(plan.Spec.Retired, func(r v1alpha1.RetiredImage) bool { return r.Namespace == namespace && r.Name == image })
 }
 
-// hubPlan is a member's plan as the hub has it.
-func (f *fleet) hubPlan(t *testing.T, cluster string) *v1alpha1.ClusterPlan {
+// getHubPlan is a member's plan as the hub has it.
+func (f *testFleet) getHubPlan(t *testing.T, cluster string) *v1alpha1.ClusterPlan {
 	t.Helper()
-	return f.plan(t, f, v1alpha1.MemberNamespacePrefix+cluster)
+	return f.getPlan(t, f, v1alpha1.MemberNamespacePrefix+cluster)
 }
 
-func (f *fleet) plan(t *testing.T, from client.Reader, mailbox string) *v1alpha1.ClusterPlan {
+func (f *testFleet) getPlan(t *testing.T, from client.Reader, mailbox string) *v1alpha1.ClusterPlan {
 	t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
 	require.NoError(t, client.IgnoreNotFound(from.Get(t.Context(), client.ObjectKey{Namespace: mailbox, Name: v1alpha1.MailboxName}, plan)))
@@ -246,17 +246,17 @@ func (f *fleet) plan(t *testing.T, from client.Reader, mailbox string) *v1alpha1
 }
 
 // awaitPlan waits until a member has a plan that is as wanted.
-func (f *fleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*v1alpha1.ClusterPlan) bool) {
+func (f *testFleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*v1alpha1.ClusterPlan) bool) {
 	t.Helper()
 	var plan *v1alpha1.ClusterPlan
 	require.True(t, scene.Await(t, func() bool {
-		plan = f.plan(t, f.sites[cluster], agent.Namespace)
+		plan = f.getPlan(t, f.Members[cluster], agent.AgentNamespace)
 		return holds(plan)
 	}), "%s: the plan is not as wanted: %s\nimages %+v\nkept %+v\nretired %+v", cluster, wanted, &plan.Spec.Images, &plan.Spec.Kept, &plan.Spec.Retired)
 }
 
-// image is a VMDiskImage of a member, nil for none.
-func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
+// getImage is a VMDiskImage of a member, nil for none.
+func (s *testMember) getImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{}
 	err := s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, img)
@@ -267,27 +267,27 @@ func (s *site) image(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	return img
 }
 
-// has waits until a member has an image in a phase.
-func (s *site) has(t *testing.T, name string, phase v1alpha1.Phase) *v1alpha1.VMDiskImage {
+// awaitPhase waits until a member has an image in a phase.
+func (s *testMember) awaitPhase(t *testing.T, name string, phase v1alpha1.Phase) *v1alpha1.VMDiskImage {
 	t.Helper()
 	var img *v1alpha1.VMDiskImage
 	require.True(t, scene.Await(t, func() bool {
-		img = s.image(t, name)
+		img = s.getImage(t, name)
 		return img != nil && img.Status.Phase == phase
 	}), "%s: want image %s %s, there is %+v", s.name, name, phase, &img)
 	return img
 }
 
-// loses waits until a member has an image no more.
-func (s *site) loses(t *testing.T, name string) {
+// awaitImageGone waits until a member has an image no more.
+func (s *testMember) awaitImageGone(t *testing.T, name string) {
 	t.Helper()
-	require.True(t, scene.Await(t, func() bool { return s.image(t, name) == nil }), "%s: image %s is still there: %+v", s.name, name, s.image(t, name))
+	require.True(t, scene.Await(t, func() bool { return s.getImage(t, name) == nil }), "%s: image %s is still there: %+v", s.name, name, s.getImage(t, name))
 }
 
-// downloads counts the DataVolumes that a member has made for an image.
-func (s *site) downloads(t *testing.T, name string) (n int) {
+// countDownloads counts the DataVolumes that a member has made for an image.
+func (s *testMember) countDownloads(t *testing.T, name string) (n int) {
 	t.Helper()
-	for _, start := range scene.History(t, s.observer).Starts() {
+	for _, start := range scene.History(t, s.Observer).Creations() {
 		if start.Name == name {
 			n++
 		}
@@ -295,9 +295,9 @@ func (s *site) downloads(t *testing.T, name string) (n int) {
 	return n
 }
 
-// reported is what the hub's copy of a member's report says of an image; the zero
+// getReportedImage is what the hub's copy of a member's report says of an image; the zero
 // value for nothing.
-func (f *fleet) reported(t *testing.T, cluster, image string) v1alpha1.ReportedImage {
+func (f *testFleet) getReportedImage(t *testing.T, cluster, image string) v1alpha1.ReportedImage {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
 	require.NoError(t, f.List(t.Context(), &list, client.InNamespace(v1alpha1.MemberNamespacePrefix+cluster)))
@@ -314,33 +314,33 @@ func (f *fleet) reported(t *testing.T, cluster, image string) v1alpha1.ReportedI
 	return v1alpha1.ReportedImage{}
 }
 
-// hold keeps the imports of an image from ending in a member, until release, or
+// holdImport keeps the imports of an image from ending in a member, until release, or
 // the end of the test.
-func (s *site) hold(t *testing.T, name string) (release func()) {
+func (s *testMember) holdImport(t *testing.T, name string) (release func()) {
 	t.Helper()
-	release = s.Instant().Hold(func(dv *cdiv1.DataVolume) bool { return dv.Annotations[v1alpha1.AnnotationImageName] == name })
+	release = s.InstantImporter().HoldImports(func(dv *cdiv1.DataVolume) bool { return dv.Annotations[v1alpha1.AnnotationImageName] == name })
 	t.Cleanup(release)
 	return release
 }
 
-// machine creates one that names an image, and that nothing is made for.
-func (s *site) machine(t *testing.T, name, image string) *v1alpha1.VirtualMachine {
+// createMachine creates one that names an image, and that nothing is made for.
+func (s *testMember) createMachine(t *testing.T, name, image string) *v1alpha1.VirtualMachine {
 	t.Helper()
-	vm := scene.Machine(namespace, name, &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: image}})
+	vm := scene.NewMachine(namespace, name, &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: image}})
 	vm.Spec.IgnoreOnDeploy = true
 	require.NoError(t, s.Create(t.Context(), vm))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), vm))) })
 	return vm
 }
 
-// pulse rolls a further image out to clusters. When that is over, the hub has
+// awaitFreshPlans rolls a further image out to clusters. When that is over, the hub has
 // had its time to do to them what it should not have.
-func (f *fleet) pulse(t *testing.T, name string, clusters ...string) {
+func (f *testFleet) awaitFreshPlans(t *testing.T, name string, clusters ...string) {
 	t.Helper()
-	img := f.fleetImage(name, clusters...)
-	f.apply(t, img)
-	f.eventually(t, img, "rolled out", succeeded)
+	img := f.newFleetImage(name, clusters...)
+	f.createFleetImage(t, img)
+	f.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 	for _, cluster := range clusters {
-		f.sites[cluster].has(t, img.VMDiskImage("1"), v1alpha1.PhaseSucceeded)
+		f.Members[cluster].awaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 	}
 }

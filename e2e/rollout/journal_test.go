@@ -23,22 +23,22 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// journal is all that the hub has planned, was told in reports, and says of its
+// planJournal is all that the hub has planned, was told in reports, and says of its
 // members, in the order of the one etcd behind all of that: a plan that rests on a report comes after it, by
 // whatever watch it was seen first.
-type journal struct {
+type planJournal struct {
 	client client.WithWatch
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	states []state
+	states []journalState
 	// newest resourceVersion that was seen of each object.
 	newest map[string]uint64
 }
 
-// state of a plan, of a page of a report, or of a member, as it was stored.
-type state struct {
+// journalState of a plan, of a page of a report, or of a member, as it was stored.
+type journalState struct {
 	version uint64
 	cluster string
 	plan    *v1alpha1.ClusterPlanSpec
@@ -48,9 +48,9 @@ type state struct {
 }
 
 // keepJournal follows the plans and reports on the hub until close.
-func keepJournal(c client.WithWatch) (*journal, error) {
+func keepJournal(c client.WithWatch) (*planJournal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	j := &journal{client: c, cancel: cancel, newest: map[string]uint64{}}
+	j := &planJournal{client: c, cancel: cancel, newest: map[string]uint64{}}
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}, &v1alpha1.MemberClusterList{}} {
 		from := list.DeepCopyObject().(client.ObjectList)
 		if err := c.List(ctx, from); err != nil {
@@ -70,7 +70,7 @@ func keepJournal(c client.WithWatch) (*journal, error) {
 			defer w.Stop()
 			for e := range w.ResultChan() {
 				if o, is := e.Object.(client.Object); is && e.Type != watch.Bookmark {
-					j.note(o, e.Type == watch.Deleted)
+					j.record(o, e.Type == watch.Deleted)
 				}
 			}
 		})
@@ -78,13 +78,13 @@ func keepJournal(c client.WithWatch) (*journal, error) {
 	return j, nil
 }
 
-func (j *journal) close() {
+func (j *planJournal) close() {
 	j.cancel()
 	j.done.Wait()
 }
 
-func (j *journal) note(o client.Object, deleted bool) {
-	s := state{version: versionOf(o)}
+func (j *planJournal) record(o client.Object, deleted bool) {
+	s := journalState{version: versionOf(o)}
 	var hubs bool
 	s.cluster, hubs = strings.CutPrefix(o.GetNamespace(), v1alpha1.MemberNamespacePrefix)
 	switch o := o.(type) {
@@ -95,7 +95,7 @@ func (j *journal) note(o client.Object, deleted bool) {
 	case *v1alpha1.ClusterReport:
 		s.page = o.Page
 	case *v1alpha1.MemberCluster:
-		s.cluster, s.offline, hubs = o.Name, offline(o), true
+		s.cluster, s.offline, hubs = o.Name, offlineReason(o), true
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -107,8 +107,8 @@ func (j *journal) note(o client.Object, deleted bool) {
 	}
 }
 
-// offline says why a member is, as far as rollouts go.
-func offline(m *v1alpha1.MemberCluster) string {
+// offlineReason says why a member is, as far as rollouts go.
+func offlineReason(m *v1alpha1.MemberCluster) string {
 	for _, kind := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		switch c := meta.FindStatusCondition(m.Status.Conditions, kind); {
 		case c == nil:
@@ -122,9 +122,9 @@ func offline(m *v1alpha1.MemberCluster) string {
 
 // offlineSince lists which clusters were offline, and why, in states that were
 // stored after a version of any object.
-func (j *journal) offlineSince(t *testing.T, version uint64) (why []string) {
+func (j *planJournal) offlineSince(t *testing.T, version uint64) (why []string) {
 	t.Helper()
-	for _, s := range j.read(t) {
+	for _, s := range j.readStates(t) {
 		if s.version > version && s.offline != "" {
 			why = append(why, fmt.Sprintf("%d %s: %s", s.version, s.cluster, s.offline))
 		}
@@ -144,9 +144,9 @@ func versionOf(o client.Object) uint64 {
 	return version
 }
 
-// read waits until all that is stored by now has been seen, and returns it in
+// readStates waits until all that is stored by now has been seen, and returns it in
 // order.
-func (j *journal) read(t *testing.T) []state {
+func (j *planJournal) readStates(t *testing.T) []journalState {
 	t.Helper()
 	stored := map[string]uint64{}
 	var plans v1alpha1.ClusterPlanList
@@ -172,7 +172,7 @@ func (j *journal) read(t *testing.T) []state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	states := slices.Clone(j.states)
-	slices.SortStableFunc(states, func(a, b state) int {
+	slices.SortStableFunc(states, func(a, b journalState) int {
 		switch {
 		case a.version < b.version:
 			return -1
@@ -185,8 +185,8 @@ func (j *journal) read(t *testing.T) []state {
 	return states
 }
 
-// course is how one image went through the fleet.
-type course struct {
+// rolloutCourse is how one image went through the fleet.
+type rolloutCourse struct {
 	// begun are the clusters whose plan came to name the image, in order; one that
 	// was asked for another revision, or again, is there again.
 	begun []string
@@ -200,15 +200,15 @@ type course struct {
 	moved []string
 }
 
-// course of an image, by its name in the members.
-func (j *journal) course(t *testing.T, image string) course {
+// imageCourse of an image, by its name in the members.
+func (j *planJournal) imageCourse(t *testing.T, image string) rolloutCourse {
 	t.Helper()
-	var c course
+	var c rolloutCourse
 	planned, ended := map[string]v1alpha1.PlannedImage{}, map[string]string{}
-	for _, s := range j.read(t) {
+	for _, s := range j.readStates(t) {
 		switch {
 		case s.plan != nil:
-			c.plan(s, image, planned)
+			c.applyPlan(s, image, planned)
 		case s.page != nil:
 			for i := range s.page.Images {
 				img := &s.page.Images[i]
@@ -236,7 +236,7 @@ func (j *journal) course(t *testing.T, image string) course {
 	return c
 }
 
-func (c *course) plan(s state, image string, planned map[string]v1alpha1.PlannedImage) {
+func (c *rolloutCourse) applyPlan(s journalState, image string, planned map[string]v1alpha1.PlannedImage) {
 	at := slices.IndexFunc(s.plan.Images, func(p v1alpha1.PlannedImage) bool { return p.Name == image })
 	if at < 0 {
 		delete(planned, s.cluster)
@@ -253,16 +253,16 @@ func (c *course) plan(s state, image string, planned map[string]v1alpha1.Planned
 	planned[s.cluster] = now
 }
 
-// spectate follows an image in members, from before it is in any, and returns how
+// watchConcurrency follows an image in members, from before it is in any, and returns how
 // many of them had it on its way at a time, at the most. At each one that comes,
 // all are read: one that is to be done before shows so then, whichever watch is
 // slower.
-func (f *fleet) spectate(t *testing.T, image string, clusters ...string) (most func(*testing.T) int) {
+func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...string) (most func(*testing.T) int) {
 	t.Helper()
 	var mu sync.Mutex
 	came, highest := map[string]bool{}, 0
 	for _, name := range clusters {
-		w, err := f.sites[name].Watch(t.Context(), &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
+		w, err := f.Members[name].Watch(t.Context(), &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
 		require.NoError(t, err)
 		t.Cleanup(w.Stop)
 		go func() {
@@ -273,7 +273,7 @@ func (f *fleet) spectate(t *testing.T, image string, clusters ...string) (most f
 				on := 0
 				for _, other := range clusters {
 					img := &v1alpha1.VMDiskImage{}
-					err := f.sites[other].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: image}, img)
+					err := f.Members[other].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: image}, img)
 					if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
 						on++
 					}
@@ -288,7 +288,7 @@ func (f *fleet) spectate(t *testing.T, image string, clusters ...string) (most f
 		t.Helper()
 		require.True(t, scene.Await(t, func() bool {
 			for _, name := range clusters {
-				there := f.sites[name].image(t, image) != nil
+				there := f.Members[name].getImage(t, image) != nil
 				mu.Lock()
 				seen := came[name]
 				mu.Unlock()

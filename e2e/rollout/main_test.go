@@ -15,10 +15,10 @@ import (
 // shared is the fleet that the tests of this package have in common. Those that
 // end its hub run one after another, all others beside each other: each has
 // images of its own, and labels of its own where it changes any.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		shared, err = startFleet(ctx)
 		return shared.stop, err

@@ -20,62 +20,62 @@ import (
 // as long as was said, and nowhere else.
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	img := shared.fleetImage("retention", bergen, edge)
+	img := shared.newFleetImage("retention", bergen, edge)
 	img.Spec.Retention = &v1alpha1.Retention{KeepVersions: 2, KeepUnreferencedFor: &metav1.Duration{Duration: time.Second}}
-	names := []string{img.VMDiskImage("1"), img.VMDiskImage("2"), img.VMDiskImage("3")}
-	shared.apply(t, img)
-	shared.eventually(t, img, "rolled out", succeeded)
-	vm := shared.sites[bergen].machine(t, "retention", names[0])
+	names := []string{img.ImageNameForVersion("1"), img.ImageNameForVersion("2"), img.ImageNameForVersion("3")}
+	shared.createFleetImage(t, img)
+	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
+	vm := shared.Members[bergen].createMachine(t, "retention", names[0])
 	// A person's image of a name that is as if it were one of an older version.
 	theirs := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "retention-0"}, Spec: img.Spec.Template}
-	require.NoError(t, shared.sites[edge].Create(t.Context(), theirs))
-	require.True(t, scene.Await(t, func() bool { return shared.reported(t, bergen, names[0]).References == 1 }))
+	require.NoError(t, shared.Members[edge].Create(t.Context(), theirs))
+	require.True(t, scene.Await(t, func() bool { return shared.getReportedImage(t, bergen, names[0]).References == 1 }))
 
 	for n, version := range []string{"2", "3"} {
-		shared.change(t, img, func() { shared.toVersion(img, version) })
-		shared.eventually(t, img, "version "+version+" rolled out", succeeded, counts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
+		shared.updateFleetImage(t, img, func() { shared.setVersion(img, version) })
+		shared.awaitFleetImage(t, img, "version "+version+" rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 		if n == 0 {
 			for _, cluster := range []string{bergen, edge} {
-				assert.True(t, keeps(shared.hubPlan(t, cluster), names[0]), "%s keeps two versions", cluster)
-				require.NotNil(t, shared.sites[cluster].image(t, names[0]), cluster)
+				assert.True(t, plansRetention(shared.getHubPlan(t, cluster), names[0]), "%s keeps two versions", cluster)
+				require.NotNil(t, shared.Members[cluster].getImage(t, names[0]), cluster)
 			}
 		}
 	}
-	shared.sites[edge].loses(t, names[0])
+	shared.Members[edge].awaitImageGone(t, names[0])
 	for _, cluster := range []string{bergen, edge} {
-		plan := shared.hubPlan(t, cluster)
-		assert.True(t, retires(plan, names[0]), cluster)
-		assert.True(t, keeps(plan, names[1]), cluster)
-		shared.sites[cluster].has(t, names[1], v1alpha1.PhaseSucceeded)
-		shared.sites[cluster].has(t, names[2], v1alpha1.PhaseSucceeded)
+		plan := shared.getHubPlan(t, cluster)
+		assert.True(t, plansRetirement(plan, names[0]), cluster)
+		assert.True(t, plansRetention(plan, names[1]), cluster)
+		shared.Members[cluster].awaitPhase(t, names[1], v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].awaitPhase(t, names[2], v1alpha1.PhaseSucceeded)
 	}
 	// The machine holds what it names, while as much has happened beside it as in
 	// the member where the image has gone.
-	held := shared.sites[bergen].has(t, names[0], v1alpha1.PhaseSucceeded)
+	held := shared.Members[bergen].awaitPhase(t, names[0], v1alpha1.PhaseSucceeded)
 	assert.Zero(t, held.DeletionTimestamp)
-	require.NoError(t, shared.sites[bergen].Delete(t.Context(), vm))
-	shared.sites[bergen].loses(t, names[0])
-	assert.NotNil(t, shared.sites[edge].image(t, theirs.Name))
+	require.NoError(t, shared.Members[bergen].Delete(t.Context(), vm))
+	shared.Members[bergen].awaitImageGone(t, names[0])
+	assert.NotNil(t, shared.Members[edge].getImage(t, theirs.Name))
 }
 
 // A FleetDiskImage whose images are retained is gone at once, and nobody asks for
 // them or keeps them any more.
-func TestDeletionRetains(t *testing.T) {
+func TestRetainDeletionPolicy(t *testing.T) {
 	t.Parallel()
-	img := shared.fleetImage("retained", bergen, edge)
-	name := img.VMDiskImage("1")
-	shared.apply(t, img)
-	shared.eventually(t, img, "rolled out", succeeded)
+	img := shared.newFleetImage("retained", bergen, edge)
+	name := img.ImageNameForVersion("1")
+	shared.createFleetImage(t, img)
+	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 	require.NoError(t, shared.Delete(t.Context(), img))
-	shared.gone(t, img)
+	shared.awaitFleetImageGone(t, img)
 	for _, cluster := range []string{bergen, edge} {
 		shared.awaitPlan(t, cluster, "without it", func(p *v1alpha1.ClusterPlan) bool {
-			return plannedImage(p, name) == nil && !keeps(p, name) && !retires(p, name)
+			return plannedImage(p, name) == nil && !plansRetention(p, name) && !plansRetirement(p, name)
 		})
 	}
-	shared.pulse(t, "retained-beside", bergen, edge)
+	shared.awaitFreshPlans(t, "retained-beside", bergen, edge)
 	for _, cluster := range []string{bergen, edge} {
-		there := shared.sites[cluster].image(t, name)
+		there := shared.Members[cluster].getImage(t, name)
 		require.NotNil(t, there, cluster)
 		assert.Nil(t, there.DeletionTimestamp, cluster)
 	}
@@ -83,44 +83,44 @@ func TestDeletionRetains(t *testing.T) {
 
 // One whose images are to be deleted stays until they are: of every version, and
 // each one when no machine needs it any more.
-func TestDeletionDeletes(t *testing.T) {
+func TestDeleteDeletionPolicy(t *testing.T) {
 	t.Parallel()
-	img := shared.fleetImage("deleted", bergen, edge)
+	img := shared.newFleetImage("deleted", bergen, edge)
 	img.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-	names := []string{img.VMDiskImage("1"), img.VMDiskImage("2")}
-	shared.apply(t, img)
-	shared.eventually(t, img, "rolled out", succeeded)
-	vm := shared.sites[edge].machine(t, "deleted", names[0])
-	require.True(t, scene.Await(t, func() bool { return shared.reported(t, edge, names[0]).References == 1 }))
-	shared.change(t, img, func() { shared.toVersion(img, "2") })
-	shared.eventually(t, img, "rolled out", succeeded)
+	names := []string{img.ImageNameForVersion("1"), img.ImageNameForVersion("2")}
+	shared.createFleetImage(t, img)
+	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
+	vm := shared.Members[edge].createMachine(t, "deleted", names[0])
+	require.True(t, scene.Await(t, func() bool { return shared.getReportedImage(t, edge, names[0]).References == 1 }))
+	shared.updateFleetImage(t, img, func() { shared.setVersion(img, "2") })
+	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 
 	require.NoError(t, shared.Delete(t.Context(), img))
 	for _, name := range names {
-		shared.sites[bergen].loses(t, name)
+		shared.Members[bergen].awaitImageGone(t, name)
 	}
-	shared.sites[edge].loses(t, names[1])
+	shared.Members[edge].awaitImageGone(t, names[1])
 	// The others are waited for as well, until they have said that they have none.
-	shared.eventually(t, img, "waits for edge alone", func(img *v1alpha1.FleetDiskImage) bool {
-		return img.Status.Reason == v1alpha1.ReasonDeletingImages && !says(bergen)(img)
-	}, says(edge, string(v1alpha1.DeletionRetain)))
-	held := shared.sites[edge].image(t, names[0])
+	shared.awaitFleetImage(t, img, "waits for edge alone", func(img *v1alpha1.FleetDiskImage) bool {
+		return img.Status.Reason == v1alpha1.ReasonDeletingImages && !hasMessage(bergen)(img)
+	}, hasMessage(edge, string(v1alpha1.DeletionRetain)))
+	held := shared.Members[edge].getImage(t, names[0])
 	require.NotNil(t, held, "a machine needs it")
 	assert.NotNil(t, held.Status.Serving, "it serves on")
-	require.NoError(t, shared.sites[edge].Delete(t.Context(), vm))
-	shared.sites[edge].loses(t, names[0])
-	shared.gone(t, img)
+	require.NoError(t, shared.Members[edge].Delete(t.Context(), vm))
+	shared.Members[edge].awaitImageGone(t, names[0])
+	shared.awaitFleetImageGone(t, img)
 	for _, cluster := range []string{bergen, edge} {
 		shared.awaitPlan(t, cluster, "without it", func(p *v1alpha1.ClusterPlan) bool {
-			return !retires(p, names[0]) && !retires(p, names[1])
+			return !plansRetirement(p, names[0]) && !plansRetirement(p, names[1])
 		})
-		assert.Equal(t, 1, shared.sites[cluster].downloads(t, names[0]), cluster)
-		assert.Equal(t, 1, shared.sites[cluster].downloads(t, names[1]), cluster)
+		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, names[0]), cluster)
+		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, names[1]), cluster)
 	}
 }
 
-// gone waits until a FleetDiskImage is.
-func (f *fleet) gone(t *testing.T, img *v1alpha1.FleetDiskImage) {
+// awaitFleetImageGone waits until a FleetDiskImage is.
+func (f *testFleet) awaitFleetImageGone(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	got := &v1alpha1.FleetDiskImage{}
 	require.True(t, scene.Await(t, func() bool {

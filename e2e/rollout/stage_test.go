@@ -37,9 +37,9 @@ const (
 	// busy machine is no failure.
 	patience = scene.Patience
 	tick     = 50 * time.Millisecond
-	// importTakes is long enough for two members to be seen importing at a time
+	// importDuration is long enough for two members to be seen importing at a time
 	// where they should not.
-	importTakes = 500 * time.Millisecond
+	importDuration = 500 * time.Millisecond
 	// namespace of the images in the members.
 	namespace = metav1.NamespaceDefault
 )
@@ -62,45 +62,45 @@ const (
 )
 
 var (
-	online = []string{bergen, edge, frankfurt, lab}
-	rings  = map[string]string{bergen: canary, edge: canary, frankfurt: "late", lab: "late", island: "late"}
+	onlineMembers = []string{bergen, edge, frankfurt, lab}
+	ringOfMember  = map[string]string{bergen: canary, edge: canary, frankfurt: "late", lab: "late", island: "late"}
 )
 
-// site is a member cluster with its agent.
-type site struct {
+// testMember is a member cluster with its agent.
+type testMember struct {
 	*member.Member
 	client.WithWatch
 	name     string
-	agent    *agent.Agent
-	observer *observer.Observer
+	Agent    *agent.Agent
+	Observer *observer.Observer
 	// The hub reaches the member through proxy, and that goes over link. Where the member
 	// dials in, its agent reaches the hub so, and the member through mouth.
-	link  *link.Link
-	proxy *proxy.Proxy
-	mouth *proxy.Proxy
+	Link       *link.Link
+	Proxy      *proxy.Proxy
+	AgentProxy *proxy.Proxy
 }
 
-// fleet is a hub and its members.
-type fleet struct {
-	plane *controlplane.ControlPlane
+// testFleet is a hub and its members.
+type testFleet struct {
+	Plane *controlplane.ControlPlane
 	// WithWatch reaches the hub's API server with all rights.
 	client.WithWatch
 	// The hub reaches its own API server through proxy.
-	proxy   *proxy.Proxy
-	hub     *hub.Hub
-	sites   map[string]*site
-	journal *journal
+	Proxy   *proxy.Proxy
+	Hub     *hub.Hub
+	Members map[string]*testMember
+	journal *planJournal
 	// source answers whether it has an image: all but those below /missing/.
 	source *httptest.Server
 }
 
 var scheme = scene.NewScheme()
 
-// policy of the fleet, in which no image waits for another.
-var policy = map[string]any{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "true"}
+// policyData of the fleet, in which no image waits for another.
+var policyData = map[string]any{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "true"}
 
-func startFleet(ctx context.Context) (f *fleet, err error) {
-	f = &fleet{sites: map[string]*site{}}
+func startFleet(ctx context.Context) (f *testFleet, err error) {
+	f = &testFleet{Members: map[string]*testMember{}}
 	f.source = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/missing/") {
 			w.WriteHeader(http.StatusNotFound)
@@ -109,26 +109,26 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 	if err := f.startClusters(ctx); err != nil {
 		return f, err
 	}
-	if f.proxy, err = proxy.Start(f.plane.Config()); err != nil {
+	if f.Proxy, err = proxy.StartProxy(f.Plane.Config()); err != nil {
 		return f, err
 	}
 	if f.journal, err = keepJournal(f.WithWatch); err != nil {
 		return f, err
 	}
-	if err := f.startHub(ctx); err != nil {
+	if err := f.StartHub(ctx); err != nil {
 		return f, err
 	}
-	for name, s := range f.sites {
+	for name, s := range f.Members {
 		if name == island {
-			s.link.Cut()
+			s.Link.Cut()
 		}
-		if err := f.join(ctx, s); err != nil {
+		if err := f.joinMember(ctx, s); err != nil {
 			return f, fmt.Errorf("joining %s: %w", name, err)
 		}
 	}
 	// A member that has not reported yet is offline, and a rollout goes on without it.
-	return f, f.await(ctx, "all members healthy but "+island, func() bool {
-		for _, name := range online {
+	return f, f.awaitSetup(ctx, "all members healthy but "+island, func() bool {
+		for _, name := range onlineMembers {
 			m := &v1alpha1.MemberCluster{}
 			if f.Get(ctx, client.ObjectKey{Name: name}, m) != nil || !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady) {
 				return false
@@ -140,25 +140,25 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 
 // startClusters starts hub and members beside each other, with their charts, and
 // the members' agents.
-func (f *fleet) startClusters(ctx context.Context) error {
-	names := append([]string{island}, online...)
+func (f *testFleet) startClusters(ctx context.Context) error {
+	names := append([]string{island}, onlineMembers...)
 	options := make([]member.Options, len(names))
 	for i, name := range names {
 		options[i] = member.Options{
-			Name: name, Instant: true, InstantTakes: importTakes, Scheme: scene.NewScheme(),
+			Name: name, InstantImporter: true, InstantImportDuration: importDuration, Scheme: scene.NewScheme(),
 			// Nobody would take the protection from claims that are to go.
 			APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
 		}
 	}
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		if f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
 			return err
 		}
-		if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		return hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": policy}})
+		return hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, options...)
@@ -166,174 +166,174 @@ func (f *fleet) startClusters(ctx context.Context) error {
 			return err
 		}
 		for _, m := range started {
-			f.sites[m.Name()] = &site{Member: m, name: m.Name()}
+			f.Members[m.Name()] = &testMember{Member: m, name: m.Name()}
 		}
 		return nil
 	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for _, s := range f.sites {
-		group.Go(func() error { return s.prepare(ctx, f.plane) })
+	for _, s := range f.Members {
+		group.Go(func() error { return s.install(ctx, f.Plane) })
 	}
 	return group.Wait()
 }
 
-// prepare installs the agent's chart, without a policy of the member's own,
+// install installs the agent's chart, without a policy of the member's own,
 // starts the agent, and makes the hub's way to the member.
-func (s *site) prepare(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
-	s.Instant().Allow(1 << 20)
+func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPlane) (err error) {
+	s.InstantImporter().AllowFinishes(1 << 20)
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.Install(ctx, s.ControlPlane, map[string]any{
+	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
 	if err != nil {
 		return err
 	}
-	if s.observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
+	if s.Observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if err := s.lead(plane); err != nil {
+	if err := s.startLink(plane); err != nil {
 		return err
 	}
 	o := agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"}}
-	if s.pulls() {
-		o.Through = s.mouth.Through
+	if s.PullMode() {
+		o.ConfigureClient = s.AgentProxy.Redirect
 	}
-	s.agent, err = agent.Start(ctx, s.ControlPlane, o)
+	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, o)
 	return err
 }
 
-func (s *site) pulls() bool { return hub.Pulls(s.name, lab) }
+func (s *testMember) PullMode() bool { return hub.UsesPullMode(s.name, lab) }
 
-// lead makes the way between hub and member, whoever goes it.
-func (s *site) lead(plane *controlplane.ControlPlane) (err error) {
-	start, to := proxy.Start, s.ControlPlane.Config()
-	if s.pulls() {
-		start, to = proxy.StartTLS, plane.Config()
-		if s.mouth, err = proxy.Start(s.ControlPlane.Config()); err != nil {
+// startLink makes the way between hub and member, whoever goes it.
+func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
+	start, to := proxy.StartProxy, s.ControlPlane.Config()
+	if s.PullMode() {
+		start, to = proxy.StartTLSProxy, plane.Config()
+		if s.AgentProxy, err = proxy.StartProxy(s.ControlPlane.Config()); err != nil {
 			return err
 		}
 	}
-	if s.link, err = link.Start(to); err != nil {
+	if s.Link, err = link.StartLink(to); err != nil {
 		return err
 	}
-	s.link.Through(to)
-	s.proxy, err = start(to)
+	s.Link.Redirect(to)
+	s.Proxy, err = start(to)
 	return err
 }
 
-// carried are the proxies through which the mailbox of a member is written, on the hub
+// mailboxProxies are the proxies through which the mailbox of a member is written, on the hub
 // and in the member.
-func (f *fleet) carried(cluster string) (up, down *proxy.Proxy) {
-	if s := f.sites[cluster]; s.pulls() {
-		return s.proxy, s.mouth
+func (f *testFleet) mailboxProxies(cluster string) (up, down *proxy.Proxy) {
+	if s := f.Members[cluster]; s.PullMode() {
+		return s.Proxy, s.AgentProxy
 	}
-	return f.proxy, f.sites[cluster].proxy
+	return f.Proxy, f.Members[cluster].Proxy
 }
 
-// startHub starts one at once also where the one before was killed: its Lease is
+// StartHub starts one at once also where the one before was killed: its Lease is
 // removed.
-func (f *fleet) startHub(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: "ot-hub"}}
+func (f *testFleet) StartHub(ctx context.Context) (err error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
 	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	door, err := hub.Door(f.plane)
+	door, err := hub.HubAPIFlags(f.Plane)
 	if err != nil {
 		return err
 	}
-	f.hub, err = hub.Start(ctx, f.plane, hub.Options{
-		Log: os.Getenv("OT_FLEET_HUB_LOG"), Through: f.proxy.Through, Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, door...),
+	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+		Log: os.Getenv("OT_FLEET_HUB_LOG"), ConfigureClient: f.Proxy.Redirect, Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, door...),
 	})
 	return err
 }
 
-// join makes a MemberCluster and its Secret, as people do; or the member's agent
+// joinMember makes a MemberCluster and its Secret, as people do; or the member's agent
 // dials in, by way of the same link.
-func (f *fleet) join(ctx context.Context, s *site) error {
-	if s.pulls() {
-		return hub.DialIn(ctx, f, s.Client(), agent.Namespace, s.name, map[string]string{labelSite: s.name, labelRing: rings[s.name]},
-			func(a *join.Access) { a.Server, a.CA = s.proxy.Reach() })
+func (f *testFleet) joinMember(ctx context.Context, s *testMember) error {
+	if s.PullMode() {
+		return hub.RegisterPullMember(ctx, f, s.Client(), agent.AgentNamespace, s.name, map[string]string{labelSite: s.name, labelRing: ringOfMember[s.name]},
+			func(a *join.HubAccess) { a.Server, a.CA = s.Proxy.Endpoint() })
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.Namespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	token := cfg.BearerToken
-	s.proxy.Through(cfg)
+	s.Proxy.Redirect(cfg)
 	cfg.BearerToken = token
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: s.name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: s.name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
 	return f.Create(ctx, &v1alpha1.MemberCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{labelSite: s.name, labelRing: rings[s.name]}},
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{labelSite: s.name, labelRing: ringOfMember[s.name]}},
 		Spec: v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{
 			KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: secret.Name},
 		}},
 	})
 }
 
-// await waits before there is a test; tests use scene.Await.
-func (f *fleet) await(ctx context.Context, what string, holds func() bool) error {
+// awaitSetup waits before there is a test; tests use scene.Await.
+func (f *testFleet) awaitSetup(ctx context.Context, what string, holds func() bool) error {
 	err := wait.PollUntilContextTimeout(ctx, tick, patience, true, func(context.Context) (bool, error) {
-		if f.ended() {
-			return false, fmt.Errorf("the hub has ended: %w", f.hub.Wait())
+		if f.hubHasEnded() {
+			return false, fmt.Errorf("the hub has ended: %w", f.Hub.Wait())
 		}
 		return holds(), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %s (the hub's log is %s): %w", what, f.hub.LogFile(), err)
+		return fmt.Errorf("waiting for %s (the hub's log is %s): %w", what, f.Hub.LogFile(), err)
 	}
 	return nil
 }
 
 // stop ends everything, and those that ask API servers before these.
-func (f *fleet) stop() error {
+func (f *testFleet) stop() error {
 	var errs []error
-	if f.hub != nil {
-		errs = append(errs, f.hub.Stop(time.Minute))
+	if f.Hub != nil {
+		errs = append(errs, f.Hub.Stop(time.Minute))
 	}
 	if f.journal != nil {
 		f.journal.close()
 	}
-	if f.proxy != nil {
-		errs = append(errs, f.proxy.Close())
+	if f.Proxy != nil {
+		errs = append(errs, f.Proxy.Close())
 	}
 	var group errgroup.Group
-	for _, s := range f.sites {
+	for _, s := range f.Members {
 		group.Go(s.stop)
 	}
-	if f.plane != nil {
-		group.Go(f.plane.Stop)
+	if f.Plane != nil {
+		group.Go(f.Plane.Stop)
 	}
 	errs = append(errs, group.Wait())
 	f.source.Close()
 	return errors.Join(errs...)
 }
 
-func (s *site) stop() error {
-	if s.agent != nil {
-		s.agent.Kill()
+func (s *testMember) stop() error {
+	if s.Agent != nil {
+		s.Agent.Kill()
 	}
-	for _, p := range []*proxy.Proxy{s.mouth, s.proxy} {
+	for _, p := range []*proxy.Proxy{s.AgentProxy, s.Proxy} {
 		if p != nil {
 			_ = p.Close()
 		}
 	}
-	if s.link != nil {
-		s.link.Close()
+	if s.Link != nil {
+		s.Link.Close()
 	}
-	if s.observer != nil {
-		s.observer.Stop()
+	if s.Observer != nil {
+		s.Observer.Stop()
 	}
 	return s.Stop()
 }

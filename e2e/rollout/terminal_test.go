@@ -17,13 +17,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/binaries"
 )
 
-// kubectl runs the command that people use, on the hub.
-func kubectl(t *testing.T, stdin []byte, args ...string) (string, error) {
+// runKubectl runs the command that people use, on the hub.
+func runKubectl(t *testing.T, stdin []byte, args ...string) (string, error) {
 	t.Helper()
 	paths, err := binaries.Ensure(t.Context(), binaries.Kubectl)
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), paths[binaries.Kubectl], args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.plane.Kubeconfig())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Plane.Kubeconfig())
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -32,8 +32,8 @@ func kubectl(t *testing.T, stdin []byte, args ...string) (string, error) {
 // A pipeline applies a version and waits for it, as the README says. That the
 // version before has finished does not end the wait, also where no hub is there to
 // say otherwise.
-func TestPipelineWaitsForAVersion(t *testing.T) {
-	img := shared.fleetImage("pipeline", bergen, edge)
+func TestPipelineAwaitsRollout(t *testing.T) {
+	img := shared.newFleetImage("pipeline", bergen, edge)
 	applied := func() []byte {
 		img := img.DeepCopy()
 		img.TypeMeta.APIVersion, img.TypeMeta.Kind = v1alpha1.GroupVersion.String(), "FleetDiskImage"
@@ -44,48 +44,48 @@ func TestPipelineWaitsForAVersion(t *testing.T) {
 		text, _, _ = bytes.Cut(text, []byte("status:\n"))
 		return text
 	}
-	shared.apply(t, img.DeepCopy()) // for it to go with the test
-	out, err := kubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	shared.createFleetImage(t, img.DeepCopy()) // for it to go with the test
+	out, err := runKubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	require.NoError(t, err, out)
 	wait := func(timeout string) (string, error) {
-		return kubectl(t, nil, "wait", "--for=condition=Finished", "--timeout="+timeout, "fdi/pipeline")
+		return runKubectl(t, nil, "wait", "--for=condition=Finished", "--timeout="+timeout, "fdi/pipeline")
 	}
 	out, err = wait("170s")
 	require.NoError(t, err, out)
-	shared.sites[edge].has(t, img.VMDiskImage("1"), v1alpha1.PhaseSucceeded)
+	shared.Members[edge].awaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 
-	shared.hub.Kill()
-	<-shared.hub.Done()
-	t.Cleanup(func() { shared.revive(t) })
-	shared.toVersion(img, "2")
-	out, err = kubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	shared.Hub.Kill()
+	<-shared.Hub.Done()
+	t.Cleanup(func() { shared.restartHub(t) })
+	shared.setVersion(img, "2")
+	out, err = runKubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = wait("1s")
 	require.Error(t, err, "that of the version before counts: %s", out)
 	assert.Contains(t, out, "timed out")
 
-	shared.revive(t)
+	shared.restartHub(t)
 	out, err = wait("170s")
 	require.NoError(t, err, out)
 	for _, cluster := range []string{bergen, edge} {
-		shared.sites[cluster].has(t, img.VMDiskImage("2"), v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].awaitPhase(t, img.ImageNameForVersion("2"), v1alpha1.PhaseSucceeded)
 	}
-	out, err = kubectl(t, nil, "get", "fdi", "pipeline")
+	out, err = runKubectl(t, nil, "get", "fdi", "pipeline")
 	require.NoError(t, err, out)
 	for _, word := range []string{"VERSION", "PHASE", "Succeeded"} {
 		assert.Contains(t, out, word)
 	}
-	out, err = kubectl(t, nil, "get", "fdi", "pipeline", "-o", "jsonpath={.status.phase}")
+	out, err = runKubectl(t, nil, "get", "fdi", "pipeline", "-o", "jsonpath={.status.phase}")
 	require.NoError(t, err, out)
 	assert.Equal(t, string(v1alpha1.RolloutSucceeded), strings.TrimSpace(out))
 
 	// A rollout that fails ends the wait as well.
-	shared.missing(img)
-	out, err = kubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	shared.setMissingSource(img)
+	out, err = runKubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = wait("170s")
 	require.NoError(t, err, out)
-	out, err = kubectl(t, nil, "get", "fdi", "pipeline", "-o", "jsonpath={.status.phase} {.status.reason}")
+	out, err = runKubectl(t, nil, "get", "fdi", "pipeline", "-o", "jsonpath={.status.phase} {.status.reason}")
 	require.NoError(t, err, out)
 	assert.Equal(t, "Failed MaxFailures", strings.TrimSpace(out))
 }

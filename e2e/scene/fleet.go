@@ -28,20 +28,20 @@ func NewScheme() *runtime.Scheme {
 	return s
 }
 
-// Member returns a MemberCluster as a hub has stored it.
-func Member(t *testing.T, c client.Reader, name string) *v1alpha1.MemberCluster {
+// GetMember returns a MemberCluster as a hub has stored it.
+func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberCluster {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{}
 	require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKey{Name: name}, m)))
 	return m
 }
 
-// EventuallyMember reads a MemberCluster until it is as wanted.
-func EventuallyMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+// AwaitMember reads a MemberCluster until it is as wanted.
+func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
 	var m *v1alpha1.MemberCluster
 	if !Await(t, func() bool {
-		m = Member(t, c, name)
+		m = GetMember(t, c, name)
 		for _, hold := range holds {
 			if !hold(m) {
 				return false
@@ -49,13 +49,13 @@ func EventuallyMember(t *testing.T, c client.Reader, name, wanted string, holds 
 		}
 		return true
 	}) {
-		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s", Describe(m))
+		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s", DescribeMember(m))
 	}
 	return m
 }
 
-// Describe tells what a MemberCluster's status says, for a test that fails.
-func Describe(m *v1alpha1.MemberCluster) string {
+// DescribeMember tells what a MemberCluster's status says, for a test that fails.
+func DescribeMember(m *v1alpha1.MemberCluster) string {
 	text := fmt.Sprintf("cluster %s, policy %+v, plan %+v, acknowledged %+v, images %+v",
 		m.Status.ClusterUID, m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
 	for _, c := range m.Status.Conditions {
@@ -64,8 +64,8 @@ func Describe(m *v1alpha1.MemberCluster) string {
 	return text
 }
 
-// LedgerCondition waits until the ledger says something, and returns how.
-func (s *Scene) LedgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+// AwaitLedgerCondition waits until the ledger says something, and returns how.
+func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, Await(t, func() bool {
@@ -75,8 +75,8 @@ func (s *Scene) LedgerCondition(t *testing.T, kind string, status metav1.Conditi
 	return c
 }
 
-// WantEvent waits for an event about an object.
-func (s *Scene) WantEvent(t *testing.T, about client.Object, reason, says string) {
+// AwaitEvent waits for an event about an object.
+func (s *Env) AwaitEvent(t *testing.T, about client.Object, reason, says string) {
 	t.Helper()
 	var notes []string
 	require.True(t, Await(t, func() bool {

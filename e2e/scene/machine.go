@@ -17,8 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Machine is a VirtualMachine of an image, not created yet.
-func Machine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
+// NewMachine is a VirtualMachine of an image, not created yet.
+func NewMachine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualMachineSpec{
@@ -28,8 +28,8 @@ func Machine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.Virtua
 	}
 }
 
-// EventuallyMachine reads a VirtualMachine until it is as wanted.
-func (s *Scene) EventuallyMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
+// AwaitMachine reads a VirtualMachine until it is as wanted.
+func (s *Env) AwaitMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	t.Helper()
 	got := &v1alpha1.VirtualMachine{}
 	if !Await(t, func() bool {
@@ -41,20 +41,20 @@ func (s *Scene) EventuallyMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wan
 	return got
 }
 
-// MachineReady wants a machine that is ready as its spec is now.
-func MachineReady(vm *v1alpha1.VirtualMachine) bool {
+// IsMachineReady wants a machine that is ready as its spec is now.
+func IsMachineReady(vm *v1alpha1.VirtualMachine) bool {
 	return vm.Status.Phase == v1alpha1.MachineReady && vm.Status.ObservedGeneration == vm.Generation
 }
 
-// MachineBecause wants a machine with a reason.
-func MachineBecause(reason v1alpha1.Reason) func(*v1alpha1.VirtualMachine) bool {
+// MachineHasReason wants a machine with a reason.
+func MachineHasReason(reason v1alpha1.Reason) func(*v1alpha1.VirtualMachine) bool {
 	return func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Reason == reason && vm.Status.ObservedGeneration == vm.Generation
 	}
 }
 
-// Holds tells whether a condition of a machine is True, and its message.
-func Holds(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
+// IsConditionTrue tells whether a condition of a machine is True, and its message.
+func IsConditionTrue(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
 	c := meta.FindStatusCondition(vm.Status.Conditions, condition)
 	if c == nil {
 		return false, "there is no such condition"
@@ -63,7 +63,7 @@ func Holds(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
 }
 
 // CreateNetworks makes NetworkAttachmentDefinitions.
-func (s *Scene) CreateNetworks(t *testing.T, namespace string, names ...string) {
+func (s *Env) CreateNetworks(t *testing.T, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": "{}"}}}
@@ -74,8 +74,8 @@ func (s *Scene) CreateNetworks(t *testing.T, namespace string, names ...string) 
 	}
 }
 
-// KubeVirtMachine reads the KubeVirt VirtualMachine of a machine.
-func (s *Scene) KubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
+// GetKubeVirtMachine reads the KubeVirt VirtualMachine of a machine.
+func (s *Env) GetKubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine"})

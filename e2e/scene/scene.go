@@ -40,10 +40,10 @@ import (
 const Patience = 3 * time.Minute
 
 // Each look costs test and API server about 2 ms, of cores that the rest waits for.
-const interval = 50 * time.Millisecond
+const pollInterval = 50 * time.Millisecond
 
-// Scene is one member cluster with what belongs to a test of the agent.
-type Scene struct {
+// Env is one member cluster with what belongs to a test of the agent.
+type Env struct {
 	*member.Member
 	// Source answers whether it has an image, by the first part of the path:
 	// /gone/ 404, /removed/ 410, /denied/ 403, /silent/ never; all else it has.
@@ -52,12 +52,12 @@ type Scene struct {
 	// Agent that runs; nil where none was asked for.
 	Agent *agent.Agent
 
-	mu    sync.Mutex
-	heads map[string]int
+	mu           sync.Mutex
+	headRequests map[string]int
 }
 
 // Start makes a scene, with the agent's chart installed and no agent running.
-func Start(ctx context.Context, o member.Options) (_ *Scene, err error) {
+func Start(ctx context.Context, o member.Options) (_ *Env, err error) {
 	ctrl.SetLogger(logr.Discard())
 	if o.Scheme == nil {
 		o.Scheme = runtime.NewScheme()
@@ -65,27 +65,27 @@ func Start(ctx context.Context, o member.Options) (_ *Scene, err error) {
 	if err := v1alpha1.AddToScheme(o.Scheme); err != nil {
 		return nil, err
 	}
-	s := &Scene{heads: map[string]int{}}
+	s := &Env{headRequests: map[string]int{}}
 	if s.Member, err = member.Start(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := agent.Install(ctx, s.ControlPlane, nil); err != nil {
+	if err := agent.InstallAgent(ctx, s.ControlPlane, nil); err != nil {
 		return nil, errors.Join(err, s.Member.Stop())
 	}
-	s.Source = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Source = httptest.NewServer(http.HandlerFunc(s.serveHead))
 	return s, nil
 }
 
 // Stop ends the scene.
-func (s *Scene) Stop() error {
+func (s *Env) Stop() error {
 	s.Source.CloseClientConnections()
 	s.Source.Close()
 	return s.Member.Stop()
 }
 
-// Main runs the tests of a package in a scene, with an agent where one is asked
+// RunTests runs the tests of a package in a scene, with an agent where one is asked
 // for. Use it in TestMain.
-func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
+func RunTests(m *testing.M, at **Env, o member.Options, withAgent bool) {
 	os.Exit(func() int {
 		s, err := Start(context.Background(), o)
 		if err != nil {
@@ -105,9 +105,9 @@ func Main(m *testing.M, at **Scene, o member.Options, withAgent bool) {
 	}())
 }
 
-// Shared runs the tests of a package with what they share, which start sets up.
+// RunTestsWith runs the tests of a package with what they share, which start sets up.
 // stop ends it; where start fails, what it returns of stop ends what had begun.
-func Shared(m *testing.M, start func(context.Context) (stop func() error, err error)) {
+func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, err error)) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(func() int {
 		stop, err := start(context.Background())
@@ -129,13 +129,13 @@ func Shared(m *testing.M, start func(context.Context) (stop func() error, err er
 // StartAgent starts the scene's agent. Its lease is as long as in a real
 // cluster: on a busy machine a shorter one is lost now and then, and nobody
 // would start the agent again.
-func (s *Scene) StartAgent() (err error) {
-	s.Agent, err = agent.Start(context.Background(), s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+func (s *Env) StartAgent() (err error) {
+	s.Agent, err = agent.StartAgent(context.Background(), s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
 	return err
 }
 
 // WithoutAgent does something while no agent runs.
-func (s *Scene) WithoutAgent(t *testing.T, do func()) {
+func (s *Env) WithoutAgent(t *testing.T, do func()) {
 	t.Helper()
 	require.NoError(t, s.Agent.Stop(Patience))
 	t.Cleanup(func() { // also where do gives up
@@ -149,9 +149,9 @@ func (s *Scene) WithoutAgent(t *testing.T, do func()) {
 	require.NoError(t, s.StartAgent())
 }
 
-func (s *Scene) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Env) serveHead(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.heads[r.URL.Path]++
+	s.headRequests[r.URL.Path]++
 	s.mu.Unlock()
 	switch strings.Split(r.URL.Path, "/")[1] {
 	case "gone":
@@ -165,23 +165,23 @@ func (s *Scene) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Heads counts how often the source was asked for a path.
-func (s *Scene) Heads(path string) int {
+// HeadRequests counts how often the source was asked for a path.
+func (s *Env) HeadRequests(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heads[path]
+	return s.headRequests[path]
 }
 
-// Namespace makes a namespace for a test.
-func (s *Scene) Namespace(t *testing.T) string {
+// CreateNamespace makes a namespace for a test.
+func (s *Env) CreateNamespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scene-"}}
 	require.NoError(t, s.Client().Create(t.Context(), ns))
 	return ns.Name
 }
 
-// Image is one of the source's, not created yet.
-func (s *Scene) Image(namespace, name, path string) *v1alpha1.VMDiskImage {
+// NewImage is one of the source's, not created yet.
+func (s *Env) NewImage(namespace, name, path string) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VMDiskImageSpec{
@@ -191,30 +191,30 @@ func (s *Scene) Image(namespace, name, path string) *v1alpha1.VMDiskImage {
 	}
 }
 
-// Snapshotted is an image with a snapshot class.
-func (s *Scene) Snapshotted(namespace, name, path string) *v1alpha1.VMDiskImage {
-	img := s.Image(namespace, name, path)
+// NewSnapshottedImage is an image with a snapshot class.
+func (s *Env) NewSnapshottedImage(namespace, name, path string) *v1alpha1.VMDiskImage {
+	img := s.NewImage(namespace, name, path)
 	img.Spec.SnapshotClass = "sim-snapclass"
 	return img
 }
 
 // Create creates objects, in their order.
-func (s *Scene) Create(t *testing.T, objects ...client.Object) {
+func (s *Env) Create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
 		require.NoError(t, s.Client().Create(t.Context(), o))
 	}
 }
 
-// often is for what controllers write all the time, on a busy machine.
-var often = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Cap: time.Second}
+// conflictBackoff is for what controllers write all the time, on a busy machine.
+var conflictBackoff = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Cap: time.Second}
 
-// Change reads an object, changes it and stores it, again on conflict; also when the
+// Update reads an object, changes it and stores it, again on conflict; also when the
 // test has ended.
-func (s *Scene) Change(t *testing.T, o client.Object, change func()) {
+func (s *Env) Update(t *testing.T, o client.Object, change func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	require.NoError(t, retry.RetryOnConflict(often, func() error {
+	require.NoError(t, retry.RetryOnConflict(conflictBackoff, func() error {
 		if err := s.Client().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -223,8 +223,8 @@ func (s *Scene) Change(t *testing.T, o client.Object, change func()) {
 	}))
 }
 
-// Eventually reads an image until it is as wanted.
-func (s *Scene) Eventually(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
+// AwaitImage reads an image until it is as wanted.
+func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	got := &v1alpha1.VMDiskImage{}
 	if !Await(t, func() bool {
@@ -236,8 +236,8 @@ func (s *Scene) Eventually(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(
 	return got
 }
 
-// Gone waits until an object is not there any more.
-func (s *Scene) Gone(t *testing.T, o client.Object) {
+// AwaitGone waits until an object is not there any more.
+func (s *Env) AwaitGone(t *testing.T, o client.Object) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(o)
 	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
@@ -247,7 +247,7 @@ func (s *Scene) Gone(t *testing.T, o client.Object) {
 // where its context has ended.
 func Await(t *testing.T, holds func() bool) bool {
 	t.Helper()
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for end := time.Now().Add(Patience); time.Now().Before(end); {
 		if holds() {
@@ -263,21 +263,21 @@ func InPhase(phase v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == phase }
 }
 
-// Because wants an image with a reason.
-func Because(reason v1alpha1.Reason) func(*v1alpha1.VMDiskImage) bool {
+// HasReason wants an image with a reason.
+func HasReason(reason v1alpha1.Reason) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Reason == reason }
 }
 
-// Policy returns the policy ConfigMap.
-func (s *Scene) Policy() *corev1.ConfigMap {
+// PolicyConfigMap returns the policy ConfigMap.
+func (s *Env) PolicyConfigMap() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: agent.PolicyNamespace, Name: agent.PolicyName}}
 }
 
 // Ledger returns the SyncLedger as it is stored.
-func (s *Scene) Ledger(t *testing.T) *v1alpha1.SyncLedger {
+func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 	t.Helper()
 	l := &v1alpha1.SyncLedger{}
-	require.NoError(t, client.IgnoreNotFound(s.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.LedgerName}, l)))
+	require.NoError(t, client.IgnoreNotFound(s.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)))
 	if l.Status == nil {
 		l.Status = &v1alpha1.SyncLedgerStatus{}
 	}
@@ -286,7 +286,7 @@ func (s *Scene) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 
 // SetPolicy stores a policy, making the ConfigMap where it is missing, and
 // waits until a running agent has acknowledged it, valid or not.
-func (s *Scene) SetPolicy(t *testing.T, data map[string]string) {
+func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	t.Helper()
 	cm := s.StorePolicy(t, data)
 	require.True(t, Await(t, func() bool {
@@ -296,9 +296,9 @@ func (s *Scene) SetPolicy(t *testing.T, data map[string]string) {
 }
 
 // StorePolicy stores a policy, making the ConfigMap where it is missing.
-func (s *Scene) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
+func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
 	t.Helper()
-	cm := s.Policy()
+	cm := s.PolicyConfigMap()
 	err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(cm), cm)
 	cm.Data = data
 	if apierrors.IsNotFound(err) {
@@ -306,12 +306,12 @@ func (s *Scene) StorePolicy(t *testing.T, data map[string]string) *corev1.Config
 		return cm
 	}
 	require.NoError(t, err)
-	s.Change(t, cm, func() { cm.Data = data })
+	s.Update(t, cm, func() { cm.Data = data })
 	return cm
 }
 
-// Observe judges what happens from here on.
-func (s *Scene) Observe(t *testing.T) *observer.Observer {
+// StartObserver judges what happens from here on.
+func (s *Env) StartObserver(t *testing.T) *observer.Observer {
 	t.Helper()
 	o, err := observer.Start(context.Background(), s.ControlPlane.Config())
 	require.NoError(t, err)

@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/simulator"
 )
 
-// CreateClasses makes a StorageClass and a VolumeSnapshotClass of other names for
+// CreateStorageClasses makes a StorageClass and a VolumeSnapshotClass of other names for
 // the simulated CSI driver.
-func (s *Scene) CreateClasses(t *testing.T, storage, snapshots string) {
+func (s *Env) CreateStorageClasses(t *testing.T, storage, snapshots string) {
 	t.Helper()
 	driver := simulator.ClassCSI + ".pelotech.ot"
 	s.Create(t,
@@ -31,7 +31,7 @@ func (s *Scene) CreateClasses(t *testing.T, storage, snapshots string) {
 
 // SetClaimProperties has CDI know what claims of a StorageClass are like, as it does by
 // itself for drivers that it knows.
-func (s *Scene) SetClaimProperties(t *testing.T, storage string) {
+func (s *Env) SetClaimProperties(t *testing.T, storage string) {
 	t.Helper()
 	require.True(t, Await(t, func() bool {
 		profile := &cdiv1.StorageProfile{}

@@ -19,13 +19,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// writes counts what is seen to change of some objects.
-type writes struct {
+// writeCounter counts what is seen to change of some objects.
+type writeCounter struct {
 	mu sync.Mutex
 	of map[string]int
 }
 
-func (w *writes) most() (name string, n int) {
+func (w *writeCounter) mostWritten() (name string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for of, count := range w.of {
@@ -36,15 +36,15 @@ func (w *writes) most() (name string, n int) {
 	return name, n
 }
 
-// counted from now on until the test ends.
-func (f *fleet) counted(t *testing.T, list client.ObjectList) *writes {
+// countWrites from now on until the test ends.
+func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCounter {
 	t.Helper()
 	require.NoError(t, f.List(t.Context(), list))
 	began := map[string]string{}
 	w, err := f.Watch(t.Context(), list)
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)
-	all := &writes{of: map[string]int{}}
+	all := &writeCounter{of: map[string]int{}}
 	go func() {
 		for e := range w.ResultChan() {
 			o, is := e.Object.(client.Object)
@@ -66,49 +66,49 @@ func (f *fleet) counted(t *testing.T, list client.ObjectList) *writes {
 
 // A heartbeat is carried, and changes nothing that anybody reads: no status is written
 // for it, but for the time of the last report once in a while.
-func TestHeartbeatsChangeNoStatus(t *testing.T) {
-	shared.settled(t, names...)
-	shared.carried(t)
+func TestHeartbeatsWriteNoStatus(t *testing.T) {
+	shared.awaitBalanced(t, replicaNames...)
+	shared.awaitNewReports(t)
 	// What was settled and carried before is still being told of.
-	for member, link := range shared.links(t) {
-		scene.EventuallyMember(t, shared, member, "told of in full", func(m *v1alpha1.MemberCluster) bool {
+	for member, link := range shared.getMemberLinks(t) {
+		scene.AwaitMember(t, shared, member, "told of in full", func(m *v1alpha1.MemberCluster) bool {
 			return m.Status.Shard == link.Spec.Replica && m.Status.Images != nil && m.Status.Plan != nil && m.Status.AcknowledgedPlan != nil &&
 				*m.Status.Plan == *m.Status.AcknowledgedPlan && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
 		})
 	}
-	ofMembers, ofLinks := shared.counted(t, &v1alpha1.MemberClusterList{}), shared.counted(t, &v1alpha1.MemberLinkList{})
+	ofMembers, ofLinks := shared.countWrites(t, &v1alpha1.MemberClusterList{}), shared.countWrites(t, &v1alpha1.MemberLinkList{})
 	beats := 0
 	// A status is written once a second at the most.
 	for end := time.Now().Add(3500 * time.Millisecond); beats < 3 || time.Now().Before(end); beats++ {
 		wanted := map[string]int64{}
-		for _, m := range shared.light.List {
-			require.NoError(t, m.Beat(t.Context()))
+		for _, m := range shared.Fakes.List {
+			require.NoError(t, m.SendHeartbeat(t.Context()))
 			root := &v1alpha1.ClusterReport{}
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
 			wanted[m.Name] = root.Sequence
 		}
 		for member, sequence := range wanted {
-			shared.hasReport(t, member, sequence)
+			shared.awaitReport(t, member, sequence)
 		}
 	}
-	name, n := ofLinks.most()
+	name, n := ofLinks.mostWritten()
 	assert.Zero(t, n, "MemberLink %s is written at %d heartbeats", name, beats)
-	name, n = ofMembers.most()
+	name, n = ofMembers.mostWritten()
 	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
 }
 
 // Members that nobody reaches stay where they are, and hold up none of the others.
-func TestAThirdOfTheMembersIsDark(t *testing.T) {
-	before := shared.settled(t, names...)
+func TestThirdOfMembersDark(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
 	dark := map[string]bool{}
-	for _, r := range names[:2] {
-		dark[of(before, r)[0]] = true
+	for _, r := range replicaNames[:2] {
+		dark[membersOf(before, r)[0]] = true
 	}
 	for member := range dark {
-		shared.block(t, member, names...)
+		shared.blockMember(t, member, replicaNames...)
 	}
 	require.True(t, scene.Await(t, func() bool {
-		links := shared.links(t)
+		links := shared.getMemberLinks(t)
 		for member := range dark {
 			if links[member].Status.Reachable {
 				return false
@@ -116,29 +116,29 @@ func TestAThirdOfTheMembersIsDark(t *testing.T) {
 		}
 		return true
 	}), "nobody says that they are dark")
-	for _, m := range shared.light.List {
+	for _, m := range shared.Fakes.List {
 		if dark[m.Name] {
 			continue
 		}
 		require.NoError(t, m.SetImages(t.Context(), "page-0", nil))
 		root := &v1alpha1.ClusterReport{}
 		require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
-		shared.hasReport(t, m.Name, root.Sequence)
+		shared.awaitReport(t, m.Name, root.Sequence)
 	}
 	for _, r := range shared.replicas {
 		for member := range dark {
-			r.road.block(member, false)
+			r.memberLinks.setBlocked(member, false)
 		}
 	}
-	assert.Equal(t, before, shared.settled(t, names...), "nobody moves")
-	shared.judge.clean(t)
+	assert.Equal(t, before, shared.awaitBalanced(t, replicaNames...), "nobody moves")
+	shared.judge.requireNoFaults(t)
 }
 
-// goroutines of all replicas.
-func (f *fleet) goroutines(t *testing.T) (n int) {
+// countGoroutines of all replicas.
+func (f *testFleet) countGoroutines(t *testing.T) (n int) {
 	t.Helper()
 	for _, r := range f.replicas {
-		text, err := r.hub.Metrics(t.Context())
+		text, err := r.Hub.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		for line := range strings.Lines(text) {
 			if count, is := strings.CutPrefix(line, "go_goroutines "); is {

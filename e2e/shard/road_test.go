@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// road is the way of one replica to all members: a proxy that it is told of by its
+// memberProxy is the way of one replica to all members: a proxy that it is told of by its
 // environment. Members are called <name>.test there, which is nowhere else.
-type road struct {
+type memberProxy struct {
 	listener net.Listener
 	to       string
 
@@ -23,29 +23,29 @@ type road struct {
 	cut map[string]bool
 }
 
-func newRoad(to string) (*road, error) {
+func newMemberProxy(to string) (*memberProxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &road{listener: listener, to: to, open: map[net.Conn]string{}, cut: map[string]bool{}}
+	r := &memberProxy{listener: listener, to: to, open: map[net.Conn]string{}, cut: map[string]bool{}}
 	go func() {
 		for {
 			c, err := listener.Accept()
 			if err != nil {
 				return // it is closed
 			}
-			go r.serve(c)
+			go r.serveConnection(c)
 		}
 	}()
 	return r, nil
 }
 
-func (r *road) env() []string {
+func (r *memberProxy) proxyEnv() []string {
 	return []string{"HTTPS_PROXY=http://" + r.listener.Addr().String(), "NO_PROXY="}
 }
 
-func (r *road) serve(c net.Conn) {
+func (r *memberProxy) serveConnection(c net.Conn) {
 	defer c.Close()
 	request, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
@@ -81,8 +81,8 @@ func (r *road) serve(c net.Conn) {
 	_, _ = io.Copy(c, server)
 }
 
-// reaches lists the members that the replica has connections to.
-func (r *road) reaches() map[string]bool {
+// reachedMembers lists the members that the replica has connections to.
+func (r *memberProxy) reachedMembers() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	members := map[string]bool{}
@@ -92,8 +92,8 @@ func (r *road) reaches() map[string]bool {
 	return members
 }
 
-// block cuts the replica off from a member, until it is told otherwise.
-func (r *road) block(member string, blocked bool) {
+// setBlocked cuts the replica off from a member, until it is told otherwise.
+func (r *memberProxy) setBlocked(member string, blocked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut[member] = blocked

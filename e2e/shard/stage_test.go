@@ -32,76 +32,76 @@ import (
 )
 
 const (
-	members = 7
+	fakeCount = 7
 	// leases are short, but not so short that a busy machine loses them.
 	leaseDuration = 15 * time.Second
 )
 
-var names = []string{"one", "two", "three"}
+var replicaNames = []string{"one", "two", "three"}
 
 // replica of the hub, with ways of its own to the hub's API server and to members.
 type replica struct {
-	name  string
-	hub   *hub.Hub
-	toHub *link.Link
-	road  *road
+	name        string
+	Hub         *hub.Hub
+	hubLink     *link.Link
+	memberLinks *memberProxy
 }
 
-type fleet struct {
+type testFleet struct {
 	client.WithWatch
-	plane    *controlplane.ControlPlane
-	light    *light.Members
+	Plane    *controlplane.ControlPlane
+	Fakes    *light.Members
 	replicas map[string]*replica
-	judge    *judge
+	judge    *versionJudge
 }
 
 // shared is the fleet that the tests of this package have in common. A test leaves it
 // with all replicas alive.
-var shared *fleet
+var shared *testFleet
 
 func TestMain(m *testing.M) {
-	scene.Shared(m, func(ctx context.Context) (func() error, error) {
+	scene.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
 		var err error
 		shared, err = startFleet(ctx)
-		return shared.stop, err
+		return shared.stopAll, err
 	})
 }
 
-func startFleet(ctx context.Context) (f *fleet, err error) {
-	f = &fleet{replicas: map[string]*replica{}}
+func startFleet(ctx context.Context) (f *testFleet, err error) {
+	f = &testFleet{replicas: map[string]*replica{}}
 	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"})
 	if err != nil {
 		return f, err
 	}
-	f.plane = planes[0]
-	if f.WithWatch, err = client.NewWithWatch(f.plane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
+	f.Plane = planes[0]
+	if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scene.NewScheme()}); err != nil {
 		return f, err
 	}
-	if err := hub.Install(ctx, f.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "2"}}}); err != nil {
+	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "2"}}}); err != nil {
 		return f, err
 	}
-	if f.light, err = light.Start(ctx, f.plane, "light", members); err != nil {
+	if f.Fakes, err = light.Start(ctx, f.Plane, "light", fakeCount); err != nil {
 		return f, err
 	}
-	api, err := url.Parse(f.plane.Config().Host)
+	api, err := url.Parse(f.Plane.Config().Host)
 	if err != nil {
 		return f, err
 	}
-	for _, name := range names {
+	for _, name := range replicaNames {
 		r := &replica{name: name}
 		f.replicas[name] = r
-		if r.toHub, err = link.Start(f.plane.Config()); err != nil {
+		if r.hubLink, err = link.StartLink(f.Plane.Config()); err != nil {
 			return f, err
 		}
-		if r.road, err = newRoad(api.Host); err != nil {
+		if r.memberLinks, err = newMemberProxy(api.Host); err != nil {
 			return f, err
 		}
-		if err := f.start(ctx, r); err != nil {
+		if err := f.startReplica(ctx, r); err != nil {
 			return f, err
 		}
 	}
-	for _, m := range f.light.List {
-		if err := f.join(ctx, m); err != nil {
+	for _, m := range f.Fakes.List {
+		if err := f.joinFake(ctx, m); err != nil {
 			return f, err
 		}
 	}
@@ -109,43 +109,43 @@ func startFleet(ctx context.Context) (f *fleet, err error) {
 	return f, nil
 }
 
-func (f *fleet) start(ctx context.Context, r *replica, args ...string) (err error) {
-	r.hub, err = hub.Start(ctx, f.plane, hub.Options{
-		Through: r.toHub.Through, LeaseDuration: leaseDuration, Log: filepath.Join(f.plane.Dir(), r.name+".log"),
-		Args: append([]string{"--replica-name=" + r.name, "--probe-interval=1s", "--member-timeout=5s"}, args...), Env: r.road.env(),
+func (f *testFleet) startReplica(ctx context.Context, r *replica, args ...string) (err error) {
+	r.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+		ConfigureClient: r.hubLink.Redirect, LeaseDuration: leaseDuration, Log: filepath.Join(f.Plane.Dir(), r.name+".log"),
+		Args: append([]string{"--replica-name=" + r.name, "--probe-interval=1s", "--member-timeout=5s"}, args...), Env: r.memberLinks.proxyEnv(),
 	})
 	return err
 }
 
-// revive starts replicas that have ended, as a kubelet does.
-func (f *fleet) revive(t *testing.T) {
+// restartEnded starts replicas that have ended, as a kubelet does.
+func (f *testFleet) restartEnded(t *testing.T) {
 	t.Helper()
 	for _, r := range f.replicas {
-		if r.hub.Ended() != nil {
-			require.NoError(t, f.start(t.Context(), r))
+		if r.Hub.ExitError() != nil {
+			require.NoError(t, f.startReplica(t.Context(), r))
 		}
 	}
 }
 
-// restart has another process take the place of a replica's.
-func (f *fleet) restart(t *testing.T, r *replica, args ...string) {
+// replaceReplica has another process take the place of a replica's.
+func (f *testFleet) replaceReplica(t *testing.T, r *replica, args ...string) {
 	t.Helper()
-	r.hub.Kill()
-	require.NoError(t, f.start(t.Context(), r, args...))
+	r.Hub.Kill()
+	require.NoError(t, f.startReplica(t.Context(), r, args...))
 }
 
-// block cuts replicas off from a member for as long as the test runs, at the most.
-func (f *fleet) block(t *testing.T, member string, among ...string) {
+// blockMember cuts replicas off from a member for as long as the test runs, at the most.
+func (f *testFleet) blockMember(t *testing.T, member string, among ...string) {
 	t.Helper()
 	for _, name := range among {
 		r := f.replicas[name]
-		r.road.block(member, true)
-		t.Cleanup(func() { r.road.block(member, false) })
+		r.memberLinks.setBlocked(member, true)
+		t.Cleanup(func() { r.memberLinks.setBlocked(member, false) })
 	}
 }
 
-// move has a member assigned to a replica.
-func (f *fleet) move(t *testing.T, member, to string) {
+// assignMember has a member assigned to a replica.
+func (f *testFleet) assignMember(t *testing.T, member, to string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		link := &v1alpha1.MemberLink{}
@@ -157,7 +157,7 @@ func (f *fleet) move(t *testing.T, member, to string) {
 	}))
 }
 
-func (f *fleet) join(ctx context.Context, m *light.Member) error {
+func (f *testFleet) joinFake(ctx context.Context, m *light.Member) error {
 	cfg, err := m.Config(ctx)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (f *fleet) join(ctx context.Context, m *light.Member) error {
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -185,33 +185,33 @@ func (f *fleet) join(ctx context.Context, m *light.Member) error {
 	})
 }
 
-func (f *fleet) stop() error {
+func (f *testFleet) stopAll() error {
 	var errs []error
 	if f.judge != nil {
-		f.judge.stop()
+		f.judge.stopWatching()
 	}
 	for _, r := range f.replicas {
-		if r.hub != nil {
-			r.hub.Kill()
+		if r.Hub != nil {
+			r.Hub.Kill()
 		}
-		if r.toHub != nil {
-			r.toHub.Close()
+		if r.hubLink != nil {
+			r.hubLink.Close()
 		}
-		if r.road != nil {
-			errs = append(errs, r.road.listener.Close())
+		if r.memberLinks != nil {
+			errs = append(errs, r.memberLinks.listener.Close())
 		}
 	}
-	if f.light != nil {
-		f.light.Stop()
+	if f.Fakes != nil {
+		f.Fakes.Stop()
 	}
-	if f.plane != nil {
-		errs = append(errs, f.plane.Stop())
+	if f.Plane != nil {
+		errs = append(errs, f.Plane.Stop())
 	}
 	return errors.Join(errs...)
 }
 
-// links are the MemberLinks by member.
-func (f *fleet) links(t *testing.T) map[string]v1alpha1.MemberLink {
+// getMemberLinks are the MemberLinks by member.
+func (f *testFleet) getMemberLinks(t *testing.T) map[string]v1alpha1.MemberLink {
 	t.Helper()
 	var list v1alpha1.MemberLinkList
 	require.NoError(t, f.List(t.Context(), &list))
@@ -222,15 +222,15 @@ func (f *fleet) links(t *testing.T) map[string]v1alpha1.MemberLink {
 	return links
 }
 
-// settled waits until members are divided evenly among replicas, each of which
+// awaitBalanced waits until members are divided evenly among replicas, each of which
 // carries for its own, and returns who has which.
-func (f *fleet) settled(t *testing.T, among ...string) map[string]string {
+func (f *testFleet) awaitBalanced(t *testing.T, among ...string) map[string]string {
 	t.Helper()
-	return f.settledWith(t, func() {}, among...)
+	return f.awaitBalancedDoing(t, func() {}, among...)
 }
 
-// settledWith is settled, with something done before each look.
-func (f *fleet) settledWith(t *testing.T, do func(), among ...string) map[string]string {
+// awaitBalancedDoing is settled, with something done before each look.
+func (f *testFleet) awaitBalancedDoing(t *testing.T, do func(), among ...string) map[string]string {
 	t.Helper()
 	var assigned map[string]string
 	var state string
@@ -239,7 +239,7 @@ func (f *fleet) settledWith(t *testing.T, do func(), among ...string) map[string
 		assigned = map[string]string{}
 		counts := map[string]int{}
 		state = ""
-		for member, link := range f.links(t) {
+		for member, link := range f.getMemberLinks(t) {
 			assigned[member] = link.Spec.Replica
 			counts[link.Spec.Replica]++
 			state += fmt.Sprintf("%s: %s, carried by %s (%v %s)\n", member, link.Spec.Replica, link.Status.Carrier, link.Status.Reachable, link.Status.Message)
@@ -248,17 +248,17 @@ func (f *fleet) settledWith(t *testing.T, do func(), among ...string) map[string
 			}
 		}
 		for _, name := range among {
-			if counts[name] < members/len(among) || counts[name] > (members+len(among)-1)/len(among) {
+			if counts[name] < fakeCount/len(among) || counts[name] > (fakeCount+len(among)-1)/len(among) {
 				return false
 			}
 		}
-		return len(assigned) == members
-	}), "members are not divided among %v; logs are in %s:\n%s", among, f.plane.Dir(), &state)
+		return len(assigned) == fakeCount
+	}), "members are not divided among %v; logs are in %s:\n%s", among, f.Plane.Dir(), &state)
 	return assigned
 }
 
-// of are the members that a replica has.
-func of(assigned map[string]string, replica string) (list []string) {
+// membersOf are the members that a replica has.
+func membersOf(assigned map[string]string, replica string) (list []string) {
 	for member, name := range assigned {
 		if name == replica {
 			list = append(list, member)
@@ -267,13 +267,13 @@ func of(assigned map[string]string, replica string) (list []string) {
 	return list
 }
 
-// elected is the replica that assigns members.
-func (f *fleet) elected(t *testing.T) *replica {
+// electedReplica is the replica that assigns members.
+func (f *testFleet) electedReplica(t *testing.T) *replica {
 	t.Helper()
 	var found *replica
 	require.True(t, scene.Await(t, func() bool {
 		for _, r := range f.replicas {
-			text, err := r.hub.Metrics(t.Context())
+			text, err := r.Hub.ReadMetrics(t.Context())
 			if err == nil && strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`) {
 				found = r
 			}
@@ -283,11 +283,11 @@ func (f *fleet) elected(t *testing.T) *replica {
 	return found
 }
 
-// others than the elected replica.
-func (f *fleet) others(t *testing.T) (list []*replica) {
+// otherReplicas than the elected replica.
+func (f *testFleet) otherReplicas(t *testing.T) (list []*replica) {
 	t.Helper()
-	elected := f.elected(t)
-	for _, name := range names {
+	elected := f.electedReplica(t)
+	for _, name := range replicaNames {
 		if r := f.replicas[name]; r != elected {
 			list = append(list, r)
 		}
@@ -295,32 +295,32 @@ func (f *fleet) others(t *testing.T) (list []*replica) {
 	return list
 }
 
-// carried has every member report something new, and waits until the hub has it.
-func (f *fleet) carried(t *testing.T) {
+// awaitNewReports has every member report something new, and waits until the hub has it.
+func (f *testFleet) awaitNewReports(t *testing.T) {
 	t.Helper()
 	wanted := map[string]int64{}
-	for _, m := range f.light.List {
+	for _, m := range f.Fakes.List {
 		require.NoError(t, retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, func() error { return m.SetImages(t.Context(), "page-0", nil) }))
 		root := &v1alpha1.ClusterReport{}
 		require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
 		wanted[m.Name] = root.Sequence
 	}
 	for member, sequence := range wanted {
-		f.hasReport(t, member, sequence)
+		f.awaitReport(t, member, sequence)
 	}
 }
 
-func (f *fleet) hasReport(t *testing.T, member string, sequence int64) {
+func (f *testFleet) awaitReport(t *testing.T, member string, sequence int64) {
 	t.Helper()
 	root := &v1alpha1.ClusterReport{}
 	require.True(t, scene.Await(t, func() bool {
 		err := f.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, root)
 		return err == nil && root.Sequence >= sequence
-	}), "report %d of %s is not carried; logs are in %s", sequence, member, f.plane.Dir())
+	}), "report %d of %s is not carried; logs are in %s", sequence, member, f.Plane.Dir())
 }
 
-// plan changes the policy, and waits until all members work by it.
-func (f *fleet) plan(t *testing.T, concurrency string) {
+// changePolicy changes the policy, and waits until all members work by it.
+func (f *testFleet) changePolicy(t *testing.T, concurrency string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
@@ -330,46 +330,46 @@ func (f *fleet) plan(t *testing.T, concurrency string) {
 		cm.Data["concurrency"] = concurrency
 		return f.Update(t.Context(), cm)
 	}))
-	for _, m := range f.light.List {
+	for _, m := range f.Fakes.List {
 		require.True(t, scene.Await(t, func() bool {
 			plan := &v1alpha1.ClusterPlan{}
 			err := f.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, plan)
 			return err == nil && plan.Spec.Policy["concurrency"] == concurrency
-		}), "%s has no plan of concurrency %s; logs are in %s", m.Name, concurrency, f.plane.Dir())
+		}), "%s has no plan of concurrency %s; logs are in %s", m.Name, concurrency, f.Plane.Dir())
 	}
 }
 
-// judge watches what must never happen, from the beginning to the end.
-type judge struct {
-	fleet  *fleet
+// versionJudge watches what must never happen, from the beginning to the end.
+type versionJudge struct {
+	fleet  *testFleet
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	last   map[string]version
+	last   map[string]planVersion
 	faults map[string]bool
 }
 
-type version struct{ epoch, sequence int64 }
+type planVersion struct{ epoch, sequence int64 }
 
-func newJudge(f *fleet) *judge {
+func newJudge(f *testFleet) *versionJudge {
 	ctx, cancel := context.WithCancel(context.Background())
-	j := &judge{fleet: f, cancel: cancel, last: map[string]version{}, faults: map[string]bool{}}
+	j := &versionJudge{fleet: f, cancel: cancel, last: map[string]planVersion{}, faults: map[string]bool{}}
 	j.done.Go(func() {
 		for ticker := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-ticker.C {
-			j.look(ctx)
+			j.checkVersions(ctx)
 		}
 	})
 	return j
 }
 
-func (j *judge) stop() {
+func (j *versionJudge) stopWatching() {
 	j.cancel()
 	j.done.Wait()
 }
 
-// look reads all copies. An API server that is away has nothing to say.
-func (j *judge) look(ctx context.Context) {
+// checkVersions reads all copies. An API server that is away has nothing to say.
+func (j *versionJudge) checkVersions(ctx context.Context) {
 	var reports v1alpha1.ClusterReportList
 	var plans v1alpha1.ClusterPlanList
 	var all v1alpha1.MemberClusterList
@@ -381,10 +381,10 @@ func (j *judge) look(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range reports.Items {
-		j.rises("ClusterReport "+r.Namespace+"/"+r.Name, version{0, r.Sequence})
+		j.requireRising("ClusterReport "+r.Namespace+"/"+r.Name, planVersion{0, r.Sequence})
 	}
 	for _, p := range plans.Items {
-		j.rises("ClusterPlan "+p.Namespace, version{p.Spec.Epoch, p.Spec.Sequence})
+		j.requireRising("ClusterPlan "+p.Namespace, planVersion{p.Spec.Epoch, p.Spec.Sequence})
 	}
 	for _, m := range all.Items {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentHealthy); c != nil && c.Status == metav1.ConditionFalse {
@@ -393,7 +393,7 @@ func (j *judge) look(ctx context.Context) {
 	}
 }
 
-func (j *judge) rises(what string, now version) {
+func (j *versionJudge) requireRising(what string, now planVersion) {
 	before := j.last[what]
 	if now.epoch < before.epoch || now.epoch == before.epoch && now.sequence < before.sequence {
 		j.faults[fmt.Sprintf("%s has gone back from %v to %v", what, before, now)] = true
@@ -401,8 +401,8 @@ func (j *judge) rises(what string, now version) {
 	j.last[what] = now
 }
 
-// clean wants that nothing has happened which must not, since it was asked last.
-func (j *judge) clean(t *testing.T) {
+// requireNoFaults wants that nothing has happened which must not, since it was asked last.
+func (j *versionJudge) requireNoFaults(t *testing.T) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()

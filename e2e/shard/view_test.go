@@ -14,12 +14,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// told waits until a replica, asked itself, tells of all members what they report.
-func (f *fleet) told(t *testing.T, r *replica, images int) {
+// requireReadAPI waits until a replica, asked itself, tells of all members what they report.
+func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	t.Helper()
 	var last any
 	require.True(t, scene.Await(t, func() bool {
-		all, err := r.hub.Members(t.Context())
+		all, err := r.Hub.ListMembers(t.Context())
 		if last = err; err != nil {
 			return false
 		}
@@ -29,47 +29,47 @@ func (f *fleet) told(t *testing.T, r *replica, images int) {
 				return false
 			}
 		}
-		return len(all) == members
-	}), "replica %s does not tell of all members: %+v; logs are in %s", r.name, &last, f.plane.Dir())
+		return len(all) == fakeCount
+	}), "replica %s does not tell of all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
 }
 
 // Whichever replica is asked, the elected one's view of the fleet is told, to whom
 // may read it; the others have none, and no series of it. The next one that is
 // elected comes to the same view.
-func TestEveryReplicaTellsOfTheFleet(t *testing.T) {
-	shared.settled(t, names...)
+func TestReadAPIOfEveryReplica(t *testing.T) {
+	shared.awaitBalanced(t, replicaNames...)
 	images := []v1alpha1.ReportedImage{{
 		Namespace: "farm", Name: "ubuntu", UID: "uid", Source: "http https://images.example.com/ubuntu.qcow2", Phase: v1alpha1.PhaseSucceeded,
 	}}
-	for _, m := range shared.light.List {
+	for _, m := range shared.Fakes.List {
 		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
 	}
-	nobody, err := shared.plane.ServiceAccountConfig(t.Context(), "light-0", "ot-hub")
+	nobody, err := shared.Plane.ServiceAccountConfig(t.Context(), "light-0", "ot-hub")
 	require.NoError(t, err)
-	elected := shared.elected(t)
-	for _, name := range names {
+	elected := shared.electedReplica(t)
+	for _, name := range replicaNames {
 		r := shared.replicas[name]
-		shared.told(t, r, len(images))
+		shared.requireReadAPI(t, r, len(images))
 		for token, want := range map[string]int{"": http.StatusUnauthorized, nobody.BearerToken: http.StatusForbidden} {
-			status, err := r.hub.Status(t.Context(), "/fleet/v1/members", token)
+			status, err := r.Hub.GetStatus(t.Context(), "/fleet/v1/members", token)
 			require.NoError(t, err)
 			assert.Equal(t, want, status, name)
 		}
-		text, err := r.hub.Metrics(t.Context())
+		text, err := r.Hub.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, r == elected, strings.Contains(text, "\not_hub_members{"), name)
 		assert.Equal(t, r == elected, strings.Contains(text, "\not_hub_index_entries "), name)
 	}
 
-	others := shared.others(t)
-	elected.hub.Kill()
+	others := shared.otherReplicas(t)
+	elected.Hub.Kill()
 	for _, r := range others {
 		// The one that is gone still holds its Lease, or nobody does yet; then the next
 		// one is reading.
-		shared.told(t, r, len(images))
+		shared.requireReadAPI(t, r, len(images))
 	}
-	require.NoError(t, shared.start(t.Context(), elected))
-	shared.settled(t, names...)
-	shared.told(t, elected, len(images))
-	shared.judge.clean(t)
+	require.NoError(t, shared.startReplica(t.Context(), elected))
+	shared.awaitBalanced(t, replicaNames...)
+	shared.requireReadAPI(t, elected, len(images))
+	shared.judge.requireNoFaults(t)
 }

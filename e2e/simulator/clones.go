@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	componentLabel = "cdi.kubevirt.io"
-	cloneSource    = "cdi-clone-source"
-	cloneTarget    = "cdi.kubevirt.io/uploadTarget"
-	cloneID        = "cdi.kubevirt.io/storage.clone.cloneUniqeId"
-	cloneSuffix    = "-source-pod"
+	cdiComponentLabel    = "cdi.kubevirt.io"
+	cloneSourceComponent = "cdi-clone-source"
+	cloneTargetLabel     = "cdi.kubevirt.io/uploadTarget"
+	cloneIDAnnotation    = "cdi.kubevirt.io/storage.clone.cloneUniqeId"
+	clonePodSuffix       = "-source-pod"
 )
 
-// clones does what storage and CDI's pods do when a volume is cloned, beyond
+// cloneReconciler does what storage and CDI's pods do when a volume is cloned, beyond
 // provisioning one from a source: it grows volumes whose claims ask for more,
 // and ends the receiving pod of a copy with its sending pod.
-type clones struct {
+type cloneReconciler struct {
 	client client.Client
 }
 
-func (c *clones) setUp(mgr ctrl.Manager) error {
-	if err := ctrl.NewControllerManagedBy(mgr).Named("sim-resize").For(&corev1.PersistentVolumeClaim{}).Complete(reconcile.Func(c.resize)); err != nil {
+func (c *cloneReconciler) setupWithManager(mgr ctrl.Manager) error {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("sim-resize").For(&corev1.PersistentVolumeClaim{}).Complete(reconcile.Func(c.resizeClaim)); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("sim-copy").For(&corev1.Pod{}).Complete(reconcile.Func(c.copied))
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-copy").For(&corev1.Pod{}).Complete(reconcile.Func(c.completeClonePods))
 }
 
-// resize does without a pod that mounts the volume: the storage grows file
+// resizeClaim does without a pod that mounts the volume: the storage grows file
 // systems by itself.
-func (c *clones) resize(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+func (c *cloneReconciler) resizeClaim(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	var claim corev1.PersistentVolumeClaim
 	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -52,12 +52,12 @@ func (c *clones) resize(ctx context.Context, r reconcile.Request) (reconcile.Res
 	if err := c.client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &volume); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !isSimulated(volume.Annotations[provisionedBy]) || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
+	if !isSimulatedProvisioner(volume.Annotations[provisionedByAnnotation]) || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
 		return reconcile.Result{}, nil
 	}
 	if capacity := volume.Spec.Capacity[corev1.ResourceStorage]; capacity.Cmp(wanted) < 0 {
 		old := volume.DeepCopy()
-		volume.Spec.Capacity[corev1.ResourceStorage] = roundUp(wanted)
+		volume.Spec.Capacity[corev1.ResourceStorage] = roundUpToMiB(wanted)
 		if err := c.client.Patch(ctx, &volume, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("growing volume %s: %w", volume.Name, err)
 		}
@@ -70,17 +70,17 @@ func (c *clones) resize(ctx context.Context, r reconcile.Request) (reconcile.Res
 	return reconcile.Result{}, nil
 }
 
-func (c *clones) copied(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+func (c *cloneReconciler) completeClonePods(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	var sender corev1.Pod
 	if err := c.client.Get(ctx, r.NamespacedName, &sender); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if sender.Labels[componentLabel] != cloneSource || sender.Status.Phase != corev1.PodSucceeded {
+	if sender.Labels[cdiComponentLabel] != cloneSourceComponent || sender.Status.Phase != corev1.PodSucceeded {
 		return reconcile.Result{}, nil
 	}
 	var receivers corev1.PodList
-	target := strings.TrimSuffix(sender.Labels[cloneID], cloneSuffix)
-	if err := c.client.List(ctx, &receivers, client.MatchingLabels{cloneTarget: target}); err != nil {
+	target := strings.TrimSuffix(sender.Labels[cloneIDAnnotation], clonePodSuffix)
+	if err := c.client.List(ctx, &receivers, client.MatchingLabels{cloneTargetLabel: target}); err != nil {
 		return reconcile.Result{}, err
 	}
 	for i := range receivers.Items {
@@ -105,14 +105,14 @@ func completePod(ctx context.Context, c client.Client, pod *corev1.Pod, message 
 		s.Ready = false
 		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: message, FinishedAt: metav1.Now()}}
 	}
-	setReady(pod, corev1.ConditionFalse)
+	setPodReady(pod, corev1.ConditionFalse)
 	if err := c.Status().Patch(ctx, pod, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reporting pod %s/%s as ended: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-func setReady(pod *corev1.Pod, status corev1.ConditionStatus) {
+func setPodReady(pod *corev1.Pod, status corev1.ConditionStatus) {
 	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady || c.Type == corev1.ContainersReady
 	})

@@ -39,5 +39,5 @@
 //
 // VirtHandler plays KubeVirt's virt-handler, virt-launcher and guest, below the
 // real virt-controller: a guest is up as soon as its pod runs, and off as soon as
-// it is asked to be. Hold keeps guests from starting, PowerOff and Crash end them.
+// it is asked to be. Hold keeps guests from starting, PowerOffGuest and Crash end them.
 package simulator

@@ -20,51 +20,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Instant stands in for CDI, the node and the storage at once, where only what
+// InstantImporter stands in for CDI, the node and the storage at once, where only what
 // the agent costs is of interest: it gives a DataVolume its claim, Bound, and
 // has it Succeeded, in three writes and no time, or a set one. It knows no
 // failures and deletes nothing. Imports end in the order of their creation, and
 // only as many as were allowed to. Clones, of claims and of snapshots, take no
 // time and no allowance, but wait for their source; nobody asks whether who made
 // one may read it.
-type Instant struct {
-	client client.Client
-	takes  time.Duration
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+type InstantImporter struct {
+	client         client.Client
+	importDuration time.Duration
+	cancel         context.CancelFunc
+	done           sync.WaitGroup
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	waiting  []begun
-	clones   []begun
-	allowed  int
-	held     []*hold
-	finished int
-	stopped  bool
-	err      error
+	mu              sync.Mutex
+	changed         *sync.Cond
+	pendingImports  []pendingImport
+	pendingClones   []pendingImport
+	finishesAllowed int
+	holdRules       []*holdRule
+	finishedCount   int
+	stopped         bool
+	err             error
 }
 
-// begun is an import, and when it was first seen.
-type begun struct {
+// pendingImport is an import, and when it was first seen.
+type pendingImport struct {
 	*cdiv1.DataVolume
-	at time.Time
+	firstSeen time.Time
 }
 
-// hold keeps those imports from ending that it is about.
-type hold struct{ about func(*cdiv1.DataVolume) bool }
+// holdRule keeps those imports from ending that it is about.
+type holdRule struct{ matches func(*cdiv1.DataVolume) bool }
 
-// instantWorkers end imports at a time: they are not to be what is measured.
-const instantWorkers = 16
+// concurrentImports end imports at a time: they are not to be what is measured.
+const concurrentImports = 16
 
-// StartInstant serves all DataVolumes of a cluster that runs no CDI, and makes
+// StartInstantImporter serves all DataVolumes of a cluster that runs no CDI, and makes
 // the storage classes. Nothing ends before Allow, nor before it was there for as
 // long as imports take.
-func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant, error) {
+func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (*InstantImporter, error) {
 	c, err := client.NewWithWatch(o.Config, client.Options{Scheme: o.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
 	}
-	if err := createClasses(ctx, c, o.Snapshots); err != nil {
+	if err := createStorageClasses(ctx, c, o.Snapshots); err != nil {
 		return nil, err
 	}
 	var list cdiv1.DataVolumeList
@@ -81,7 +81,7 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 		cancel()
 		return nil, fmt.Errorf("setting up the instant CDI of %s: watching DataVolumes: %w", o.Name, err)
 	}
-	i := &Instant{client: c, takes: takes, cancel: cancel}
+	i := &InstantImporter{client: c, importDuration: takes, cancel: cancel}
 	i.changed = sync.NewCond(&i.mu)
 	if o.Snapshots {
 		if err := i.serveSnapshots(running, c); err != nil {
@@ -91,26 +91,26 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 		}
 	}
 	for n := range list.Items {
-		i.add(begun{&list.Items[n], time.Now()})
+		i.addImport(pendingImport{&list.Items[n], time.Now()})
 	}
-	i.done.Add(1 + instantWorkers)
+	i.done.Add(1 + concurrentImports)
 	go func() {
 		defer i.done.Done()
 		defer w.Stop()
 		for e := range w.ResultChan() {
 			if dv, is := e.Object.(*cdiv1.DataVolume); is && e.Type == watch.Added {
-				i.add(begun{dv, time.Now()})
+				i.addImport(pendingImport{dv, time.Now()})
 			}
 		}
 	}()
-	for range instantWorkers {
+	for range concurrentImports {
 		go func() {
 			defer i.done.Done()
-			for dv, more := i.next(); more; dv, more = i.next() {
-				err := i.finish(running, dv)
-				i.change(func() {
+			for dv, more := i.nextFinishable(); more; dv, more = i.nextFinishable() {
+				err := i.finishImport(running, dv)
+				i.updateAndWake(func() {
 					if !dv.isClone() {
-						i.finished++
+						i.finishedCount++
 					}
 					if err != nil && i.err == nil {
 						i.err = err
@@ -122,94 +122,94 @@ func StartInstant(ctx context.Context, o Options, takes time.Duration) (*Instant
 	return i, nil
 }
 
-func (i *Instant) change(how func()) {
+func (i *InstantImporter) updateAndWake(how func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	how()
 	i.changed.Broadcast()
 }
 
-// Allow lets n more imports end.
-func (i *Instant) Allow(n int) { i.change(func() { i.allowed += n }) }
+// AllowFinishes lets n more imports end.
+func (i *InstantImporter) AllowFinishes(n int) { i.updateAndWake(func() { i.finishesAllowed += n }) }
 
-// Hold keeps imports from ending whose DataVolume is as said, until the function
+// HoldImports keeps imports from ending whose DataVolume is as said, until the function
 // it returns is called. They have been allowed to, and not more of them than the
 // workers may be held at a time.
-func (i *Instant) Hold(about func(*cdiv1.DataVolume) bool) (release func()) {
-	h := &hold{about}
-	i.change(func() { i.held = append(i.held, h) })
+func (i *InstantImporter) HoldImports(about func(*cdiv1.DataVolume) bool) (release func()) {
+	h := &holdRule{about}
+	i.updateAndWake(func() { i.holdRules = append(i.holdRules, h) })
 	return func() {
-		i.change(func() { i.held = slices.DeleteFunc(i.held, func(other *hold) bool { return other == h }) })
+		i.updateAndWake(func() { i.holdRules = slices.DeleteFunc(i.holdRules, func(other *holdRule) bool { return other == h }) })
 	}
 }
 
 // awaitRelease waits while an import is held.
-func (i *Instant) awaitRelease(dv *cdiv1.DataVolume) {
+func (i *InstantImporter) awaitRelease(dv *cdiv1.DataVolume) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for !i.stopped && slices.ContainsFunc(i.held, func(h *hold) bool { return h.about(dv) }) {
+	for !i.stopped && slices.ContainsFunc(i.holdRules, func(h *holdRule) bool { return h.matches(dv) }) {
 		i.changed.Wait()
 	}
 }
 
-// Finished counts the imports that have ended. The error is that of the first
+// CountFinished counts the imports that have ended. The error is that of the first
 // that could not.
-func (i *Instant) Finished() (int, error) {
+func (i *InstantImporter) CountFinished() (int, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.finished, i.err
+	return i.finishedCount, i.err
 }
 
 // Stop ends it; what has not ended yet never will.
-func (i *Instant) Stop() error {
-	i.change(func() { i.stopped = true })
+func (i *InstantImporter) Stop() error {
+	i.updateAndWake(func() { i.stopped = true })
 	i.cancel()
 	i.done.Wait()
 	return nil
 }
 
-// next waits for one that may end; false when there will be none.
-func (i *Instant) next() (begun, bool) {
+// nextFinishable waits for one that may end; false when there will be none.
+func (i *InstantImporter) nextFinishable() (pendingImport, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for !i.stopped && len(i.clones) == 0 && (i.allowed == 0 || len(i.waiting) == 0) {
+	for !i.stopped && len(i.pendingClones) == 0 && (i.finishesAllowed == 0 || len(i.pendingImports) == 0) {
 		i.changed.Wait()
 	}
 	if i.stopped {
-		return begun{}, false
+		return pendingImport{}, false
 	}
-	if len(i.clones) > 0 {
-		dv := i.clones[0]
-		i.clones = i.clones[1:]
+	if len(i.pendingClones) > 0 {
+		dv := i.pendingClones[0]
+		i.pendingClones = i.pendingClones[1:]
 		return dv, true
 	}
-	dv := i.waiting[0]
-	i.waiting = i.waiting[1:]
-	i.allowed--
+	dv := i.pendingImports[0]
+	i.pendingImports = i.pendingImports[1:]
+	i.finishesAllowed--
 	return dv, true
 }
 
-func (i *Instant) add(dv begun) {
-	i.change(func() {
+func (i *InstantImporter) addImport(dv pendingImport) {
+	i.updateAndWake(func() {
 		if dv.isClone() {
-			i.clones = append(i.clones, dv)
+			i.pendingClones = append(i.pendingClones, dv)
 		} else {
-			i.waiting = append(i.waiting, dv)
+			i.pendingImports = append(i.pendingImports, dv)
 		}
 	})
 }
 
-// finish gives a DataVolume its claim at once, as CDI does, and ends it when it
+// finishImport gives a DataVolume its claim at once, as CDI does, and ends it when it
 // has been there for as long as imports take.
-func (i *Instant) finish(ctx context.Context, dv begun) error {
-	size := dv.size()
+func (i *InstantImporter) finishImport(ctx context.Context, dv pendingImport) error {
+	size := dv.requestedSize()
 	if dv.isClone() {
-		least, err := i.sourceSize(ctx, dv)
+		least, err := i.computeCloneSize(ctx, dv)
 		if err != nil {
 			return fmt.Errorf("looking for the source of clone %s/%s: %w", dv.Namespace, dv.Name, err)
 		}
 		if least == nil || !size.IsZero() && size.Cmp(*least) < 0 {
-			return i.later(ctx, dv)
+			return i.retryCloneLater(ctx, dv)
 		}
 		if size.IsZero() {
 			size = *least
@@ -232,7 +232,7 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	} else if err != nil {
 		return fmt.Errorf("creating claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	err := i.tell(ctx, claim, func() {
+	err := i.updateStatus(ctx, claim, func() {
 		claim.Status.Phase = corev1.ClaimBound
 		claim.Status.AccessModes = claim.Spec.AccessModes
 		claim.Status.Capacity = claim.Spec.Resources.Requests
@@ -242,13 +242,13 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	}
 	if !dv.isClone() {
 		select {
-		case <-time.After(time.Until(dv.at.Add(i.takes))):
+		case <-time.After(time.Until(dv.firstSeen.Add(i.importDuration))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		i.awaitRelease(dv.DataVolume)
 	}
-	err = i.tell(ctx, dv.DataVolume, func() {
+	err = i.updateStatus(ctx, dv.DataVolume, func() {
 		dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
 	})
 	if err != nil {
@@ -257,9 +257,9 @@ func (i *Instant) finish(ctx context.Context, dv begun) error {
 	return nil
 }
 
-// tell stores a status, also where somebody has written the object meanwhile; one that
+// updateStatus stores a status, also where somebody has written the object meanwhile; one that
 // is gone, or another one by now, is told nothing.
-func (i *Instant) tell(ctx context.Context, o client.Object, change func()) error {
+func (i *InstantImporter) updateStatus(ctx context.Context, o client.Object, change func()) error {
 	for uid := o.GetUID(); ; {
 		change()
 		if err := i.client.Status().Update(ctx, o); !apierrors.IsConflict(err) {

@@ -16,15 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cloneRetry is how often Instant looks for the source of a clone.
-const cloneRetry = 50 * time.Millisecond
+// cloneRetryDelay is how often Instant looks for the source of a clone.
+const cloneRetryDelay = 50 * time.Millisecond
 
-func (dv begun) isClone() bool {
+func (dv pendingImport) isClone() bool {
 	return dv.Spec.Source != nil && (dv.Spec.Source.PVC != nil || dv.Spec.Source.Snapshot != nil)
 }
 
-// size is what the DataVolume asks for; zero where it leaves that to its source.
-func (dv begun) size() resource.Quantity {
+// requestedSize is what the DataVolume asks for; zero where it leaves that to its source.
+func (dv pendingImport) requestedSize() resource.Quantity {
 	switch {
 	case dv.Spec.Storage != nil:
 		return dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
@@ -35,9 +35,9 @@ func (dv begun) size() resource.Quantity {
 	}
 }
 
-// sourceSize is the least size of a clone; nil when its source is not there or
+// computeCloneSize is the least size of a clone; nil when its source is not there or
 // not ready.
-func (i *Instant) sourceSize(ctx context.Context, dv begun) (*resource.Quantity, error) {
+func (i *InstantImporter) computeCloneSize(ctx context.Context, dv pendingImport) (*resource.Quantity, error) {
 	if from := dv.Spec.Source.PVC; from != nil {
 		var claim corev1.PersistentVolumeClaim
 		if err := i.client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, &claim); err != nil {
@@ -60,12 +60,12 @@ func (i *Instant) sourceSize(ctx context.Context, dv begun) (*resource.Quantity,
 	return ptr.To(ptr.Deref(snapshot.Status.RestoreSize, resource.Quantity{})), nil
 }
 
-// later looks at a clone again, unless it has gone meanwhile.
-func (i *Instant) later(ctx context.Context, dv begun) error {
+// retryCloneLater looks at a clone again, unless it has gone meanwhile.
+func (i *InstantImporter) retryCloneLater(ctx context.Context, dv pendingImport) error {
 	var now cdiv1.DataVolume
 	if err := i.client.Get(ctx, client.ObjectKeyFromObject(dv.DataVolume), &now); err != nil || now.UID != dv.UID {
 		return client.IgnoreNotFound(err)
 	}
-	time.AfterFunc(cloneRetry, func() { i.add(begun{&now, dv.at}) })
+	time.AfterFunc(cloneRetryDelay, func() { i.addImport(pendingImport{&now, dv.firstSeen}) })
 	return nil
 }

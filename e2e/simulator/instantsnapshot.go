@@ -20,7 +20,7 @@ import (
 
 // serveSnapshots makes every VolumeSnapshot ready as soon as its claim is bound,
 // in one write; those of SnapshotClassNever it leaves alone.
-func (i *Instant) serveSnapshots(ctx context.Context, c client.WithWatch) error {
+func (i *InstantImporter) serveSnapshots(ctx context.Context, c client.WithWatch) error {
 	var list snapshotv1.VolumeSnapshotList
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing VolumeSnapshots: %w", err)
@@ -34,35 +34,35 @@ func (i *Instant) serveSnapshots(ctx context.Context, c client.WithWatch) error 
 		return fmt.Errorf("watching VolumeSnapshots: %w", err)
 	}
 	for n := range list.Items {
-		i.takeSnapshot(ctx, client.ObjectKeyFromObject(&list.Items[n]))
+		i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(&list.Items[n]))
 	}
 	i.done.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
 			if s, is := e.Object.(*snapshotv1.VolumeSnapshot); is && e.Type == watch.Added {
-				i.takeSnapshot(ctx, client.ObjectKeyFromObject(s))
+				i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(s))
 			}
 		}
 	})
 	return nil
 }
 
-func (i *Instant) takeSnapshot(ctx context.Context, key client.ObjectKey) {
-	taken, err := i.snapshotTaken(ctx, key)
+func (i *InstantImporter) retrySnapshotUntilTaken(ctx context.Context, key client.ObjectKey) {
+	taken, err := i.markSnapshotReady(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		i.change(func() {
+		i.updateAndWake(func() {
 			if i.err == nil {
 				i.err = fmt.Errorf("taking snapshot %s: %w", key, err)
 			}
 		})
 	case !taken:
-		time.AfterFunc(cloneRetry, func() { i.takeSnapshot(ctx, key) })
+		time.AfterFunc(cloneRetryDelay, func() { i.retrySnapshotUntilTaken(ctx, key) })
 	}
 }
 
-func (i *Instant) snapshotTaken(ctx context.Context, key client.ObjectKey) (bool, error) {
+func (i *InstantImporter) markSnapshotReady(ctx context.Context, key client.ObjectKey) (bool, error) {
 	var s snapshotv1.VolumeSnapshot
 	if err := i.client.Get(ctx, key, &s); err != nil {
 		return true, client.IgnoreNotFound(err)

@@ -33,7 +33,7 @@ func StartKubelet(ctx context.Context, c client.Client, o Options) (*Kubelet, er
 		return nil, err
 	}
 	podIP := fmt.Sprintf("127.%d.%d.1", 64+rand.IntN(128), rand.IntN(256))
-	text, err := stages(podIP)
+	text, err := renderStages(podIP)
 	if err != nil {
 		return nil, err
 	}

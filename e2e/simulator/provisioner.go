@@ -20,39 +20,39 @@ import (
 )
 
 const (
-	storageProvisioner = "volume.kubernetes.io/storage-provisioner"
-	selectedNode       = "volume.kubernetes.io/selected-node"
-	provisionedBy      = "pv.kubernetes.io/provisioned-by"
+	storageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
+	selectedNodeAnnotation       = "volume.kubernetes.io/selected-node"
+	provisionedByAnnotation      = "pv.kubernetes.io/provisioned-by"
 
-	// sourceRetry is how long a clone waits for a source that is not ready,
+	// sourceRetryDelay is how long a clone waits for a source that is not ready,
 	// as external-provisioner's first back-offs.
-	sourceRetry = time.Second
+	sourceRetryDelay = time.Second
 )
 
 // provisioner does for the simulated classes what external-provisioner does:
 // it acts on claims that the volume controller has handed to it.
 type provisioner struct {
-	client client.Client
-	live   client.Reader
+	client    client.Client
+	apiReader client.Reader
 }
 
-func (p *provisioner) setUp(mgr ctrl.Manager, snapshots bool) error {
+func (p *provisioner) setupWithManager(mgr ctrl.Manager, snapshots bool) error {
 	if err := ctrl.NewControllerManagedBy(mgr).Named("sim-provision").For(&corev1.PersistentVolumeClaim{}).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			return p.provision(ctx, r, snapshots)
+			return p.provisionVolume(ctx, r, snapshots)
 		})); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("sim-reclaim").For(&corev1.PersistentVolume{}).Complete(reconcile.Func(p.reclaim))
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-reclaim").For(&corev1.PersistentVolume{}).Complete(reconcile.Func(p.deleteReleasedVolume))
 }
 
-func (p *provisioner) provision(ctx context.Context, r reconcile.Request, snapshots bool) (reconcile.Result, error) {
+func (p *provisioner) provisionVolume(ctx context.Context, r reconcile.Request, snapshots bool) (reconcile.Result, error) {
 	var claim corev1.PersistentVolumeClaim
 	if err := p.client.Get(ctx, r.NamespacedName, &claim); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	driver := claim.Annotations[storageProvisioner]
-	if !isSimulated(driver) || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || claim.Spec.StorageClassName == nil {
+	driver := claim.Annotations[storageProvisionerAnnotation]
+	if !isSimulatedProvisioner(driver) || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || claim.Spec.StorageClassName == nil {
 		return reconcile.Result{}, nil
 	}
 	var class storagev1.StorageClass
@@ -60,27 +60,27 @@ func (p *provisioner) provision(ctx context.Context, r reconcile.Request, snapsh
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-	if waits && claim.Annotations[selectedNode] == "" {
+	if waits && claim.Annotations[selectedNodeAnnotation] == "" {
 		return reconcile.Result{}, nil
 	}
-	ours, ready, err := p.sourceReady(ctx, &claim, snapshots)
+	ours, ready, err := p.checkSourceReady(ctx, &claim, snapshots)
 	if err != nil || !ours {
 		return reconcile.Result{}, err
 	}
 	if !ready {
-		return reconcile.Result{RequeueAfter: sourceRetry}, nil
+		return reconcile.Result{RequeueAfter: sourceRetryDelay}, nil
 	}
-	volume := volumeFor(&claim, &class)
+	volume := newVolumeFor(&claim, &class)
 	if err := p.client.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{}, fmt.Errorf("provisioning a volume for claim %s: %w", r, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// sourceReady reports whether the claim is for a provisioner at all (one with
+// checkSourceReady reports whether the claim is for a provisioner at all (one with
 // any other kind of source is for the populator of that kind), and whether
 // what it clones is there and fits.
-func (p *provisioner) sourceReady(ctx context.Context, claim *corev1.PersistentVolumeClaim, snapshots bool) (ours, ready bool, err error) {
+func (p *provisioner) checkSourceReady(ctx context.Context, claim *corev1.PersistentVolumeClaim, snapshots bool) (ours, ready bool, err error) {
 	source := claim.Spec.DataSourceRef
 	if source == nil {
 		return true, true, nil
@@ -94,14 +94,14 @@ func (p *provisioner) sourceReady(ctx context.Context, claim *corev1.PersistentV
 	switch {
 	case group == "" && source.Kind == "PersistentVolumeClaim":
 		var from corev1.PersistentVolumeClaim
-		if err := p.live.Get(ctx, key, &from); err != nil {
+		if err := p.apiReader.Get(ctx, key, &from); err != nil {
 			return true, false, client.IgnoreNotFound(err)
 		}
 		size := from.Status.Capacity[corev1.ResourceStorage]
 		return true, from.Status.Phase == corev1.ClaimBound && wanted.Cmp(size) >= 0, nil
 	case group == snapshotv1.GroupName && source.Kind == "VolumeSnapshot" && snapshots:
 		var from snapshotv1.VolumeSnapshot
-		if err := p.live.Get(ctx, key, &from); err != nil {
+		if err := p.apiReader.Get(ctx, key, &from); err != nil {
 			return true, false, client.IgnoreNotFound(err)
 		}
 		status := from.Status
@@ -112,15 +112,15 @@ func (p *provisioner) sourceReady(ctx context.Context, claim *corev1.PersistentV
 	}
 }
 
-// volumeFor names the volume after the claim's UID, so that provisioning twice
+// newVolumeFor names the volume after the claim's UID, so that provisioning twice
 // makes one volume.
-func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *corev1.PersistentVolume {
+func newVolumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
 	capacity := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	volume := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: class.Provisioner}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedByAnnotation: class.Provisioner}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:         corev1.ResourceList{corev1.ResourceStorage: roundUp(capacity)},
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: roundUpToMiB(capacity)},
 			AccessModes:      claim.Spec.AccessModes,
 			VolumeMode:       claim.Spec.VolumeMode,
 			StorageClassName: class.Name,
@@ -132,7 +132,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	if class.ReclaimPolicy != nil {
 		volume.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
-	if slices.ContainsFunc(classes, func(c string) bool { return provisionerOf(c) == class.Provisioner && hasDriver(c) }) {
+	if slices.ContainsFunc(storageClasses, func(c string) bool { return provisionerForClass(c) == class.Provisioner && hasCSIDriver(c) }) {
 		volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: name}
 	} else {
 		volume.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/sim/" + name}
@@ -140,19 +140,19 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	return volume
 }
 
-// roundUp gives whole MiB, as storage that allocates in extents does.
-func roundUp(size resource.Quantity) resource.Quantity {
+// roundUpToMiB gives whole MiB, as storage that allocates in extents does.
+func roundUpToMiB(size resource.Quantity) resource.Quantity {
 	const extent = 1 << 20
 	return *resource.NewQuantity((size.Value()+extent-1)/extent*extent, resource.BinarySI)
 }
 
-// reclaim deletes a volume whose claim is gone.
-func (p *provisioner) reclaim(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+// deleteReleasedVolume deletes a volume whose claim is gone.
+func (p *provisioner) deleteReleasedVolume(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	var volume corev1.PersistentVolume
 	if err := p.client.Get(ctx, r.NamespacedName, &volume); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !isSimulated(volume.Annotations[provisionedBy]) || volume.Status.Phase != corev1.VolumeReleased ||
+	if !isSimulatedProvisioner(volume.Annotations[provisionedByAnnotation]) || volume.Status.Phase != corev1.VolumeReleased ||
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || volume.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	contentFinalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
-	beingDeleted     = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+	snapshotContentFinalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+	beingDeletedAnnotation   = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 )
 
 // snapshotter does what the csi-snapshotter sidecar does with the contents
@@ -27,7 +27,7 @@ type snapshotter struct {
 	client client.Client
 }
 
-func (s *snapshotter) setUp(mgr ctrl.Manager) error {
+func (s *snapshotter) setupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("sim-snapshot").For(&snapshotv1.VolumeSnapshotContent{}).Complete(reconcile.Func(s.reconcile))
 }
 
@@ -37,18 +37,18 @@ func (s *snapshotter) reconcile(ctx context.Context, r reconcile.Request) (recon
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	switch {
-	case !isSimulated(content.Spec.Driver):
+	case !isSimulatedProvisioner(content.Spec.Driver):
 		return reconcile.Result{}, nil
 	case content.DeletionTimestamp != nil:
-		return reconcile.Result{}, s.remove(ctx, &content)
+		return reconcile.Result{}, s.removeContentFinalizer(ctx, &content)
 	case content.Status == nil || content.Status.SnapshotHandle == nil:
-		return reconcile.Result{}, s.cut(ctx, &content)
+		return reconcile.Result{}, s.createSnapshot(ctx, &content)
 	default:
 		return reconcile.Result{}, nil
 	}
 }
 
-func (s *snapshotter) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+func (s *snapshotter) createSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
 	base := content.DeepCopy()
 	content.Status = &snapshotv1.VolumeSnapshotContentStatus{
 		SnapshotHandle: ptr.To("snap-" + string(content.UID)),
@@ -69,14 +69,14 @@ func (s *snapshotter) cut(ctx context.Context, content *snapshotv1.VolumeSnapsho
 	return nil
 }
 
-// remove lets a content go once the snapshot controller has marked it: until
+// removeContentFinalizer lets a content go once the snapshot controller has marked it: until
 // then the snapshot still holds it.
-func (s *snapshotter) remove(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
-	if content.Annotations[beingDeleted] == "" {
+func (s *snapshotter) removeContentFinalizer(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content.Annotations[beingDeletedAnnotation] == "" {
 		return nil
 	}
 	base := content.DeepCopy()
-	if !controllerutil.RemoveFinalizer(content, contentFinalizer) {
+	if !controllerutil.RemoveFinalizer(content, snapshotContentFinalizer) {
 		return nil
 	}
 	if err := s.client.Patch(ctx, content, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {

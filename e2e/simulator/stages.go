@@ -11,16 +11,16 @@ import (
 // AttemptLabel is the label from which /flaky/ and /stuck/ images read the attempt's number.
 const AttemptLabel = "pelotech.ot/attempt"
 
-// failure is what the importer leaves behind: exit code and termination
+// importerFailure is what the importer leaves behind: exit code and termination
 // message, worded as CDI 1.65's importer words them.
-type failure struct {
+type importerFailure struct {
 	Behaviour string
 	Exit      int
 	Reason    string
 	Message   string
 }
 
-var failures = []failure{
+var importerFailures = []importerFailure{
 	{"notfound", 1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"},
 	{"forbidden", 1, "Error", "Unable to connect to http data source: expected status code 200, got 403. Status: 403 Forbidden"},
 	{"servererror", 1, "Error", "Unable to connect to http data source: expected status code 200, got 500. Status: 500 Internal Server Error"},
@@ -31,51 +31,51 @@ var failures = []failure{
 	{"checksum", 0, "Completed", `{"message":"Unable to process data: checksum mismatch: expected sha256:` + strings.Repeat("0", 64) + `, calculated sha256:` + strings.Repeat("1", 64) + `"}`},
 }
 
-// segments is the beginning of each expression on an importer pod: the path of
+// pathSegmentsExpr is the beginning of each expression on an importer pod: the path of
 // the image's URL, split; empty for a blank image.
-const segments = `(([.spec.containers[0].env[]? | select(.name == "IMPORTER_ENDPOINT") | .value][0] // "") | split("/") | .[3:]) as $s` +
+const pathSegmentsExpr = `(([.spec.containers[0].env[]? | select(.name == "IMPORTER_ENDPOINT") | .value][0] // "") | split("/") | .[3:]) as $s` +
 	` | (.metadata.labels["` + AttemptLabel + `"] // "1" | tonumber) as $attempt`
 
-var behaviour = segments + ` | if $s[0] == "flaky" then (if $attempt <= ($s[1] | tonumber) then "servererror" else "ok" end)` +
+var behaviourExpr = pathSegmentsExpr + ` | if $s[0] == "flaky" then (if $attempt <= ($s[1] | tonumber) then "servererror" else "ok" end)` +
 	` elif $s[0] == "stuck" then (if $attempt <= ($s[1] | tonumber) then "hang" else "ok" end)` +
 	` elif ([` + quotedBehaviours() + `] | index($s[0] // "")) then $s[0] else "ok" end`
 
-// duration takes the first segment after the behaviour that reads as one; a
+// durationExpr takes the first segment after the behaviour that reads as one; a
 // /flaky/ image fails at once, whatever time its success takes.
-func duration(fallback string, failing bool) string {
+func durationExpr(fallback string, failing bool) string {
 	flaky := ""
 	if failing {
 		flaky = `if $s[0] == "flaky" then "` + fallback + `" else `
 	}
-	expression := segments + ` | ` + flaky + `([$s[1:3][]? | select(test("^[0-9]+(ms|s|m)$"))][0] // "` + fallback + `")`
+	expression := pathSegmentsExpr + ` | ` + flaky + `([$s[1:3][]? | select(test("^[0-9]+(ms|s|m)$"))][0] // "` + fallback + `")`
 	if failing {
 		expression += ` end`
 	} else {
-		expression = segments + ` | if ($s | length) == 0 then "0s" else (` + strings.TrimPrefix(expression, segments+` | `) + `) end`
+		expression = pathSegmentsExpr + ` | if ($s | length) == 0 then "0s" else (` + strings.TrimPrefix(expression, pathSegmentsExpr+` | `) + `) end`
 	}
 	return expression
 }
 
 func quotedBehaviours() string {
 	quoted := []string{`"hang"`}
-	for _, f := range failures {
+	for _, f := range importerFailures {
 		quoted = append(quoted, `"`+f.Behaviour+`"`)
 	}
 	return strings.Join(quoted, ",")
 }
 
-// stages renders KWOK's configuration. Its stage for nodes never applies: it is
+// renderStages renders KWOK's configuration. Its stage for nodes never applies: it is
 // there because KWOK plays no pods of nodes that it has no stage for. Pods get an address of their own
 // member, on loopback: CDI asks the importer's metrics port for the progress.
-func stages(podIP string) (string, error) {
+func renderStages(podIP string) (string, error) {
 	parsed, err := template.New("stages").Delims("<<", ">>").Parse(stagesTemplate)
 	if err != nil {
 		return "", fmt.Errorf("parsing the stages of the simulated kubelet: %w", err)
 	}
 	var text strings.Builder
 	err = parsed.Execute(&text, map[string]any{
-		"PodIP": podIP, "Failures": failures, "Behaviour": behaviour,
-		"Success": duration("1s", false), "Failing": duration("300ms", true),
+		"PodIP": podIP, "Failures": importerFailures, "Behaviour": behaviourExpr,
+		"Success": durationExpr("1s", false), "Failing": durationExpr("300ms", true),
 	})
 	if err != nil {
 		return "", fmt.Errorf("rendering the stages of the simulated kubelet: %w", err)

@@ -62,7 +62,7 @@ type Storage struct {
 
 // StartStorage creates the classes and starts to serve them.
 func StartStorage(ctx context.Context, c client.Client, o Options) (*Storage, error) {
-	if err := createClasses(ctx, c, o.Snapshots); err != nil {
+	if err := createStorageClasses(ctx, c, o.Snapshots); err != nil {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(o.Config, ctrl.Options{
@@ -74,14 +74,14 @@ func StartStorage(ctx context.Context, c client.Client, o Options) (*Storage, er
 	if err != nil {
 		return nil, fmt.Errorf("setting up the simulated storage of %s: %w", o.Name, err)
 	}
-	if err := (&provisioner{client: mgr.GetClient(), live: mgr.GetAPIReader()}).setUp(mgr, o.Snapshots); err != nil {
+	if err := (&provisioner{client: mgr.GetClient(), apiReader: mgr.GetAPIReader()}).setupWithManager(mgr, o.Snapshots); err != nil {
 		return nil, fmt.Errorf("setting up the simulated provisioner of %s: %w", o.Name, err)
 	}
-	if err := (&clones{client: mgr.GetClient()}).setUp(mgr); err != nil {
+	if err := (&cloneReconciler{client: mgr.GetClient()}).setupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the simulated clones of %s: %w", o.Name, err)
 	}
 	if o.Snapshots {
-		if err := (&snapshotter{client: mgr.GetClient()}).setUp(mgr); err != nil {
+		if err := (&snapshotter{client: mgr.GetClient()}).setupWithManager(mgr); err != nil {
 			return nil, fmt.Errorf("setting up the simulated snapshotter of %s: %w", o.Name, err)
 		}
 	}
@@ -106,18 +106,18 @@ func (s *Storage) Stop() error {
 	return s.err
 }
 
-var classes = []string{ClassCSI, ClassLocal, ClassWaitForFirstConsumer, ClassUnknown}
+var storageClasses = []string{ClassCSI, ClassLocal, ClassWaitForFirstConsumer, ClassUnknown}
 
-func provisionerOf(class string) string { return class + ".pelotech.ot" }
+func provisionerForClass(class string) string { return class + ".pelotech.ot" }
 
-func hasDriver(class string) bool { return class == ClassCSI || class == ClassWaitForFirstConsumer }
+func hasCSIDriver(class string) bool { return class == ClassCSI || class == ClassWaitForFirstConsumer }
 
-func createClasses(ctx context.Context, c client.Client, snapshots bool) error {
+func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) error {
 	var objects []client.Object
-	for _, name := range classes {
+	for _, name := range storageClasses {
 		class := &storagev1.StorageClass{
 			ObjectMeta:           metav1.ObjectMeta{Name: name},
-			Provisioner:          provisionerOf(name),
+			Provisioner:          provisionerForClass(name),
 			ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
 			VolumeBindingMode:    ptr.To(storagev1.VolumeBindingImmediate),
 			AllowVolumeExpansion: ptr.To(true),
@@ -129,9 +129,9 @@ func createClasses(ctx context.Context, c client.Client, snapshots bool) error {
 			class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 		}
 		objects = append(objects, class)
-		if hasDriver(name) {
+		if hasCSIDriver(name) {
 			objects = append(objects, &storagev1.CSIDriver{
-				ObjectMeta: metav1.ObjectMeta{Name: provisionerOf(name)},
+				ObjectMeta: metav1.ObjectMeta{Name: provisionerForClass(name)},
 				Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false), StorageCapacity: ptr.To(false)},
 			})
 		}
@@ -140,7 +140,7 @@ func createClasses(ctx context.Context, c client.Client, snapshots bool) error {
 		for _, name := range []string{SnapshotClass, SnapshotClassNever} {
 			objects = append(objects, &snapshotv1.VolumeSnapshotClass{
 				ObjectMeta:     metav1.ObjectMeta{Name: name},
-				Driver:         provisionerOf(ClassCSI),
+				Driver:         provisionerForClass(ClassCSI),
 				DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 			})
 		}
@@ -154,6 +154,6 @@ func createClasses(ctx context.Context, c client.Client, snapshots bool) error {
 	return nil
 }
 
-func isSimulated(provisioner string) bool {
-	return slices.ContainsFunc(classes, func(class string) bool { return provisionerOf(class) == provisioner })
+func isSimulatedProvisioner(provisioner string) bool {
+	return slices.ContainsFunc(storageClasses, func(class string) bool { return provisionerForClass(class) == provisioner })
 }

@@ -26,16 +26,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// heartbeat is well below the five minutes after which virt-controller takes a
+// heartbeatInterval is well below the five minutes after which virt-controller takes a
 // node for lost and its machines for failed.
-const heartbeat = time.Minute
+const heartbeatInterval = time.Minute
 
-// overtaken is how long a machine that was written meanwhile is left alone; the
+// conflictRetryDelay is how long a machine that was written meanwhile is left alone; the
 // event of that write comes before, as a rule.
-const overtaken = 100 * time.Millisecond
+const conflictRetryDelay = 100 * time.Millisecond
 
-// endTimeout is how long a cache may take to show that a guest runs, which is to end.
-const endTimeout = time.Minute
+// endGuestTimeout is how long a cache may take to show that a guest runs, which is to end.
+const endGuestTimeout = time.Minute
 
 // VirtHandler plays KubeVirt's virt-handler, its virt-launchers and the guests
 // of the member's node. Nothing is emulated: a guest is up as soon as its pod
@@ -43,18 +43,18 @@ const endTimeout = time.Minute
 // volumes and finalizers to virt-controller, and keeps a pod that ends until
 // its guest is off.
 type VirtHandler struct {
-	client client.Client
-	node   bool
-	held   atomic.Bool
-	wake   chan event.GenericEvent
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error
+	client     client.Client
+	playsNode  bool
+	guestsHeld atomic.Bool
+	resync     chan event.GenericEvent
+	cancel     context.CancelFunc
+	done       chan struct{}
+	err        error
 }
 
-// KubeVirtAccount is a part of KubeVirt to the API server: its name, and groups
+// KubeVirtIdentity is a part of KubeVirt to the API server: its name, and groups
 // that give it all rights.
-func KubeVirtAccount(name string) (user string, groups []string) {
+func KubeVirtIdentity(name string) (user string, groups []string) {
 	return "system:serviceaccount:kubevirt:" + name, []string{"system:masters", "system:authenticated"}
 }
 
@@ -68,7 +68,7 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 		}
 	}
 	own := rest.CopyConfig(o.Config)
-	own.Impersonate.UserName, own.Impersonate.Groups = KubeVirtAccount("kubevirt-handler")
+	own.Impersonate.UserName, own.Impersonate.Groups = KubeVirtIdentity("kubevirt-handler")
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
 		Scheme:                 o.Scheme,
 		Metrics:                server.Options{BindAddress: "0"},
@@ -78,21 +78,21 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	if err != nil {
 		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
 	}
-	h := &VirtHandler{client: mgr.GetClient(), node: node, wake: make(chan event.GenericEvent), done: make(chan struct{})}
+	h := &VirtHandler{client: mgr.GetClient(), playsNode: node, resync: make(chan event.GenericEvent), done: make(chan struct{})}
 	err = ctrl.NewControllerManagedBy(mgr).Named("sim-virt-handler").For(&kubevirtv1.VirtualMachineInstance{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(machineOfPod)).
-		WatchesRawSource(source.Channel(h.wake, &handler.EnqueueRequestForObject{})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(mapPodToVMI)).
+		WatchesRawSource(source.Channel(h.resync, &handler.EnqueueRequestForObject{})).
 		Complete(reconcile.Func(h.reconcile))
 	if err == nil {
 		err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			ticker := time.NewTicker(heartbeat)
+			ticker := time.NewTicker(heartbeatInterval)
 			defer ticker.Stop()
 			for {
 				select {
 				case <-ctx.Done():
 					return nil
 				case <-ticker.C:
-					_ = Beat(ctx, c, NodeName) // one that is lost, with its API server, is made good by the next
+					_ = UpdateHeartbeat(ctx, c, NodeName) // one that is lost, with its API server, is made good by the next
 				}
 			}
 		}))
@@ -100,10 +100,10 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	if err != nil {
 		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
 	}
-	if err := Equip(ctx, c, NodeName); err != nil {
+	if err := AddKubeVirtDevices(ctx, c, NodeName); err != nil {
 		return nil, err
 	}
-	if err := Beat(ctx, c, NodeName); err != nil {
+	if err := UpdateHeartbeat(ctx, c, NodeName); err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -127,10 +127,10 @@ func (h *VirtHandler) Stop() error {
 	return h.err
 }
 
-// Hold keeps guests from starting, as a node does that is slow or broken, until
+// HoldGuests keeps guests from starting, as a node does that is slow or broken, until
 // it is called with false.
-func (h *VirtHandler) Hold(ctx context.Context, hold bool) error {
-	h.held.Store(hold)
+func (h *VirtHandler) HoldGuests(ctx context.Context, hold bool) error {
+	h.guestsHeld.Store(hold)
 	if hold {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (h *VirtHandler) Hold(ctx context.Context, hold bool) error {
 	}
 	for i := range list.Items {
 		select {
-		case h.wake <- event.GenericEvent{Object: &list.Items[i]}:
+		case h.resync <- event.GenericEvent{Object: &list.Items[i]}:
 		case <-h.done:
 			return fmt.Errorf("letting the guests start: the simulated virt-handler has ended (%w)", h.err)
 		case <-ctx.Done():
@@ -150,19 +150,19 @@ func (h *VirtHandler) Hold(ctx context.Context, hold bool) error {
 	return nil
 }
 
-// PowerOff ends a running guest from within, Crash has it break.
-func (h *VirtHandler) PowerOff(ctx context.Context, key client.ObjectKey) error {
-	return h.end(ctx, key, kubevirtv1.Succeeded)
+// PowerOffGuest ends a running guest from within, Crash has it break.
+func (h *VirtHandler) PowerOffGuest(ctx context.Context, key client.ObjectKey) error {
+	return h.endGuest(ctx, key, kubevirtv1.Succeeded)
 }
 
-// Crash is described at PowerOff.
-func (h *VirtHandler) Crash(ctx context.Context, key client.ObjectKey) error {
-	return h.end(ctx, key, kubevirtv1.Failed)
+// CrashGuest is described at PowerOffGuest.
+func (h *VirtHandler) CrashGuest(ctx context.Context, key client.ObjectKey) error {
+	return h.endGuest(ctx, key, kubevirtv1.Failed)
 }
 
-func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubevirtv1.VirtualMachineInstancePhase) error {
+func (h *VirtHandler) endGuest(ctx context.Context, key client.ObjectKey, phase kubevirtv1.VirtualMachineInstancePhase) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, overtaken, endTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, conflictRetryDelay, endGuestTimeout, true, func(ctx context.Context) (bool, error) {
 		var vmi kubevirtv1.VirtualMachineInstance
 		if last = h.client.Get(ctx, key, &vmi); last != nil {
 			return false, client.IgnoreNotFound(last)
@@ -171,7 +171,7 @@ func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubev
 			last = fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
 			return false, nil
 		}
-		last = Enter(ctx, h.client, &vmi, phase)
+		last = SetVMIPhase(ctx, h.client, &vmi, phase)
 		if apierrors.IsInvalid(last) {
 			return false, nil
 		}
@@ -186,7 +186,7 @@ func (h *VirtHandler) end(ctx context.Context, key client.ObjectKey, phase kubev
 	return nil
 }
 
-func machineOfPod(_ context.Context, pod client.Object) []reconcile.Request {
+func mapPodToVMI(_ context.Context, pod client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != kubevirtv1.VirtualMachineInstanceGroupVersionKind.Kind {
 		return nil
@@ -216,8 +216,8 @@ func (h *VirtHandler) reconcile(ctx context.Context, r reconcile.Request) (recon
 		if vmi != nil && owner.UID == vmi.UID {
 			guest = vmi
 		}
-		if err := h.serve(ctx, guest, pod); apierrors.IsInvalid(err) {
-			return reconcile.Result{RequeueAfter: overtaken}, nil
+		if err := h.reconcileLauncher(ctx, guest, pod); apierrors.IsInvalid(err) {
+			return reconcile.Result{RequeueAfter: conflictRetryDelay}, nil
 		} else if err != nil {
 			return reconcile.Result{}, err
 		}
@@ -225,48 +225,48 @@ func (h *VirtHandler) reconcile(ctx context.Context, r reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// serve brings one virt-launcher pod and its machine, nil for one that is gone,
+// reconcileLauncher brings one virt-launcher pod and its machine, nil for one that is gone,
 // a step further.
-func (h *VirtHandler) serve(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) error {
+func (h *VirtHandler) reconcileLauncher(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) error {
 	var next kubevirtv1.VirtualMachineInstancePhase
-	if vmi != nil && IsLauncher(pod) {
-		next = NextPhase(vmi, pod, NodeName)
+	if vmi != nil && IsLauncherPod(pod) {
+		next = NextVMIPhase(vmi, pod, NodeName)
 	}
 	switch {
 	case next == kubevirtv1.Failed || next == kubevirtv1.Succeeded:
-		return Enter(ctx, h.client, vmi, next)
+		return SetVMIPhase(ctx, h.client, vmi, next)
 	case pod.DeletionTimestamp != nil:
 		if err := h.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("removing pod %s/%s, whose guest is off: %w", pod.Namespace, pod.Name, err)
 		}
 		return nil
-	case vmi != nil && IsLauncher(pod) && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
+	case vmi != nil && IsLauncherPod(pod) && vmi.IsFinal() && pod.Status.Phase == corev1.PodRunning:
 		return completePod(ctx, h.client, pod, "")
-	case h.node && pod.Spec.NodeName == "":
+	case h.playsNode && pod.Spec.NodeName == "":
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: NodeName}}
 		if err := h.client.SubResource("binding").Create(ctx, pod, binding); err != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("placing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		return nil
-	case h.node && pod.Status.Phase == corev1.PodPending:
-		return h.run(ctx, pod)
-	case next == kubevirtv1.Running && !h.held.Load():
-		return Enter(ctx, h.client, vmi, next)
+	case h.playsNode && pod.Status.Phase == corev1.PodPending:
+		return h.runPod(ctx, pod)
+	case next == kubevirtv1.Running && !h.guestsHeld.Load():
+		return SetVMIPhase(ctx, h.client, vmi, next)
 	}
 	return nil
 }
 
-// IsLauncher tells the Pod that a machine runs in from one that is merely the
+// IsLauncherPod tells the Pod that a machine runs in from one that is merely the
 // first consumer of its claims.
-func IsLauncher(pod *corev1.Pod) bool {
+func IsLauncherPod(pod *corev1.Pod) bool {
 	return pod.Annotations[kubevirtv1.EphemeralProvisioningObject] == ""
 }
 
-// NextPhase is the phase that virt-handler takes a machine to on a node, whose
+// NextVMIPhase is the phase that virt-handler takes a machine to on a node, whose
 // guest is up as soon as its launcher runs and off as soon as it is asked to be;
 // empty where there is nothing to say. launcher is the Pod that it runs in, nil
 // where that is gone, and the guest with it.
-func NextPhase(vmi *kubevirtv1.VirtualMachineInstance, launcher *corev1.Pod, node string) kubevirtv1.VirtualMachineInstancePhase {
+func NextVMIPhase(vmi *kubevirtv1.VirtualMachineInstance, launcher *corev1.Pod, node string) kubevirtv1.VirtualMachineInstancePhase {
 	scheduled, running := vmi.Status.Phase == kubevirtv1.Scheduled, vmi.Status.Phase == kubevirtv1.Running
 	switch {
 	case vmi.Status.NodeName != node || !scheduled && !running:

@@ -17,134 +17,134 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func TestMachineGoesWithAllThatWasMadeForIt(t *testing.T) {
+func TestDeletedVMLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	vm := scene.Machine(ns, "vm", base(t))
-	started(t, vm)
-	remove(t, vm)
-	place.Gone(t, vm)
-	wantNothingLeft(t, ns)
+	ns := testScene.CreateNamespace(t)
+	vm := scene.NewMachine(ns, "vm", sharedImage(t))
+	createAndAwaitRunning(t, vm)
+	deleteObject(t, vm)
+	testScene.AwaitGone(t, vm)
+	awaitNothingLeft(t, ns)
 }
 
-// TestMachineMadeAgain under the name of one that is still being taken apart.
-func TestMachineMadeAgain(t *testing.T) {
+// TestRecreatedVM under the name of one that is still being taken apart.
+func TestRecreatedVM(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	old := scene.Machine(ns, "vm", base(t))
-	started(t, old)
-	disk := read(t, rootDisk(old))
-	remove(t, old)
-	again := scene.Machine(ns, "vm", base(t))
-	require.True(t, scene.Await(t, func() bool { return place.Client().Create(t.Context(), again) == nil }))
-	runs(t, again)
+	ns := testScene.CreateNamespace(t)
+	old := scene.NewMachine(ns, "vm", sharedImage(t))
+	createAndAwaitRunning(t, old)
+	disk := requireObject(t, rootDiskOf(old))
+	deleteObject(t, old)
+	again := scene.NewMachine(ns, "vm", sharedImage(t))
+	require.True(t, scene.Await(t, func() bool { return testScene.Client().Create(t.Context(), again) == nil }))
+	awaitRunning(t, again)
 	require.NotEqual(t, old.UID, again.UID)
-	for _, o := range []client.Object{theirs(again), rootDisk(again), told(again)} {
-		assert.Equal(t, string(again.UID), read(t, o).GetLabels()[v1alpha1.LabelMachineUID], "%T", o)
+	for _, o := range []client.Object{kubeVirtVMOf(again), rootDiskOf(again), cloudInitSecretOf(again)} {
+		assert.Equal(t, string(again.UID), requireObject(t, o).GetLabels()[v1alpha1.LabelMachineUID], "%T", o)
 	}
-	assert.NotEqual(t, disk.UID, read(t, rootDisk(again)).UID, "a guest's data is not the next one's")
+	assert.NotEqual(t, disk.UID, requireObject(t, rootDiskOf(again)).UID, "a guest's data is not the next one's")
 }
 
-// TestImageDeletedWhileItIsHeld serves on, also for those that come later, and
+// TestDeletedImageServesUntilReleased serves on, also for those that come later, and
 // goes with the last of them.
-func TestImageDeletedWhileItIsHeld(t *testing.T) {
+func TestDeletedImageServesUntilReleased(t *testing.T) {
 	t.Parallel()
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	img := imported(t, place.Snapshotted(farm, "image", "/ok/100ms/a"))
-	first, halted := scene.Machine(ns, "first", img), scene.Machine(ns, "halted", img)
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	first, halted := scene.NewMachine(ns, "first", img), scene.NewMachine(ns, "halted", img)
 	halted.Spec.RunStrategy = "Halted"
-	place.Create(t, halted)
-	started(t, first)
-	because(t, halted, v1alpha1.ReasonStopped)
+	testScene.Create(t, halted)
+	createAndAwaitRunning(t, first)
+	awaitReason(t, halted, v1alpha1.ReasonStopped)
 
-	remove(t, img)
-	leaving := place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+	deleteObject(t, img)
+	leaving := testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
 	assert.Equal(t, v1alpha1.ReasonReferenced, leaving.Status.Reason)
 	assert.Contains(t, leaving.Status.Message, "until these let go of it: "+ns+"/first, "+ns+"/halted")
-	later := scene.Machine(ns, "later", img)
-	started(t, later)
-	held(t, img, first, halted, later)
+	later := scene.NewMachine(ns, "later", img)
+	createAndAwaitRunning(t, later)
+	awaitHolders(t, img, first, halted, later)
 
 	for _, vm := range []*v1alpha1.VirtualMachine{first, later} {
-		remove(t, vm)
-		place.Gone(t, vm)
+		deleteObject(t, vm)
+		testScene.AwaitGone(t, vm)
 	}
-	still := held(t, img, halted)
+	still := awaitHolders(t, img, halted)
 	assert.Equal(t, v1alpha1.PhaseTerminating, still.Status.Phase)
 	assert.NotNil(t, still.Status.Serving)
-	remove(t, halted)
-	place.Gone(t, img)
-	wantNothingLeft(t, farm)
-	wantNothingLeft(t, ns)
+	deleteObject(t, halted)
+	testScene.AwaitGone(t, img)
+	awaitNothingLeft(t, farm)
+	awaitNothingLeft(t, ns)
 }
 
-// TestMachineThatComesTooLate waits until the image is gone, and makes it again
+// TestVMCreatedDuringImageTearDown waits until the image is gone, and makes it again
 // from its template.
-func TestMachineThatComesTooLate(t *testing.T) {
+func TestVMCreatedDuringImageTearDown(t *testing.T) {
 	t.Parallel()
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	fresh := place.Snapshotted(farm, "image", "/ok/100ms/a")
-	img := imported(t, fresh.DeepCopy())
-	snap := snapshot(farm, img.Status.Serving.VolumeSnapshot)
-	place.Change(t, snap, func() { snap.Finalizers = append(snap.Finalizers, "pelotech.ot/held-by-test") })
-	remove(t, img)
-	place.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.TearDown })
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	fresh := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a")
+	img := createAndAwaitImage(t, fresh.DeepCopy())
+	snap := snapshotOf(farm, img.Status.Serving.VolumeSnapshot)
+	testScene.Update(t, snap, func() { snap.Finalizers = append(snap.Finalizers, "pelotech.ot/held-by-test") })
+	deleteObject(t, img)
+	testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.TearDown })
 
-	able, unable := templated(ns, "able", fresh), scene.Machine(ns, "unable", fresh)
-	place.Create(t, able, unable)
-	assert.Contains(t, because(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being removed; this machine goes on when it is made again from spec.vmDiskImageTemplate")
-	late := because(t, unable, v1alpha1.ReasonImageDeleting)
+	able, unable := withImageTemplate(ns, "able", fresh), scene.NewMachine(ns, "unable", fresh)
+	testScene.Create(t, able, unable)
+	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being removed; this machine goes on when it is made again from spec.vmDiskImageTemplate")
+	late := awaitReason(t, unable, v1alpha1.ReasonImageDeleting)
 	assert.Equal(t, v1alpha1.MachineProvisioning, late.Status.Phase)
 	assert.Nil(t, late.Status.Pinned)
-	assert.True(t, place.Eventually(t, img, scene.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "there is no way back")
+	assert.True(t, testScene.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "there is no way back")
 
-	place.Change(t, snap, func() {
+	testScene.Update(t, snap, func() {
 		snap.Finalizers = slices.DeleteFunc(snap.Finalizers, func(f string) bool { return f == "pelotech.ot/held-by-test" })
 	})
-	got := runs(t, able)
+	got := awaitRunning(t, able)
 	assert.NotEqual(t, img.UID, got.Status.Pinned.UID)
-	assert.Equal(t, got.Status.Pinned.UID, runs(t, unable).Status.Pinned.UID)
+	assert.Equal(t, got.Status.Pinned.UID, awaitRunning(t, unable).Status.Pinned.UID)
 }
 
-func namespaced(name string) *corev1.Namespace {
+func newNamespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// TestNamespaceOfMachinesDeleted while they run: it goes, and lets go of images.
-func TestNamespaceOfMachinesDeleted(t *testing.T) {
+// TestVMNamespaceDeleted while they run: it goes, and lets go of images.
+func TestVMNamespaceDeleted(t *testing.T) {
 	t.Parallel()
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	img := imported(t, place.Snapshotted(farm, "image", "/ok/100ms/a"))
-	own := templated(ns, "own", place.Snapshotted(ns, "own", "/ok/1s/b"))
-	place.Create(t, own)
-	vm := scene.Machine(ns, "vm", img)
-	started(t, vm)
-	remove(t, namespaced(ns))
-	place.Gone(t, namespaced(ns))
-	assert.Equal(t, v1alpha1.PhaseSucceeded, held(t, img).Status.Phase)
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	own := withImageTemplate(ns, "own", testScene.NewSnapshottedImage(ns, "own", "/ok/1s/b"))
+	testScene.Create(t, own)
+	vm := scene.NewMachine(ns, "vm", img)
+	createAndAwaitRunning(t, vm)
+	deleteObject(t, newNamespace(ns))
+	testScene.AwaitGone(t, newNamespace(ns))
+	assert.Equal(t, v1alpha1.PhaseSucceeded, awaitHolders(t, img).Status.Phase)
 }
 
-// TestNamespaceOfImagesDeleted while machines elsewhere are built from them: it
+// TestImageNamespaceDeleted while machines elsewhere are built from them: it
 // goes too. What has a disk runs on, and comes again; what has none waits.
-func TestNamespaceOfImagesDeleted(t *testing.T) {
+func TestImageNamespaceDeleted(t *testing.T) {
 	t.Parallel()
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	img := imported(t, place.Snapshotted(farm, "image", "/ok/100ms/a"))
-	vm := templated(ns, "vm", img)
-	started(t, vm)
-	remove(t, namespaced(farm))
-	place.Gone(t, namespaced(farm))
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	vm := withImageTemplate(ns, "vm", img)
+	createAndAwaitRunning(t, vm)
+	deleteObject(t, newNamespace(farm))
+	testScene.AwaitGone(t, newNamespace(farm))
 
-	disk, was := read(t, rootDisk(vm)), read(t, theirs(vm))
-	late := templated(ns, "late", img)
-	place.Create(t, late)
-	assert.Contains(t, because(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
-	removed(t, theirs(vm))
-	eventually(t, theirs(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != was.UID && o.Status.Ready })
-	assert.Equal(t, disk.UID, read(t, rootDisk(vm)).UID)
-	runs(t, vm)
+	disk, was := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
+	late := withImageTemplate(ns, "late", img)
+	testScene.Create(t, late)
+	assert.Contains(t, awaitReason(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
+	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
+	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != was.UID && o.Status.Ready })
+	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
+	awaitRunning(t, vm)
 
-	place.Create(t, namespaced(farm))
-	runs(t, late)
-	assert.Equal(t, img.UID, runs(t, vm).Status.Pinned.UID, "what its disk was cloned from is told though it is gone")
+	testScene.Create(t, newNamespace(farm))
+	awaitRunning(t, late)
+	assert.Equal(t, img.UID, awaitRunning(t, vm).Status.Pinned.UID, "what its disk was cloned from is told though it is gone")
 }

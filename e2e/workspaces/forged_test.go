@@ -19,47 +19,47 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestForgedRootDisk is an author who may read one image of a farm and wants
+// TestForgedRootDiskIsNotUsed is an author who may read one image of a farm and wants
 // something else that is stored there: he writes himself what the agent would
 // find written on a root disk.
-func TestForgedRootDisk(t *testing.T) {
+func TestForgedRootDiskIsNotUsed(t *testing.T) {
 	t.Parallel()
-	farm, ns := place.Namespace(t), place.Namespace(t)
-	img := place.Snapshotted(farm, "image", "/ok/100ms/image.qcow2")
-	treasure := blank(farm, "treasure")
-	place.Create(t, treasure)
-	img = imported(t, img)
-	filled(t, treasure)
+	farm, ns := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	img := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/image.qcow2")
+	treasure := newBlankDataVolume(farm, "treasure")
+	testScene.Create(t, treasure)
+	img = createAndAwaitImage(t, img)
+	awaitPopulated(t, treasure)
 
-	vm := scene.Machine(ns, "vm", img)
+	vm := scene.NewMachine(ns, "vm", img)
 	vm.Spec.IgnoreOnDeploy = true
-	place.Create(t, vm)
-	vm = because(t, vm, v1alpha1.ReasonIgnoredOnDeploy)
-	forged := blank(ns, machine.RootDiskName(vm))
-	place.Create(t, forged)
-	filled(t, forged)
-	place.Change(t, forged, func() { // by now it is complete: the agent leaves it alone
+	testScene.Create(t, vm)
+	vm = awaitReason(t, vm, v1alpha1.ReasonIgnoredOnDeploy)
+	forged := newBlankDataVolume(ns, machine.RootDiskName(vm))
+	testScene.Create(t, forged)
+	awaitPopulated(t, forged)
+	testScene.Update(t, forged, func() { // by now it is complete: the agent leaves it alone
 		forged.Labels = map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)}
 		forged.Annotations[v1alpha1.AnnotationClonedFrom] = strings.Join([]string{string(img.UID), img.Status.Revision, "1", treasure.Name}, "/")
 	})
-	vm = place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
-		seen, _ := scene.Holds(vm, v1alpha1.ConditionRootDiskReady)
+	vm = testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+		seen, _ := scene.IsConditionTrue(vm, v1alpha1.ConditionRootDiskReady)
 		return seen
 	})
 	assert.Nil(t, vm.Status.Pinned, "what anybody can write on a DataVolume is not believed")
 
-	require.NoError(t, place.Client().Delete(t.Context(), forged))
-	place.Gone(t, forged)
-	place.Change(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
-	vm = runs(t, vm)
+	require.NoError(t, testScene.Client().Delete(t.Context(), forged))
+	testScene.AwaitGone(t, forged)
+	testScene.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
+	vm = awaitRunning(t, vm)
 	disk := &cdiv1.DataVolume{}
-	require.NoError(t, place.Client().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: machine.RootDiskName(vm)}, disk))
+	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: machine.RootDiskName(vm)}, disk))
 	require.NotNil(t, disk.Spec.Source.Snapshot)
 	assert.Equal(t, img.Status.Serving.VolumeSnapshot, disk.Spec.Source.Snapshot.Name)
 	assert.Equal(t, img.Status.Serving.VolumeSnapshot, vm.Status.Pinned.VolumeSnapshot)
 }
 
-func blank(namespace, name string) *cdiv1.DataVolume {
+func newBlankDataVolume(namespace, name string) *cdiv1.DataVolume {
 	class := "sim-csi"
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{
@@ -74,9 +74,9 @@ func blank(namespace, name string) *cdiv1.DataVolume {
 	}
 }
 
-func filled(t *testing.T, dv *cdiv1.DataVolume) {
+func awaitPopulated(t *testing.T, dv *cdiv1.DataVolume) {
 	t.Helper()
 	require.True(t, scene.Await(t, func() bool {
-		return place.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), dv) == nil && dv.Status.Phase == cdiv1.Succeeded
+		return testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), dv) == nil && dv.Status.Phase == cdiv1.Succeeded
 	}), "DataVolume %s/%s is %s", dv.Namespace, dv.Name, dv.Status.Phase)
 }

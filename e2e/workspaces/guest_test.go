@@ -22,27 +22,27 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestPasswordsStandInTheSecretOnly that KubeVirt's machine names, whoever is to
+// TestPasswordsAreOnlyInTheSecret that KubeVirt's machine names, whoever is to
 // read that.
-func TestPasswordsStandInTheSecretOnly(t *testing.T) {
+func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	vm := scene.Machine(ns, "vm", base(t))
+	ns := testScene.CreateNamespace(t)
+	vm := scene.NewMachine(ns, "vm", sharedImage(t))
 	vm.Spec.Users = []v1alpha1.User{
 		{Name: "plain", PlainTextPasswd: "swordfish-plain"},
 		{Name: "referred", PasswordSecretRef: &v1alpha1.SecretKey{Name: "passwords", Key: "referred"}},
 		{Name: "keys", SSHAuthorizedKeys: []string{"ssh-ed25519 AAAAC3Nza demo@example"}},
 	}
-	place.Create(t, vm)
-	lacking := because(t, vm, v1alpha1.ReasonSecretMissing)
+	testScene.Create(t, vm)
+	lacking := awaitReason(t, vm, v1alpha1.ReasonSecretMissing)
 	assert.Equal(t, v1alpha1.MachineProvisioning, lacking.Status.Phase, "it may come yet")
 	assert.Contains(t, lacking.Status.Message, "Secret "+ns+"/passwords does not exist")
-	place.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"referred": "swordfish-referred"}})
-	got := runs(t, vm)
-	assert.Contains(t, says(t, vm, v1alpha1.ConditionPlainTextPassword, metav1.ConditionTrue), "the password of plain: use passwordSecretRef")
-	place.WantEvent(t, vm, v1alpha1.ConditionPlainTextPassword, "plain")
+	testScene.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"referred": "swordfish-referred"}})
+	got := awaitRunning(t, vm)
+	assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionPlainTextPassword, metav1.ConditionTrue), "the password of plain: use passwordSecretRef")
+	testScene.AwaitEvent(t, vm, v1alpha1.ConditionPlainTextPassword, "plain")
 
-	userData := string(read(t, told(vm)).Data["userdata"])
+	userData := string(requireObject(t, cloudInitSecretOf(vm)).Data["userdata"])
 	for _, wanted := range []string{"swordfish-plain", "swordfish-referred", "ssh-ed25519 AAAAC3Nza demo@example"} {
 		assert.Contains(t, userData, wanted)
 	}
@@ -52,7 +52,7 @@ func TestPasswordsStandInTheSecretOnly(t *testing.T) {
 	for _, kind := range []string{"VirtualMachine", "VirtualMachineInstance"} {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(kubevirtv1.GroupVersion.WithKind(kind))
-		require.NoError(t, place.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), o))
+		require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), o))
 		text, err := o.MarshalJSON()
 		require.NoError(t, err)
 		assert.NotContains(t, string(text), "swordfish")
@@ -60,53 +60,53 @@ func TestPasswordsStandInTheSecretOnly(t *testing.T) {
 	assert.Equal(t, vm.Spec, got.Spec, "the spec is the author's")
 }
 
-func TestLongUserData(t *testing.T) {
+func TestLongUserDataUsesASecret(t *testing.T) {
 	t.Parallel()
-	vm := scene.Machine(place.Namespace(t), "vm", base(t))
+	vm := scene.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: "#!/bin/sh\n" + strings.Repeat("# what is told\n", 100<<10/15)}
-	started(t, vm)
-	assert.Greater(t, len(read(t, told(vm)).Data["userdata"]), 100<<10)
+	createAndAwaitRunning(t, vm)
+	assert.Greater(t, len(requireObject(t, cloudInitSecretOf(vm)).Data["userdata"]), 100<<10)
 }
 
-func overlay(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+func newOverlay(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
-func TestOverlay(t *testing.T) {
+func TestOverlayIsMerged(t *testing.T) {
 	t.Parallel()
-	vm := scene.Machine(place.Namespace(t), "vm", base(t))
-	vm.Spec.Overlay = overlay(`{"runStrategy": "Halted"}`)
-	place.Create(t, vm)
-	refused := because(t, vm, v1alpha1.ReasonSpecInvalid)
+	vm := scene.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm.Spec.Overlay = newOverlay(`{"runStrategy": "Halted"}`)
+	testScene.Create(t, vm)
+	refused := awaitReason(t, vm, v1alpha1.ReasonSpecInvalid)
 	assert.Equal(t, v1alpha1.MachineFailed, refused.Status.Phase)
 	assert.Contains(t, refused.Status.Message, "overlay must not set runStrategy: say it in spec.runStrategy")
 
-	place.Change(t, vm, func() {
-		vm.Spec.Overlay = overlay(`{"template": {"spec": {
+	testScene.Update(t, vm, func() {
+		vm.Spec.Overlay = newOverlay(`{"template": {"spec": {
 			"terminationGracePeriodSeconds": 7,
 			"domain": {"devices": {"disks": [{"name": "root", "serial": "abc"}, {"name": "scratch", "disk": {"bus": "virtio"}}]}},
 			"volumes": [{"name": "scratch", "emptyDisk": {"capacity": "1024Mi"}}]}}}`)
 	})
-	runs(t, vm)
-	spec := read(t, instance(vm)).Spec
+	awaitRunning(t, vm)
+	spec := requireObject(t, kubeVirtVMIOf(vm)).Spec
 	assert.EqualValues(t, 7, *spec.TerminationGracePeriodSeconds)
 	require.Len(t, spec.Domain.Devices.Disks, 3)
 	assert.Equal(t, "abc", spec.Domain.Devices.Disks[0].Serial)
 	assert.EqualValues(t, 1, *spec.Domain.Devices.Disks[0].BootOrder, "it is merged, not replaced")
 	assert.Len(t, spec.Volumes, 3)
 
-	before := read(t, theirs(vm))
-	place.Change(t, vm, func() { vm.Annotations = map[string]string{"looked": "at again"} })
-	place.Change(t, vm, func() { vm.Spec.Overlay = overlay(`{"template": {"spec": {"domain": {"cpus": 3}}}}`) })
-	wrong := because(t, vm, v1alpha1.ReasonSpecInvalid)
+	before := requireObject(t, kubeVirtVMOf(vm))
+	testScene.Update(t, vm, func() { vm.Annotations = map[string]string{"looked": "at again"} })
+	testScene.Update(t, vm, func() { vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"domain": {"cpus": 3}}}}`) })
+	wrong := awaitReason(t, vm, v1alpha1.ReasonSpecInvalid)
 	assert.Contains(t, wrong.Status.Message, `unknown field "spec.template.spec.domain.cpus"`)
-	assert.Equal(t, before.Generation, read(t, theirs(vm)).Generation, "the machine runs on as it was")
-	place.Change(t, vm, func() { vm.Spec.Overlay = nil })
-	runs(t, vm)
+	assert.Equal(t, before.Generation, requireObject(t, kubeVirtVMOf(vm)).Generation, "the machine runs on as it was")
+	testScene.Update(t, vm, func() { vm.Spec.Overlay = nil })
+	awaitRunning(t, vm)
 }
 
 func TestInstancetypeAndPreference(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	place.Create(t,
+	ns := testScene.CreateNamespace(t)
+	testScene.Create(t,
 		&instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "three"}, Spec: instancetypev1beta1.VirtualMachineInstancetypeSpec{
 			CPU: instancetypev1beta1.CPUInstancetype{Guest: 3}, Memory: instancetypev1beta1.MemoryInstancetype{Guest: resource.MustParse("96Mi")},
 		}},
@@ -114,20 +114,20 @@ func TestInstancetypeAndPreference(t *testing.T) {
 			Devices: &instancetypev1beta1.DevicePreferences{PreferredDiskBus: kubevirtv1.DiskBusSATA},
 		}},
 	)
-	vm := scene.Machine(ns, "vm", base(t))
+	vm := scene.NewMachine(ns, "vm", sharedImage(t))
 	vm.Spec.Resources = nil
 	vm.Spec.Instancetype = &v1alpha1.Matcher{Kind: "VirtualMachineInstancetype", Name: "three"}
 	vm.Spec.Preference = &v1alpha1.Matcher{Kind: "VirtualMachinePreference", Name: "sata"}
-	started(t, vm)
-	domain := read(t, instance(vm)).Spec.Domain
+	createAndAwaitRunning(t, vm)
+	domain := requireObject(t, kubeVirtVMIOf(vm)).Spec.Domain
 	assert.EqualValues(t, 3, domain.CPU.Sockets*domain.CPU.Cores*domain.CPU.Threads)
 	assert.Equal(t, "96Mi", domain.Memory.Guest.String())
 	assert.Equal(t, kubevirtv1.DiskBusSATA, domain.Devices.Disks[0].Disk.Bus)
 
-	before := read(t, theirs(vm))
-	place.Change(t, vm, func() { vm.Spec.RunStrategy = "Always" })
-	runs(t, vm)
-	after := read(t, theirs(vm))
+	before := requireObject(t, kubeVirtVMOf(vm))
+	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
+	awaitRunning(t, vm)
+	after := requireObject(t, kubeVirtVMOf(vm))
 	assert.Equal(t, before.Spec.Instancetype, after.Spec.Instancetype, "what KubeVirt notes in it is KubeVirt's")
 	assert.Equal(t, before.Generation, after.Generation)
 }

@@ -17,113 +17,113 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestMachineWaitsForItsImage and says what for, as long as the image does.
-func TestMachineWaitsForItsImage(t *testing.T) {
-	setPolicy(t, "concurrency", "0")
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	first := place.Image(farm, "first", "/hang/a")
-	place.Create(t, first)
-	img := place.Snapshotted(farm, "image", "/ok/100ms/b")
-	vm := templated(ns, "vm", img)
-	place.Create(t, vm)
+// TestVMWaitsForItsImage and says what for, as long as the image does.
+func TestVMWaitsForItsImage(t *testing.T) {
+	setPolicyForTest(t, "concurrency", "0")
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	first := testScene.NewImage(farm, "first", "/hang/a")
+	testScene.Create(t, first)
+	img := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/b")
+	vm := withImageTemplate(ns, "vm", img)
+	testScene.Create(t, vm)
 
-	paused := place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	paused := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Reason == v1alpha1.ReasonPaused
 	})
 	assert.Equal(t, v1alpha1.MachineProvisioning, paused.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonWaitingForImage, paused.Status.Reason)
 	assert.Contains(t, paused.Status.Message, "waits for VMDiskImage "+farm+"/image: Queued, Paused: nothing is downloaded: the policy's concurrency is 0")
-	made := held(t, img, vm)
+	made := awaitHolders(t, img, vm)
 	assert.Equal(t, ns+"/vm", made.Annotations[v1alpha1.AnnotationCreatedFor])
 	assert.Equal(t, img.Spec, made.Spec)
 
-	place.SetPolicy(t, policy("concurrency", "1"))
-	queued := place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+	queued := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.QueuePosition != nil && *vm.Status.Image.QueuePosition == 0
 	})
 	assert.Contains(t, queued.Status.Message, "Queued, WaitingForSlot: waits for a slot; it is next")
-	remove(t, first)
-	got := runs(t, vm)
+	deleteObject(t, first)
+	got := awaitRunning(t, vm)
 	assert.Equal(t, made.UID, got.Status.Pinned.UID)
 }
 
-func TestMachineMayNotMakeItsImage(t *testing.T) {
+func TestVMWithoutRightToCreateItsImage(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	img := place.Snapshotted(ns, "image", "/ok/100ms/a")
-	vm, bare := templated(ns, "vm", img), scene.Machine(ns, "bare", img)
+	ns := testScene.CreateNamespace(t)
+	img := testScene.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
+	vm, bare := withImageTemplate(ns, "vm", img), scene.NewMachine(ns, "bare", img)
 	vm.Spec.ImageMode = v1alpha1.ImageModeFail
-	place.Create(t, vm, bare)
+	testScene.Create(t, vm, bare)
 	for _, vm := range []*v1alpha1.VirtualMachine{vm, bare} {
-		got := because(t, vm, v1alpha1.ReasonImageMissing)
+		got := awaitReason(t, vm, v1alpha1.ReasonImageMissing)
 		assert.Contains(t, got.Status.Message, "VMDiskImage "+ns+"/image does not exist")
 	}
-	failsBecause(t, bare, v1alpha1.ReasonImageMissing)
-	assert.True(t, apierrors.IsNotFound(place.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{})))
+	awaitFailure(t, bare, v1alpha1.ReasonImageMissing)
+	assert.True(t, apierrors.IsNotFound(testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{})))
 
-	place.Create(t, img)
-	runs(t, vm)
-	runs(t, bare)
+	testScene.Create(t, img)
+	awaitRunning(t, vm)
+	awaitRunning(t, bare)
 }
 
-// TestImageThatIsThereWins over a template that says otherwise.
-func TestImageThatIsThereWins(t *testing.T) {
+// TestExistingImageWinsOverTemplate over a template that says otherwise.
+func TestExistingImageWinsOverTemplate(t *testing.T) {
 	t.Parallel()
-	img := base(t)
-	vm := templated(place.Namespace(t), "vm", img)
+	img := sharedImage(t)
+	vm := withImageTemplate(testScene.CreateNamespace(t), "vm", img)
 	vm.Spec.VMDiskImageTemplate.URL += "-other"
 	vm.Spec.VMDiskImageTemplate.DiskSize = resource.MustParse("5Gi")
-	started(t, vm)
-	differs := says(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue)
+	createAndAwaitRunning(t, vm)
+	differs := awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue)
 	assert.Contains(t, differs, "the template has another url, diskSize")
-	place.WantEvent(t, vm, v1alpha1.ConditionImageDiffers, "url, diskSize")
-	after := succeeded(t, img)
+	testScene.AwaitEvent(t, vm, v1alpha1.ConditionImageDiffers, "url, diskSize")
+	after := awaitSucceeded(t, img)
 	assert.Equal(t, img.Generation, after.Generation)
 	assert.Equal(t, img.Spec, after.Spec)
 
-	place.Change(t, vm, func() { vm.Spec.VMDiskImageTemplate = img.Spec.DeepCopy() })
-	says(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionFalse)
+	testScene.Update(t, vm, func() { vm.Spec.VMDiskImageTemplate = img.Spec.DeepCopy() })
+	awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionFalse)
 }
 
-// TestFailedImageIsRepaired by a person, and the machine runs.
-func TestFailedImageIsRepaired(t *testing.T) {
+// TestVMRecoversFromFailedImage by a person, and the machine runs.
+func TestVMRecoversFromFailedImage(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
+	ns := testScene.CreateNamespace(t)
 	for name, path := range map[string]string{"imported": "/notfound/100ms/a", "asked": "/gone/a"} {
-		place.Create(t, templated(ns, name, place.Snapshotted(ns, name, path)))
+		testScene.Create(t, withImageTemplate(ns, name, testScene.NewSnapshottedImage(ns, name, path)))
 	}
 	for _, name := range []string{"imported", "asked"} {
-		vm := scene.Machine(ns, name, place.Image(ns, name, ""))
-		got := because(t, vm, v1alpha1.ReasonImageFailed)
+		vm := scene.NewMachine(ns, name, testScene.NewImage(ns, name, ""))
+		got := awaitReason(t, vm, v1alpha1.ReasonImageFailed)
 		assert.Equal(t, v1alpha1.MachineFailed, got.Status.Phase)
 		assert.Equal(t, v1alpha1.PhaseFailed, got.Status.Image.Phase)
 		assert.Contains(t, got.Status.Message, "VMDiskImage "+ns+"/"+name+" failed: NotFound: ")
-		place.WantEvent(t, got, string(v1alpha1.ReasonImageFailed), "NotFound")
-		img := place.Image(ns, name, "")
-		place.Change(t, img, func() { img.Spec.URL = place.Source.URL + "/ok/100ms/right" })
-		runs(t, vm)
-		assert.Contains(t, says(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue), "another url")
+		testScene.AwaitEvent(t, got, string(v1alpha1.ReasonImageFailed), "NotFound")
+		img := testScene.NewImage(ns, name, "")
+		testScene.Update(t, img, func() { img.Spec.URL = testScene.Source.URL + "/ok/100ms/right" })
+		awaitRunning(t, vm)
+		assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue), "another url")
 	}
 }
 
-// TestMachineDeletedMidImport leaves its image to be imported: others may want
+// TestVMDeletedDuringImport leaves its image to be imported: others may want
 // it by now, and what was downloaded is paid for.
-func TestMachineDeletedMidImport(t *testing.T) {
+func TestVMDeletedDuringImport(t *testing.T) {
 	t.Parallel()
-	ns, farm := place.Namespace(t), place.Namespace(t)
-	img := place.Snapshotted(farm, "image", "/ok/15s/a")
-	vm := templated(ns, "vm", img)
-	place.Create(t, vm)
-	place.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
+	img := testScene.NewSnapshottedImage(farm, "image", "/ok/15s/a")
+	vm := withImageTemplate(ns, "vm", img)
+	testScene.Create(t, vm)
+	testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Phase == v1alpha1.PhaseSyncing
 	})
-	remove(t, vm)
-	place.Gone(t, vm)
-	succeeded(t, img)
-	after := held(t, img)
+	deleteObject(t, vm)
+	testScene.AwaitGone(t, vm)
+	awaitSucceeded(t, img)
+	after := awaitHolders(t, img)
 	assert.EqualValues(t, 1, after.Status.LastAttempt)
-	assert.Empty(t, leftIn(t, ns))
+	assert.Empty(t, listLeftovers(t, ns))
 	var clones cdiv1.DataVolumeList
-	require.NoError(t, place.Client().List(t.Context(), &clones, client.InNamespace(ns)))
+	require.NoError(t, testScene.Client().List(t.Context(), &clones, client.InNamespace(ns)))
 	assert.Empty(t, clones.Items)
 }

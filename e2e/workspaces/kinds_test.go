@@ -22,29 +22,29 @@ func TestClusterWithoutKubeVirt(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 	require.NoError(t, s.StartAgent())
 	t.Cleanup(s.Agent.Kill)
-	s.SetPolicy(t, policy())
+	s.SetPolicy(t, newPolicy())
 
-	ns := s.Namespace(t)
-	img := s.Snapshotted(ns, "image", "/ok/100ms/a")
-	vm, ignored := templated(ns, "vm", img), templated(ns, "ignored", img)
+	ns := s.CreateNamespace(t)
+	img := s.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
+	vm, ignored := withImageTemplate(ns, "vm", img), withImageTemplate(ns, "ignored", img)
 	ignored.Spec.IgnoreOnDeploy = true
 	s.Create(t, vm, ignored)
-	waits := s.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	waits := s.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Reason == v1alpha1.ReasonCDIMissing
 	})
 	assert.Equal(t, v1alpha1.ReasonCDIMissing, waits.Status.Reason)
 	assert.Contains(t, waits.Status.Message, "install CDI")
 
 	require.NoError(t, s.InstallCDI(t.Context()))
-	lacking := s.EventuallyMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	lacking := s.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Reason == v1alpha1.ReasonKubeVirtMissing && vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready
 	})
 	assert.Equal(t, v1alpha1.MachineFailed, lacking.Status.Phase)
 	assert.Contains(t, lacking.Status.Message, "install KubeVirt")
-	acquired, message := scene.Holds(lacking, v1alpha1.ConditionImageAcquired)
+	acquired, message := scene.IsConditionTrue(lacking, v1alpha1.ConditionImageAcquired)
 	assert.True(t, acquired, message)
-	s.EventuallyMachine(t, ignored, scene.MachineBecause(v1alpha1.ReasonIgnoredOnDeploy))
+	s.AwaitMachine(t, ignored, scene.MachineHasReason(v1alpha1.ReasonIgnoredOnDeploy))
 
 	require.NoError(t, s.InstallKubeVirt(t.Context()))
-	s.EventuallyMachine(t, vm, scene.MachineBecause(v1alpha1.ReasonRunning))
+	s.AwaitMachine(t, vm, scene.MachineHasReason(v1alpha1.ReasonRunning))
 }

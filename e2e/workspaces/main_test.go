@@ -12,8 +12,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-var place *scene.Scene
+var testScene *scene.Env
 
 func TestMain(m *testing.M) {
-	scene.Main(m, &place, member.Options{Name: "workspaces", KubeVirt: true}, true)
+	scene.RunTests(m, &testScene, member.Options{Name: "workspaces", KubeVirt: true}, true)
 }

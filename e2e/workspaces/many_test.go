@@ -22,13 +22,13 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-// TestManyMachinesOfOneMissingImage that are created at once. Real clones of 50
+// TestManyVMsShareOneMissingImage that are created at once. Real clones of 50
 // machines take minutes on two cores, so CDI is played for 20 of them, and for 50
 // with OT_FLEET_LONG.
-func TestManyMachinesOfOneMissingImage(t *testing.T) {
-	t.Run("6 with real CDI", func(t *testing.T) { createMany(t, place, 6) })
+func TestManyVMsShareOneMissingImage(t *testing.T) {
+	t.Run("6 with real CDI", func(t *testing.T) { testManyVMs(t, testScene, 6) })
 	t.Run("more with CDI played", func(t *testing.T) {
-		s, err := scene.Start(context.Background(), member.Options{Name: "many", Instant: true, InstantSnapshots: true, KubeVirt: true})
+		s, err := scene.Start(context.Background(), member.Options{Name: "many", InstantImporter: true, InstantSnapshots: true, KubeVirt: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, s.Stop()) })
 		require.NoError(t, s.StartAgent())
@@ -37,19 +37,19 @@ func TestManyMachinesOfOneMissingImage(t *testing.T) {
 		if os.Getenv("OT_FLEET_LONG") != "" {
 			n = 50
 		}
-		createMany(t, s, n)
+		testManyVMs(t, s, n)
 	})
 }
 
-// createMany wants one image, one import and a clone for each of n machines, and
+// testManyVMs wants one image, one import and a clone for each of n machines, and
 // that nothing is made or written twice.
-func createMany(t *testing.T, s *scene.Scene, n int) {
+func testManyVMs(t *testing.T, s *scene.Env, n int) {
 	t.Helper()
-	s.SetPolicy(t, policy())
-	ns, farm := s.Namespace(t), s.Namespace(t)
-	o := s.Observe(t)
-	images, clones, machines := count(t, s, &v1alpha1.VMDiskImageList{}, farm), count(t, s, &cdiv1.DataVolumeList{}, ns), count(t, s, &kubevirtv1.VirtualMachineList{}, ns)
-	img := s.Snapshotted(farm, "image", "/ok/1s/a")
+	s.SetPolicy(t, newPolicy())
+	ns, farm := s.CreateNamespace(t), s.CreateNamespace(t)
+	o := s.StartObserver(t)
+	images, clones, machines := countObjects(t, s, &v1alpha1.VMDiskImageList{}, farm), countObjects(t, s, &cdiv1.DataVolumeList{}, ns), countObjects(t, s, &kubevirtv1.VirtualMachineList{}, ns)
+	img := s.NewSnapshottedImage(farm, "image", "/ok/1s/a")
 	vms := make([]*v1alpha1.VirtualMachine, n)
 	errs := make([]error, n)
 	var creating sync.WaitGroup
@@ -57,40 +57,40 @@ func createMany(t *testing.T, s *scene.Scene, n int) {
 		creating.Add(1)
 		go func() {
 			defer creating.Done()
-			vms[i] = templated(ns, fmt.Sprintf("vm-%02d", i), img)
+			vms[i] = withImageTemplate(ns, fmt.Sprintf("vm-%02d", i), img)
 			errs[i] = s.Client().Create(t.Context(), vms[i])
 		}()
 	}
 	creating.Wait()
-	if s.Instant() != nil {
-		s.Instant().Allow(1) // a second import would never end
+	if s.InstantImporter() != nil {
+		s.InstantImporter().AllowFinishes(1) // a second import would never end
 	}
 	pins := map[types.UID]bool{}
 	for i, vm := range vms {
 		require.NoError(t, errs[i])
-		got := s.EventuallyMachine(t, vm, scene.MachineBecause(v1alpha1.ReasonRunning))
+		got := s.AwaitMachine(t, vm, scene.MachineHasReason(v1alpha1.ReasonRunning))
 		pins[got.Status.Pinned.UID] = true
-		if s.Instant() != nil {
+		if s.InstantImporter() != nil {
 			continue // without KubeVirt's webhooks, its controller sets their defaults: the generation is no judge
 		}
-		their := theirs(vm)
+		their := kubeVirtVMOf(vm)
 		require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), their))
 		assert.EqualValues(t, 1, their.Generation, "what KubeVirt was told when it was created is all that it is told")
 	}
 	assert.Len(t, pins, 1)
-	got := s.Eventually(t, img, func(img *v1alpha1.VMDiskImage) bool { return int(img.Status.References.Count) == n })
+	got := s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return int(img.Status.References.Count) == n })
 	assert.Len(t, got.Status.References.Holders, 5)
 	h := scene.History(t, o)
 	assert.Equal(t, 1, h.Attempts(got.UID))
-	assert.Empty(t, h.OverBudget())
+	assert.Empty(t, h.BudgetViolations())
 	scene.Await(t, func() bool { return images() >= 1 && clones() >= n && machines() >= n }) // their watches may be behind
 	assert.Equal(t, 1, images())
 	assert.Equal(t, n, clones())
 	assert.Equal(t, n, machines())
 }
 
-// count tells how many objects of a kind a namespace has ever had.
-func count(t *testing.T, s *scene.Scene, list client.ObjectList, ns string) func() int {
+// countObjects tells how many objects of a kind a namespace has ever had.
+func countObjects(t *testing.T, s *scene.Env, list client.ObjectList, ns string) func() int {
 	t.Helper()
 	c, err := client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: s.Client().Scheme()})
 	require.NoError(t, err)

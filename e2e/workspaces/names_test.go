@@ -19,66 +19,66 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func TestNames(t *testing.T) {
+func TestLongAndUnusualNames(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
+	ns := testScene.CreateNamespace(t)
 	var machines []*v1alpha1.VirtualMachine
 	for _, name := range []string{
 		"a", "9", "with.a.dot",
 		strings.Repeat("long-", 12) + "end", // 63
 		strings.Repeat("dots.", 12) + "end",
 	} {
-		vm := scene.Machine(ns, name, base(t))
+		vm := scene.NewMachine(ns, name, sharedImage(t))
 		vm.Spec.RunStrategy = "Halted"
-		place.Create(t, vm)
+		testScene.Create(t, vm)
 		machines = append(machines, vm)
 	}
 	disks := map[string]bool{}
 	for _, vm := range machines {
-		got := because(t, vm, v1alpha1.ReasonStopped)
+		got := awaitReason(t, vm, v1alpha1.ReasonStopped)
 		disks[got.Status.RootDisk.DataVolume] = true
 		if strings.Contains(vm.Name, ".") {
-			assert.Contains(t, says(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "is no host name of one label")
+			assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "is no host name of one label")
 		}
-		place.Change(t, vm, func() { vm.Spec.RunStrategy = "Always" })
+		testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
 	}
 	assert.Len(t, disks, len(machines))
 	for _, vm := range machines {
-		runs(t, vm)
+		awaitRunning(t, vm)
 	}
-	require.ErrorContains(t, place.Client().Create(t.Context(), scene.Machine(ns, strings.Repeat("x", 64), base(t))), "at most 63 characters")
+	require.ErrorContains(t, testScene.Client().Create(t.Context(), scene.NewMachine(ns, strings.Repeat("x", 64), sharedImage(t))), "at most 63 characters")
 }
 
-// TestNameTaken by what was not made for the machine: it is left as it is, and
+// TestTakenNamesAreLeftAlone by what was not made for the machine: it is left as it is, and
 // the machine goes on when it is gone.
-func TestNameTaken(t *testing.T) {
+func TestTakenNamesAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	ns := place.Namespace(t)
-	byMachine, byDisk, bySecret := scene.Machine(ns, "by-machine", base(t)), scene.Machine(ns, "by-disk", base(t)), scene.Machine(ns, "by-secret", base(t))
-	foreign := theirs(byMachine)
+	ns := testScene.CreateNamespace(t)
+	byMachine, byDisk, bySecret := scene.NewMachine(ns, "by-machine", sharedImage(t)), scene.NewMachine(ns, "by-disk", sharedImage(t)), scene.NewMachine(ns, "by-secret", sharedImage(t))
+	foreign := kubeVirtVMOf(byMachine)
 	foreign.Spec.RunStrategy = ptr.To(kubevirtv1.RunStrategyHalted)
 	foreign.Spec.Template = &kubevirtv1.VirtualMachineInstanceTemplateSpec{}
 	foreign.Spec.Template.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: byMachine.Spec.Resources.Memory}
-	blank := rootDisk(byDisk)
+	blank := rootDiskOf(byDisk)
 	blank.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 	blank.Spec.Storage = &cdiv1.StorageSpec{
 		StorageClassName: ptr.To("sim-csi"), Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *byMachine.Spec.Resources.Memory}},
 	}
-	secret := told(bySecret)
+	secret := cloudInitSecretOf(bySecret)
 	secret.StringData = map[string]string{"userdata": "theirs"}
-	place.Create(t, foreign, blank, secret)
-	place.Create(t, byMachine, byDisk, bySecret)
+	testScene.Create(t, foreign, blank, secret)
+	testScene.Create(t, byMachine, byDisk, bySecret)
 	for vm, kind := range map[*v1alpha1.VirtualMachine]string{
 		byMachine: "KubeVirt VirtualMachine by-machine", byDisk: "DataVolume by-disk-root", bySecret: "Secret by-secret-cloudinit",
 	} {
-		got := because(t, vm, v1alpha1.ReasonNameTaken)
+		got := awaitReason(t, vm, v1alpha1.ReasonNameTaken)
 		assert.Equal(t, v1alpha1.MachineFailed, got.Status.Phase)
 		assert.Contains(t, got.Status.Message, "there is a "+kind+" that was not made for this machine")
 	}
 	spec := foreign.Spec.DeepCopy()
 	for _, o := range []client.Object{foreign, blank, secret} {
 		uid := o.GetUID()
-		read(t, o)
+		requireObject(t, o)
 		assert.Equal(t, uid, o.GetUID())
 		assert.Empty(t, o.GetLabels()[v1alpha1.LabelMachineUID])
 		assert.Empty(t, o.GetOwnerReferences())
@@ -86,9 +86,9 @@ func TestNameTaken(t *testing.T) {
 	assert.Equal(t, "theirs", string(secret.Data["userdata"]))
 	assert.Equal(t, spec, &foreign.Spec)
 	for _, o := range []client.Object{foreign, blank, secret} {
-		remove(t, o)
+		deleteObject(t, o)
 	}
 	for _, vm := range []*v1alpha1.VirtualMachine{byMachine, byDisk, bySecret} {
-		runs(t, vm)
+		awaitRunning(t, vm)
 	}
 }

@@ -18,34 +18,34 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/scene"
 )
 
-func TestTheProposalsExample(t *testing.T) {
-	place.CreateClasses(t, "gp3", "ebs-snapshot")
-	place.Create(t,
+func TestProposalExample(t *testing.T) {
+	testScene.CreateStorageClasses(t, "gp3", "ebs-snapshot")
+	testScene.Create(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmdi-farm"}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmdi-farm", Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "a", "secretKey": "s"}},
 	)
-	ns := place.Namespace(t)
+	ns := testScene.CreateNamespace(t)
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedMachine), &object.Object))
 	object.SetNamespace(ns)
-	require.NoError(t, place.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
+	require.NoError(t, testScene.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "demo-workspace-1"}}
 
-	ignored := place.EventuallyMachine(t, vm, scene.MachineReady)
+	ignored := testScene.AwaitMachine(t, vm, scene.IsMachineReady)
 	assert.Equal(t, v1alpha1.ReasonIgnoredOnDeploy, ignored.Status.Reason)
 	assert.Equal(t, v1alpha1.PhaseSucceeded, ignored.Status.Image.Phase, "the image is made ready")
 
-	place.Change(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
-	lacking := place.EventuallyMachine(t, vm, scene.MachineBecause(v1alpha1.ReasonNetworkMissing))
+	testScene.Update(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
+	lacking := testScene.AwaitMachine(t, vm, scene.MachineHasReason(v1alpha1.ReasonNetworkMissing))
 	assert.Contains(t, lacking.Status.Message, "NetworkAttachmentDefinition "+ns+"/control-net does not exist")
-	place.CreateNetworks(t, ns, "control-net", "bridge-inet", "bridge-edge")
-	ready := place.EventuallyMachine(t, vm, scene.MachineReady)
+	testScene.CreateNetworks(t, ns, "control-net", "bridge-inet", "bridge-edge")
+	ready := testScene.AwaitMachine(t, vm, scene.IsMachineReady)
 	assert.Equal(t, v1alpha1.ReasonRunning, ready.Status.Reason)
-	adjusted, message := scene.Holds(ready, v1alpha1.ConditionSpecAdjusted)
+	adjusted, message := scene.IsConditionTrue(ready, v1alpha1.ConditionSpecAdjusted)
 	assert.True(t, adjusted)
 	assert.Contains(t, message, "24Gi")
 	assert.Contains(t, message, "demo-user")
 	assert.Equal(t, "24Gi", ready.Status.RootDisk.Size.String())
-	told, message := scene.Holds(ready, v1alpha1.ConditionPlainTextPassword)
+	told, message := scene.IsConditionTrue(ready, v1alpha1.ConditionPlainTextPassword)
 	assert.True(t, told, message)
 }

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// settle is how long an attempt that has timed out may take to end, where it may
+	// attemptEndGrace is how long an attempt that has timed out may take to end, where it may
 	// take no less until it times out.
-	settle = time.Minute
-	// longest is how long any grant may hold.
-	longest = 24 * time.Hour
-	// mostGiven bounds how many grants of one member are told apart.
-	mostGiven = 8
+	attemptEndGrace = time.Minute
+	// maxGrantDuration is how long any grant may hold.
+	maxGrantDuration = 24 * time.Hour
+	// maxTrackedGrants bounds how many grants of one member are told apart.
+	maxTrackedGrants = 8
 )
 
 // Grant is a share for a while.
@@ -27,185 +27,185 @@ type Grant struct {
 	Duration time.Duration
 }
 
-// Facts are what is known of a member.
-type Facts struct {
+// MemberFacts are what is known of a member.
+type MemberFacts struct {
 	// Cluster that the report is of, its sequence, and the process that wrote it; zero
 	// where there is none.
-	Cluster string
-	Report  int64
-	Boot    string
+	Cluster        string
+	ReportSequence int64
+	BootID         string
 	// Slots of the ledger, and what the member says of its transfers, of one state.
 	Slots     int32
 	Transfers *v1alpha1.ReportedTransfers
-	// InForce is the policy by the report; nil where it tells none.
-	InForce *Bounds
-	// Planned is that of the plan on the hub; nil for none. Acknowledged: the report
+	// ReportedPolicy is the policy by the report; nil where it tells none.
+	ReportedPolicy *Bounds
+	// PlannedPolicy is that of the plan on the hub; nil for none. Acknowledged: the report
 	// says that the ledger was written under it.
-	Planned      *Bounds
-	Acknowledged bool
-	// Superseded is the most that plans before that allow which were not acknowledged
+	PlannedPolicy    *Bounds
+	PlanAcknowledged bool
+	// SupersededPolicy is the most that plans before that allow which were not acknowledged
 	// either; nil for none.
-	Superseded *Bounds
-	// Desired is what the fleet's policy asks for now.
-	Desired Bounds
-	// SameSources: the policy by the report has the fleet's groups as they are now.
-	SameSources bool
+	SupersededPolicy *Bounds
+	// DesiredPolicy is what the fleet's policy asks for now.
+	DesiredPolicy Bounds
+	// SourcesCurrent: the policy by the report has the fleet's groups as they are now.
+	SourcesCurrent bool
 	// Learning: what the hub has of the member may be older than what that has shown.
 	Learning bool
 	// Unread: this process has not read the report in the member itself.
-	Unread bool
+	ReportUnread bool
 	// Unguarded: what another process has decided of its grants may still be written.
-	Unguarded bool
+	Unfenced bool
 	// Grantable: a grant may be written for it.
 	Grantable bool
 	// Dark: it has not been heard of for longer than it should. That is for people: it
 	// is counted by what it may be running.
-	Dark   bool
+	Silent bool
 	Weight int32
-	// AheadGrant is the sequence of a grant in the member that is newer than the hub's.
-	AheadGrant int64
+	// MemberGrantSequence is the sequence of a grant in the member that is newer than the hub's.
+	MemberGrantSequence int64
 }
 
-func (f *Facts) limited() bool { return f.Transfers != nil && f.Transfers.Limited }
+func (f *MemberFacts) isLimited() bool { return f.Transfers != nil && f.Transfers.Limited }
 
-// given is a grant that may be in force, or under which something may run yet.
-type given struct {
+// trackedGrant is a grant that may be in force, or under which something may run yet.
+type trackedGrant struct {
 	Grant
-	// ends is when it has ended in the member, by the hub's clock.
-	ends time.Time
+	// expiresAt is when it has ended in the member, by the hub's clock.
+	expiresAt time.Time
 	// every: nobody knows which sources it is for.
-	every bool
+	allSources bool
 }
 
 // covers tells that another one counts for no more, and no longer.
-func (g given) covers(o given) bool {
-	return g.Slots >= o.Slots && !g.ends.Before(o.ends) && (g.every || !o.every && len(o.Sources) == 0)
+func (g trackedGrant) covers(o trackedGrant) bool {
+	return g.Slots >= o.Slots && !g.expiresAt.Before(o.expiresAt) && (g.allSources || !o.allSources && len(o.Sources) == 0)
 }
 
 // account is what the book has of one member, or of a cluster that was one.
 type account struct {
 	// cluster that it is of, once that is known.
-	cluster  string
-	facts    Facts
-	received time.Time // the newest report
-	asked    time.Time // the request of that nonce
-	nonce    string
-	given    []given
-	// last is the grant that was made last, kept for its sequence and nonce.
-	last Grant
-	// pending is the most that plans allow which may be in force by now and are not
+	cluster      string
+	facts        MemberFacts
+	reportedAt   time.Time // the newest report
+	requestedAt  time.Time // the request of that nonce
+	requestNonce string
+	grants       []trackedGrant
+	// lastGrant is the grant that was made last, kept for its sequence and nonce.
+	lastGrant Grant
+	// unacknowledged is the most that plans allow which may be in force by now and are not
 	// acknowledged; nil for none.
-	pending *Bounds
-	// safe is the share without a grant that plans may give it, and high the most that
+	unacknowledged *Bounds
+	// plannedSafe is the share without a grant that plans may give it, and high the most that
 	// one may have given it that is not acknowledged to be gone.
-	safe, high int32
-	gone       bool
-	// since is when the book began to keep it, and horizon when all grants have ended
+	plannedSafe, maxSafe int32
+	departed             bool
+	// trackedSince is when the book began to keep it, and horizon when all grants have ended
 	// that others may have given before.
-	since, horizon time.Time
+	trackedSince, learnedUntil time.Time
 	// missing: there was no report of it then.
-	missing bool
+	reportMissing bool
 	// learned: a grant of it was stored when the book was begun.
-	learned bool
-	turn
+	grantStored bool
+	turnState
 }
 
-// see takes in what is known now.
-func (a *account) see(f Facts, now time.Time) {
-	newer := f.Report > a.facts.Report
-	if !newer && f.Report < a.facts.Report {
+// observe takes in what is known now.
+func (a *account) observe(f MemberFacts, now time.Time) {
+	newer := f.ReportSequence > a.facts.ReportSequence
+	if !newer && f.ReportSequence < a.facts.ReportSequence {
 		// An older copy says nothing of what runs; the rest may be new.
-		f.Report, f.Boot, f.Slots, f.Transfers = a.facts.Report, a.facts.Boot, a.facts.Slots, a.facts.Transfers
-		f.InForce, f.SameSources, f.Acknowledged = a.facts.InForce, a.facts.SameSources, false
+		f.ReportSequence, f.BootID, f.Slots, f.Transfers = a.facts.ReportSequence, a.facts.BootID, a.facts.Slots, a.facts.Transfers
+		f.ReportedPolicy, f.SourcesCurrent, f.PlanAcknowledged = a.facts.ReportedPolicy, a.facts.SourcesCurrent, false
 	}
 	a.facts = f
 	if f.Cluster != "" {
 		a.cluster = f.Cluster
 	}
-	if a.since.IsZero() {
-		a.since, a.missing = now, f.Report == 0
+	if a.trackedSince.IsZero() {
+		a.trackedSince, a.reportMissing = now, f.ReportSequence == 0
 	}
 	switch {
-	case f.Planned == nil:
-	case f.Acknowledged:
-		a.pending = nil
+	case f.PlannedPolicy == nil:
+	case f.PlanAcknowledged:
+		a.unacknowledged = nil
 	default:
-		a.pending = a.pending.Or(*f.Planned)
-		if f.Superseded != nil {
-			a.pending = a.pending.Or(*f.Superseded)
+		a.unacknowledged = a.unacknowledged.Max(*f.PlannedPolicy)
+		if f.SupersededPolicy != nil {
+			a.unacknowledged = a.unacknowledged.Max(*f.SupersededPolicy)
 		}
 	}
-	if f.Planned != nil {
-		a.high = max(a.high, f.Planned.Safe)
-		if a.high == f.Planned.Safe && a.safe < a.high {
-			a.safe = a.high // of another replica
+	if f.PlannedPolicy != nil {
+		a.maxSafe = max(a.maxSafe, f.PlannedPolicy.Safe)
+		if a.maxSafe == f.PlannedPolicy.Safe && a.plannedSafe < a.maxSafe {
+			a.plannedSafe = a.maxSafe // of another replica
 		}
-		if f.Acknowledged && f.Planned.Safe == a.safe {
+		if f.PlanAcknowledged && f.PlannedPolicy.Safe == a.plannedSafe {
 			// Whoever makes plans has caught up, and so has the member.
-			a.high = a.safe
+			a.maxSafe = a.plannedSafe
 		}
 	}
 	if newer {
-		a.received = now
-		a.report(now)
+		a.reportedAt = now
+		a.observeReport(now)
 	}
 }
 
-// report takes in a report that is newer than those before.
-func (a *account) report(now time.Time) {
+// observeReport takes in a report that is newer than those before.
+func (a *account) observeReport(now time.Time) {
 	f := &a.facts
 	t := f.Transfers
 	if t == nil {
 		return
 	}
 	// What another process asked for gives this one nothing, and that one is gone.
-	a.begins()
-	a.given = slices.DeleteFunc(a.given, func(g given) bool {
-		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.Boot != "" && g.Nonce != "" && !ofBoot(g.Nonce, f.Boot)
+	a.endTurnOnceUsed()
+	a.grants = slices.DeleteFunc(a.grants, func(g trackedGrant) bool {
+		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.BootID != "" && g.Nonce != "" && !isNonceOfBoot(g.Nonce, f.BootID)
 	})
-	if t.Slots > 0 && t.Grant > a.last.Sequence {
+	if t.Slots > 0 && t.Grant > a.lastGrant.Sequence {
 		// A hub that was restored from a backup does not know it.
-		a.given = append(a.given, given{
-			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.Boot + "/", Duration: longest}, ends: now.Add(longest), every: true,
+		a.grants = append(a.grants, trackedGrant{
+			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.BootID + "/", Duration: maxGrantDuration}, expiresAt: now.Add(maxGrantDuration), allSources: true,
 		})
 	}
-	if t.Nonce != a.nonce {
-		a.nonce, a.asked = t.Nonce, now
+	if t.Nonce != a.requestNonce {
+		a.requestNonce, a.requestedAt = t.Nonce, now
 	}
 }
 
-func ofBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
+func isNonceOfBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
 
-// lasting is how long an attempt may run on after it was last seen to be allowed.
-func (a *account) lasting() time.Duration {
-	most := a.facts.Desired.AttemptTimeout
-	for _, b := range []*Bounds{a.facts.InForce, a.facts.Planned, a.pending} {
+// attemptLifetime is how long an attempt may run on after it was last seen to be allowed.
+func (a *account) attemptLifetime() time.Duration {
+	most := a.facts.DesiredPolicy.AttemptTimeout
+	for _, b := range []*Bounds{a.facts.ReportedPolicy, a.facts.PlannedPolicy, a.unacknowledged} {
 		if b != nil {
 			most = max(most, b.AttemptTimeout)
 		}
 	}
-	return most + most/100 + min(most, settle)
+	return most + most/100 + min(most, attemptEndGrace)
 }
 
-// whole is the concurrency of a member that goes by no grants, or may not yet, or
+// ungrantedConcurrency is the concurrency of a member that goes by no grants, or may not yet, or
 // may be given any.
-func (a *account) whole() int32 {
+func (a *account) ungrantedConcurrency() int32 {
 	f := &a.facts
 	most := int32(0)
-	if f.Report > 0 && !f.limited() {
-		if f.InForce != nil {
-			most = f.InForce.Concurrency
+	if f.ReportSequence > 0 && !f.isLimited() {
+		if f.ReportedPolicy != nil {
+			most = f.ReportedPolicy.Concurrency
 		}
-		if f.Acknowledged && f.Planned != nil {
-			most = max(most, f.Planned.Concurrency)
+		if f.PlanAcknowledged && f.PlannedPolicy != nil {
+			most = max(most, f.PlannedPolicy.Concurrency)
 		}
 	}
-	if a.pending != nil {
-		most = max(most, a.pending.Concurrency)
+	if a.unacknowledged != nil {
+		most = max(most, a.unacknowledged.Concurrency)
 	}
-	if f.Unguarded {
-		most = max(most, f.Desired.Concurrency)
-		for _, b := range []*Bounds{f.InForce, f.Planned} {
+	if f.Unfenced {
+		most = max(most, f.DesiredPolicy.Concurrency)
+		for _, b := range []*Bounds{f.ReportedPolicy, f.PlannedPolicy} {
 			if b != nil {
 				most = max(most, b.Concurrency)
 			}
@@ -214,60 +214,60 @@ func (a *account) whole() int32 {
 	return most
 }
 
-// unknown is what it may be running that nobody can tell of, and until when: it was
+// unknownSlots is what it may be running that nobody can tell of, and until when: it was
 // planned for, and no report says what has come of that, nor may one that came late. A
 // hub that was restored from a backup has reports and grants that say nothing of what
 // came after it.
-func (a *account) unknown(restored bool) (slots int32, until time.Time) {
+func (a *account) unknownSlots(restored bool) (slots int32, until time.Time) {
 	f := &a.facts
-	if read := !f.Unread || !restored && !a.missing; f.Planned == nil || f.Report > 0 && read {
+	if read := !f.ReportUnread || !restored && !a.reportMissing; f.PlannedPolicy == nil || f.ReportSequence > 0 && read {
 		return 0, until
 	}
-	until = a.horizon
+	until = a.learnedUntil
 	if restored || until.IsZero() {
-		until = later(until, a.since.Add(longest))
+		until = laterOf(until, a.trackedSince.Add(maxGrantDuration))
 	}
-	return f.Planned.Concurrency, until
+	return f.PlannedPolicy.Concurrency, until
 }
 
-// safeNow is the share that it may use without a grant.
-func (a *account) safeNow() int32 {
-	most := a.high
-	if a.facts.limited() {
+// currentSafe is the share that it may use without a grant.
+func (a *account) currentSafe() int32 {
+	most := a.maxSafe
+	if a.facts.isLimited() {
 		most = max(most, a.facts.Transfers.Safe)
 	}
-	if a.pending != nil {
-		most = max(most, a.pending.Safe)
+	if a.unacknowledged != nil {
+		most = max(most, a.unacknowledged.Safe)
 	}
 	return most
 }
 
-// held is what a member may be running, and from which groups. until is when it is
+// heldShare is what a member may be running, and from which groups. until is when it is
 // less if nothing is heard; zero for never.
-func (a *account) held(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
-	lasting := a.lasting()
+func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
+	lasting := a.attemptLifetime()
 	every := int32(0) // that may all be of one group
 	upTo := func(t time.Time) bool {
 		if !now.Before(t) {
 			return false
 		}
-		until = later(until, t)
+		until = laterOf(until, t)
 		return true
 	}
-	for _, g := range a.given {
-		if upTo(g.ends.Add(lasting)) {
-			h = h.or(g.Share)
-			if g.every {
+	for _, g := range a.grants {
+		if upTo(g.expiresAt.Add(lasting)) {
+			h = h.Max(g.Share)
+			if g.allSources {
 				every = max(every, g.Slots)
 			}
 		}
 	}
 	f := &a.facts
-	if slots, ends := a.unknown(restored); slots > 0 && upTo(ends.Add(lasting)) {
+	if slots, ends := a.unknownSlots(restored); slots > 0 && upTo(ends.Add(lasting)) {
 		h.Slots = max(h.Slots, slots)
 		every = h.Slots
 	}
-	if f.Report > 0 && (f.Slots > 0 && upTo(a.received.Add(lasting))) {
+	if f.ReportSequence > 0 && (f.Slots > 0 && upTo(a.reportedAt.Add(lasting))) {
 		running := Share{Slots: f.Slots}
 		if f.Transfers != nil && len(groups) > 0 {
 			running.Sources = make(map[string]int32, len(f.Transfers.Sources))
@@ -275,21 +275,21 @@ func (a *account) held(groups []Group, restored bool, now time.Time) (h Share, u
 				running.Sources[s.Name] = s.Running
 			}
 		}
-		h = h.or(running)
+		h = h.Max(running)
 	}
 	// What it may use without a grant it goes on to use; of a cluster that is no member
 	// any more, what it had begun by then counts.
-	whole, safe := a.whole(), a.safeNow()
+	whole, safe := a.ungrantedConcurrency(), a.currentSafe()
 	switch {
-	case !a.gone:
+	case !a.departed:
 		if whole > 0 {
 			until = time.Time{}
 		}
 		h.Slots = max(h.Slots, whole, safe)
-	case max(whole, safe) > 0 && upTo(a.received.Add(lasting)):
+	case max(whole, safe) > 0 && upTo(a.reportedAt.Add(lasting)):
 		h.Slots = max(h.Slots, whole, safe)
 	}
-	if a.gone || f.Unguarded || f.Report > 0 && (!f.limited() || !f.SameSources) || a.pending != nil && !a.pending.Limited {
+	if a.departed || f.Unfenced || f.ReportSequence > 0 && (!f.isLimited() || !f.SourcesCurrent) || a.unacknowledged != nil && !a.unacknowledged.Limited {
 		every = h.Slots
 	}
 	if len(groups) == 0 {
@@ -304,36 +304,36 @@ func (a *account) held(groups []Group, restored bool, now time.Time) (h Share, u
 	return h, until
 }
 
-// give notes a grant before it is written.
-func (a *account) give(g Grant, ends time.Time) {
-	a.last = g
-	a.given = append(a.given, given{Grant: g, ends: ends})
-	if len(a.given) <= mostGiven {
+// recordGrant notes a grant before it is written.
+func (a *account) recordGrant(g Grant, ends time.Time) {
+	a.lastGrant = g
+	a.grants = append(a.grants, trackedGrant{Grant: g, expiresAt: ends})
+	if len(a.grants) <= maxTrackedGrants {
 		return
 	}
 	// Of many, the first two are taken for one that is as much, and as long, as both.
-	first, second := a.given[0], a.given[1]
-	one := given{Grant: second.Grant, ends: later(first.ends, second.ends), every: first.every || second.every}
-	one.Share = first.Share.or(second.Share)
+	first, second := a.grants[0], a.grants[1]
+	one := trackedGrant{Grant: second.Grant, expiresAt: laterOf(first.expiresAt, second.expiresAt), allSources: first.allSources || second.allSources}
+	one.Share = first.Share.Max(second.Share)
 	if first.Nonce != second.Nonce {
 		one.Nonce = ""
 	}
-	a.given = append([]given{one}, a.given[2:]...)
+	a.grants = append([]trackedGrant{one}, a.grants[2:]...)
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// possible is the most of all grants that may be in force, and how long yet: what
+// maxPossible is the most of all grants that may be in force, and how long yet: what
 // the next elected replica must know beside the newest one.
-func (a *account) possible(now time.Time) (s Share, left time.Duration) {
-	for _, g := range a.given {
-		s = s.or(g.Share)
-		left = max(left, g.ends.Sub(now))
+func (a *account) maxPossible(now time.Time) (s Share, left time.Duration) {
+	for _, g := range a.grants {
+		s = s.Max(g.Share)
+		left = max(left, g.expiresAt.Sub(now))
 	}
 	return s, left
 }

@@ -23,28 +23,28 @@ type Bounds struct {
 	AttemptTimeout time.Duration `json:"attemptTimeout"`
 }
 
-// BoundsOf reads a policy. Of one that this hub cannot read, the most is assumed.
-func BoundsOf(data map[string]string) (Bounds, policy.Sources) {
+// ParseBounds reads a policy. Of one that this hub cannot read, the most is assumed.
+func ParseBounds(data map[string]string) (Bounds, policy.Sources) {
 	read, _, errs := policy.Parse(data)
 	if len(errs) > 0 {
-		return unreadable(), nil
+		return unreadableBounds(), nil
 	}
-	return Bounds{Limited: read.Limited, Concurrency: read.Concurrency, Safe: read.Safe, AttemptTimeout: read.AttemptTimeout}, read.Sources
+	return Bounds{Limited: read.UsesGrants, Concurrency: read.Concurrency, Safe: read.SafeConcurrency, AttemptTimeout: read.AttemptTimeout}, read.Sources
 }
 
-func unreadable() Bounds {
+func unreadableBounds() Bounds {
 	return Bounds{Concurrency: v1alpha1.MaxSlots, AttemptTimeout: policy.Default().AttemptTimeout}
 }
 
-// Supersede notes on the plan that takes the place of another what that one allows,
+// RecordSuperseded notes on the plan that takes the place of another what that one allows,
 // and those before it, unless the member has acknowledged that one.
-func Supersede(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVersion) {
+func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVersion) {
 	delete(next.Annotations, AnnotationUnacknowledged)
 	if acknowledged != nil && *acknowledged == before.Spec.PlanVersion {
 		return
 	}
-	b, _ := BoundsOf(before.Spec.Policy)
-	text, err := json.Marshal(Unacknowledged(before).Or(b))
+	b, _ := ParseBounds(before.Spec.Policy)
+	text, err := json.Marshal(UnacknowledgedBounds(before).Max(b))
 	if err != nil {
 		panic(err) // numbers and a truth value
 	}
@@ -54,21 +54,21 @@ func Supersede(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVe
 	next.Annotations[AnnotationUnacknowledged] = string(text)
 }
 
-// Unacknowledged is what Supersede has noted on a plan; nil for nothing.
-func Unacknowledged(plan *v1alpha1.ClusterPlan) *Bounds {
+// UnacknowledgedBounds is what Supersede has noted on a plan; nil for nothing.
+func UnacknowledgedBounds(plan *v1alpha1.ClusterPlan) *Bounds {
 	text, is := plan.Annotations[AnnotationUnacknowledged]
 	if !is {
 		return nil
 	}
 	var b Bounds
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
-		b = unreadable()
+		b = unreadableBounds()
 	}
 	return &b
 }
 
-// Or is the most that either allows.
-func (b *Bounds) Or(o Bounds) *Bounds {
+// Max is the most that either allows.
+func (b *Bounds) Max(o Bounds) *Bounds {
 	if o.Limited {
 		o.Concurrency = 0 // without a grant it is of no account
 	}
@@ -79,8 +79,8 @@ func (b *Bounds) Or(o Bounds) *Bounds {
 	return &o
 }
 
-// Within tells that nothing may run by these that may not by others.
-func (b Bounds) Within(o Bounds) bool {
+// IsWithin tells that nothing may run by these that may not by others.
+func (b Bounds) IsWithin(o Bounds) bool {
 	switch {
 	case !b.Limited:
 		return !o.Limited && b.Concurrency <= o.Concurrency

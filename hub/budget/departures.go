@@ -14,32 +14,32 @@ import (
 type Departure struct {
 	Member, Cluster string
 	// Slots, for as long as is Left.
-	Slots int32
-	Left  time.Duration
+	Slots     int32
+	Remaining time.Duration
 }
 
-// depart keeps account of a cluster until what it may be running has ended.
-func (b *Book) depart(member string, a *account, now time.Time) {
-	a.gone, a.received = true, now
-	if a.lasting() == 0 {
+// addDeparted keeps account of a cluster until what it may be running has ended.
+func (b *Accountant) addDeparted(member string, a *account, now time.Time) {
+	a.departed, a.reportedAt = true, now
+	if a.attemptLifetime() == 0 {
 		// Nothing is known of it but its grant.
-		a.facts.Desired.AttemptTimeout = cmp.Or(b.attempts, policy.Default().AttemptTimeout)
+		a.facts.DesiredPolicy.AttemptTimeout = cmp.Or(b.maxAttemptTimeout, policy.Default().AttemptTimeout)
 	}
 	name := member + "/" + a.cluster
 	if other := b.departed[name]; other != nil {
-		held, until := other.held(nil, b.restored, now)
-		a.given = append(a.given, given{Grant: Grant{Share: held}, ends: until.Add(-a.lasting()), every: true})
+		held, until := other.heldShare(nil, b.hubRestored, now)
+		a.grants = append(a.grants, trackedGrant{Grant: Grant{Share: held}, expiresAt: until.Add(-a.attemptLifetime()), allSources: true})
 	}
 	b.departed[name] = a
 }
 
 // Departures are those that hold anything now, and what the leaving members, which are
 // still there, would hold if they went now.
-func (b *Book) Departures(leaving []string, now time.Time) []Departure {
+func (b *Accountant) Departures(leaving []string, now time.Time) []Departure {
 	var all []Departure
 	add := func(member string, a *account) {
-		if held, until := a.held(nil, b.restored, now); held.Slots > 0 {
-			all = append(all, Departure{Member: member, Cluster: a.cluster, Slots: held.Slots, Left: until.Sub(now)})
+		if held, until := a.heldShare(nil, b.hubRestored, now); held.Slots > 0 {
+			all = append(all, Departure{Member: member, Cluster: a.cluster, Slots: held.Slots, Remaining: until.Sub(now)})
 		}
 	}
 	for name, a := range b.departed {
@@ -48,7 +48,7 @@ func (b *Book) Departures(leaving []string, now time.Time) []Departure {
 	for _, member := range leaving {
 		if a := b.accounts[member]; a != nil {
 			gone := *a
-			gone.gone, gone.received = true, now
+			gone.departed, gone.reportedAt = true, now
 			add(member, &gone)
 		}
 	}
@@ -58,24 +58,24 @@ func (b *Book) Departures(leaving []string, now time.Time) []Departure {
 	return all
 }
 
-// Recall takes in a departure that is stored. It counts as if it were of now; of a
+// LearnDeparture takes in a departure that is stored. It counts as if it were of now; of a
 // member that is still there, beside that.
-func (b *Book) Recall(d Departure, now time.Time) {
+func (b *Accountant) LearnDeparture(d Departure, now time.Time) {
 	name := d.Member + "/" + d.Cluster
 	a := b.departed[name]
 	if a == nil {
-		a = &account{cluster: d.Cluster, gone: true, since: now}
+		a = &account{cluster: d.Cluster, departed: true, trackedSince: now}
 		b.departed[name] = a
 	}
 	// How long an attempt may last is in it.
-	g := given{Grant: Grant{Share: Share{Slots: d.Slots}}, ends: now.Add(margin(d.Left) - a.lasting()), every: true}
-	if !slices.ContainsFunc(a.given, func(known given) bool { return known.covers(g) }) {
-		a.given = append(a.given, g)
+	g := trackedGrant{Grant: Grant{Share: Share{Slots: d.Slots}}, expiresAt: now.Add(withClockMargin(d.Remaining) - a.attemptLifetime()), allSources: true}
+	if !slices.ContainsFunc(a.grants, func(known trackedGrant) bool { return known.covers(g) }) {
+		a.grants = append(a.grants, g)
 	}
 }
 
-// Parted tells that a member is taken to be that cluster by now, and no other.
-func (b *Book) Parted(member, cluster string) bool {
+// TracksCluster tells that a member is taken to be that cluster by now, and no other.
+func (b *Accountant) TracksCluster(member, cluster string) bool {
 	a := b.accounts[member]
 	return a != nil && a.cluster == cluster
 }

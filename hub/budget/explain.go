@@ -6,33 +6,33 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// explain says why a member has what it has.
-func (p *planning) explain(e *entry, a Account, reserved int64) (reason, message string) {
-	f := &e.a.facts
+// explainAccount says why a member has what it has.
+func (p *allocator) explainAccount(e *allocationEntry, a MemberAccount, reserved int64) (reason, message string) {
+	f := &e.account.facts
 	switch {
-	case e.a.gone:
+	case e.account.departed:
 		return v1alpha1.TransfersReserved, fmt.Sprintf("no member any more: the %d transfers that it may be running stay reserved until they have ended", a.Held)
-	case f.Report == 0 && f.Planned == nil:
+	case f.ReportSequence == 0 && f.PlannedPolicy == nil:
 		return v1alpha1.TransfersUnknown, "it has never reported, and was never told a policy: nothing is counted for it"
-	case f.Report == 0:
+	case f.ReportSequence == 0:
 		return v1alpha1.TransfersUnknown, fmt.Sprintf("the hub has no report of it, though it has planned for it: %d stay reserved", a.Held)
-	case !f.limited():
-		return v1alpha1.TransfersNotLimited, notLimited(f, a)
-	case f.Dark && a.Held > e.a.safeNow():
-		return v1alpha1.TransfersReserved, fmt.Sprintf("not heard of: the %d transfers that it may be running stay reserved; %d, its safe share, once they must have ended", a.Held, e.a.safeNow())
-	case f.Dark:
+	case !f.isLimited():
+		return v1alpha1.TransfersNotLimited, explainUnlimited(f, a)
+	case f.Silent && a.Held > e.account.currentSafe():
+		return v1alpha1.TransfersReserved, fmt.Sprintf("not heard of: the %d transfers that it may be running stay reserved; %d, its safe share, once they must have ended", a.Held, e.account.currentSafe())
+	case f.Silent:
 		return v1alpha1.TransfersSafeShare, fmt.Sprintf("not heard of: what it was granted has ended, and its safe share, %d, stays reserved", a.Held)
 	case a.Wanted == 0:
 		return v1alpha1.TransfersIdle, "it has nothing to import"
-	case p.closed && a.Granted < a.Wanted:
+	case p.raisesBlocked && a.Granted < a.Wanted:
 		return v1alpha1.TransfersLearning, "this hub has just begun: nobody gets more before it has read in every member that it reaches what is held"
 	case a.Granted >= a.Wanted:
 		return v1alpha1.TransfersGranted, "it has all that it wants"
-	case p.sum > p.rules.Total:
+	case p.heldTotal > p.rules.Total:
 		return v1alpha1.TransfersOverBudget, fmt.Sprintf("what is held is more than fleetConcurrency, %d: nobody gets more until it fits", p.rules.Total)
-	case p.sum < p.rules.Total && !f.SameSources:
+	case p.heldTotal < p.rules.Total && !f.SourcesCurrent:
 		return v1alpha1.TransfersWaiting, "the groups of sources have changed, and it has not acknowledged them yet"
-	case p.sum < p.rules.Total && len(p.rules.Groups) > 0:
+	case p.heldTotal < p.rules.Total && len(p.rules.Groups) > 0:
 		return v1alpha1.TransfersWaiting, fmt.Sprintf("it wants %d and has %d: the groups of sources that it wants more from are full", a.Wanted, a.Granted)
 	default:
 		// No sums: each change of them would be a write for every member that waits.
@@ -44,11 +44,11 @@ func (p *planning) explain(e *entry, a Account, reserved int64) (reason, message
 	}
 }
 
-func notLimited(f *Facts, a Account) string {
+func explainUnlimited(f *MemberFacts, a MemberAccount) string {
 	switch {
 	case f.Transfers == nil:
 		return fmt.Sprintf("its agent knows no fleet-wide budget: its whole concurrency, %d, is counted; update the agent", a.Held)
-	case !f.Acknowledged:
+	case !f.PlanAcknowledged:
 		return fmt.Sprintf("it has not acknowledged the plan that limits it: its whole concurrency, %d, is counted until then", a.Held)
 	default:
 		return fmt.Sprintf("it does not go by grants: its whole concurrency, %d, is counted", a.Held)

@@ -2,23 +2,23 @@ package budget
 
 import "fmt"
 
-// allowed is how many imports an agent may have running when it starts one.
-func (x *explorer) allowed(w *world, i int) int {
-	return x.allowedTo(w, i, &w.agents[i])
+// allowedImports is how many imports an agent may have running when it starts one.
+func (x *explorer) allowedImports(w *world, i int) int {
+	return x.allowedImportsOf(w, i, &w.agents[i])
 }
 
-func (x *explorer) allowedTo(w *world, i int, a *agent) int {
+func (x *explorer) allowedImportsOf(w *world, i int, a *agent) int {
 	if !a.plan.limited {
 		return x.concurrency
 	}
 	gives := 0
-	if x.local(w, i) <= a.until || x.goesOn {
+	if x.localTime(w, i) <= a.until || x.goesOn {
 		gives = a.gives
 	}
 	return min(x.concurrency, max(a.plan.safe, gives))
 }
 
-func (x *explorer) running(w *world) int {
+func (x *explorer) runningImports(w *world) int {
 	n := len(w.agents[0].starts) + len(w.agents[1].starts)
 	if w.other != nil {
 		n += len(w.other.starts)
@@ -28,9 +28,9 @@ func (x *explorer) running(w *world) int {
 
 func (x *explorer) agentSteps(w *world, i int, do func(string, world)) {
 	a := &w.agents[i]
-	if len(a.starts) < min(x.allowed(w, i), x.wanted[i]) {
+	if len(a.starts) < min(x.allowedImports(w, i), x.wanted[i]) {
 		n := w.clone()
-		n.agents[i].starts = append(n.agents[i].starts, x.local(w, i))
+		n.agents[i].starts = append(n.agents[i].starts, x.localTime(w, i))
 		do("starts at "+members[i], n)
 	}
 	if len(a.starts) > 0 {
@@ -42,13 +42,13 @@ func (x *explorer) agentSteps(w *world, i int, do func(string, world)) {
 		n := w.clone()
 		b := &n.agents[i]
 		b.n++
-		b.sent = [2]int{x.local(w, i), b.sent[0]}
-		x.report(&n, i)
+		b.sent = [2]int{x.localTime(w, i), b.sent[0]}
+		x.writeReport(&n, i)
 		do("asks "+members[i], n)
 	}
-	if now := x.says(w, i); now != a.written[0] && a.seq <= x.reports[i] {
+	if now := x.makeReport(w, i); now != a.written[0] && a.seq <= x.reports[i] {
 		n := w.clone()
-		x.report(&n, i)
+		x.writeReport(&n, i)
 		do("reports "+members[i], n)
 	}
 	if w.reboots < x.reboots {
@@ -65,24 +65,24 @@ func (x *explorer) agentSteps(w *world, i int, do func(string, world)) {
 	}
 }
 
-// says is what a report would say now, under the sequence of the last one.
-func (x *explorer) says(w *world, i int) reported {
+// makeReport is what a report would say now, under the sequence of the last one.
+func (x *explorer) makeReport(w *world, i int) reported {
 	a := &w.agents[i]
 	gives := 0
-	if x.local(w, i) <= a.until {
+	if x.localTime(w, i) <= a.until {
 		gives = a.gives
 	}
 	return reported{cluster: a.cluster, seq: a.seq, boot: a.boot, n: a.n, slots: len(a.starts), ack: a.ack, gives: gives, plan: a.plan}
 }
 
-func (x *explorer) report(w *world, i int) {
+func (x *explorer) writeReport(w *world, i int) {
 	a := &w.agents[i]
 	a.seq++
-	a.written = [2]reported{x.says(w, i), a.written[0]}
+	a.written = [2]reported{x.makeReport(w, i), a.written[0]}
 }
 
-// carry moves mail either way.
-func (x *explorer) carry(w *world, i int, do func(string, world)) {
+// deliverMail moves mail either way.
+func (x *explorer) deliverMail(w *world, i int, do func(string, world)) {
 	if w.gone && i == 1 {
 		return // but what is on its way, which is as if it had come before
 	}
@@ -91,32 +91,32 @@ func (x *explorer) carry(w *world, i int, do func(string, world)) {
 			n := w.clone()
 			n.hub.seen[i] = r
 			n.hub.read[i] = n.hub.read[i] || r == n.agents[i].written[0]
-			x.plan(&n)
+			x.runAllocation(&n)
 			do("report arrives of "+members[i], n)
 		}
 	}
 	for _, g := range []stored{w.grants[i], w.flights[i]} {
 		if g.seq > w.agents[i].ack && g.cluster == w.agents[i].cluster {
 			n := w.clone()
-			x.takeUp(&n, i, g)
+			x.receiveGrant(&n, i, g)
 			do(fmt.Sprintf("grant %d, %d slots, arrives at %s", g.seq, g.slots, members[i]), n)
 		}
 	}
 }
 
-// takeUp is what an agent does with a newer grant.
-func (x *explorer) takeUp(w *world, i int, g stored) { x.takeUpBy(w, i, &w.agents[i], g) }
+// receiveGrant is what an agent does with a newer grant.
+func (x *explorer) receiveGrant(w *world, i int, g stored) { x.receiveGrantAs(w, i, &w.agents[i], g) }
 
-func (x *explorer) takeUpBy(w *world, i int, a *agent, g stored) {
+func (x *explorer) receiveGrantAs(w *world, i int, a *agent, g stored) {
 	a.ack = g.seq
-	if x.largest && a.gives > g.slots && x.local(w, i) <= a.until {
+	if x.largest && a.gives > g.slots && x.localTime(w, i) <= a.until {
 		return
 	}
 	a.gives, a.until = 0, 0
 	known := g.boot == a.boot && (g.n == a.n || g.n == a.n-1) && g.n > 0
 	switch {
 	case known && x.fromReading, x.oldNonce && !known:
-		a.gives, a.until = g.slots, x.local(w, i)+grants
+		a.gives, a.until = g.slots, x.localTime(w, i)+grants
 	case known:
 		a.gives, a.until = g.slots, a.sent[a.n-g.n]+grants
 	}

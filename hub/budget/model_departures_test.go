@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// departs has the second member deleted, or its cluster rebuilt.
-func (x *explorer) departs(w *world, do func(string, world)) {
+// departMember has the second member deleted, or its cluster rebuilt.
+func (x *explorer) departMember(w *world, do func(string, world)) {
 	if x.leaves && !w.gone && w.hub.fenced[1] { // else it is not let go of yet
 		n := w.clone()
-		n.gone, n.hub.hand[1], n.hub.fenced[1] = true, nil, true
-		x.keep(&n, members[1]) // and then its grant goes
+		n.gone, n.hub.pendingWrites[1], n.hub.fenced[1] = true, nil, true
+		x.storeDepartures(&n, members[1]) // and then its grant goes
 		n.grants[1] = stored{rv: n.grants[1].rv + 1}
 		n.hub.rvs[1] = n.grants[1].rv
-		n.hub.book.Remove(members[1], x.time(&n))
-		x.plan(&n)
+		n.hub.accountant.RemoveMember(members[1], x.timeOf(&n))
+		x.runAllocation(&n)
 		do("b leaves", n)
 	}
 	if x.rebuilds && w.other == nil {
@@ -28,50 +28,50 @@ func (x *explorer) departs(w *world, do func(string, world)) {
 		do("b is rebuilt", n)
 	}
 	if o := w.other; o != nil {
-		if len(o.starts) < min(x.allowedTo(w, 1, o), x.wanted[1]) {
+		if len(o.starts) < min(x.allowedImportsOf(w, 1, o), x.wanted[1]) {
 			n := w.clone()
-			n.other.starts = append(n.other.starts, x.local(w, 1))
+			n.other.starts = append(n.other.starts, x.localTime(w, 1))
 			do("starts where b was", n)
 		}
 		if g := w.grants[1]; g.seq > o.ack && g.cluster == 0 {
 			n := w.clone()
-			x.takeUpBy(&n, 1, n.other, g)
+			x.receiveGrantAs(&n, 1, n.other, g)
 			do("a grant arrives where b was", n)
 		}
 	}
-	if r := w.hub.seen[1]; !w.gone && w.grants[1].seq > 0 && r.cluster != w.grants[1].cluster && w.hub.book.Parted(members[1], x.cluster(r.cluster)) {
+	if r := w.hub.seen[1]; !w.gone && w.grants[1].seq > 0 && r.cluster != w.grants[1].cluster && w.hub.accountant.TracksCluster(members[1], x.clusterName(r.cluster)) {
 		n := w.clone()
 		if n.grants[1].rv != n.hub.rvs[1] {
-			x.elect(&n)
+			x.electHub(&n)
 			do("finds another's write to the former b, and learns anew", n)
 			return
 		}
-		x.keep(&n)
+		x.storeDepartures(&n)
 		n.grants[1] = stored{cluster: r.cluster, rv: n.grants[1].rv + 1, seq: n.grants[1].seq + 1}
 		n.hub.rvs[1] = n.grants[1].rv
-		n.hub.hand[1] = nil
-		n.hub.book.Wrote(members[1], int64(n.grants[1].seq))
-		x.plan(&n)
+		n.hub.pendingWrites[1] = nil
+		n.hub.accountant.RecordSequence(members[1], int64(n.grants[1].seq))
+		x.runAllocation(&n)
 		do("the grant of b is for the new one", n)
 	}
 }
 
-// keep stores what has departed, in ticks.
-func (x *explorer) keep(n *world, leaving ...string) {
+// storeDepartures stores what has departed, in ticks.
+func (x *explorer) storeDepartures(n *world, leaving ...string) {
 	n.departed = ""
-	for _, d := range n.hub.book.Departures(leaving, x.time(n)) {
-		n.departed += fmt.Sprintf("%d %d,", d.Slots, (d.Left+tick-1)/tick)
+	for _, d := range n.hub.accountant.Departures(leaving, x.timeOf(n)) {
+		n.departed += fmt.Sprintf("%d %d,", d.Slots, (d.Remaining+tick-1)/tick)
 	}
 }
 
-// recall takes that in.
-func (x *explorer) recall(n *world) {
+// loadDepartures takes that in.
+func (x *explorer) loadDepartures(n *world) {
 	for i, text := range strings.Split(n.departed, ",") {
 		d := Departure{Member: "departed", Cluster: strconv.Itoa(i)}
 		var left int
 		if _, err := fmt.Sscanf(text, "%d %d", &d.Slots, &left); err == nil && !x.forgetDeparted {
-			d.Left = time.Duration(left) * tick
-			n.hub.book.Recall(d, x.time(n))
+			d.Remaining = time.Duration(left) * tick
+			n.hub.accountant.LearnDeparture(d, x.timeOf(n))
 		}
 	}
 }

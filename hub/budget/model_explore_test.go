@@ -18,18 +18,18 @@ func (x *explorer) explore() (states int, broken []string) {
 		what string
 		at   int
 	}
-	all := []visit{{w: x.start(), from: -1}}
+	all := []visit{{w: x.initialWorld(), from: -1}}
 	x.seen = map[string]struct{}{}
 	for i := 0; i < len(all) && len(all) < x.most; i++ {
 		w := all[i].w
-		x.steps(&w, func(what string, next world) {
-			key := next.key()
+		x.forEachStep(&w, func(what string, next world) {
+			key := next.stateKey()
 			if _, known := x.seen[key]; known || broken != nil {
 				return
 			}
 			x.seen[key] = struct{}{}
 			all = append(all, visit{next, i, what, next.now})
-			if x.running(&next) > x.total {
+			if x.runningImports(&next) > x.total {
 				for v := len(all) - 1; v >= 0; v = all[v].from {
 					broken = append([]string{fmt.Sprintf("t%d %s;", all[v].at, all[v].what)}, broken...)
 				}
@@ -60,8 +60,8 @@ var scenarios = map[string]scenario{
 	"no report and expiry":    {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{1, 1}, failover: 1, forgets: true, long: true},
 }
 
-// mostStates are more than any scenario has: all of each is gone through.
-const mostStates = 3_000_000
+// maxStates are more than any scenario has: all of each is gone through.
+const maxStates = 3_000_000
 
 func TestBudgetIsKept(t *testing.T) {
 	for name, s := range scenarios {
@@ -69,12 +69,12 @@ func TestBudgetIsKept(t *testing.T) {
 			if s.long && os.Getenv("OT_FLEET_LONG") == "" {
 				t.Skip("OT_FLEET_LONG is not set")
 			}
-			s.most = mostStates
+			s.most = maxStates
 			x := &explorer{scenario: s}
 			states, broken := x.explore()
 			t.Logf("%d states", states)
 			assert.Empty(t, broken)
-			assert.Less(t, states, mostStates)
+			assert.Less(t, states, maxStates)
 			assert.Greater(t, states, 1000)
 		})
 	}
@@ -106,7 +106,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scenarios[tt.in]
-			s.most = mostStates
+			s.most = maxStates
 			x := &explorer{scenario: s, faults: tt.faults}
 			states, broken := x.explore()
 			require.NotEmpty(t, broken, "not found in %d states", states)

@@ -81,12 +81,12 @@ type agent struct {
 }
 
 type hub struct {
-	book   *Book
-	seen   [2]reported
-	fenced [2]bool
-	read   [2]bool // what the members had to say then
-	rvs    [2]int  // of the grants that it knows
-	hand   [2]*stored
+	accountant    *Accountant
+	seen          [2]reported
+	fenced        [2]bool
+	read          [2]bool // what the members had to say then
+	rvs           [2]int  // of the grants that it knows
+	pendingWrites [2]*stored
 }
 
 type world struct {
@@ -95,7 +95,7 @@ type world struct {
 	flights            [2]stored // grants that were read on the hub, to be written in the member
 	grants             [2]stored
 	hub                hub
-	late               [2]*stored // what a deposed one is about to write
+	deposedWrites      [2]*stored // what a deposed one is about to write
 	reboots, failovers int
 
 	// gone: the second is no member any more. Its agent goes on.
@@ -129,16 +129,16 @@ type explorer struct {
 	seen map[string]struct{}
 }
 
-func (x *explorer) start() world {
+func (x *explorer) initialWorld() world {
 	var w world
-	w.hub.book = NewBook()
+	w.hub.accountant = NewAccountant()
 	w.hub.fenced = [2]bool{true, true}
 	for i := range w.agents {
 		a := &w.agents[i]
 		a.boot, a.seq = 1, 1
 		a.plan = planned{limited: !x.unlimited[i], safe: x.safe[i]}
 		for range x.runs * (1 - i) {
-			a.starts = append(a.starts, x.local(&w, i))
+			a.starts = append(a.starts, x.localTime(&w, i))
 		}
 		a.written[0] = reported{seq: 1, boot: 1, slots: len(a.starts), plan: a.plan}
 		w.hub.seen[i] = a.written[0]
@@ -156,31 +156,31 @@ func (w *world) clone() world {
 		other.starts = slices.Clone(other.starts)
 		c.other = &other
 	}
-	c.hub.book = w.hub.book.clone()
+	c.hub.accountant = w.hub.accountant.clone()
 	return c
 }
 
-func (b *Book) clone() *Book {
-	c := NewBook()
-	c.restored, c.planned, c.attempts = b.restored, b.planned, b.attempts
+func (b *Accountant) clone() *Accountant {
+	c := NewAccountant()
+	c.hubRestored, c.allocatedAt, c.maxAttemptTimeout = b.hubRestored, b.allocatedAt, b.maxAttemptTimeout
 	for from, to := range map[*map[string]*account]map[string]*account{&b.accounts: c.accounts, &b.departed: c.departed} {
 		for name, a := range *from {
 			n := *a
-			n.given = slices.Clone(a.given)
+			n.grants = slices.Clone(a.grants)
 			to[name] = &n
 		}
 	}
 	return c
 }
 
-func (x *explorer) local(w *world, i int) int { return w.now + 7*i }
+func (x *explorer) localTime(w *world, i int) int { return w.now + 7*i }
 
 var members = [2]string{"a", "b"}
 
-func (x *explorer) time(w *world) time.Time { return epoch.Add(time.Duration(w.now) * tick) }
+func (x *explorer) timeOf(w *world) time.Time { return epoch.Add(time.Duration(w.now) * tick) }
 
-// facts as the hub has them of a member.
-func (x *explorer) facts(w *world, i int) Facts {
+// factsOf as the hub has them of a member.
+func (x *explorer) factsOf(w *world, i int) MemberFacts {
 	r := w.hub.seen[i]
 	timeout := lasts * tick
 	if x.forgetTimeout {
@@ -193,19 +193,19 @@ func (x *explorer) facts(w *world, i int) Facts {
 	}
 	bounds := Bounds{Limited: true, Concurrency: int32(x.concurrency), Safe: safe, AttemptTimeout: timeout}
 	if r.seq == 0 {
-		f := Facts{Planned: &bounds, Desired: bounds, Weight: 1, Unread: true}
+		f := MemberFacts{PlannedPolicy: &bounds, DesiredPolicy: bounds, Weight: 1, ReportUnread: true}
 		if x.missingIsNone {
-			f.Planned = nil
+			f.PlannedPolicy = nil
 		}
 		return f
 	}
 	inForce := bounds
 	inForce.Limited = r.plan.limited
-	f := Facts{
-		Cluster: x.cluster(r.cluster), Report: int64(r.seq), Boot: strconv.Itoa(r.boot), Slots: int32(r.slots), InForce: &inForce, Planned: &bounds, Desired: bounds,
-		Acknowledged: r.plan.limited, SameSources: true, Grantable: w.hub.fenced[0] && w.hub.fenced[1], Weight: 1, Learning: !w.hub.fenced[0] || !w.hub.fenced[1],
-		Unread:    !w.hub.read[i],
-		Transfers: &v1alpha1.ReportedTransfers{Limited: r.plan.limited, Safe: reportedSafe, Wanted: int32(x.wanted[i]), Grant: int64(r.ack), Slots: int32(r.gives)},
+	f := MemberFacts{
+		Cluster: x.clusterName(r.cluster), ReportSequence: int64(r.seq), BootID: strconv.Itoa(r.boot), Slots: int32(r.slots), ReportedPolicy: &inForce, PlannedPolicy: &bounds, DesiredPolicy: bounds,
+		PlanAcknowledged: r.plan.limited, SourcesCurrent: true, Grantable: w.hub.fenced[0] && w.hub.fenced[1], Weight: 1, Learning: !w.hub.fenced[0] || !w.hub.fenced[1],
+		ReportUnread: !w.hub.read[i],
+		Transfers:    &v1alpha1.ReportedTransfers{Limited: r.plan.limited, Safe: reportedSafe, Wanted: int32(x.wanted[i]), Grant: int64(r.ack), Slots: int32(r.gives)},
 	}
 	if w.grants[i].seq > 0 && w.grants[i].cluster != r.cluster {
 		f.Grantable, f.Learning = false, true
@@ -217,21 +217,21 @@ func (x *explorer) facts(w *world, i int) Facts {
 		f.Slots = 0
 	}
 	if x.ignoreUnlimited {
-		f.Transfers.Limited, f.Acknowledged = true, true
+		f.Transfers.Limited, f.PlanAcknowledged = true, true
 	}
-	if a := w.hub.book.accounts[members[i]]; a != nil {
+	if a := w.hub.accountant.accounts[members[i]]; a != nil {
 		if x.freeOnSending {
-			f.Transfers.Grant = max(f.Transfers.Grant, a.last.Sequence)
+			f.Transfers.Grant = max(f.Transfers.Grant, a.lastGrant.Sequence)
 		}
-		if x.oldReport && int64(r.seq) <= a.facts.Report {
-			f.Report = a.facts.Report + 1
+		if x.oldReport && int64(r.seq) <= a.facts.ReportSequence {
+			f.ReportSequence = a.facts.ReportSequence + 1
 		}
 	}
 	return f
 }
 
-// cluster names a cluster of a member.
-func (x *explorer) cluster(c int) string {
+// clusterName names a cluster of a member.
+func (x *explorer) clusterName(c int) string {
 	if x.oneCluster {
 		c = 0
 	}
@@ -240,70 +240,70 @@ func (x *explorer) cluster(c int) string {
 
 func nonce(boot, n int) string { return strconv.Itoa(boot) + "/" + strconv.Itoa(n) }
 
-// steps calls do with each world that may follow, and what happened.
-func (x *explorer) steps(w *world, do func(what string, next world)) {
+// forEachStep calls do with each world that may follow, and what happened.
+func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 	if w.now < x.ticks {
 		n := w.clone()
 		n.now++
 		for i := range n.agents {
 			// Attempts time out while an agent runs.
-			n.agents[i].starts = slices.DeleteFunc(n.agents[i].starts, func(start int) bool { return x.local(&n, i) > start+lasts })
+			n.agents[i].starts = slices.DeleteFunc(n.agents[i].starts, func(start int) bool { return x.localTime(&n, i) > start+lasts })
 		}
 		if n.other != nil {
-			n.other.starts = slices.DeleteFunc(n.other.starts, func(start int) bool { return x.local(&n, 1) > start+lasts })
+			n.other.starts = slices.DeleteFunc(n.other.starts, func(start int) bool { return x.localTime(&n, 1) > start+lasts })
 		}
-		x.plan(&n)
+		x.runAllocation(&n)
 		do("time passes", n)
 	}
 	for i := range w.agents {
 		x.agentSteps(w, i, do)
-		x.carry(w, i, do)
+		x.deliverMail(w, i, do)
 		x.hubWrites(w, i, do)
 	}
 	if w.failovers < x.failover {
 		n := w.clone()
 		n.failovers++
-		n.late = n.hub.hand
-		n.hub.hand = [2]*stored{}
+		n.deposedWrites = n.hub.pendingWrites
+		n.hub.pendingWrites = [2]*stored{}
 		if x.forgets {
 			n.hub.seen[0] = reported{}
 		}
-		x.elect(&n)
+		x.electHub(&n)
 		do("another is elected", n)
 	}
-	x.departs(w, do)
+	x.departMember(w, do)
 }
 
-// plan has the hub look at everything, and keep in its hand what it is to write.
+// runAllocation has the hub look at everything, and keep in its hand what it is to write.
 // It does so whenever anything has changed for it: that it comes to it later is as if
 // that had come later. Where nobody else is elected, a write that comes late is as a
 // grant that is carried late.
-func (x *explorer) plan(n *world) {
-	if n.hub.hand[0] != nil || n.hub.hand[1] != nil {
+func (x *explorer) runAllocation(n *world) {
+	if n.hub.pendingWrites[0] != nil || n.hub.pendingWrites[1] != nil {
 		return // once it is empty
 	}
 	for i := range members {
 		if i == 0 || !n.gone {
-			n.hub.book.See(members[i], x.facts(n, i), x.time(n))
+			n.hub.accountant.Observe(members[i], x.factsOf(n, i), x.timeOf(n))
 		}
 	}
-	p := n.hub.book.Plan(Rules{Total: int64(x.total), Duration: grants * tick}, x.time(n))
+	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick}, x.timeOf(n))
 	for _, g := range p.Grants {
 		i := slices.Index(members[:], g.Member)
-		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.Possible.Slots), left: int((g.Left + tick - 1) / tick)}
+		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.MaxPossible.Slots), left: int((g.PossibleFor + tick - 1) / tick)}
 		if _, err := fmt.Sscanf(g.Nonce, "%d/%d", &s.boot, &s.n); err != nil {
 			s.boot, s.n = 0, 0
 		}
-		n.hub.hand[i] = s
+		n.hub.pendingWrites[i] = s
 		if x.failover == 0 {
-			n.hub.hand[i] = nil
-			x.write(n, i, s)
+			n.hub.pendingWrites[i] = nil
+			x.writeGrant(n, i, s)
 			n.hub.rvs[i] = n.grants[i].rv
 		}
 	}
 }
 
-func (x *explorer) write(n *world, i int, g *stored) bool {
+func (x *explorer) writeGrant(n *world, i int, g *stored) bool {
 	if g.rv != n.grants[i].rv && !x.unguarded {
 		return false
 	}
@@ -316,60 +316,60 @@ func (x *explorer) write(n *world, i int, g *stored) bool {
 // hubWrites writes what is in a hand, of the elected one or of a deposed one, and
 // fences.
 func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
-	if g := w.hub.hand[i]; g != nil {
+	if g := w.hub.pendingWrites[i]; g != nil {
 		n := w.clone()
-		n.hub.hand[i] = nil
-		if x.write(&n, i, g) {
+		n.hub.pendingWrites[i] = nil
+		if x.writeGrant(&n, i, g) {
 			n.hub.rvs[i] = n.grants[i].rv
-			x.plan(&n)
+			x.runAllocation(&n)
 			do("writes for "+members[i], n)
 		} else {
-			x.elect(&n)
+			x.electHub(&n)
 			do("is refused, and learns anew", n)
 		}
 	}
-	if g := w.late[i]; g != nil {
+	if g := w.deposedWrites[i]; g != nil {
 		n := w.clone()
-		n.late[i] = nil
-		x.write(&n, i, g)
+		n.deposedWrites[i] = nil
+		x.writeGrant(&n, i, g)
 		do("a deposed one writes for "+members[i], n)
 	}
 	if !w.hub.fenced[i] && w.grants[i].cluster == w.hub.seen[i].cluster {
 		n := w.clone()
 		if n.grants[i].rv != n.hub.rvs[i] {
-			x.elect(&n)
+			x.electHub(&n)
 			do("finds another's write, and learns anew", n)
 			return
 		}
 		n.hub.fenced[i] = true
 		n.grants[i].rv++
 		n.hub.rvs[i] = n.grants[i].rv
-		x.plan(&n)
+		x.runAllocation(&n)
 		do("fences "+members[i], n)
 	}
 }
 
-// elect begins a book with what is stored.
-func (x *explorer) elect(w *world) {
-	w.hub.book = NewBook()
-	w.hub.hand, w.hub.read = [2]*stored{}, [2]bool{}
+// electHub begins a book with what is stored.
+func (x *explorer) electHub(w *world) {
+	w.hub.accountant = NewAccountant()
+	w.hub.pendingWrites, w.hub.read = [2]*stored{}, [2]bool{}
 	for i, g := range w.grants {
 		w.hub.rvs[i] = g.rv
 		w.hub.fenced[i] = x.noFence || w.gone && i == 1
 		if g.seq == 0 || x.forgetStored {
 			continue
 		}
-		s := Stored{Cluster: x.cluster(g.cluster), Grant: Grant{Sequence: int64(g.seq), Share: Share{Slots: int32(g.slots)}, Nonce: nonce(g.boot, g.n), Duration: grants * tick}}
+		s := StoredGrant{Cluster: x.clusterName(g.cluster), Grant: Grant{Sequence: int64(g.seq), Share: Share{Slots: int32(g.slots)}, Nonce: nonce(g.boot, g.n), Duration: grants * tick}}
 		if !x.forgetPossible {
-			s.Possible, s.Left = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
+			s.MaxPossible, s.PossibleFor = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
 		}
-		w.hub.book.Learn(members[i], s, x.time(w))
+		w.hub.accountant.LearnGrant(members[i], s, x.timeOf(w))
 	}
-	x.recall(w)
+	x.loadDepartures(w)
 }
 
-// key tells worlds apart that can go on differently.
-func (w *world) key() string {
+// stateKey tells worlds apart that can go on differently.
+func (w *world) stateKey() string {
 	b := make([]byte, 0, 512)
 	num := func(ns ...int) {
 		for _, n := range ns {
@@ -384,7 +384,9 @@ func (w *world) key() string {
 		}
 		num(int(t.Sub(epoch) / time.Second))
 	}
-	rep := func(r reported) { num(r.cluster, r.seq, r.boot, r.n, r.slots, r.ack, r.gives, btoi(r.plan.limited)) }
+	rep := func(r reported) {
+		num(r.cluster, r.seq, r.boot, r.n, r.slots, r.ack, r.gives, boolToInt(r.plan.limited))
+	}
 	sto := func(s *stored) {
 		if s == nil {
 			b = append(b, '-')
@@ -393,28 +395,28 @@ func (w *world) key() string {
 		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left)
 	}
 	account := func(acc *account) {
-		num(int(acc.facts.Report), int(acc.facts.Slots), int(acc.last.Sequence), int(acc.safe), int(acc.high), btoi(acc.pending != nil), int(acc.used/1_000_000), int(acc.sequence), btoi(acc.waiting), btoi(acc.missing))
-		at(acc.received)
-		at(acc.asked)
-		at(acc.horizon)
-		at(acc.turn.until)
-		b = append(b, acc.nonce...)
-		for _, g := range acc.given {
+		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing))
+		at(acc.reportedAt)
+		at(acc.requestedAt)
+		at(acc.learnedUntil)
+		at(acc.turnState.turnUntil)
+		b = append(b, acc.requestNonce...)
+		for _, g := range acc.grants {
 			num(int(g.Sequence), int(g.Slots))
-			at(g.ends)
+			at(g.expiresAt)
 			b = append(b, g.Nonce...)
 		}
 	}
-	num(w.now, w.reboots, w.failovers, btoi(w.gone))
+	num(w.now, w.reboots, w.failovers, boolToInt(w.gone))
 	b = append(b, w.departed...)
 	agent := func(a *agent) {
-		num(a.cluster, a.boot, a.n, a.sent[0], a.sent[1], a.seq, a.ack, a.gives, a.until, btoi(a.plan.limited))
+		num(a.cluster, a.boot, a.n, a.sent[0], a.sent[1], a.seq, a.ack, a.gives, a.until, boolToInt(a.plan.limited))
 		num(a.starts...)
 	}
 	if w.other != nil {
 		agent(w.other)
 	}
-	at(w.hub.book.planned)
+	at(w.hub.accountant.allocatedAt)
 	for i := range w.agents {
 		a := &w.agents[i]
 		agent(a)
@@ -424,21 +426,21 @@ func (w *world) key() string {
 		rep(w.hub.seen[i])
 		sto(&w.flights[i])
 		sto(&w.grants[i])
-		sto(w.hub.hand[i])
-		sto(w.late[i])
-		num(btoi(w.hub.fenced[i]), btoi(w.hub.read[i]), w.hub.rvs[i])
-		if acc := w.hub.book.accounts[members[i]]; acc != nil {
+		sto(w.hub.pendingWrites[i])
+		sto(w.deposedWrites[i])
+		num(boolToInt(w.hub.fenced[i]), boolToInt(w.hub.read[i]), w.hub.rvs[i])
+		if acc := w.hub.accountant.accounts[members[i]]; acc != nil {
 			account(acc)
 		}
 	}
-	for _, name := range sortedNames(w.hub.book.departed) {
+	for _, name := range sortedNames(w.hub.accountant.departed) {
 		b = append(b, name...)
-		account(w.hub.book.departed[name])
+		account(w.hub.accountant.departed[name])
 	}
 	return string(b)
 }
 
-func btoi(v bool) int {
+func boolToInt(v bool) int {
 	if v {
 		return 1
 	}

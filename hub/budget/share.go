@@ -9,8 +9,8 @@ type Share struct {
 	Sources map[string]int32
 }
 
-// or is what two shares may come to where either may be in force.
-func (s Share) or(o Share) Share {
+// Max is what two shares may come to where either may be in force.
+func (s Share) Max(o Share) Share {
 	s.Slots = max(s.Slots, o.Slots)
 	if len(o.Sources) == 0 {
 		return s

@@ -15,35 +15,35 @@ type Demand struct {
 	Sources map[string]int32
 	// Keeps: it has its turn, which it has not made use of yet. Used is how much it has
 	// had for its weight.
-	Keeps bool
-	Used  int64
+	HasTurn bool
+	Usage   int64
 }
 
-// Targets returns what each member is to have, in the order of the demands:
+// ComputeTargets returns what each member is to have, in the order of the demands:
 // weighted max–min fair among them, within total and within what each group has
 // left. Whoever wants anything has one before anybody has a second one beyond the
 // floor; where there is not enough for that, those go first that have their turn, then
 // who has had the least for its weight, then the greater weight, and then the name.
 // Nobody gets more than is wanted, and nothing that somebody could use
 // is left over. The floors are given even where they are more than total.
-func Targets(total int64, groups []Group, demands []Demand) []Share {
-	f := filling{left: total, groups: make(map[string]int32, len(groups)), demands: demands, shares: make([]Share, len(demands)), rest: make([]int32, len(demands)), spare: make([]int32, len(demands))}
+func ComputeTargets(total int64, groups []Group, demands []Demand) []Share {
+	f := waterFill{remaining: total, remainingByGroup: make(map[string]int32, len(groups)), demands: demands, shares: make([]Share, len(demands)), plainDemand: make([]int32, len(demands)), spareFloor: make([]int32, len(demands))}
 	for _, g := range groups {
-		f.groups[g.Name] = g.Concurrency
+		f.remainingByGroup[g.Name] = g.Concurrency
 	}
 	for i, d := range demands {
 		f.shares[i].Slots = d.Floor
-		f.left -= int64(d.Floor)
+		f.remaining -= int64(d.Floor)
 		plain := d.Wanted
 		for _, n := range d.Sources {
 			plain -= n
 		}
-		f.rest[i], f.spare[i] = max(0, plain-d.Floor), max(0, d.Floor-max(0, plain))
+		f.plainDemand[i], f.spareFloor[i] = max(0, plain-d.Floor), max(0, d.Floor-max(0, plain))
 		f.queue = append(f.queue, i)
 	}
 	heap.Init(&f)
 	for len(f.queue) > 0 {
-		if f.take(f.queue[0]) {
+		if f.addSlot(f.queue[0]) {
 			heap.Fix(&f, 0)
 		} else {
 			heap.Pop(&f) // what it cannot have now it can never have: nothing is given back
@@ -52,32 +52,32 @@ func Targets(total int64, groups []Group, demands []Demand) []Share {
 	return f.shares
 }
 
-// filling raises the member that has the least for its weight, one at a time.
-type filling struct {
-	left    int64
-	groups  map[string]int32 // left in each
-	demands []Demand
-	shares  []Share
-	rest    []int32 // that is wanted from no group, beyond the floor
-	spare   []int32 // of the floor, that only groups have a use for
-	queue   []int
+// waterFill raises the member that has the least for its weight, one at a time.
+type waterFill struct {
+	remaining        int64
+	remainingByGroup map[string]int32 // left in each
+	demands          []Demand
+	shares           []Share
+	plainDemand      []int32 // that is wanted from no group, beyond the floor
+	spareFloor       []int32 // of the floor, that only groups have a use for
+	queue            []int
 }
 
-// take gives a member one more, if there is one that it can make use of.
-func (f *filling) take(i int) bool {
+// addSlot gives a member one more, if there is one that it can make use of.
+func (f *waterFill) addSlot(i int) bool {
 	d, s := &f.demands[i], &f.shares[i]
-	if f.left <= 0 && f.spare[i] == 0 {
+	if f.remaining <= 0 && f.spareFloor[i] == 0 {
 		return false
 	}
-	if f.left > 0 && f.rest[i] > 0 {
-		f.rest[i]--
-		f.left--
+	if f.remaining > 0 && f.plainDemand[i] > 0 {
+		f.plainDemand[i]--
+		f.remaining--
 		s.Slots++
 		return true
 	}
 	best, room := "", int32(0)
 	for name, wanted := range d.Sources {
-		left := f.groups[name]
+		left := f.remainingByGroup[name]
 		if left <= 0 || s.Sources[name] >= wanted {
 			continue
 		}
@@ -92,37 +92,37 @@ func (f *filling) take(i int) bool {
 		s.Sources = map[string]int32{}
 	}
 	s.Sources[best]++
-	f.groups[best]--
-	if f.spare[i] > 0 {
-		f.spare[i]--
+	f.remainingByGroup[best]--
+	if f.spareFloor[i] > 0 {
+		f.spareFloor[i]--
 	} else {
-		f.left--
+		f.remaining--
 		s.Slots++
 	}
 	return true
 }
 
-func (f *filling) Len() int      { return len(f.queue) }
-func (f *filling) Swap(i, j int) { f.queue[i], f.queue[j] = f.queue[j], f.queue[i] }
-func (f *filling) Push(any)      {}
-func (f *filling) Pop() any {
+func (f *waterFill) Len() int      { return len(f.queue) }
+func (f *waterFill) Swap(i, j int) { f.queue[i], f.queue[j] = f.queue[j], f.queue[i] }
+func (f *waterFill) Push(any)      {}
+func (f *waterFill) Pop() any {
 	f.queue = f.queue[:len(f.queue)-1]
 	return nil
 }
 
 // Less compares what members have for their weight, without dividing.
-func (f *filling) Less(i, j int) bool {
+func (f *waterFill) Less(i, j int) bool {
 	i, j = f.queue[i], f.queue[j]
 	a, b := &f.demands[i], &f.demands[j]
 	if has, other := int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight)); has != other {
 		return has < other
 	}
 	if f.shares[i].Slots == 0 { // and so has the other
-		if a.Keeps != b.Keeps {
-			return a.Keeps
+		if a.HasTurn != b.HasTurn {
+			return a.HasTurn
 		}
-		if a.Used != b.Used {
-			return a.Used < b.Used
+		if a.Usage != b.Usage {
+			return a.Usage < b.Usage
 		}
 	}
 	if a.Weight != b.Weight {

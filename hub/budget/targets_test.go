@@ -32,7 +32,7 @@ func TestTargets(t *testing.T) {
 		"a group that is not there": {total: 9, demands: []Demand{{Member: "a", Wanted: 4, Sources: map[string]int32{"gone": 4}}}, want: []Share{{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, Targets(tt.total, tt.groups, tt.demands))
+			assert.Equal(t, tt.want, ComputeTargets(tt.total, tt.groups, tt.demands))
 		})
 	}
 }
@@ -64,7 +64,7 @@ func TestTargetsProperties(t *testing.T) {
 		}
 		demands := anyDemands(t, groups)
 		total := rapid.Int64Range(0, 40).Draw(t, "total")
-		got := Targets(total, groups, demands)
+		got := ComputeTargets(total, groups, demands)
 
 		var sum, floors int64
 		per := map[string]int32{}
@@ -108,7 +108,7 @@ func TestTargetsProperties(t *testing.T) {
 		for i, j := range order {
 			mixed[j] = demands[i]
 		}
-		again := Targets(total, groups, mixed)
+		again := ComputeTargets(total, groups, mixed)
 		for i, j := range order {
 			assert.Equal(t, got[i], again[j])
 		}
@@ -128,7 +128,7 @@ func TestTargetsAreMaxMinFair(t *testing.T) {
 			}
 		}
 		total := rapid.Int64Range(0, 40).Draw(t, "total")
-		got := Targets(total, nil, demands)
+		got := ComputeTargets(total, nil, demands)
 		for i, a := range demands {
 			if got[i].Slots == a.Wanted {
 				continue

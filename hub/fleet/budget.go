@@ -26,11 +26,11 @@ const (
 )
 
 const (
-	mostFleetConcurrency = 100_000
-	mostWeight           = 1000
+	maxFleetConcurrency = 100_000
+	maxWeight           = 1000
 	// A grant that holds for less would be renewed more often than reports are written.
-	leastGrantDuration   = 15 * time.Second
-	mostGrantDuration    = 24 * time.Hour
+	minGrantDuration     = 15 * time.Second
+	maxGrantDuration     = 24 * time.Hour
 	defaultGrantDuration = 5 * time.Minute
 )
 
@@ -47,8 +47,8 @@ type Budget struct {
 	GrantDuration time.Duration
 }
 
-// Groups are the groups as a plan tells a member of them.
-func (b *Budget) Groups() policy.Sources {
+// SourceGroups are the groups as a plan tells a member of them.
+func (b *Budget) SourceGroups() policy.Sources {
 	var groups policy.Sources
 	for _, s := range b.Sources {
 		groups = append(groups, s.Source)
@@ -59,22 +59,22 @@ func (b *Budget) Groups() policy.Sources {
 // Budget over the whole fleet; nil for none.
 func (p *Policy) Budget() *Budget { return p.budget }
 
-// Weight of a member against the others.
-func (p *Policy) Weight(member string, labels map[string]string) int32 {
-	set, _ := p.set(Member{member, labels})
-	return weight(set)
+// MemberWeight of a member against the others.
+func (p *Policy) MemberWeight(member string, labels map[string]string) int32 {
+	set, _ := p.resolveKeys(Member{member, labels})
+	return weightOrDefault(set)
 }
 
-func weight(set map[string]string) int32 {
+func weightOrDefault(set map[string]string) int32 {
 	if n, err := parseWeight(set[KeyWeight]); err == nil {
 		return n
 	}
 	return 1
 }
 
-func parseWeight(text string) (int32, error) { return number(text, 1, mostWeight) }
+func parseWeight(text string) (int32, error) { return parseIntInRange(text, 1, maxWeight) }
 
-func number(text string, least, most int32) (int32, error) {
+func parseIntInRange(text string, least, most int32) (int32, error) {
 	v, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || v < int64(least) || v > int64(most) {
 		return 0, fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
@@ -82,25 +82,25 @@ func number(text string, least, most int32) (int32, error) {
 	return int32(v), nil
 }
 
-// forFleet tells keys that are of no account in the policy of one member.
-func forFleet(key string) bool {
+// isFleetOnlyKey tells keys that are of no account in the policy of one member.
+func isFleetOnlyKey(key string) bool {
 	switch key {
-	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, policy.KeySources:
+	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, policy.KeyFleetSources:
 		return true
 	}
 	return false
 }
 
-// Keys are those of the fleet's policy ConfigMap, sorted.
-func Keys() []string {
-	keys := append(overridable(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, policy.KeySources)
+// KnownKeys are those of the fleet's policy ConfigMap, sorted.
+func KnownKeys() []string {
+	keys := append(overridableKeys(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, policy.KeyFleetSources)
 	slices.Sort(keys)
 	return keys
 }
 
-// overridable are the keys that an override may set, sorted.
-func overridable() []string {
-	keys := append(policy.Keys(), policy.KeySafe, KeyWeight)
+// overridableKeys are the keys that an override may set, sorted.
+func overridableKeys() []string {
+	keys := append(policy.ConfigMapKeys(), policy.KeySafeConcurrency, KeyWeight)
 	slices.Sort(keys)
 	return keys
 }
@@ -112,18 +112,18 @@ func parseBudget(data map[string]string) (b *Budget, errs []policy.KeyError) {
 	var err error
 	text, set := data[KeyFleetConcurrency]
 	if set {
-		if read.Concurrency, err = number(text, 0, mostFleetConcurrency); err != nil {
+		if read.Concurrency, err = parseIntInRange(text, 0, maxFleetConcurrency); err != nil {
 			fail(KeyFleetConcurrency, err)
 		}
 	}
 	if text, set := data[KeyGrantDuration]; set {
 		read.GrantDuration, err = time.ParseDuration(strings.TrimSpace(text))
-		if err != nil || read.GrantDuration < leastGrantDuration || read.GrantDuration > mostGrantDuration || read.GrantDuration%time.Second != 0 {
-			fail(KeyGrantDuration, fmt.Errorf("%q is not a duration in whole seconds from %s to %s", text, leastGrantDuration, mostGrantDuration))
+		if err != nil || read.GrantDuration < minGrantDuration || read.GrantDuration > maxGrantDuration || read.GrantDuration%time.Second != 0 {
+			fail(KeyGrantDuration, fmt.Errorf("%q is not a duration in whole seconds from %s to %s", text, minGrantDuration, maxGrantDuration))
 		}
 	}
-	if read.Sources, err = parseSources(data[policy.KeySources]); err != nil {
-		fail(policy.KeySources, err)
+	if read.Sources, err = parseSources(data[policy.KeyFleetSources]); err != nil {
+		fail(policy.KeyFleetSources, err)
 	}
 	if text, set := data[KeyWeight]; set {
 		if _, err := parseWeight(text); err != nil {
@@ -140,66 +140,66 @@ func parseSources(text string) (sources []SourceBudget, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
-	if severalDocuments(text) {
+	if hasSeveralDocuments(text) {
 		return nil, fmt.Errorf("it is more than one YAML document, of which only the first would count: make it one list")
 	}
 	if err := yaml.UnmarshalStrict([]byte(text), &sources); err != nil {
-		return nil, fmt.Errorf("it is not a list of groups, each with name, hosts and concurrency: %s", oneLine(err))
+		return nil, fmt.Errorf("it is not a list of groups, each with name, hosts and concurrency: %s", singleLine(err))
 	}
 	for i, s := range sources {
-		if s.Concurrency == nil || *s.Concurrency < 0 || *s.Concurrency > mostFleetConcurrency {
-			return nil, fmt.Errorf("[%d].concurrency: give a whole number from 0 to %d", i, mostFleetConcurrency)
+		if s.Concurrency == nil || *s.Concurrency < 0 || *s.Concurrency > maxFleetConcurrency {
+			return nil, fmt.Errorf("[%d].concurrency: give a whole number from 0 to %d", i, maxFleetConcurrency)
 		}
 	}
 	b := Budget{Sources: sources}
-	if err := b.Groups().Check(); err != nil {
+	if err := b.SourceGroups().Validate(); err != nil {
 		return nil, err
 	}
 	return sources, nil
 }
 
-// limit has a member's policy go by grants where there is a budget.
-func (p *Policy) limit(set map[string]string) map[string]string {
+// applyGrantKeys has a member's policy go by grants where there is a budget.
+func (p *Policy) applyGrantKeys(set map[string]string) map[string]string {
 	delete(set, KeyWeight)
-	delete(set, policy.KeySources)
+	delete(set, policy.KeyFleetSources)
 	if p.budget == nil {
-		delete(set, policy.KeySafe)
+		delete(set, policy.KeySafeConcurrency)
 		return set
 	}
-	if _, given := set[policy.KeySafe]; !given {
-		set[policy.KeySafe] = "0"
+	if _, given := set[policy.KeySafeConcurrency]; !given {
+		set[policy.KeySafeConcurrency] = "0"
 	}
-	if groups := p.budget.Groups(); len(groups) > 0 {
+	if groups := p.budget.SourceGroups(); len(groups) > 0 {
 		text, err := json.Marshal(groups)
 		if err != nil {
 			panic(err) // plain types of our own
 		}
-		set[policy.KeySources] = string(text)
+		set[policy.KeyFleetSources] = string(text)
 	}
 	return set
 }
 
-// checkSafe returns an error where the safe shares are more than there is.
-func (p *Policy) checkSafe(members []Member) []policy.KeyError {
+// validateSafeShares returns an error where the safe shares are more than there is.
+func (p *Policy) validateSafeShares(members []Member) []policy.KeyError {
 	if p.budget == nil {
 		return nil
 	}
 	sum := int64(0)
 	for _, m := range members {
-		set, _ := p.set(m)
-		if n, err := number(set[policy.KeySafe], 0, v1alpha1.MaxSlots); err == nil {
+		set, _ := p.resolveKeys(m)
+		if n, err := parseIntInRange(set[policy.KeySafeConcurrency], 0, v1alpha1.MaxSlots); err == nil {
 			sum += int64(n)
 		}
 	}
 	if sum <= int64(p.budget.Concurrency) {
 		return nil
 	}
-	return []policy.KeyError{{Key: policy.KeySafe, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d", len(members), sum, p.budget.Concurrency)}}
+	return []policy.KeyError{{Key: policy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d", len(members), sum, p.budget.Concurrency)}}
 }
 
-// budgetChange tells, for people, what changes of the fleet's budget; empty for
+// describeBudgetChange tells, for people, what changes of the fleet's budget; empty for
 // nothing.
-func budgetChange(now, then *Policy) string {
+func describeBudgetChange(now, then *Policy) string {
 	var before, after *Budget
 	if now != nil {
 		before = now.budget
@@ -211,22 +211,22 @@ func budgetChange(now, then *Policy) string {
 			parts = append(parts, fmt.Sprintf("%s %s→%s", what, a, b))
 		}
 	}
-	tell(KeyFleetConcurrency, before.concurrency(), after.concurrency())
+	tell(KeyFleetConcurrency, before.formatConcurrency(), after.formatConcurrency())
 	if after != nil && before != nil {
 		tell(KeyGrantDuration, before.GrantDuration.String(), after.GrantDuration.String())
 	}
-	tell(policy.KeySources, before.sources(), after.sources())
+	tell(policy.KeyFleetSources, before.formatSources(), after.formatSources())
 	return strings.Join(parts, ", ")
 }
 
-func (b *Budget) concurrency() string {
+func (b *Budget) formatConcurrency() string {
 	if b == nil {
 		return "none"
 	}
 	return strconv.Itoa(int(b.Concurrency))
 }
 
-func (b *Budget) sources() string {
+func (b *Budget) formatSources() string {
 	if b == nil || len(b.Sources) == 0 {
 		return "none"
 	}

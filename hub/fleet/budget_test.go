@@ -11,20 +11,20 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-const eu = "- {name: eu, hosts: ['*.eu.example.com'], concurrency: 4}"
+const euGroup = "- {name: eu, hosts: ['*.eu.example.com'], concurrency: 4}"
 
-func TestBudget(t *testing.T) {
-	p := parsed(t, data{"fleetConcurrency": "10", "fleetSources": eu, "fleetWeight": "2", "safeConcurrency": "1", "overrides": "- {cluster: a, safeConcurrency: 3, fleetWeight: 5}"})
+func TestParseBudget(t *testing.T) {
+	p := mustParse(t, data{"fleetConcurrency": "10", "fleetSources": euGroup, "fleetWeight": "2", "safeConcurrency": "1", "overrides": "- {cluster: a, safeConcurrency: 3, fleetWeight: 5}"})
 	b := p.Budget()
 	require.NotNil(t, b)
 	assert.Equal(t, int32(10), b.Concurrency)
 	assert.Equal(t, 5*time.Minute, b.GrantDuration)
-	assert.Equal(t, policy.Sources{{Name: "eu", Hosts: []string{"*.eu.example.com"}}}, b.Groups())
+	assert.Equal(t, policy.Sources{{Name: "eu", Hosts: []string{"*.eu.example.com"}}}, b.SourceGroups())
 	assert.Equal(t, int32(4), *b.Sources[0].Concurrency)
-	assert.Equal(t, int32(5), p.Weight("a", nil))
-	assert.Equal(t, int32(2), p.Weight("b", nil))
+	assert.Equal(t, int32(5), p.MemberWeight("a", nil))
+	assert.Equal(t, int32(2), p.MemberWeight("b", nil))
 
-	got, _, errs := p.For("a", nil)
+	got, _, errs := p.ForMember("a", nil)
 	require.Empty(t, errs)
 	assert.Equal(t, "3", got["safeConcurrency"])
 	assert.JSONEq(t, `[{"name":"eu","hosts":["*.eu.example.com"]}]`, got["fleetSources"])
@@ -32,33 +32,33 @@ func TestBudget(t *testing.T) {
 	assert.NotContains(t, got, "fleetConcurrency")
 }
 
-func TestWithoutABudgetNoMemberIsLimited(t *testing.T) {
-	p := parsed(t, data{"safeConcurrency": "1", "fleetSources": eu, "fleetWeight": "2", "overrides": "- {cluster: a, safeConcurrency: 3}"})
+func TestWithoutBudgetNoMemberIsLimited(t *testing.T) {
+	p := mustParse(t, data{"safeConcurrency": "1", "fleetSources": euGroup, "fleetWeight": "2", "overrides": "- {cluster: a, safeConcurrency: 3}"})
 	assert.Nil(t, p.Budget())
-	got, _, errs := p.For("a", nil)
+	got, _, errs := p.ForMember("a", nil)
 	require.Empty(t, errs)
-	assert.Equal(t, policy.Default().Data(), got)
-	assert.Empty(t, p.Check([]fleet.Member{{Name: "a"}}))
+	assert.Equal(t, policy.Default().ToData(), got)
+	assert.Empty(t, p.ValidateMembers([]fleet.Member{{Name: "a"}}))
 }
 
-func TestABudgetLimitsThoseWithoutASafeShare(t *testing.T) {
-	got, _, errs := parsed(t, data{"fleetConcurrency": "0"}).For("a", nil)
+func TestBudgetLimitsMembersWithoutSafeShare(t *testing.T) {
+	got, _, errs := mustParse(t, data{"fleetConcurrency": "0"}).ForMember("a", nil)
 	require.Empty(t, errs)
 	assert.Equal(t, "0", got["safeConcurrency"])
 }
 
-func TestSafeSharesAreWithinTheBudget(t *testing.T) {
-	p := parsed(t, data{"fleetConcurrency": "3", "safeConcurrency": "1", "overrides": "- {cluster: a, safeConcurrency: 2}"})
-	assert.Empty(t, p.Check([]fleet.Member{{Name: "a"}, {Name: "b"}}))
-	errs := p.Check([]fleet.Member{{Name: "a"}, {Name: "b"}, {Name: "c"}})
+func TestSafeSharesStayWithinBudget(t *testing.T) {
+	p := mustParse(t, data{"fleetConcurrency": "3", "safeConcurrency": "1", "overrides": "- {cluster: a, safeConcurrency: 2}"})
+	assert.Empty(t, p.ValidateMembers([]fleet.Member{{Name: "a"}, {Name: "b"}}))
+	errs := p.ValidateMembers([]fleet.Member{{Name: "a"}, {Name: "b"}, {Name: "c"}})
 	require.Len(t, errs, 1)
 	assert.Equal(t, "safeConcurrency: the safe shares of all 3 members are 4 together, which is more than fleetConcurrency, 3", errs[0].Error())
 }
 
-func TestPreviewOfABudget(t *testing.T) {
+func TestPreviewOfBudget(t *testing.T) {
 	members := []fleet.Member{{Name: "a"}, {Name: "b"}}
-	now := parsed(t, data{"concurrency": "4"})
-	then := parsed(t, data{"concurrency": "4", "fleetConcurrency": "6", "fleetSources": eu, "overrides": "- {cluster: a, safeConcurrency: 1, fleetWeight: 3}"})
+	now := mustParse(t, data{"concurrency": "4"})
+	then := mustParse(t, data{"concurrency": "4", "fleetConcurrency": "6", "fleetSources": euGroup, "overrides": "- {cluster: a, safeConcurrency: 1, fleetWeight: 3}"})
 	assert.Equal(t, `2 of 2 members would change. Concurrency: 0 gain, 0 lose, the fleet's sum goes from 8 to 8 (+0).
 The budget of the fleet: fleetConcurrency none→6, fleetSources none→eu:4.
 MEMBER  NOW  THEN  CHANGE  OTHER KEYS                            FROM
@@ -67,6 +67,6 @@ b       4    4     0       safeConcurrency -→0                   fleet default
 `, fleet.Preview(now, then, members))
 	assert.Contains(t, fleet.Preview(then, now, members), "fleetConcurrency 6→none")
 	assert.Contains(t, fleet.Preview(then, now, members), "safeConcurrency 1→-")
-	over := parsed(t, data{"fleetConcurrency": "0", "safeConcurrency": "1"})
+	over := mustParse(t, data{"fleetConcurrency": "0", "safeConcurrency": "1"})
 	assert.Contains(t, fleet.Preview(now, over, members), "It would be refused: safeConcurrency: the safe shares of all 2 members are 2 together")
 }

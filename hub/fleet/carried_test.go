@@ -13,10 +13,10 @@ import (
 )
 
 // Who carries for a member, and what comes of it where nobody does.
-func TestMemberStatusCarried(t *testing.T) {
+func TestStatusShowsStalledSync(t *testing.T) {
 	dialsIn := func(change func(*fleet.MemberView)) fleet.MemberView {
-		return wellBut(func(v *fleet.MemberView) {
-			v.Connection = fleet.Connection{Pull: true, Known: true, Reachable: true}
+		return healthyInputWith(func(v *fleet.MemberView) {
+			v.Connection = fleet.Connection{PullMode: true, Known: true, Reachable: true}
 			change(v)
 		})
 	}
@@ -44,8 +44,8 @@ func TestMemberStatusCarried(t *testing.T) {
 			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not done so yet", wantHealthy: metav1.ConditionUnknown,
 		},
 		"nobody carries its report": {
-			view:          wellBut(func(v *fleet.MemberView) { silent(v); v.NotCarried = "replica one does not" }),
-			wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotCarried, wantMessage: "replica one does not", wantHealthy: metav1.ConditionFalse,
+			view:          healthyInputWith(func(v *fleet.MemberView) { silent(v); v.SyncStalled = "replica one does not" }),
+			wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonReportNotCarried, wantMessage: "replica one does not", wantHealthy: metav1.ConditionFalse,
 		},
 	}
 	for name, test := range tests {
@@ -61,10 +61,10 @@ func TestMemberStatusCarried(t *testing.T) {
 }
 
 // Where nothing changes but the time of the last report, that is not written for each.
-func TestShardIsNoChange(t *testing.T) {
-	v := well()
+func TestUnchangedStatusIsNotWritten(t *testing.T) {
+	v := healthyInput()
 	v.Shard = "ot-hub-0"
-	v = stored(v)
+	v = withStoredStatus(v)
 	before := v.Member.Status
 	assert.Equal(t, "ot-hub-0", before.Shard)
 	later := v.ReceivedAt.Add(20 * time.Second)

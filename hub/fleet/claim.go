@@ -8,11 +8,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Claim is the cluster that a member is accepted to be, empty where it is none
+// ClaimedCluster is the cluster that a member is accepted to be, empty where it is none
 // yet.
-func Claim(member *v1alpha1.MemberCluster) types.UID { return ClusterUID(member, "") }
+func ClaimedCluster(member *v1alpha1.MemberCluster) types.UID { return ResolveClusterUID(member, "") }
 
-// Holder returns the name of the other member that a cluster belongs to, empty
+// FindHolder returns the name of the other member that a cluster belongs to, empty
 // where the given member may have it. One cluster is planned for under one name:
 // each of two would take the other's plan for one that it had forgotten, and rise
 // above it for ever. Agents in different namespaces are different members, though
@@ -20,20 +20,20 @@ func Claim(member *v1alpha1.MemberCluster) types.UID { return ClusterUID(member,
 //
 // The one that was accepted first keeps the cluster, until it is gone: the status
 // of the other never records it. Where both are recorded, the older one keeps it.
-func Holder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster, cluster types.UID) string {
+func FindHolder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster, cluster types.UID) string {
 	if cluster == "" {
 		return ""
 	}
 	first := member
 	for i := range others {
 		other := &others[i]
-		if other.Name == member.Name || other.Spec.AgentNamespace != member.Spec.AgentNamespace || Claim(other) != cluster {
+		if other.Name == member.Name || other.Spec.AgentNamespace != member.Spec.AgentNamespace || ClaimedCluster(other) != cluster {
 			continue
 		}
 		if other.Status.ClusterUID != cluster && !other.DeletionTimestamp.IsZero() {
 			continue // it had nothing, and gets nothing any more
 		}
-		if before(other, first, cluster) {
+		if claimsBefore(other, first, cluster) {
 			first = other
 		}
 	}
@@ -43,8 +43,8 @@ func Holder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster, clu
 	return first.Name
 }
 
-// before tells which of two members has a cluster, should both claim it.
-func before(a, b *v1alpha1.MemberCluster, cluster types.UID) bool {
+// claimsBefore tells which of two members has a cluster, should both claim it.
+func claimsBefore(a, b *v1alpha1.MemberCluster, cluster types.UID) bool {
 	if recorded := a.Status.ClusterUID == cluster; recorded != (b.Status.ClusterUID == cluster) {
 		return recorded
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-func TestHolder(t *testing.T) {
+func TestFindHolder(t *testing.T) {
 	claimant := func(name string, created int, recorded types.UID, change ...func(*v1alpha1.MemberCluster)) v1alpha1.MemberCluster {
 		m := v1alpha1.MemberCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: *at(created)},
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: *timeAt(created)},
 			Spec:       v1alpha1.MemberClusterSpec{AgentNamespace: "ot-agent"},
 			Status:     v1alpha1.MemberClusterStatus{ClusterUID: recorded},
 		}
@@ -28,7 +28,7 @@ func TestHolder(t *testing.T) {
 			m.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: cluster}
 		}
 	}
-	leaves := func(m *v1alpha1.MemberCluster) { m.DeletionTimestamp = at(100) }
+	leaves := func(m *v1alpha1.MemberCluster) { m.DeletionTimestamp = timeAt(100) }
 	elsewhere := func(m *v1alpha1.MemberCluster) { m.Spec.AgentNamespace = "another" }
 	for name, tt := range map[string]struct {
 		member v1alpha1.MemberCluster
@@ -51,9 +51,9 @@ func TestHolder(t *testing.T) {
 		"one that leaves does not get it any more": {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"), leaves)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, fleet.Holder(tt.others, &tt.member, "u"))
+			assert.Equal(t, tt.want, fleet.FindHolder(tt.others, &tt.member, "u"))
 		})
 	}
 	member := claimant("b", 2, "")
-	assert.Empty(t, fleet.Holder([]v1alpha1.MemberCluster{claimant("a", 1, "")}, &member, ""), "of no cluster yet")
+	assert.Empty(t, fleet.FindHolder([]v1alpha1.MemberCluster{claimant("a", 1, "")}, &member, ""), "of no cluster yet")
 }

@@ -11,21 +11,21 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func at(second int) *metav1.Time {
+func timeAt(second int) *metav1.Time {
 	t := metav1.NewTime(now.Add(time.Duration(second) * time.Second))
 	return &t
 }
 
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// heapOf returns what is on the heap while x is held, less what is there after.
-func heapOf(x any) float64 {
-	held := heap()
+// measureHeap returns what is on the heap while x is held, less what is there after.
+func measureHeap(x any) float64 {
+	held := heapInUse()
 	runtime.KeepAlive(x)
-	return float64(held) - float64(heap())
+	return float64(held) - float64(heapInUse())
 }
 
-func heap() uint64 {
+func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()

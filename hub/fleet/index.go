@@ -22,33 +22,33 @@ import (
 //
 // It is safe for concurrent use.
 type Index struct {
-	mu      sync.RWMutex
-	members map[string]*indexMember
-	sources map[unique.Handle[string]]*indexSource
-	order   []string       // of sources, sorted
-	unknown map[string]int // how many members are unknown, by reason
-	entries int
-	pages   int
+	mu              sync.RWMutex
+	members         map[string]*indexMember
+	sources         map[unique.Handle[string]]*indexSource
+	sortedSources   []string       // of sources, sorted
+	unknownByReason map[string]int // how many members are unknown, by reason
+	entryCount      int
+	pageCount       int
 }
 
 type indexMember struct {
-	name    string
-	root    bool
-	omitted int32
-	doubt   string
-	listed  map[string]int64 // sequence of each page that the root lists
-	faulty  int              // of those listed: not there, or of another sequence
-	pages   map[string]*indexPage
-	sum     tally
-	unknown string // the reason that is counted in Index.unknown
+	name            string
+	hasRoot         bool
+	omittedImages   int32
+	staleReason     string
+	listedPages     map[string]int64 // sequence of each page that the root lists
+	mismatchedPages int              // of those listed: not there, or of another sequence
+	pages           map[string]*indexPage
+	sum             tally
+	unknownReason   string // the reason that is counted in Index.unknown
 }
 
 type indexPage struct {
-	sequence int64
-	counted  bool
-	groups   []*indexGroup
-	sum      tally
-	failing  []v1alpha1.ImageSummary // the first of them
+	sequence      int64
+	counted       bool
+	groups        []*indexGroup
+	sum           tally
+	failingImages []v1alpha1.ImageSummary // the first of them
 }
 
 // indexGroup is what one page has of one source.
@@ -60,18 +60,18 @@ type indexGroup struct {
 
 // indexSource is one distinct image.
 type indexSource struct {
-	in  map[*indexMember][]*indexGroup
-	sum tally
+	groupsByMember map[*indexMember][]*indexGroup
+	sum            tally
 }
 
 // entry is an image of a member, small: there are members × images of them.
 type entry struct {
-	namespace, name unique.Handle[string]
-	reason          unique.Handle[string]
-	since           int64 // unreferenced since, in seconds; 0 for not known
-	bytes           int64
-	references      int32
-	phase           uint8 // place in phases
+	namespace, name   unique.Handle[string]
+	reason            unique.Handle[string]
+	unreferencedSince int64 // unreferenced since, in seconds; 0 for not known
+	bytes             int64
+	references        int32
+	phaseIndex        uint8 // place in phases
 }
 
 // PhaseUnknown is that of an image that has none yet, or one that a later agent
@@ -81,15 +81,15 @@ const PhaseUnknown v1alpha1.Phase = "Unknown"
 // phases that are counted. The first stands for an image that is planned and
 // not there, the second for all that the others are not.
 var phases = [...]v1alpha1.Phase{
-	absent: "", 1: PhaseUnknown, v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed,
+	phaseAbsent: "", 1: PhaseUnknown, v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed,
 	v1alpha1.PhasePrunePending, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
 }
 
-const absent = 0
+const phaseAbsent = 0
 
-func phaseOf(img *v1alpha1.ReportedImage) uint8 {
+func phaseIndexOf(img *v1alpha1.ReportedImage) uint8 {
 	if img.UID == "" {
-		return absent
+		return phaseAbsent
 	}
 	return uint8(max(1, slices.Index(phases[:], img.Phase)))
 }
@@ -103,7 +103,7 @@ type tally struct {
 	bytes        int64
 }
 
-func (t *tally) add(other *tally, sign int32) {
+func (t *tally) addScaled(other *tally, sign int32) {
 	for i := range t.phases {
 		t.phases[i] += sign * other.phases[i]
 	}
@@ -113,34 +113,34 @@ func (t *tally) add(other *tally, sign int32) {
 	t.bytes += int64(sign) * other.bytes
 }
 
-func (t *tally) count(e *entry) {
-	t.phases[e.phase]++
+func (t *tally) addEntry(e *entry) {
+	t.phases[e.phaseIndex]++
 	t.entries++
 	t.references += int64(e.references)
 	t.bytes += e.bytes
-	if e.references == 0 && e.phase != absent {
+	if e.references == 0 && e.phaseIndex != phaseAbsent {
 		t.unreferenced++
 	}
 }
 
 // NewIndex returns the index of an empty fleet.
 func NewIndex() *Index {
-	return &Index{members: map[string]*indexMember{}, sources: map[unique.Handle[string]]*indexSource{}, unknown: map[string]int{}}
+	return &Index{members: map[string]*indexMember{}, sources: map[unique.Handle[string]]*indexSource{}, unknownByReason: map[string]int{}}
 }
 
-// Add says that there is such a member. It is unknown until it reports.
-func (x *Index) Add(member string) {
+// AddMember says that there is such a member. It is unknown until it reports.
+func (x *Index) AddMember(member string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.add(member)
+	x.ensureMember(member)
 }
 
-func (x *Index) add(name string) *indexMember {
+func (x *Index) ensureMember(name string) *indexMember {
 	m := x.members[name]
 	if m == nil {
 		m = &indexMember{name: name, pages: map[string]*indexPage{}}
 		x.members[name] = m
-		x.judge(m)
+		x.updateUnknownReason(m)
 	}
 	return m
 }
@@ -154,11 +154,11 @@ func (x *Index) Forget(member string) {
 		return
 	}
 	for _, p := range m.pages {
-		x.discount(m, p)
+		x.uncountPage(m, p)
 	}
-	x.pages -= len(m.pages)
-	if m.unknown != "" {
-		x.countUnknown(m.unknown, -1)
+	x.pageCount -= len(m.pages)
+	if m.unknownReason != "" {
+		x.adjustUnknown(m.unknownReason, -1)
 	}
 	delete(x.members, member)
 }
@@ -168,44 +168,44 @@ func (x *Index) Forget(member string) {
 func (x *Index) SetRoot(member string, root *v1alpha1.ReportRoot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m := x.add(member)
-	m.root, m.omitted, m.listed, m.faulty = root != nil, 0, nil, 0
+	m := x.ensureMember(member)
+	m.hasRoot, m.omittedImages, m.listedPages, m.mismatchedPages = root != nil, 0, nil, 0
 	if root != nil {
-		m.omitted = root.OmittedImages
-		m.listed = make(map[string]int64, len(root.Pages))
+		m.omittedImages = root.OmittedImages
+		m.listedPages = make(map[string]int64, len(root.Pages))
 		for _, ref := range root.Pages {
-			m.listed[ref.Name] = ref.Sequence
+			m.listedPages[ref.Name] = ref.Sequence
 		}
 	}
-	for name := range m.listed {
-		m.faulty += m.fault(name)
+	for name := range m.listedPages {
+		m.mismatchedPages += m.pageMismatch(name)
 	}
-	x.settle(m)
-	x.judge(m)
+	x.syncCountedPages(m)
+	x.updateUnknownReason(m)
 }
 
-// counts tells whether a page is to be in the sums. What a member reports of a
+// isCounted tells whether a page is to be in the sums. What a member reports of a
 // cluster that is another's is there already.
-func (m *indexMember) counts(page string) bool {
-	_, listed := m.listed[page]
-	return listed && m.doubt != v1alpha1.ReasonDuplicateCluster
+func (m *indexMember) isCounted(page string) bool {
+	_, listed := m.listedPages[page]
+	return listed && m.staleReason != v1alpha1.ReasonDuplicateCluster
 }
 
-// settle has those pages in the sums that are to be.
-func (x *Index) settle(m *indexMember) {
+// syncCountedPages has those pages in the sums that are to be.
+func (x *Index) syncCountedPages(m *indexMember) {
 	for name, p := range m.pages {
-		switch counts := m.counts(name); {
+		switch counts := m.isCounted(name); {
 		case counts && !p.counted:
-			x.count(m, p)
+			x.countPage(m, p)
 		case !counts && p.counted:
-			x.discount(m, p)
+			x.uncountPage(m, p)
 		}
 	}
 }
 
-// fault is 1 for a page that the root lists and that is not as it says.
-func (m *indexMember) fault(page string) int {
-	want, listed := m.listed[page]
+// pageMismatch is 1 for a page that the root lists and that is not as it says.
+func (m *indexMember) pageMismatch(page string) int {
+	want, listed := m.listedPages[page]
 	if p := m.pages[page]; listed && (p == nil || p.sequence != want) {
 		return 1
 	}
@@ -214,25 +214,25 @@ func (m *indexMember) fault(page string) int {
 
 // SetPage takes a page of a member's report. It adds the member.
 func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.ReportedImage) {
-	p := newPage(sequence, images)
+	p := newIndexPage(sequence, images)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m := x.add(member)
-	m.faulty -= m.fault(page)
+	m := x.ensureMember(member)
+	m.mismatchedPages -= m.pageMismatch(page)
 	old := m.pages[page]
 	m.pages[page] = p
-	m.faulty += m.fault(page)
+	m.mismatchedPages += m.pageMismatch(page)
 	if old == nil {
-		x.pages++
+		x.pageCount++
 	}
-	if m.counts(page) {
+	if m.isCounted(page) {
 		if old != nil {
-			x.recount(m, old, p)
+			x.replacePage(m, old, p)
 		} else {
-			x.count(m, p)
+			x.countPage(m, p)
 		}
 	}
-	x.judge(m)
+	x.updateUnknownReason(m)
 }
 
 // DropPage says that a page is gone.
@@ -243,86 +243,86 @@ func (x *Index) DropPage(member, page string) {
 	if m == nil || m.pages[page] == nil {
 		return
 	}
-	m.faulty -= m.fault(page)
-	x.discount(m, m.pages[page])
+	m.mismatchedPages -= m.pageMismatch(page)
+	x.uncountPage(m, m.pages[page])
 	delete(m.pages, page)
-	x.pages--
-	m.faulty += m.fault(page)
-	x.judge(m)
+	x.pageCount--
+	m.mismatchedPages += m.pageMismatch(page)
+	x.updateUnknownReason(m)
 }
 
-// SetDoubt says that what is known of a member may no longer hold, and why: it
+// SetStaleReason says that what is known of a member may no longer hold, and why: it
 // is listed as unknown from now on. An empty reason takes that back. It adds the
 // member.
-func (x *Index) SetDoubt(member, reason string) {
+func (x *Index) SetStaleReason(member, reason string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m := x.add(member)
-	m.doubt = reason
-	x.settle(m)
-	x.judge(m)
+	m := x.ensureMember(member)
+	m.staleReason = reason
+	x.syncCountedPages(m)
+	x.updateUnknownReason(m)
 }
 
-// judge works out why a member is unknown.
-func (x *Index) judge(m *indexMember) {
-	reason := m.doubt
+// updateUnknownReason works out why a member is unknown.
+func (x *Index) updateUnknownReason(m *indexMember) {
+	reason := m.staleReason
 	switch {
-	case !m.root:
+	case !m.hasRoot:
 		reason = v1alpha1.ReasonNeverReported
 	case reason != "":
-	case m.faulty > 0:
+	case m.mismatchedPages > 0:
 		reason = v1alpha1.ReasonPagesMissing
-	case m.omitted > 0:
+	case m.omittedImages > 0:
 		reason = v1alpha1.ReasonPagesOmitted
 	}
-	if reason == m.unknown {
+	if reason == m.unknownReason {
 		return
 	}
-	if m.unknown != "" {
-		x.countUnknown(m.unknown, -1)
+	if m.unknownReason != "" {
+		x.adjustUnknown(m.unknownReason, -1)
 	}
 	if reason != "" {
-		x.countUnknown(reason, 1)
+		x.adjustUnknown(reason, 1)
 	}
-	m.unknown = reason
+	m.unknownReason = reason
 }
 
-func (x *Index) countUnknown(reason string, n int) {
-	if x.unknown[reason] += n; x.unknown[reason] == 0 {
-		delete(x.unknown, reason)
+func (x *Index) adjustUnknown(reason string, n int) {
+	if x.unknownByReason[reason] += n; x.unknownByReason[reason] == 0 {
+		delete(x.unknownByReason, reason)
 	}
 }
 
-// count adds a page to the sums.
-func (x *Index) count(m *indexMember, p *indexPage) {
+// countPage adds a page to the sums.
+func (x *Index) countPage(m *indexMember, p *indexPage) {
 	p.counted = true
-	m.sum.add(&p.sum, 1)
-	x.entries += int(p.sum.entries)
+	m.sum.addScaled(&p.sum, 1)
+	x.entryCount += int(p.sum.entries)
 	for _, g := range p.groups {
 		x.countGroup(m, g)
 	}
 }
 
-// discount takes a page out of the sums.
-func (x *Index) discount(m *indexMember, p *indexPage) {
+// uncountPage takes a page out of the sums.
+func (x *Index) uncountPage(m *indexMember, p *indexPage) {
 	if !p.counted {
 		return
 	}
 	p.counted = false
-	m.sum.add(&p.sum, -1)
-	x.entries -= int(p.sum.entries)
+	m.sum.addScaled(&p.sum, -1)
+	x.entryCount -= int(p.sum.entries)
 	for _, g := range p.groups {
-		x.discountGroup(m, g)
+		x.uncountGroup(m, g)
 	}
 }
 
-// recount puts a page into the place of one that is counted. Most often a page
+// replacePage puts a page into the place of one that is counted. Most often a page
 // differs in one image, and the rest stays as it is.
-func (x *Index) recount(m *indexMember, old, p *indexPage) {
+func (x *Index) replacePage(m *indexMember, old, p *indexPage) {
 	p.counted, old.counted = true, false
-	m.sum.add(&old.sum, -1)
-	m.sum.add(&p.sum, 1)
-	x.entries += int(p.sum.entries - old.sum.entries)
+	m.sum.addScaled(&old.sum, -1)
+	m.sum.addScaled(&p.sum, 1)
+	x.entryCount += int(p.sum.entries - old.sum.entries)
 	gone := make(map[unique.Handle[string]]*indexGroup, len(old.groups))
 	for _, g := range old.groups {
 		gone[g.source] = g
@@ -336,50 +336,50 @@ func (x *Index) recount(m *indexMember, old, p *indexPage) {
 		x.countGroup(m, g)
 	}
 	for _, g := range gone {
-		x.discountGroup(m, g)
+		x.uncountGroup(m, g)
 	}
 }
 
 func (x *Index) countGroup(m *indexMember, g *indexGroup) {
 	s := x.sources[g.source]
 	if s == nil {
-		s = &indexSource{in: map[*indexMember][]*indexGroup{}}
+		s = &indexSource{groupsByMember: map[*indexMember][]*indexGroup{}}
 		x.sources[g.source] = s
-		i, _ := slices.BinarySearch(x.order, g.source.Value())
-		x.order = slices.Insert(x.order, i, g.source.Value())
+		i, _ := slices.BinarySearch(x.sortedSources, g.source.Value())
+		x.sortedSources = slices.Insert(x.sortedSources, i, g.source.Value())
 	}
-	s.in[m] = append(s.in[m], g)
-	s.sum.add(&g.sum, 1)
+	s.groupsByMember[m] = append(s.groupsByMember[m], g)
+	s.sum.addScaled(&g.sum, 1)
 }
 
-func (x *Index) discountGroup(m *indexMember, g *indexGroup) {
+func (x *Index) uncountGroup(m *indexMember, g *indexGroup) {
 	s := x.sources[g.source]
-	s.sum.add(&g.sum, -1)
-	if rest := slices.DeleteFunc(s.in[m], func(other *indexGroup) bool { return other == g }); len(rest) > 0 {
-		s.in[m] = rest
+	s.sum.addScaled(&g.sum, -1)
+	if rest := slices.DeleteFunc(s.groupsByMember[m], func(other *indexGroup) bool { return other == g }); len(rest) > 0 {
+		s.groupsByMember[m] = rest
 		return
 	}
-	delete(s.in, m)
-	if len(s.in) == 0 {
+	delete(s.groupsByMember, m)
+	if len(s.groupsByMember) == 0 {
 		delete(x.sources, g.source)
-		i, _ := slices.BinarySearch(x.order, g.source.Value())
-		x.order = slices.Delete(x.order, i, i+1)
+		i, _ := slices.BinarySearch(x.sortedSources, g.source.Value())
+		x.sortedSources = slices.Delete(x.sortedSources, i, i+1)
 	}
 }
 
-// maxFailing is how many failing images a member's status names.
-const maxFailing = 5
+// maxFailingImages is how many failing images a member's status names.
+const maxFailingImages = 5
 
-func newPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
+func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 	p := &indexPage{sequence: sequence}
 	groups := map[string]*indexGroup{}
 	for i := range images {
 		img := &images[i]
-		e := entryOf(img)
-		p.sum.count(&e)
-		if phases[e.phase] == v1alpha1.PhaseFailed {
-			p.failing = append(p.failing, v1alpha1.ImageSummary{
-				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: Cut(img.Message, 256),
+		e := newEntry(img)
+		p.sum.addEntry(&e)
+		if phases[e.phaseIndex] == v1alpha1.PhaseFailed {
+			p.failingImages = append(p.failingImages, v1alpha1.ImageSummary{
+				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: Truncate(img.Message, 256),
 			})
 		}
 		if img.Source == "" {
@@ -392,33 +392,33 @@ func newPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 			p.groups = append(p.groups, g)
 		}
 		g.entries = append(g.entries, e)
-		g.sum.count(&e)
+		g.sum.addEntry(&e)
 	}
 	for _, g := range p.groups {
 		g.entries = slices.Clip(g.entries)
 	}
-	p.failing = firstFailing(p.failing)
+	p.failingImages = truncateFailing(p.failingImages)
 	return p
 }
 
-func firstFailing(failing []v1alpha1.ImageSummary) []v1alpha1.ImageSummary {
+func truncateFailing(failing []v1alpha1.ImageSummary) []v1alpha1.ImageSummary {
 	slices.SortFunc(failing, func(a, b v1alpha1.ImageSummary) int {
 		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
 			return c
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	return slices.Clone(failing[:min(len(failing), maxFailing)])
+	return slices.Clone(failing[:min(len(failing), maxFailingImages)])
 }
 
-func entryOf(img *v1alpha1.ReportedImage) entry {
+func newEntry(img *v1alpha1.ReportedImage) entry {
 	e := entry{
 		namespace: unique.Make(img.Namespace), name: unique.Make(img.Name), reason: unique.Make(string(img.Reason)),
 		bytes: img.Bytes, references: img.References,
-		phase: phaseOf(img),
+		phaseIndex: phaseIndexOf(img),
 	}
 	if img.UnreferencedSince != nil {
-		e.since = img.UnreferencedSince.Unix()
+		e.unreferencedSince = img.UnreferencedSince.Unix()
 	}
 	return e
 }
@@ -426,30 +426,30 @@ func entryOf(img *v1alpha1.ReportedImage) entry {
 // unreferencedSince is when the last of some entries lost its last reference:
 // nil while there is one, or where it is not known of one of them.
 type unreferencedSince struct {
-	latest int64
-	never  bool
+	latest  int64
+	unknown bool
 }
 
-func (u *unreferencedSince) see(groups []*indexGroup) {
+func (u *unreferencedSince) observe(groups []*indexGroup) {
 	for _, g := range groups {
 		for i := range g.entries {
 			e := &g.entries[i]
-			if e.references > 0 || e.since == 0 && e.phase != absent {
-				u.never = true
+			if e.references > 0 || e.unreferencedSince == 0 && e.phaseIndex != phaseAbsent {
+				u.unknown = true
 			}
-			u.latest = max(u.latest, e.since)
+			u.latest = max(u.latest, e.unreferencedSince)
 		}
 	}
 }
 
-func (u *unreferencedSince) time() *metav1.Time {
-	if u.never {
+func (u *unreferencedSince) timestamp() *metav1.Time {
+	if u.unknown {
 		return nil
 	}
-	return timeOf(u.latest)
+	return timeFromUnix(u.latest)
 }
 
-func timeOf(seconds int64) *metav1.Time {
+func timeFromUnix(seconds int64) *metav1.Time {
 	if seconds == 0 {
 		return nil
 	}

@@ -14,11 +14,11 @@ import (
 type Totals struct {
 	// Reported: a root is there.
 	Reported bool
-	// Missing are the pages that the root lists and that are not there, or of
+	// MissingPages are the pages that the root lists and that are not there, or of
 	// another sequence than it says, sorted.
-	Missing []string
-	// Omitted is how many images the pages have no room for.
-	Omitted int32
+	MissingPages []string
+	// OmittedImages is how many images the pages have no room for.
+	OmittedImages int32
 	Counts
 	// Failing are the first images that have failed, by namespace and name.
 	Failing []v1alpha1.ImageSummary
@@ -73,8 +73,8 @@ type Image struct {
 // ImageDetail is one distinct image, with what each member has of it.
 type ImageDetail struct {
 	Image
-	// In are the members that are known to have it, by name.
-	In []ImageInMember `json:"in"`
+	// PerMember are the members that are known to have it, by name.
+	PerMember []ImageInMember `json:"in"`
 	// UnknownMembers are those that may have it, by name.
 	UnknownMembers []UnknownMember `json:"unknownMembers,omitempty"`
 }
@@ -110,13 +110,13 @@ type IndexStats struct {
 	Images, Entries, Pages int
 }
 
-func (t *tally) counts() Counts {
+func (t *tally) toCounts() Counts {
 	c := Counts{
-		Images: int(t.entries - t.phases[absent]), Absent: int(t.phases[absent]),
+		Images: int(t.entries - t.phases[phaseAbsent]), Absent: int(t.phases[phaseAbsent]),
 		References: t.references, Unreferenced: int(t.unreferenced), Bytes: t.bytes,
 	}
 	for i, n := range t.phases {
-		if i == absent || n == 0 {
+		if i == phaseAbsent || n == 0 {
 			continue
 		}
 		if c.Phases == nil {
@@ -136,19 +136,19 @@ func (x *Index) Totals(member string) (Totals, bool) {
 	if m == nil {
 		return Totals{}, false
 	}
-	t := Totals{Reported: m.root, Omitted: m.omitted, Counts: m.sum.counts()}
-	for name := range m.listed {
-		if m.fault(name) > 0 {
-			t.Missing = append(t.Missing, name)
+	t := Totals{Reported: m.hasRoot, OmittedImages: m.omittedImages, Counts: m.sum.toCounts()}
+	for name := range m.listedPages {
+		if m.pageMismatch(name) > 0 {
+			t.MissingPages = append(t.MissingPages, name)
 		}
 	}
-	slices.Sort(t.Missing)
+	slices.Sort(t.MissingPages)
 	for _, p := range m.pages {
 		if p.counted {
-			t.Failing = append(t.Failing, p.failing...)
+			t.Failing = append(t.Failing, p.failingImages...)
 		}
 	}
-	t.Failing = firstFailing(t.Failing)
+	t.Failing = truncateFailing(t.Failing)
 	return t, true
 }
 
@@ -158,44 +158,44 @@ func (x *Index) Members() []MemberSummary {
 	defer x.mu.RUnlock()
 	list := make([]MemberSummary, 0, len(x.members))
 	for _, m := range x.members {
-		list = append(list, MemberSummary{Member: m.name, Unknown: m.unknown, Counts: m.sum.counts()})
+		list = append(list, MemberSummary{Member: m.name, Unknown: m.unknownReason, Counts: m.sum.toCounts()})
 	}
 	slices.SortFunc(list, func(a, b MemberSummary) int { return strings.Compare(a.Member, b.Member) })
 	return list
 }
 
-// Unknown returns the members that may have more than is known of them, by name.
-func (x *Index) Unknown() []UnknownMember {
+// UnknownMembers returns the members that may have more than is known of them, by name.
+func (x *Index) UnknownMembers() []UnknownMember {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.unknownMembers()
+	return x.listUnknown()
 }
 
-// Why returns why a member may have more than is known of it; empty where all is
+// UnknownReason returns why a member may have more than is known of it; empty where all is
 // known. One that was not added has never reported.
-func (x *Index) Why(member string) (reason string) {
+func (x *Index) UnknownReason(member string) (reason string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if m := x.members[member]; m != nil {
-		return m.unknown
+		return m.unknownReason
 	}
 	return v1alpha1.ReasonNeverReported
 }
 
-func (x *Index) unknownMembers() []UnknownMember {
+func (x *Index) listUnknown() []UnknownMember {
 	var list []UnknownMember
 	for _, m := range x.members {
-		if m.unknown != "" {
-			list = append(list, UnknownMember{m.name, m.unknown})
+		if m.unknownReason != "" {
+			list = append(list, UnknownMember{m.name, m.unknownReason})
 		}
 	}
 	slices.SortFunc(list, func(a, b UnknownMember) int { return strings.Compare(a.Member, b.Member) })
 	return list
 }
 
-func (x *Index) unknownCount() int {
+func (x *Index) countUnknown() int {
 	n := 0
-	for _, of := range x.unknown {
+	for _, of := range x.unknownByReason {
 		n += of
 	}
 	return n
@@ -206,29 +206,29 @@ func (x *Index) unknownCount() int {
 func (x *Index) Images(limit int, after string) (images []Image, next string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	from, found := slices.BinarySearch(x.order, after)
+	from, found := slices.BinarySearch(x.sortedSources, after)
 	if found {
 		from++
 	}
-	to := min(len(x.order), from+max(0, limit))
+	to := min(len(x.sortedSources), from+max(0, limit))
 	images = make([]Image, 0, to-from)
-	for _, source := range x.order[from:to] {
-		images = append(images, x.image(x.sources[unique.Make(source)], source))
+	for _, source := range x.sortedSources[from:to] {
+		images = append(images, x.summarizeImage(x.sources[unique.Make(source)], source))
 	}
-	if to < len(x.order) && to > from {
-		next = x.order[to-1]
+	if to < len(x.sortedSources) && to > from {
+		next = x.sortedSources[to-1]
 	}
 	return images, next
 }
 
-func (x *Index) image(s *indexSource, source string) Image {
-	img := Image{Source: source, Members: len(s.in), Unknown: x.unknownCount(), Counts: s.sum.counts()}
+func (x *Index) summarizeImage(s *indexSource, source string) Image {
+	img := Image{Source: source, Members: len(s.groupsByMember), Unknown: x.countUnknown(), Counts: s.sum.toCounts()}
 	if img.References == 0 {
 		var since unreferencedSince
-		for _, groups := range s.in {
-			since.see(groups)
+		for _, groups := range s.groupsByMember {
+			since.observe(groups)
 		}
-		img.UnreferencedSince = since.time()
+		img.UnreferencedSince = since.timestamp()
 	}
 	return img
 }
@@ -242,36 +242,36 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 	if s == nil {
 		return ImageDetail{}, false
 	}
-	d := ImageDetail{Image: x.image(s, source), UnknownMembers: x.unknownMembers()}
-	for m, groups := range s.in {
-		in := ImageInMember{Member: m.name, Unknown: m.unknown}
+	d := ImageDetail{Image: x.summarizeImage(s, source), UnknownMembers: x.listUnknown()}
+	for m, groups := range s.groupsByMember {
+		in := ImageInMember{Member: m.name, Unknown: m.unknownReason}
 		var sum tally
 		var since unreferencedSince
-		since.see(groups)
+		since.observe(groups)
 		for _, g := range groups {
-			sum.add(&g.sum, 1)
+			sum.addScaled(&g.sum, 1)
 			for i := range g.entries {
-				in.Entries = append(in.Entries, g.entries[i].read())
+				in.Entries = append(in.Entries, g.entries[i].toImageEntry())
 			}
 		}
-		in.Counts, in.UnreferencedSince = sum.counts(), since.time()
+		in.Counts, in.UnreferencedSince = sum.toCounts(), since.timestamp()
 		slices.SortFunc(in.Entries, func(a, b ImageEntry) int {
 			if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
 				return c
 			}
 			return strings.Compare(a.Name, b.Name)
 		})
-		d.In = append(d.In, in)
+		d.PerMember = append(d.PerMember, in)
 	}
-	slices.SortFunc(d.In, func(a, b ImageInMember) int { return strings.Compare(a.Member, b.Member) })
+	slices.SortFunc(d.PerMember, func(a, b ImageInMember) int { return strings.Compare(a.Member, b.Member) })
 	return d, true
 }
 
-func (e *entry) read() ImageEntry {
+func (e *entry) toImageEntry() ImageEntry {
 	return ImageEntry{
 		Namespace: e.namespace.Value(), Name: e.name.Value(),
-		Phase: phases[e.phase], Reason: v1alpha1.Reason(e.reason.Value()),
-		References: e.references, UnreferencedSince: timeOf(e.since), Bytes: e.bytes,
+		Phase: phases[e.phaseIndex], Reason: v1alpha1.Reason(e.reason.Value()),
+		References: e.references, UnreferencedSince: timeFromUnix(e.unreferencedSince), Bytes: e.bytes,
 	}
 }
 
@@ -279,8 +279,8 @@ func (e *entry) read() ImageEntry {
 func (x *Index) Stats() IndexStats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	stats := IndexStats{Members: len(x.members), Unknown: make(map[string]int, len(x.unknown)), Images: len(x.sources), Entries: x.entries, Pages: x.pages}
-	for reason, n := range x.unknown {
+	stats := IndexStats{Members: len(x.members), Unknown: make(map[string]int, len(x.unknownByReason)), Images: len(x.sources), Entries: x.entryCount, Pages: x.pageCount}
+	for reason, n := range x.unknownByReason {
 		stats.Unknown[reason] = n
 	}
 	return stats

@@ -17,61 +17,61 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-func reported(name, source string, phase v1alpha1.Phase, references int32, since *metav1.Time) v1alpha1.ReportedImage {
+func reportedImage(name, source string, phase v1alpha1.Phase, references int32, since *metav1.Time) v1alpha1.ReportedImage {
 	return v1alpha1.ReportedImage{
 		Namespace: "images", Name: name, UID: types.UID("uid-" + name), Source: source, Phase: phase,
 		References: references, UnreferencedSince: since, Bytes: 10,
 	}
 }
 
-func rootOf(pages ...v1alpha1.PageRef) *v1alpha1.ReportRoot {
+func newRoot(pages ...v1alpha1.PageRef) *v1alpha1.ReportRoot {
 	return &v1alpha1.ReportRoot{Pages: pages}
 }
 
-func ref(name string, sequence int64) v1alpha1.PageRef {
+func pageRef(name string, sequence int64) v1alpha1.PageRef {
 	return v1alpha1.PageRef{Name: name, Sequence: sequence}
 }
 
-func TestIndex(t *testing.T) {
+func TestIndexSumsImagesOfAllMembers(t *testing.T) {
 	const ready, failed = v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed
 	x := fleet.NewIndex()
-	x.Add("silent")
-	x.SetRoot("a", rootOf(ref("page", 1)))
+	x.AddMember("silent")
+	x.SetRoot("a", newRoot(pageRef("page", 1)))
 	x.SetPage("a", "page", 1, []v1alpha1.ReportedImage{
-		reported("u1", "ubuntu", ready, 0, at(10)), reported("u2", "ubuntu", ready, 0, at(20)), reported("w", "windows", failed, 0, nil),
+		reportedImage("u1", "ubuntu", ready, 0, timeAt(10)), reportedImage("u2", "ubuntu", ready, 0, timeAt(20)), reportedImage("w", "windows", failed, 0, nil),
 	})
-	x.SetRoot("b", rootOf(ref("page", 1)))
-	x.SetPage("b", "page", 1, []v1alpha1.ReportedImage{reported("u1", "ubuntu", ready, 0, at(5))})
+	x.SetRoot("b", newRoot(pageRef("page", 1)))
+	x.SetPage("b", "page", 1, []v1alpha1.ReportedImage{reportedImage("u1", "ubuntu", ready, 0, timeAt(5))})
 
 	images, next := x.Images(10, "")
 	assert.Empty(t, next)
 	assert.Equal(t, []fleet.Image{
-		{Source: "ubuntu", Members: 2, Unknown: 1, UnreferencedSince: at(20),
+		{Source: "ubuntu", Members: 2, Unknown: 1, UnreferencedSince: timeAt(20),
 			Counts: fleet.Counts{Images: 3, Phases: map[v1alpha1.Phase]int{ready: 3}, Unreferenced: 3, Bytes: 30}},
 		{Source: "windows", Members: 1, Unknown: 1,
 			Counts: fleet.Counts{Images: 1, Phases: map[v1alpha1.Phase]int{failed: 1}, Unreferenced: 1, Bytes: 10}},
 	}, images, "who does not know since when leaves it open")
 
-	x.SetPage("b", "page", 2, []v1alpha1.ReportedImage{reported("u1", "ubuntu", ready, 4, nil)})
+	x.SetPage("b", "page", 2, []v1alpha1.ReportedImage{reportedImage("u1", "ubuntu", ready, 4, nil)})
 	detail, found := x.Image("ubuntu")
 	require.True(t, found)
 	assert.Equal(t, int64(4), detail.References)
 	assert.Nil(t, detail.UnreferencedSince, "one needs it")
 	assert.Equal(t, []fleet.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonPagesMissing}, {Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, detail.UnknownMembers)
-	require.Len(t, detail.In, 2)
-	assert.Equal(t, at(20), detail.In[0].UnreferencedSince, "none in this member needs it")
-	assert.Equal(t, []string{"u1", "u2"}, []string{detail.In[0].Entries[0].Name, detail.In[0].Entries[1].Name})
-	assert.Equal(t, v1alpha1.ReasonPagesMissing, detail.In[1].Unknown)
+	require.Len(t, detail.PerMember, 2)
+	assert.Equal(t, timeAt(20), detail.PerMember[0].UnreferencedSince, "none in this member needs it")
+	assert.Equal(t, []string{"u1", "u2"}, []string{detail.PerMember[0].Entries[0].Name, detail.PerMember[0].Entries[1].Name})
+	assert.Equal(t, v1alpha1.ReasonPagesMissing, detail.PerMember[1].Unknown)
 
-	x.SetRoot("b", rootOf(ref("page", 2)))
-	assert.Equal(t, []fleet.UnknownMember{{Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, x.Unknown())
+	x.SetRoot("b", newRoot(pageRef("page", 2)))
+	assert.Equal(t, []fleet.UnknownMember{{Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, x.UnknownMembers())
 	assert.Equal(t, fleet.IndexStats{Members: 3, Unknown: map[string]int{v1alpha1.ReasonNeverReported: 1}, Images: 2, Entries: 4, Pages: 2}, x.Stats())
 
 	_, found = x.Image("none")
 	assert.False(t, found)
 	_, found = x.Totals("none")
 	assert.False(t, found)
-	assert.Equal(t, []string{"a", "b", "silent"}, namesOf(x.Members()))
+	assert.Equal(t, []string{"a", "b", "silent"}, memberNames(x.Members()))
 	x.Forget("a")
 	x.Forget("b")
 	x.Forget("silent")
@@ -79,72 +79,72 @@ func TestIndex(t *testing.T) {
 	assert.Equal(t, fleet.IndexStats{Unknown: map[string]int{}}, x.Stats())
 }
 
-func namesOf(members []fleet.MemberSummary) (names []string) {
+func memberNames(members []fleet.MemberSummary) (names []string) {
 	for _, m := range members {
 		names = append(names, m.Member)
 	}
 	return names
 }
 
-func TestIndexUnknown(t *testing.T) {
+func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(*fleet.Index)
 		want string
 	}{
-		"never reported":                {func(x *fleet.Index) { x.Add("a") }, v1alpha1.ReasonNeverReported},
+		"never reported":                {func(x *fleet.Index) { x.AddMember("a") }, v1alpha1.ReasonNeverReported},
 		"a page without a root":         {func(x *fleet.Index) { x.SetPage("a", "p", 1, nil) }, v1alpha1.ReasonNeverReported},
-		"no image at all":               {func(x *fleet.Index) { x.SetRoot("a", rootOf()) }, ""},
-		"a page is missing":             {func(x *fleet.Index) { x.SetRoot("a", rootOf(ref("p", 1))) }, v1alpha1.ReasonPagesMissing},
-		"a page is older than the root": {func(x *fleet.Index) { x.SetPage("a", "p", 1, nil); x.SetRoot("a", rootOf(ref("p", 2))) }, v1alpha1.ReasonPagesMissing},
-		"a page is newer than the root": {func(x *fleet.Index) { x.SetRoot("a", rootOf(ref("p", 1))); x.SetPage("a", "p", 2, nil) }, v1alpha1.ReasonPagesMissing},
-		"all is there":                  {func(x *fleet.Index) { x.SetPage("a", "p", 2, nil); x.SetRoot("a", rootOf(ref("p", 2))) }, ""},
+		"no image at all":               {func(x *fleet.Index) { x.SetRoot("a", newRoot()) }, ""},
+		"a page is missing":             {func(x *fleet.Index) { x.SetRoot("a", newRoot(pageRef("p", 1))) }, v1alpha1.ReasonPagesMissing},
+		"a page is older than the root": {func(x *fleet.Index) { x.SetPage("a", "p", 1, nil); x.SetRoot("a", newRoot(pageRef("p", 2))) }, v1alpha1.ReasonPagesMissing},
+		"a page is newer than the root": {func(x *fleet.Index) { x.SetRoot("a", newRoot(pageRef("p", 1))); x.SetPage("a", "p", 2, nil) }, v1alpha1.ReasonPagesMissing},
+		"all is there":                  {func(x *fleet.Index) { x.SetPage("a", "p", 2, nil); x.SetRoot("a", newRoot(pageRef("p", 2))) }, ""},
 		"a page is gone": {func(x *fleet.Index) {
 			x.SetPage("a", "p", 2, nil)
-			x.SetRoot("a", rootOf(ref("p", 2)))
+			x.SetRoot("a", newRoot(pageRef("p", 2)))
 			x.DropPage("a", "p")
 		}, v1alpha1.ReasonPagesMissing},
-		"one that nobody lists":          {func(x *fleet.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", rootOf()); x.DropPage("a", "q") }, ""},
-		"the root is gone":               {func(x *fleet.Index) { x.SetRoot("a", rootOf()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
+		"one that nobody lists":          {func(x *fleet.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", newRoot()); x.DropPage("a", "q") }, ""},
+		"the root is gone":               {func(x *fleet.Index) { x.SetRoot("a", newRoot()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
 		"not all images have room":       {func(x *fleet.Index) { x.SetRoot("a", &v1alpha1.ReportRoot{OmittedImages: 1}) }, v1alpha1.ReasonPagesOmitted},
-		"in doubt":                       {func(x *fleet.Index) { x.SetRoot("a", rootOf()); x.SetDoubt("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
-		"no longer in doubt":             {func(x *fleet.Index) { x.SetRoot("a", rootOf()); x.SetDoubt("a", "x"); x.SetDoubt("a", "") }, ""},
-		"in doubt, and without a report": {func(x *fleet.Index) { x.SetDoubt("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonNeverReported},
+		"in doubt":                       {func(x *fleet.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
+		"no longer in doubt":             {func(x *fleet.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", "x"); x.SetStaleReason("a", "") }, ""},
+		"in doubt, and without a report": {func(x *fleet.Index) { x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonNeverReported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := fleet.NewIndex()
 			tt.do(x)
 			require.Len(t, x.Members(), 1)
 			assert.Equal(t, tt.want, x.Members()[0].Unknown)
-			assert.Equal(t, tt.want, x.Why("a"))
-			assert.Equal(t, v1alpha1.ReasonNeverReported, x.Why("nobody"))
+			assert.Equal(t, tt.want, x.UnknownReason("a"))
+			assert.Equal(t, v1alpha1.ReasonNeverReported, x.UnknownReason("nobody"))
 			if tt.want == "" {
-				assert.Empty(t, x.Unknown())
+				assert.Empty(t, x.UnknownMembers())
 				assert.Empty(t, x.Stats().Unknown)
 				return
 			}
-			assert.Equal(t, []fleet.UnknownMember{{Member: "a", Reason: tt.want}}, x.Unknown())
+			assert.Equal(t, []fleet.UnknownMember{{Member: "a", Reason: tt.want}}, x.UnknownMembers())
 			assert.Equal(t, map[string]int{tt.want: 1}, x.Stats().Unknown)
 		})
 	}
 }
 
-func TestIndexPhases(t *testing.T) {
+func TestIndexCountsPhases(t *testing.T) {
 	x := fleet.NewIndex()
-	planned := reported("planned", "s", "", 0, nil)
+	planned := reportedImage("planned", "s", "", 0, nil)
 	planned.UID = ""
-	x.SetRoot("a", rootOf(ref("p", 1)))
-	x.SetPage("a", "p", 1, []v1alpha1.ReportedImage{planned, reported("new", "s", "", 0, at(1)), reported("later", "s", "Dreaming", 0, at(2)), reported("f", "s", v1alpha1.PhaseFailed, 0, at(3))})
+	x.SetRoot("a", newRoot(pageRef("p", 1)))
+	x.SetPage("a", "p", 1, []v1alpha1.ReportedImage{planned, reportedImage("new", "s", "", 0, timeAt(1)), reportedImage("later", "s", "Dreaming", 0, timeAt(2)), reportedImage("f", "s", v1alpha1.PhaseFailed, 0, timeAt(3))})
 	d, _ := x.Image("s")
 	assert.Equal(t, fleet.Counts{
 		Images: 3, Absent: 1, Phases: map[v1alpha1.Phase]int{fleet.PhaseUnknown: 2, v1alpha1.PhaseFailed: 1}, Unreferenced: 3, Bytes: 40,
 	}, d.Counts)
-	assert.Equal(t, at(3), d.UnreferencedSince, "what is not there needs no time")
-	assert.Equal(t, v1alpha1.Phase(""), d.In[0].Entries[3].Phase)
+	assert.Equal(t, timeAt(3), d.UnreferencedSince, "what is not there needs no time")
+	assert.Equal(t, v1alpha1.Phase(""), d.PerMember[0].Entries[3].Phase)
 }
 
-func TestIndexFailing(t *testing.T) {
+func TestIndexListsFirstFailingImages(t *testing.T) {
 	x := fleet.NewIndex()
-	x.SetRoot("a", rootOf(ref("p", 1), ref("q", 1)))
+	x.SetRoot("a", newRoot(pageRef("p", 1), pageRef("q", 1)))
 	for i, page := range []string{"p", "q"} {
 		var images []v1alpha1.ReportedImage
 		for n := range 8 {
@@ -152,7 +152,7 @@ func TestIndexFailing(t *testing.T) {
 			if n == 0 {
 				phase = v1alpha1.PhaseSucceeded
 			}
-			images = append(images, reported(fmt.Sprint("i", 2*n+i), "s", phase, 0, nil))
+			images = append(images, reportedImage(fmt.Sprint("i", 2*n+i), "s", phase, 0, nil))
 		}
 		slices.Reverse(images)
 		x.SetPage("a", page, 1, images)
@@ -164,15 +164,15 @@ func TestIndexFailing(t *testing.T) {
 	}
 	assert.Equal(t, []string{"i10", "i11", "i12", "i13", "i14"}, names)
 	assert.True(t, totals.Reported)
-	assert.Empty(t, totals.Missing)
+	assert.Empty(t, totals.MissingPages)
 }
 
 func TestIndexImagesInPages(t *testing.T) {
 	x := fleet.NewIndex()
-	x.SetRoot("a", rootOf(ref("p", 1)))
+	x.SetRoot("a", newRoot(pageRef("p", 1)))
 	var images []v1alpha1.ReportedImage
 	for i := range 7 {
-		images = append(images, reported(fmt.Sprint(i), fmt.Sprint("s", i), v1alpha1.PhaseQueued, 0, nil))
+		images = append(images, reportedImage(fmt.Sprint(i), fmt.Sprint("s", i), v1alpha1.PhaseQueued, 0, nil))
 	}
 	x.SetPage("a", "p", 1, images)
 	var seen []string
@@ -195,12 +195,12 @@ func TestIndexImagesInPages(t *testing.T) {
 	assert.Empty(t, next)
 }
 
-// naive keeps what the index was told and adds it all up anew.
-type naive struct {
-	roots   map[string]*v1alpha1.ReportRoot
-	pages   map[string]map[string]naivePage
-	doubts  map[string]string
-	members map[string]bool
+// naiveIndex keeps what the index was told and adds it all up anew.
+type naiveIndex struct {
+	roots        map[string]*v1alpha1.ReportRoot
+	pages        map[string]map[string]naivePage
+	staleReasons map[string]string
+	members      map[string]bool
 }
 
 type naivePage struct {
@@ -208,12 +208,12 @@ type naivePage struct {
 	images   []v1alpha1.ReportedImage
 }
 
-func (n *naive) unknown(member string) string {
+func (n *naiveIndex) unknownReason(member string) string {
 	root := n.roots[member]
 	if root == nil {
 		return v1alpha1.ReasonNeverReported
 	}
-	if d := n.doubts[member]; d != "" {
+	if d := n.staleReasons[member]; d != "" {
 		return d
 	}
 	for _, r := range root.Pages {
@@ -224,8 +224,8 @@ func (n *naive) unknown(member string) string {
 	return ""
 }
 
-// listed returns the images that count.
-func (n *naive) listed(member string) (images []v1alpha1.ReportedImage) {
+// listedImages returns the images that count.
+func (n *naiveIndex) listedImages(member string) (images []v1alpha1.ReportedImage) {
 	if root := n.roots[member]; root != nil {
 		for _, r := range root.Pages {
 			images = append(images, n.pages[member][r.Name].images...)
@@ -234,7 +234,7 @@ func (n *naive) listed(member string) (images []v1alpha1.ReportedImage) {
 	return images
 }
 
-func counts(images []v1alpha1.ReportedImage) (c fleet.Counts, since *metav1.Time) {
+func countImages(images []v1alpha1.ReportedImage) (c fleet.Counts, since *metav1.Time) {
 	open := false
 	for _, img := range images {
 		c.Bytes += img.Bytes
@@ -262,21 +262,21 @@ func counts(images []v1alpha1.ReportedImage) (c fleet.Counts, since *metav1.Time
 	return c, since
 }
 
-func (n *naive) check(t *rapid.T, x *fleet.Index) {
+func (n *naiveIndex) requireSame(t *rapid.T, x *fleet.Index) {
 	var members []fleet.MemberSummary
 	var unknown []fleet.UnknownMember
 	bySource := map[string]map[string][]v1alpha1.ReportedImage{}
 	entries, pages := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(n.members)) {
-		images := n.listed(name)
-		sum, _ := counts(images)
-		members = append(members, fleet.MemberSummary{Member: name, Unknown: n.unknown(name), Counts: sum})
-		if reason := n.unknown(name); reason != "" {
+		images := n.listedImages(name)
+		sum, _ := countImages(images)
+		members = append(members, fleet.MemberSummary{Member: name, Unknown: n.unknownReason(name), Counts: sum})
+		if reason := n.unknownReason(name); reason != "" {
 			unknown = append(unknown, fleet.UnknownMember{Member: name, Reason: reason})
 		}
 		totals, _ := x.Totals(name)
 		require.Equal(t, sum, totals.Counts)
-		require.Equal(t, n.unknown(name) == v1alpha1.ReasonPagesMissing, len(totals.Missing) > 0 && n.doubts[name] == "")
+		require.Equal(t, n.unknownReason(name) == v1alpha1.ReasonPagesMissing, len(totals.MissingPages) > 0 && n.staleReasons[name] == "")
 		for _, img := range images {
 			if bySource[img.Source] == nil {
 				bySource[img.Source] = map[string][]v1alpha1.ReportedImage{}
@@ -287,7 +287,7 @@ func (n *naive) check(t *rapid.T, x *fleet.Index) {
 		pages += len(n.pages[name])
 	}
 	require.ElementsMatch(t, members, x.Members())
-	require.Equal(t, unknown, x.Unknown())
+	require.Equal(t, unknown, x.UnknownMembers())
 	stats := x.Stats()
 	require.Equal(t, []int{len(members), len(bySource), entries, pages}, []int{stats.Members, stats.Images, stats.Entries, stats.Pages})
 
@@ -299,27 +299,27 @@ func (n *naive) check(t *rapid.T, x *fleet.Index) {
 		d, found := x.Image(source)
 		require.True(t, found)
 		require.Equal(t, got[i], d.Image)
-		require.Len(t, d.In, len(bySource[source]))
+		require.Len(t, d.PerMember, len(bySource[source]))
 		for j, name := range slices.Sorted(maps.Keys(bySource[source])) {
 			images := bySource[source][name]
 			all = append(all, images...)
-			sum, since := counts(images)
-			require.Equal(t, name, d.In[j].Member)
-			require.Equal(t, n.unknown(name), d.In[j].Unknown)
-			require.Equal(t, sum, d.In[j].Counts)
-			require.Equal(t, since, d.In[j].UnreferencedSince)
-			require.Len(t, d.In[j].Entries, len(images))
+			sum, since := countImages(images)
+			require.Equal(t, name, d.PerMember[j].Member)
+			require.Equal(t, n.unknownReason(name), d.PerMember[j].Unknown)
+			require.Equal(t, sum, d.PerMember[j].Counts)
+			require.Equal(t, since, d.PerMember[j].UnreferencedSince)
+			require.Len(t, d.PerMember[j].Entries, len(images))
 		}
-		sum, since := counts(all)
+		sum, since := countImages(all)
 		require.Equal(t, fleet.Image{Source: source, Members: len(bySource[source]), Unknown: len(unknown), Counts: sum, UnreferencedSince: since}, got[i])
 	}
 }
 
-func TestIndexProperty(t *testing.T) {
+func TestIndexEqualsNaiveSum(t *testing.T) {
 	members, pages := rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"p0", "p1", "p2"})
 	sequences := rapid.Int64Range(1, 3)
 	images := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) v1alpha1.ReportedImage {
-		img := reported(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), rapid.SampledFrom([]string{"s", "t", "u", "v"}).Draw(t, "source"), "", 0, nil)
+		img := reportedImage(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), rapid.SampledFrom([]string{"s", "t", "u", "v"}).Draw(t, "source"), "", 0, nil)
 		if rapid.IntRange(0, 9).Draw(t, "absent") == 0 {
 			img.UID = ""
 			return img
@@ -327,23 +327,23 @@ func TestIndexProperty(t *testing.T) {
 		img.Phase = rapid.SampledFrom([]v1alpha1.Phase{v1alpha1.PhaseQueued, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed}).Draw(t, "phase")
 		img.References = rapid.Int32Range(0, 2).Draw(t, "references")
 		if img.References == 0 && rapid.Bool().Draw(t, "since when") {
-			img.UnreferencedSince = at(rapid.IntRange(0, 9).Draw(t, "since"))
+			img.UnreferencedSince = timeAt(rapid.IntRange(0, 9).Draw(t, "since"))
 		}
 		return img
 	}), 0, 5)
 
 	rapid.Check(t, func(t *rapid.T) {
 		x := fleet.NewIndex()
-		n := &naive{roots: map[string]*v1alpha1.ReportRoot{}, pages: map[string]map[string]naivePage{}, doubts: map[string]string{}, members: map[string]bool{}}
+		n := &naiveIndex{roots: map[string]*v1alpha1.ReportRoot{}, pages: map[string]map[string]naivePage{}, staleReasons: map[string]string{}, members: map[string]bool{}}
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) { n.check(t, x) },
+			"": func(t *rapid.T) { n.requireSame(t, x) },
 			"root": func(t *rapid.T) {
 				m := members.Draw(t, "member")
 				var root *v1alpha1.ReportRoot
 				if rapid.IntRange(0, 5).Draw(t, "gone") > 0 {
-					root = rootOf()
+					root = newRoot()
 					for _, p := range rapid.SliceOfNDistinct(pages, 0, 3, rapid.ID[string]).Draw(t, "pages") {
-						root.Pages = append(root.Pages, ref(p, sequences.Draw(t, "sequence")))
+						root.Pages = append(root.Pages, pageRef(p, sequences.Draw(t, "sequence")))
 					}
 				}
 				x.SetRoot(m, root)
@@ -364,30 +364,30 @@ func TestIndexProperty(t *testing.T) {
 			},
 			"doubt": func(t *rapid.T) {
 				m, d := members.Draw(t, "member"), rapid.SampledFrom([]string{"", v1alpha1.ReasonSilent}).Draw(t, "doubt")
-				x.SetDoubt(m, d)
-				n.doubts[m], n.members[m] = d, true
+				x.SetStaleReason(m, d)
+				n.staleReasons[m], n.members[m] = d, true
 			},
 			"forget": func(t *rapid.T) {
 				m := members.Draw(t, "member")
 				x.Forget(m)
 				delete(n.roots, m)
 				delete(n.pages, m)
-				delete(n.doubts, m)
+				delete(n.staleReasons, m)
 				delete(n.members, m)
 			},
 		})
 	})
 }
 
-func TestIndexConcurrently(t *testing.T) {
+func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 	x := fleet.NewIndex()
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			member := fmt.Sprint("m", w%2)
 			for i := range 200 {
-				x.SetPage(member, "p", int64(i), []v1alpha1.ReportedImage{reported("x", fmt.Sprint("s", i%3), v1alpha1.PhaseSucceeded, 0, at(i))})
-				x.SetRoot(member, rootOf(ref("p", int64(i))))
+				x.SetPage(member, "p", int64(i), []v1alpha1.ReportedImage{reportedImage("x", fmt.Sprint("s", i%3), v1alpha1.PhaseSucceeded, 0, timeAt(i))})
+				x.SetRoot(member, newRoot(pageRef("p", int64(i))))
 				x.Images(10, "")
 				x.Image("s1")
 				x.Totals(member)
@@ -412,11 +412,11 @@ func BenchmarkIndexPage(b *testing.B) {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
 			var images []v1alpha1.ReportedImage
 			for i := range v1alpha1.MaxReportedImages {
-				images = append(images, reported(fmt.Sprint("image-", i), fmt.Sprint("http https://images.example.com/", i), v1alpha1.PhaseSucceeded, 1, nil))
+				images = append(images, reportedImage(fmt.Sprint("image-", i), fmt.Sprint("http https://images.example.com/", i), v1alpha1.PhaseSucceeded, 1, nil))
 			}
 			x := fleet.NewIndex()
 			for m := range members {
-				x.SetRoot(fmt.Sprint("member-", m), rootOf(ref("page", 1)))
+				x.SetRoot(fmt.Sprint("member-", m), newRoot(pageRef("page", 1)))
 				x.SetPage(fmt.Sprint("member-", m), "page", 1, images)
 			}
 			sequence := int64(1)
@@ -438,12 +438,12 @@ func BenchmarkIndexMemory(b *testing.B) {
 		for m := range members {
 			var page []v1alpha1.ReportedImage
 			for i := range images {
-				page = append(page, reported(fmt.Sprint("image-", i), fmt.Sprint("http https://images.example.com/", i), v1alpha1.PhaseSucceeded, 1, nil))
+				page = append(page, reportedImage(fmt.Sprint("image-", i), fmt.Sprint("http https://images.example.com/", i), v1alpha1.PhaseSucceeded, 1, nil))
 			}
-			x.SetRoot(fmt.Sprint("member-", m), rootOf(ref("page", 1)))
+			x.SetRoot(fmt.Sprint("member-", m), newRoot(pageRef("page", 1)))
 			x.SetPage(fmt.Sprint("member-", m), "page", 1, page)
 		}
-		b.ReportMetric(heapOf(x)/(members*images), "heap-B/image")
+		b.ReportMetric(measureHeap(x)/(members*images), "heap-B/image")
 	}
 }
 
@@ -462,13 +462,13 @@ func TestIndexCountsNoClusterTwice(t *testing.T) {
 		return images[0].Members
 	}
 	assert.Equal(t, 2, counted())
-	x.SetDoubt("b", v1alpha1.ReasonDuplicateCluster)
+	x.SetStaleReason("b", v1alpha1.ReasonDuplicateCluster)
 	assert.Equal(t, 1, counted())
 	x.SetPage("b", "page", 1, page)
 	x.SetRoot("b", root)
 	assert.Equal(t, 1, counted())
-	assert.Equal(t, []fleet.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonDuplicateCluster}}, x.Unknown())
-	x.SetDoubt("b", "")
+	assert.Equal(t, []fleet.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonDuplicateCluster}}, x.UnknownMembers())
+	x.SetStaleReason("b", "")
 	assert.Equal(t, 2, counted())
 	x.Forget("b")
 	assert.Equal(t, 1, counted())

@@ -14,11 +14,11 @@ import (
 
 // Of a member whose agent the hub does not get installed, Ready says that, and not what
 // comes of it.
-func TestReadyTellsOfTheInstall(t *testing.T) {
+func TestReadyNamesFailedInstall(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	v := MemberView{
 		Now: now, Member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 2}},
-		Connection: Connection{Known: true, Reason: v1alpha1.ReasonCredentials, Message: "there is no namespace ot-agent"},
+		Connection: Connection{Known: true, Reason: v1alpha1.ReasonCredentialsMissing, Message: "there is no namespace ot-agent"},
 		Installed: &metav1.Condition{
 			Type: v1alpha1.ConditionAgentInstalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonForeignAgent, Message: "adopt it",
 		},
@@ -35,7 +35,7 @@ func TestReadyTellsOfTheInstall(t *testing.T) {
 	// While it is under way that is not known, and what fails is told first.
 	v.Installed.Status, v.Installed.Reason = metav1.ConditionUnknown, v1alpha1.ReasonInstalling
 	status, _ = MemberStatus(v)
-	assert.Equal(t, v1alpha1.ReasonCredentials, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)
+	assert.Equal(t, v1alpha1.ReasonCredentialsMissing, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)
 
 	v.Member.Status, v.Installed = status, nil
 	status, _ = MemberStatus(v)

@@ -13,10 +13,10 @@ import (
 )
 
 // Of a member whose agent is not let in, Ready says that, and not what comes of it.
-func TestReadyTellsOfTheJoining(t *testing.T) {
+func TestReadyNamesPendingRegistration(t *testing.T) {
 	v := MemberView{
 		Now: time.Now(), Member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 2}},
-		Connection: Connection{Pull: true},
+		Connection: Connection{PullMode: true},
 		Joined: &metav1.Condition{
 			Type: v1alpha1.ConditionJoined, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAwaitingAcceptance,
 			Message: "accept the key", LastTransitionTime: metav1.Now(),
@@ -28,7 +28,7 @@ func TestReadyTellsOfTheJoining(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonAwaitingAcceptance, ready.Reason)
 	assert.Equal(t, "accept the key", ready.Message)
 
-	v.Member.Status, v.Joined, v.Connection.Pull = status, nil, false
+	v.Member.Status, v.Joined, v.Connection.PullMode = status, nil, false
 	status, _ = MemberStatus(v)
 	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionJoined), "it does not dial in any more")
 	assert.NotEqual(t, v1alpha1.ReasonAwaitingAcceptance, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)

@@ -29,13 +29,13 @@ func parseOverrides(text string) (overrides []override, errs []policy.KeyError) 
 	fail := func(key, format string, args ...any) {
 		errs = append(errs, policy.KeyError{Key: key, Message: fmt.Sprintf(format, args...)})
 	}
-	if severalDocuments(text) {
+	if hasSeveralDocuments(text) {
 		fail(KeyOverrides, "it is more than one YAML document, of which only the first would count: make it one list")
 		return nil, errs
 	}
 	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
-		fail(KeyOverrides, "it is not YAML: %s", oneLine(err))
+		fail(KeyOverrides, "it is not YAML: %s", singleLine(err))
 		return nil, errs
 	}
 	var items []json.RawMessage
@@ -74,31 +74,31 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 	default:
 		var err error
 		if o, err = parseSelector(selector); err != nil {
-			fail(path+"."+keySelector, "%s", oneLine(err))
+			fail(path+"."+keySelector, "%s", singleLine(err))
 		}
 	}
 
-	o.data = map[string]string{}
-	known := overridable()
+	o.values = map[string]string{}
+	known := overridableKeys()
 	for _, key := range sortedKeys(fields) {
 		at := path + "." + key
 		switch {
 		case key == keyCluster || key == keySelector:
 			continue
-		case forFleet(key):
+		case isFleetOnlyKey(key):
 			fail(at, "it is for the whole fleet: set it at the top of the ConfigMap")
 			continue
 		case !slices.Contains(known, key):
 			fail(at, "there is no such key: those of an override are cluster or selector, and %s", strings.Join(known, ", "))
 			continue
 		}
-		text, err := scalar(fields[key])
+		text, err := decodeScalar(fields[key])
 		if err != nil {
 			fail(at, "%s", err)
-			o.data[key] = ""
+			o.values[key] = ""
 			continue
 		}
-		o.data[key] = text
+		o.values[key] = text
 		if key == KeyWeight {
 			if _, err := parseWeight(text); err != nil {
 				fail(at, "%s", err)
@@ -112,14 +112,14 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 			fail(at, "%s", e.Message)
 		}
 	}
-	if len(o.data) == 0 && len(errs) == 0 {
+	if len(o.values) == 0 && len(errs) == 0 {
 		fail(path, "it sets nothing: give it at least one of %s", strings.Join(known, ", "))
 	}
 	return o, errs
 }
 
-// severalDocuments tells whether anything stands before a document marker.
-func severalDocuments(text string) bool {
+// hasSeveralDocuments tells whether anything stands before a document marker.
+func hasSeveralDocuments(text string) bool {
 	content := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \t\r\n")
@@ -159,8 +159,8 @@ func parseSelector(raw json.RawMessage) (override, error) {
 	return override{selector: selector, source: "override " + metav1.FormatLabelSelector(&s)}, nil
 }
 
-// scalar returns a value as it was written: text, a number, true or false.
-func scalar(raw json.RawMessage) (string, error) {
+// decodeScalar returns a value as it was written: text, a number, true or false.
+func decodeScalar(raw json.RawMessage) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
@@ -175,11 +175,11 @@ func scalar(raw json.RawMessage) (string, error) {
 	case bool:
 		return fmt.Sprint(v), nil
 	default:
-		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", Cut(string(raw), 64))
+		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", Truncate(string(raw), 64))
 	}
 }
 
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+func singleLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))

@@ -20,7 +20,7 @@ import (
 
 // PlanView is all that a member's next plan rests on.
 type PlanView struct {
-	// ClusterUID of the member as the hub knows it; see the function ClusterUID.
+	// ResolveClusterUID of the member as the hub knows it; see the function ResolveClusterUID.
 	ClusterUID types.UID
 	// Current is the plan on the hub, nil for none. What NextPlan says may be
 	// written only where Current still stands: against its resourceVersion, or by
@@ -32,15 +32,15 @@ type PlanView struct {
 	// Unconfirmed: this process has not yet read the report in the member itself.
 	// The hub's copy is then as old as the hub: after a restore from a backup it
 	// would hide what the member has seen, and the plan stays as it is.
-	Unconfirmed bool
-	// Ahead is the version of the member's copy of the plan, where that is newer than
+	ReportUnconfirmed bool
+	// NewerMemberPlan is the version of the member's copy of the plan, where that is newer than
 	// the hub's; the zero version for none.
-	Ahead v1alpha1.PlanVersion
-	// Desired is the policy that the fleet's ConfigMap asks for, and Source where
+	NewerMemberPlan v1alpha1.PlanVersion
+	// DesiredPolicy is the policy that the fleet's ConfigMap asks for, and Source where
 	// it comes from: see Policy.For. Nil says that there is no valid one, not that
 	// it is not known yet.
-	Desired map[string]string
-	Source  string
+	DesiredPolicy map[string]string
+	PolicySource  string
 	// Images that the member is to have, those that are not to go there, and those
 	// that are to. No image is in two of them.
 	Images  []v1alpha1.PlannedImage
@@ -52,9 +52,9 @@ type PlanView struct {
 	Prunes []v1alpha1.PlannedPrune
 }
 
-// anyPolicy as heldPolicy stands for the first policy that the ConfigMap will
+// heldAnyPolicy as heldPolicy stands for the first policy that the ConfigMap will
 // ask for: there was none when the hub found the member ahead.
-const anyPolicy = "any"
+const heldAnyPolicy = "any"
 
 // NextPlan returns the plan that a member is to have next, and whether it is to
 // be written. Where it is not, next is the current plan, or empty where there is
@@ -84,32 +84,32 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Current != nil {
 		next = *v.Current
 	}
-	if v.Report == nil || v.Unconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
+	if v.Report == nil || v.ReportUnconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
 		return next, false, next.HeldPolicy != ""
 	}
 
-	ahead := isAhead(v.Report.Plan, v.Current)
-	data, source, holds := v.policy(ahead)
+	ahead := isMemberAhead(v.Report.Plan, v.Current)
+	data, source, holds := v.nextPolicy(ahead)
 	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired)+len(v.Inquiries)+len(v.Prunes) == 0 {
 		return next, false, false
 	}
 
 	next.ClusterUID = v.ClusterUID
 	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
-	next.Images, next.Kept, next.Retired = sorted(v.Images, imageKey), sorted(v.Kept, keptKey), sorted(v.Retired, retiredKey)
-	next.Inquiries, next.Prunes = v.inquiries(), sorted(v.Prunes, pruneKey)
-	same := v.Current != nil && v.Current.Hash != "" && sameContent(&next, v.Current)
+	next.Images, next.Kept, next.Retired = sortedByName(v.Images, imageKey), sortedByName(v.Kept, keptKey), sortedByName(v.Retired, retiredKey)
+	next.Inquiries, next.Prunes = v.nextInquiries(), sortedByName(v.Prunes, pruneKey)
+	same := v.Current != nil && v.Current.Hash != "" && equalContent(&next, v.Current)
 	if !same {
 		next.Hash = PlanHash(&next)
 	}
-	blocked := isBlocked(v.Ahead, v.Current, v.Report)
+	blocked := isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
 	switch {
 	case ahead && blocked:
-		next.Epoch, next.Sequence = max(v.Report.Plan.Epoch, v.Ahead.Epoch)+1, 1
+		next.Epoch, next.Sequence = max(v.Report.Plan.Epoch, v.NewerMemberPlan.Epoch)+1, 1
 	case ahead:
 		next.Epoch, next.Sequence = v.Report.Plan.Epoch+1, 1
 	case blocked:
-		next.Epoch, next.Sequence = v.Ahead.Epoch+1, 1
+		next.Epoch, next.Sequence = v.NewerMemberPlan.Epoch+1, 1
 	case v.Current == nil:
 		next.Epoch, next.Sequence = 1, 1
 	// The content itself is looked at, too: somebody may have edited the plan.
@@ -122,19 +122,19 @@ func NextPlan(v PlanView) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
 		return next, write, next.HeldPolicy != ""
 	}
-	v.ask(&next)
+	v.stampInquiries(&next)
 	return next, true, next.HeldPolicy != ""
 }
 
-// inquiries of the next plan, by UID. Where there are more than fit, those that the
+// nextInquiries of the next plan, by UID. Where there are more than fit, those that the
 // member was asked already come first, and then as they are given, the oldest first:
 // the others wait, and the plan can be written.
-func (v *PlanView) inquiries() []v1alpha1.PlanInquiry {
+func (v *PlanView) nextInquiries() []v1alpha1.PlanInquiry {
 	if len(v.Inquiries) == 0 {
 		return nil
 	}
 	asked := slices.Clone(v.Inquiries)
-	slices.SortStableFunc(asked, func(a, b types.UID) int { return cmp.Compare(v.rank(a), v.rank(b)) })
+	slices.SortStableFunc(asked, func(a, b types.UID) int { return cmp.Compare(v.inquiryRank(a), v.inquiryRank(b)) })
 	uids := make([]types.UID, 0, min(len(asked), v1alpha1.MaxInquiries))
 	for _, uid := range asked {
 		if len(uids) < v1alpha1.MaxInquiries && !slices.Contains(uids, uid) {
@@ -149,28 +149,28 @@ func (v *PlanView) inquiries() []v1alpha1.PlanInquiry {
 	return list
 }
 
-// rank is lower for an inquiry that the current plan carries.
-func (v *PlanView) rank(uid types.UID) int {
-	if carried(v.Current, uid) == nil {
+// inquiryRank is lower for an inquiry that the current plan carries.
+func (v *PlanView) inquiryRank(uid types.UID) int {
+	if findInquiry(v.Current, uid) == nil {
 		return 1
 	}
 	return 0
 }
 
-// ask gives the inquiries of a plan their versions.
-func (v *PlanView) ask(next *v1alpha1.ClusterPlanSpec) {
+// stampInquiries gives the inquiries of a plan their versions.
+func (v *PlanView) stampInquiries(next *v1alpha1.ClusterPlanSpec) {
 	anew := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
 	for i := range next.Inquiries {
 		asked := &next.Inquiries[i]
 		asked.Epoch, asked.Sequence = next.Epoch, next.Sequence
-		if former := carried(v.Current, asked.UID); former != nil && !anew {
+		if former := findInquiry(v.Current, asked.UID); former != nil && !anew {
 			*asked = *former
 		}
 	}
 }
 
-// carried returns an inquiry as a plan carries it, nil for none.
-func carried(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
+// findInquiry returns an inquiry as a plan carries it, nil for none.
+func findInquiry(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
 	if p == nil {
 		return nil
 	}
@@ -182,9 +182,9 @@ func carried(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
 	return nil
 }
 
-// isAhead tells whether a member acknowledged a plan that this hub does not
+// isMemberAhead tells whether a member acknowledged a plan that this hub does not
 // know to have made.
-func isAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
+func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
 	switch {
 	case acknowledged == nil:
 		return false
@@ -195,43 +195,43 @@ func isAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSp
 	return order > 0 || order == 0 && acknowledged.Hash != "" && acknowledged.Hash != current.Hash
 }
 
-// isBlocked tells whether a member's copy of the plan is above what the hub
+// isBlockedByMemberCopy tells whether a member's copy of the plan is above what the hub
 // plans, and will never be acknowledged.
-func isBlocked(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
+func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
 	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
 	return current != nil && copied.Compare(current.PlanVersion) > 0 &&
-		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyFaulty
+		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid
 }
 
-// policy returns what the plan is to carry, where that is from, and the hash of
+// nextPolicy returns what the plan is to carry, where that is from, and the hash of
 // what it holds back for it.
-func (v *PlanView) policy(ahead bool) (data map[string]string, source, holds string) {
-	data, source = v.Desired, v.Source
+func (v *PlanView) nextPolicy(ahead bool) (data map[string]string, source, holds string) {
+	data, source = v.DesiredPolicy, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
-		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, anyPolicy
-	case v.Desired == nil && v.Current != nil: // what holds goes on
+		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, heldAnyPolicy
+	case v.DesiredPolicy == nil && v.Current != nil: // what holds goes on
 		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""
-	case v.Current.HeldPolicy == anyPolicy, v.Current.HeldPolicy == PolicyHash(v.Desired):
+	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == PolicyHash(v.DesiredPolicy):
 		data, source, holds = v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	default:
 		return data, source, ""
 	}
 	switch {
-	case v.Desired == nil:
+	case v.DesiredPolicy == nil:
 		return data, source, holds
-	case samePolicy(data, v.Desired):
-		return v.Desired, v.Source, ""
+	case equalPolicy(data, v.DesiredPolicy):
+		return v.DesiredPolicy, v.PolicySource, ""
 	default:
-		return data, source, PolicyHash(v.Desired)
+		return data, source, PolicyHash(v.DesiredPolicy)
 	}
 }
 
-// samePolicy compares what two policies mean: an older version may have written
+// equalPolicy compares what two policies mean: an older version may have written
 // fewer keys.
-func samePolicy(a, b map[string]string) bool {
+func equalPolicy(a, b map[string]string) bool {
 	p, _, bad := policy.Parse(a)
 	q, _, worse := policy.Parse(b)
 	if len(bad)+len(worse) > 0 {
@@ -240,19 +240,19 @@ func samePolicy(a, b map[string]string) bool {
 	return p.Equal(q)
 }
 
-// sameContent tells that two plans hash alike without hashing them: that costs
+// equalContent tells that two plans hash alike without hashing them: that costs
 // most of what there is to do for a member of which nothing has changed.
-func sameContent(a, b *v1alpha1.ClusterPlanSpec) bool {
+func equalContent(a, b *v1alpha1.ClusterPlanSpec) bool {
 	return a.ClusterUID == b.ClusterUID && maps.Equal(a.Policy, b.Policy) &&
-		slices.EqualFunc(a.Images, b.Images, sameImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired) &&
-		slices.EqualFunc(a.Inquiries, b.Inquiries, sameInquiry) && slices.Equal(a.Prunes, b.Prunes)
+		slices.EqualFunc(a.Images, b.Images, equalImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired) &&
+		slices.EqualFunc(a.Inquiries, b.Inquiries, equalInquiry) && slices.Equal(a.Prunes, b.Prunes)
 }
 
-// sameInquiry compares all but the plan that was the first to carry them.
-func sameInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
+// equalInquiry compares all but the plan that was the first to carry them.
+func equalInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
 
-// sameImage compares all but since when they have been planned.
-func sameImage(a, b v1alpha1.PlannedImage) bool {
+// equalImage compares all but since when they have been planned.
+func equalImage(a, b v1alpha1.PlannedImage) bool {
 	size := a.Spec.DiskSize.Cmp(b.Spec.DiskSize)
 	a.Spec.DiskSize, b.Spec.DiskSize = resource.Quantity{}, resource.Quantity{}
 	return size == 0 && a.Namespace == b.Namespace && a.Name == b.Name && a.Spec == b.Spec
@@ -263,8 +263,8 @@ func keptKey(i v1alpha1.KeptImage) (namespace, name string)       { return i.Nam
 func retiredKey(i v1alpha1.RetiredImage) (namespace, name string) { return i.Namespace, i.Name }
 func pruneKey(i v1alpha1.PlannedPrune) (namespace, name string)   { return i.Namespace, i.Name }
 
-// sorted returns a list by namespace and name: itself where it is so already.
-func sorted[T any](list []T, key func(T) (namespace, name string)) []T {
+// sortedByName returns a list by namespace and name: itself where it is so already.
+func sortedByName[T any](list []T, key func(T) (namespace, name string)) []T {
 	order := func(a, b T) int {
 		namespaceA, nameA := key(a)
 		namespaceB, nameB := key(b)
@@ -282,7 +282,7 @@ func sorted[T any](list []T, key func(T) (namespace, name string)) []T {
 // when it changes. The order of the images is of no account, nor is since when
 // they have been planned, or which plan was the first with an inquiry.
 func PlanHash(p *v1alpha1.ClusterPlanSpec) string {
-	images := slices.Clone(sorted(p.Images, imageKey))
+	images := slices.Clone(sortedByName(p.Images, imageKey))
 	for i := range images {
 		images[i].PlannedAt = nil
 	}
@@ -293,7 +293,7 @@ func PlanHash(p *v1alpha1.ClusterPlanSpec) string {
 	slices.Sort(inquiries)
 	// A plan that says nothing in one of these fields hashes as it did before there
 	// was that field.
-	return hash(struct {
+	return hashJSON(struct {
 		ClusterUID types.UID               `json:"clusterUID"`
 		Policy     map[string]string       `json:"policy,omitempty"`
 		Images     []v1alpha1.PlannedImage `json:"images,omitempty"`
@@ -301,20 +301,20 @@ func PlanHash(p *v1alpha1.ClusterPlanSpec) string {
 		Retired    []v1alpha1.RetiredImage `json:"retired,omitempty"`
 		Inquiries  []types.UID             `json:"inquiries,omitempty"`
 		Prunes     []v1alpha1.PlannedPrune `json:"prunes,omitempty"`
-	}{p.ClusterUID, p.Policy, images, sorted(p.Kept, keptKey), sorted(p.Retired, retiredKey), inquiries, sorted(p.Prunes, pruneKey)})
+	}{p.ClusterUID, p.Policy, images, sortedByName(p.Kept, keptKey), sortedByName(p.Retired, retiredKey), inquiries, sortedByName(p.Prunes, pruneKey)})
 }
 
 // PolicyHash is the hash of a policy. A key that has its default counts as one
 // that is absent, so that a later version with another key hashes alike.
 func PolicyHash(data map[string]string) string {
-	defaults := policy.Default().Data()
+	defaults := policy.Default().ToData()
 	set := maps.Clone(data)
 	maps.DeleteFunc(set, func(key, text string) bool { return defaults[key] == text })
-	return hash(set)
+	return hashJSON(set)
 }
 
-// hash rests on JSON of maps being sorted by key.
-func hash(content any) string {
+// hashJSON rests on JSON of maps being sorted by key.
+func hashJSON(content any) string {
 	text, err := json.Marshal(content)
 	if err != nil {
 		panic(err) // plain types of our own

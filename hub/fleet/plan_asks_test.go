@@ -14,37 +14,37 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-func inquiry(uid types.UID, epoch, sequence int64) v1alpha1.PlanInquiry {
+func newInquiry(uid types.UID, epoch, sequence int64) v1alpha1.PlanInquiry {
 	return v1alpha1.PlanInquiry{UID: uid, Epoch: epoch, Sequence: sequence}
 }
 
-func prune(name string) v1alpha1.PlannedPrune {
+func plannedPrune(name string) v1alpha1.PlannedPrune {
 	return v1alpha1.PlannedPrune{
 		Namespace: "images", Name: name, ImageUID: types.UID("image-" + name), Revision: "r1", UID: "prune", UndoWindow: metav1.Duration{Duration: time.Hour},
 	}
 }
 
-// asking is a plan of a version, with inquiries, whose hash fits.
-func asking(v v1alpha1.PlanVersion, inquiries ...v1alpha1.PlanInquiry) *v1alpha1.ClusterPlanSpec {
-	p := plan(v, concurrency(3))
+// planWithInquiries is a plan of a version, with inquiries, whose hash fits.
+func planWithInquiries(v v1alpha1.PlanVersion, inquiries ...v1alpha1.PlanInquiry) *v1alpha1.ClusterPlanSpec {
+	p := newPlan(v, concurrencyOf(3))
 	p.Inquiries = inquiries
 	p.Hash = fleet.PlanHash(p)
 	return p
 }
 
-func TestInquiriesBearThePlanThatCarriedThemFirst(t *testing.T) {
+func TestInquiriesKeepVersionOfFirstPlan(t *testing.T) {
 	fresh := &v1alpha1.ReportRoot{}
 	refused := func(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
-		root := acknowledging(p)
-		root.Conditions = []metav1.Condition{refusal}
+		root := acknowledgingReport(p)
+		root.Conditions = []metav1.Condition{policyRefused}
 		return root
 	}
-	moved := asking(version(1, 4), inquiry("a", 1, 3))
+	moved := planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3))
 	moved.ClusterUID = "another"
-	takenOut := asking(version(1, 4), inquiry("a", 1, 3))
+	takenOut := planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3))
 	takenOut.Inquiries = nil
-	putIn := asking(version(1, 4))
-	putIn.Inquiries = []v1alpha1.PlanInquiry{inquiry("z", 0, 0)}
+	putIn := planWithInquiries(planVersion(1, 4))
+	putIn.Inquiries = []v1alpha1.PlanInquiry{newInquiry("z", 0, 0)}
 	for name, tt := range map[string]struct {
 		current     *v1alpha1.ClusterPlanSpec
 		report      *v1alpha1.ReportRoot
@@ -57,81 +57,81 @@ func TestInquiriesBearThePlanThatCarriedThemFirst(t *testing.T) {
 		wantNone    bool // no write
 	}{
 		"of a member without a plan": {
-			report: fresh, asks: []types.UID{"a"}, want: version(1, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 1)},
+			report: fresh, asks: []types.UID{"a"}, want: planVersion(1, 1), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 1)},
 		},
 		"of a member without a report": {asks: []types.UID{"a"}, wantNone: true},
 		"the first": {
-			current: asking(version(1, 4)), report: fresh, asks: []types.UID{"a"},
-			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+			current: planWithInquiries(planVersion(1, 4)), report: fresh, asks: []types.UID{"a"},
+			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5)},
 		},
 		"several at once, by UID": {
-			current: asking(version(1, 4)), report: fresh, asks: []types.UID{"b", "a", "b"},
-			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5), inquiry("b", 1, 5)},
+			current: planWithInquiries(planVersion(1, 4)), report: fresh, asks: []types.UID{"b", "a", "b"},
+			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5), newInquiry("b", 1, 5)},
 		},
 		"the same again": {
-			current: asking(version(1, 4), inquiry("a", 1, 3), inquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b", "a"},
-			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3), inquiry("b", 1, 4)}, wantNone: true,
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3), newInquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b", "a"},
+			want: planVersion(1, 4), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 3), newInquiry("b", 1, 4)}, wantNone: true,
 		},
 		"one more": {
-			current: asking(version(1, 4), inquiry("b", 1, 3)), report: fresh, asks: []types.UID{"b", "a"},
-			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5), inquiry("b", 1, 3)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("b", 1, 3)), report: fresh, asks: []types.UID{"b", "a"},
+			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5), newInquiry("b", 1, 3)},
 		},
 		"one less": {
-			current: asking(version(1, 4), inquiry("a", 1, 3), inquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b"},
-			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("b", 1, 4)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3), newInquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b"},
+			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("b", 1, 4)},
 		},
 		"none any more": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: fresh, want: version(1, 5),
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: fresh, want: planVersion(1, 5),
 		},
 		"beside another change": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: fresh, asks: []types.UID{"a"}, images: []v1alpha1.PlannedImage{image("a", "1Gi")},
-			want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: fresh, asks: []types.UID{"a"}, images: []v1alpha1.PlannedImage{plannedImage("a", "1Gi")},
+			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 3)},
 		},
 		"of a member that is behind": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(plan(version(1, 2), nil)), asks: []types.UID{"a"},
-			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)}, wantNone: true,
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: acknowledgingReport(newPlan(planVersion(1, 2), nil)), asks: []types.UID{"a"},
+			want: planVersion(1, 4), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 3)}, wantNone: true,
 		},
 		"while the member's report may be older than the member": {
-			current: asking(version(1, 4)), report: fresh, unconfirmed: true, asks: []types.UID{"a"}, want: version(1, 4), wantNone: true,
+			current: planWithInquiries(planVersion(1, 4)), report: fresh, unconfirmed: true, asks: []types.UID{"a"}, want: planVersion(1, 4), wantNone: true,
 		},
 
 		"the hub was restored": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(plan(version(1, 7), concurrency(3))), asks: []types.UID{"a", "b"},
-			want: version(2, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 2, 1), inquiry("b", 2, 1)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: acknowledgingReport(newPlan(planVersion(1, 7), concurrencyOf(3))), asks: []types.UID{"a", "b"},
+			want: planVersion(2, 1), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 2, 1), newInquiry("b", 2, 1)},
 		},
 		"and has given the version to another content": {
-			current: asking(version(1, 4), inquiry("a", 1, 4)), report: acknowledging(asking(version(1, 4), inquiry("z", 1, 4))), asks: []types.UID{"a"},
-			want: version(2, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 2, 1)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 4)), report: acknowledgingReport(planWithInquiries(planVersion(1, 4), newInquiry("z", 1, 4))), asks: []types.UID{"a"},
+			want: planVersion(2, 1), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 2, 1)},
 		},
 		"the hub is new": {
-			report: acknowledging(plan(version(3, 7), concurrency(3))), asks: []types.UID{"a"},
-			want: version(4, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 4, 1)},
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyOf(3))), asks: []types.UID{"a"},
+			want: planVersion(4, 1), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 4, 1)},
 		},
 		"a copy is ahead and refused": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: refused(plan(version(1, 4), concurrency(3))), ahead: version(3, 10), asks: []types.UID{"a"},
-			want: version(4, 1), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 4, 1)},
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: refused(newPlan(planVersion(1, 4), concurrencyOf(3))), ahead: planVersion(3, 10), asks: []types.UID{"a"},
+			want: planVersion(4, 1), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 4, 1)},
 		},
 		"a copy is ahead and not refused": {
-			current: asking(version(1, 4), inquiry("a", 1, 3)), report: acknowledging(asking(version(1, 4), inquiry("a", 1, 3))), ahead: version(3, 10), asks: []types.UID{"a"},
-			want: version(1, 4), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 3)}, wantNone: true,
+			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: acknowledgingReport(planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3))), ahead: planVersion(3, 10), asks: []types.UID{"a"},
+			want: planVersion(1, 4), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 3)}, wantNone: true,
 		},
 		"the plan is for the cluster that was here before": {
-			current: moved, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+			current: moved, report: fresh, asks: []types.UID{"a"}, want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5)},
 		},
 		"somebody took it out of the plan": {
-			current: takenOut, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+			current: takenOut, report: fresh, asks: []types.UID{"a"}, want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5)},
 		},
 		"somebody put another into the plan": {
-			current: putIn, report: fresh, asks: []types.UID{"a"}, want: version(1, 5), wantAsked: []v1alpha1.PlanInquiry{inquiry("a", 1, 5)},
+			current: putIn, report: fresh, asks: []types.UID{"a"}, want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("a", 1, 5)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := fleet.PlanView{
-				ClusterUID: uid, Current: tt.current, Report: tt.report, ReportClusterUID: uid, Unconfirmed: tt.unconfirmed, Ahead: tt.ahead,
+				ClusterUID: uid, Current: tt.current, Report: tt.report, ReportClusterUID: uid, ReportUnconfirmed: tt.unconfirmed, NewerMemberPlan: tt.ahead,
 				Images: tt.images, Inquiries: tt.asks,
 			}
 			if tt.current != nil {
-				v.Desired, v.Source = tt.current.Policy, tt.current.PolicySource
+				v.DesiredPolicy, v.PolicySource = tt.current.Policy, tt.current.PolicySource
 			}
 			before := tt.current.DeepCopy()
 			next, write, _ := fleet.NextPlan(v)
@@ -152,7 +152,7 @@ func TestInquiriesBearThePlanThatCarriedThemFirst(t *testing.T) {
 	}
 }
 
-func TestOfMoreInquiriesThanFitTheOldestComeFirst(t *testing.T) {
+func TestOldestInquiriesComeFirst(t *testing.T) {
 	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}}
 	for i := range v1alpha1.MaxInquiries + 1 {
 		asked := types.UID(fmt.Sprintf("%03d", 999-i))
@@ -167,7 +167,7 @@ func TestOfMoreInquiriesThanFitTheOldestComeFirst(t *testing.T) {
 
 // A plan with more inquiries than it can have would be refused with all that is in
 // it. One that was asked is not taken back for one that comes later.
-func TestMoreInquiriesThanFitWait(t *testing.T) {
+func TestInquiriesBeyondLimitWait(t *testing.T) {
 	of := func(names string, n int) (uids []types.UID) {
 		for i := range n {
 			uids = append(uids, types.UID(fmt.Sprintf("%s-%03d", names, i)))
@@ -188,8 +188,8 @@ func TestMoreInquiriesThanFitWait(t *testing.T) {
 	second, write, _ := fleet.NextPlan(v)
 	require.True(t, write)
 	assert.Equal(t, append([]types.UID{"a-000"}, of("m", v1alpha1.MaxInquiries-1)...), uids(second))
-	assert.Equal(t, inquiry("a-000", 1, 2), second.Inquiries[0])
-	assert.Equal(t, inquiry("m-000", 1, 1), second.Inquiries[1])
+	assert.Equal(t, newInquiry("a-000", 1, 2), second.Inquiries[0])
+	assert.Equal(t, newInquiry("m-000", 1, 1), second.Inquiries[1])
 
 	v.Current = &second
 	_, write, _ = fleet.NextPlan(v)
@@ -205,12 +205,12 @@ func TestNextPlanCarriesPrunes(t *testing.T) {
 	view := func(current *v1alpha1.ClusterPlanSpec) fleet.PlanView {
 		return fleet.PlanView{
 			ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current,
-			Prunes: []v1alpha1.PlannedPrune{prune("b"), prune("a")},
+			Prunes: []v1alpha1.PlannedPrune{plannedPrune("b"), plannedPrune("a")},
 		}
 	}
 	current, write, _ := fleet.NextPlan(view(nil))
 	assert.True(t, write, "a plan with nothing but prunes")
-	assert.Equal(t, []v1alpha1.PlannedPrune{prune("a"), prune("b")}, current.Prunes)
+	assert.Equal(t, []v1alpha1.PlannedPrune{plannedPrune("a"), plannedPrune("b")}, current.Prunes)
 
 	for name, tt := range map[string]struct {
 		change    func(*fleet.PlanView)

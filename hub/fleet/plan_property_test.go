@@ -19,11 +19,11 @@ import (
 
 // hubState is what a backup of the hub holds.
 type hubState struct {
-	asks    int // what the ConfigMap asks for: each change by a person is a higher number
-	invalid bool
-	images  int
-	plan    *v1alpha1.ClusterPlanSpec
-	report  *v1alpha1.ReportRoot
+	requestedPolicy int // what the ConfigMap asks for: each change by a person is a higher number
+	invalid         bool
+	images          int
+	plan            *v1alpha1.ClusterPlanSpec
+	report          *v1alpha1.ReportRoot
 	// since is when the member took up the plan that the report answers: what it says
 	// of the images may be as old as that.
 	since int
@@ -37,19 +37,19 @@ type ledger struct {
 	since int
 }
 
-// planWorld is a hub and a member, both of which can be restored from backups.
-type planWorld struct {
-	t           *rapid.T
-	hub         hubState
-	hubBackup   hubState
-	unconfirmed bool
-	asked       int // ever
-	step        int // that is made
+// planModel is a hub and a member, both of which can be restored from backups.
+type planModel struct {
+	t                 *rapid.T
+	hub               hubState
+	hubBackup         hubState
+	unconfirmed       bool
+	requestedPolicies int // ever
+	step              int // that is made
 	// begun is when inquiries were, ever.
 	begun map[types.UID]int
 	// Copies that relays have read and not written yet, and those of relays that
 	// were paused when the hub was restored.
-	underWay, paused []*v1alpha1.ClusterPlanSpec
+	plansInFlight, plansOfPausedRelay []*v1alpha1.ClusterPlanSpec
 	// refused is the member's copy of the plan where its agent refuses that for its
 	// policy.
 	refused *v1alpha1.PlanVersion
@@ -59,24 +59,24 @@ type planWorld struct {
 	memberBackup ledger
 }
 
-func (w *planWorld) view() fleet.PlanView {
+func (w *planModel) planInput() fleet.PlanView {
 	v := fleet.PlanView{
-		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, Unconfirmed: w.unconfirmed,
-		Source: fmt.Sprint("asked ", w.hub.asks), Images: []v1alpha1.PlannedImage{image("a", fmt.Sprintf("%dGi", w.hub.images+1))},
+		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed,
+		PolicySource: fmt.Sprint("asked ", w.hub.requestedPolicy), Images: []v1alpha1.PlannedImage{plannedImage("a", fmt.Sprintf("%dGi", w.hub.images+1))},
 		Inquiries: w.hub.inquiries,
 	}
 	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
-		v.Ahead = *w.refused // the relay looks before it carries
+		v.NewerMemberPlan = *w.refused // the relay looks before it carries
 	}
-	if !w.hub.invalid && w.hub.asks > 0 {
-		v.Desired = data{"concurrency": fmt.Sprint(w.hub.asks)}
+	if !w.hub.invalid && w.hub.requestedPolicy > 0 {
+		v.DesiredPolicy = data{"concurrency": fmt.Sprint(w.hub.requestedPolicy)}
 	}
 	return v
 }
 
-// decide checks what every decision must keep.
-func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
-	v := w.view()
+// nextPlan checks what every decision must keep.
+func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
+	v := w.planInput()
 	next, write, isHeld := fleet.NextPlan(v)
 	if !write {
 		if v.Current != nil {
@@ -98,7 +98,7 @@ func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
 		}
 	}
 	if c := meta.FindStatusCondition(v.Report.Conditions, v1alpha1.ConditionPlanAccepted); c != nil {
-		require.Positive(w.t, next.PlanVersion.Compare(v.Ahead), "%v after the copy %v", next.PlanVersion, v.Ahead)
+		require.Positive(w.t, next.PlanVersion.Compare(v.NewerMemberPlan), "%v after the copy %v", next.PlanVersion, v.NewerMemberPlan)
 	}
 	for _, asked := range next.Inquiries {
 		require.Equal(w.t, next.Epoch, asked.Epoch, "%v", next)
@@ -110,8 +110,8 @@ func (w *planWorld) decide() (v1alpha1.ClusterPlanSpec, bool) {
 	return next, true
 }
 
-// refusal is what a member says that can do nothing with a plan's policy.
-var refusal = metav1.Condition{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanPolicyFaulty}
+// policyRefused is what a member says that can do nothing with a plan's policy.
+var policyRefused = metav1.Condition{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanPolicyInvalid}
 
 func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
 	if p == nil {
@@ -120,16 +120,16 @@ func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
 	return &p.PlanVersion
 }
 
-func (w *planWorld) planStep() {
-	if next, write := w.decide(); write {
+func (w *planModel) planOnHub() {
+	if next, write := w.nextPlan(); write {
 		w.hub.plan = &next
 		w.made[&next] = true
 	}
 }
 
-// arrive is the agent: it refuses what is older than what it acknowledged, or
+// deliverPlan is the agent: it refuses what is older than what it acknowledged, or
 // another of the same version. A relay writes nothing over a newer copy.
-func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
+func (w *planModel) deliverPlan(p *v1alpha1.ClusterPlanSpec) {
 	if p == nil || w.refused != nil && p.Compare(*w.refused) < 0 {
 		return
 	}
@@ -139,7 +139,7 @@ func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
 		if order < 0 || order == 0 && p.Hash != has.Hash {
 			return
 		}
-		require.GreaterOrEqual(w.t, asked(p), asked(has), "an older policy wins: %v after %v", p, has)
+		require.GreaterOrEqual(w.t, requestedPolicyOf(p), requestedPolicyOf(has), "an older policy wins: %v after %v", p, has)
 	}
 	if w.member.plan == nil || w.member.plan.PlanVersion != p.PlanVersion {
 		w.member.since = w.step
@@ -147,15 +147,15 @@ func (w *planWorld) arrive(p *v1alpha1.ClusterPlanSpec) {
 	w.member.plan = p
 }
 
-func (w *planWorld) begin() types.UID {
+func (w *planModel) startInquiry() types.UID {
 	uid := types.UID(fmt.Sprintf("inquiry-%06d", len(w.begun)))
 	w.begun[uid] = w.step
 	w.hub.inquiries = append(slices.Clone(w.hub.inquiries), uid)
 	return uid
 }
 
-// answered tells whether the report that the hub has answers an inquiry of its plan.
-func (w *planWorld) answered(asked v1alpha1.PlanInquiry) bool {
+// isAnswered tells whether the report that the hub has answers an inquiry of its plan.
+func (w *planModel) isAnswered(asked v1alpha1.PlanInquiry) bool {
 	answers := w.hub.report.Plan
 	if answers == nil || answers.Compare(v1alpha1.PlanVersion{Epoch: asked.Epoch, Sequence: asked.Sequence}) < 0 {
 		return false
@@ -164,78 +164,78 @@ func (w *planWorld) answered(asked v1alpha1.PlanInquiry) bool {
 	return order < 0 || order == 0 && answers.Hash == w.hub.plan.Hash
 }
 
-// nothingAnswersInAdvance: what counts as an answer was looked at after the question.
-func (w *planWorld) nothingAnswersInAdvance() {
+// requireNoPrematureAnswer: what counts as an answer was looked at after the question.
+func (w *planModel) requireNoPrematureAnswer() {
 	if w.hub.plan == nil || w.hub.report == nil {
 		return
 	}
 	for _, asked := range w.hub.plan.Inquiries {
-		if w.answered(asked) {
+		if w.isAnswered(asked) {
 			require.Greater(w.t, w.hub.since, w.begun[asked.UID], "%v answers %v of %v", w.hub.report.Plan, asked, w.hub.plan)
 		}
 	}
 }
 
-// asked is which wish of a person a plan carries.
-func asked(p *v1alpha1.ClusterPlanSpec) int {
+// requestedPolicyOf is which wish of a person a plan carries.
+func requestedPolicyOf(p *v1alpha1.ClusterPlanSpec) int {
 	n, _ := strconv.Atoi(p.Policy["concurrency"])
 	return n
 }
 
-func (w *planWorld) reportStep() {
+func (w *planModel) syncReport() {
 	root := &v1alpha1.ReportRoot{}
 	if w.member.plan != nil {
-		root = acknowledging(w.member.plan)
+		root = acknowledgingReport(w.member.plan)
 	}
 	if w.refused != nil {
-		root.Conditions = []metav1.Condition{refusal}
+		root.Conditions = []metav1.Condition{policyRefused}
 	}
 	w.hub.report, w.hub.since, w.unconfirmed = root, w.member.since, false
 }
 
-func TestNextPlanProperty(t *testing.T) {
+func TestNextPlanSurvivesRestores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &planWorld{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}, begun: map[types.UID]int{}}
+		w := &planModel{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}, begun: map[types.UID]int{}}
 		ask := func() {
-			w.asked++
-			w.hub.asks = w.asked
+			w.requestedPolicies++
+			w.hub.requestedPolicy = w.requestedPolicies
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"a person changes the ConfigMap": func(*rapid.T) { ask() },
 			"the ConfigMap breaks or heals":  func(*rapid.T) { w.hub.invalid = !w.hub.invalid },
 			"other images":                   func(*rapid.T) { w.hub.images++ },
-			"an inquiry begins":              func(*rapid.T) { w.begin() },
+			"an inquiry begins":              func(*rapid.T) { w.startInquiry() },
 			"an inquiry ends": func(*rapid.T) {
 				if len(w.hub.inquiries) > 0 {
 					w.hub.inquiries = w.hub.inquiries[1:]
 				}
 			},
-			"plan":   func(*rapid.T) { w.planStep() },
-			"report": func(*rapid.T) { w.reportStep() },
+			"plan":   func(*rapid.T) { w.planOnHub() },
+			"report": func(*rapid.T) { w.syncReport() },
 			"a relay reads the plan": func(*rapid.T) {
 				if w.hub.plan != nil {
-					w.underWay = append(w.underWay, w.hub.plan)
+					w.plansInFlight = append(w.plansInFlight, w.hub.plan)
 				}
 			},
 			"a relay writes the plan": func(t *rapid.T) {
-				if len(w.underWay) > 0 {
-					w.arrive(rapid.SampledFrom(w.underWay).Draw(t, "copy"))
+				if len(w.plansInFlight) > 0 {
+					w.deliverPlan(rapid.SampledFrom(w.plansInFlight).Draw(t, "copy"))
 				}
 			},
 			"all goes well": func(*rapid.T) {
-				w.reportStep()
-				w.planStep()
-				w.arrive(w.hub.plan)
+				w.syncReport()
+				w.planOnHub()
+				w.deliverPlan(w.hub.plan)
 			},
 			"the member is cut off": func(t *rapid.T) {
 				for range rapid.IntRange(1, 3).Draw(t, "plans") {
 					w.hub.images++
-					w.planStep()
+					w.planOnHub()
 				}
 			},
 			"a paused relay wakes": func(t *rapid.T) {
-				if len(w.paused) > 0 && w.made[w.member.plan] {
-					w.arrive(rapid.SampledFrom(w.paused).Draw(t, "copy"))
+				if len(w.plansOfPausedRelay) > 0 && w.made[w.member.plan] {
+					w.deliverPlan(rapid.SampledFrom(w.plansOfPausedRelay).Draw(t, "copy"))
 				}
 			},
 			"a copy comes to be that the agent refuses": func(t *rapid.T) {
@@ -250,20 +250,20 @@ func TestNextPlanProperty(t *testing.T) {
 				// What a paused relay still holds shows only by what the member acknowledged
 				// of its time: of an epoch that only the hub has seen, or of anything that
 				// both have forgotten, nobody knows.
-				w.paused = nil
+				w.plansOfPausedRelay = nil
 				if has, back := w.member.plan, w.hubBackup.plan; has != nil && (back == nil || has.Compare(back.PlanVersion) > 0) {
-					for _, p := range w.underWay {
+					for _, p := range w.plansInFlight {
 						if p.Epoch <= has.Epoch {
-							w.paused = append(w.paused, p)
+							w.plansOfPausedRelay = append(w.plansOfPausedRelay, p)
 						}
 					}
 				}
-				w.hub, w.unconfirmed, w.underWay = w.hubBackup, true, nil
+				w.hub, w.unconfirmed, w.plansInFlight = w.hubBackup, true, nil
 				clear(w.made)
 			},
-			"restore of the member": func(*rapid.T) { w.member, w.paused = w.memberBackup, nil },
+			"restore of the member": func(*rapid.T) { w.member, w.plansOfPausedRelay = w.memberBackup, nil },
 			"": func(*rapid.T) {
-				w.nothingAnswersInAdvance()
+				w.requireNoPrematureAnswer()
 				w.step++
 			},
 		})
@@ -271,24 +271,24 @@ func TestNextPlanProperty(t *testing.T) {
 		// Whatever has happened: once there is a valid ConfigMap, what a person asks
 		// for next reaches the member, and is answered.
 		w.hub.invalid = false
-		if w.hub.asks == 0 {
+		if w.hub.requestedPolicy == 0 {
 			ask()
 		}
-		w.reportStep()
-		w.planStep()
+		w.syncReport()
+		w.planOnHub()
 		w.hub.inquiries = nil
 		ask()
-		last := w.begin()
-		w.planStep()
+		last := w.startInquiry()
+		w.planOnHub()
 		w.step++
-		w.arrive(w.hub.plan)
-		w.reportStep()
-		require.Equal(t, w.hub.asks, asked(w.member.plan))
+		w.deliverPlan(w.hub.plan)
+		w.syncReport()
+		require.Equal(t, w.hub.requestedPolicy, requestedPolicyOf(w.member.plan))
 		require.Equal(t, w.hub.plan, w.member.plan)
 		require.Equal(t, last, w.hub.plan.Inquiries[0].UID)
-		require.True(t, w.answered(w.hub.plan.Inquiries[0]))
-		w.nothingAnswersInAdvance()
-		_, write := w.decide()
+		require.True(t, w.isAnswered(w.hub.plan.Inquiries[0]))
+		w.requireNoPrematureAnswer()
+		_, write := w.nextPlan()
 		require.False(t, write)
 	})
 }

@@ -17,31 +17,31 @@ import (
 
 const uid = types.UID("11111111-0000-0000-0000-000000000000")
 
-func concurrency(n int) data { return apitest.Policy().Concurrency(int32(n)).Data() }
+func concurrencyOf(n int) data { return apitest.Policy().Concurrency(int32(n)).ToData() }
 
-func version(epoch, sequence int64) v1alpha1.PlanVersion {
+func planVersion(epoch, sequence int64) v1alpha1.PlanVersion {
 	return v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence}
 }
 
-// plan of a version whose hash fits.
-func plan(v v1alpha1.PlanVersion, policy data, images ...v1alpha1.PlannedImage) *v1alpha1.ClusterPlanSpec {
+// newPlan of a version whose hash fits.
+func newPlan(v v1alpha1.PlanVersion, policy data, images ...v1alpha1.PlannedImage) *v1alpha1.ClusterPlanSpec {
 	p := &v1alpha1.ClusterPlanSpec{PlanVersion: v, ClusterUID: uid, Policy: policy, PolicySource: "fleet default", Images: images}
 	p.Hash = fleet.PlanHash(p)
 	return p
 }
 
-func held(p *v1alpha1.ClusterPlanSpec, by data) *v1alpha1.ClusterPlanSpec {
+func withHeldPolicy(p *v1alpha1.ClusterPlanSpec, by data) *v1alpha1.ClusterPlanSpec {
 	p.HeldPolicy, p.PolicySource = fleet.PolicyHash(by), "the member's"
 	return p
 }
 
-// acknowledging is the report of a member that works under a plan.
-func acknowledging(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
+// acknowledgingReport is the report of a member that works under a plan.
+func acknowledgingReport(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
 	v := p.PlanVersion
 	return &v1alpha1.ReportRoot{Plan: &v, PlanPolicy: p.Policy, PlanPolicySource: "the member's"}
 }
 
-func image(name, size string) v1alpha1.PlannedImage {
+func plannedImage(name, size string) v1alpha1.PlannedImage {
 	return v1alpha1.PlannedImage{Namespace: "images", Name: name, Spec: v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/" + name, DiskSize: resource.MustParse(size),
 	}}
@@ -49,14 +49,14 @@ func image(name, size string) v1alpha1.PlannedImage {
 
 func TestNextPlan(t *testing.T) {
 	fresh := &v1alpha1.ReportRoot{}
-	edited := plan(version(1, 4), concurrency(3))
-	edited.Policy = concurrency(99)
-	otherHash := acknowledging(plan(version(1, 4), concurrency(5)))
-	noHash := acknowledging(plan(version(1, 4), concurrency(3)))
+	edited := newPlan(planVersion(1, 4), concurrencyOf(3))
+	edited.Policy = concurrencyOf(99)
+	otherHash := acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(5)))
+	noHash := acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(3)))
 	noHash.Plan.Hash = ""
-	fewerKeys := acknowledging(plan(version(1, 9), data{"concurrency": "5"}))
-	noPolicy := acknowledging(plan(version(1, 9), nil))
-	moved := plan(version(1, 4), concurrency(3))
+	fewerKeys := acknowledgingReport(newPlan(planVersion(1, 9), data{"concurrency": "5"}))
+	noPolicy := acknowledgingReport(newPlan(planVersion(1, 9), nil))
+	moved := newPlan(planVersion(1, 4), concurrencyOf(3))
 	moved.ClusterUID = "another"
 
 	for name, tt := range map[string]struct {
@@ -72,122 +72,122 @@ func TestNextPlan(t *testing.T) {
 		wantWrite bool
 		wantHeld  bool
 	}{
-		"no plan without a report": {desired: concurrency(3)},
+		"no plan without a report": {desired: concurrencyOf(3)},
 		"nor by the report of another cluster": {
-			current: plan(version(1, 4), concurrency(3)), report: fresh, reporter: "another", desired: concurrency(5),
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: fresh, reporter: "another", desired: concurrencyOf(5),
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"none that says nothing": {report: fresh},
 		"the first": {
-			report: fresh, desired: concurrency(3),
-			want: version(1, 1), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+			report: fresh, desired: concurrencyOf(3),
+			want: planVersion(1, 1), wantFrom: concurrencyOf(3), wantBy: "fleet default", wantWrite: true,
 		},
 		"the first, with images alone": {
-			report: fresh, images: []v1alpha1.PlannedImage{image("a", "1Gi")},
-			want: version(1, 1), wantBy: "fleet default", wantWrite: true,
+			report: fresh, images: []v1alpha1.PlannedImage{plannedImage("a", "1Gi")},
+			want: planVersion(1, 1), wantBy: "fleet default", wantWrite: true,
 		},
 		"nothing new": {
-			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(3),
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(3))), desired: concurrencyOf(3),
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"another policy": {
-			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(5),
-			want: version(1, 5), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(3))), desired: concurrencyOf(5),
+			want: planVersion(1, 5), wantFrom: concurrencyOf(5), wantBy: "fleet default", wantWrite: true,
 		},
 		"another source alone is no new version": {
-			current: plan(version(1, 4), concurrency(3)), report: fresh, desired: concurrency(3), source: "override a=b",
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "override a=b", wantWrite: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: fresh, desired: concurrencyOf(3), source: "override a=b",
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "override a=b", wantWrite: true,
 		},
 		"other images": {
-			current: plan(version(1, 4), concurrency(3)), report: fresh, desired: concurrency(3), images: []v1alpha1.PlannedImage{image("a", "1Gi")},
-			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: fresh, desired: concurrencyOf(3), images: []v1alpha1.PlannedImage{plannedImage("a", "1Gi")},
+			want: planVersion(1, 5), wantFrom: concurrencyOf(3), wantBy: "fleet default", wantWrite: true,
 		},
 		"the same images in another order and writing": {
-			current: plan(version(1, 4), concurrency(3), image("a", "1Gi"), image("b", "1Gi")), report: fresh, desired: concurrency(3),
-			images: []v1alpha1.PlannedImage{image("b", "1024Mi"), image("a", "1Gi")},
-			want:   version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3), plannedImage("a", "1Gi"), plannedImage("b", "1Gi")), report: fresh, desired: concurrencyOf(3),
+			images: []v1alpha1.PlannedImage{plannedImage("b", "1024Mi"), plannedImage("a", "1Gi")},
+			want:   planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"without a valid policy the last one stays": {
-			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 4), concurrency(3))),
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(3))),
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"a plan that somebody edited": {
-			current: edited, report: acknowledging(plan(version(1, 4), concurrency(3))), desired: concurrency(3),
-			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+			current: edited, report: acknowledgingReport(newPlan(planVersion(1, 4), concurrencyOf(3))), desired: concurrencyOf(3),
+			want: planVersion(1, 5), wantFrom: concurrencyOf(3), wantBy: "fleet default", wantWrite: true,
 		},
 		"a plan for the cluster that was here before": {
-			current: moved, report: fresh, desired: concurrency(3),
-			want: version(1, 5), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+			current: moved, report: fresh, desired: concurrencyOf(3),
+			want: planVersion(1, 5), wantFrom: concurrencyOf(3), wantBy: "fleet default", wantWrite: true,
 		},
 		"a member that was restored gets the same plan": {
-			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 2), concurrency(7))), desired: concurrency(3),
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 2), concurrencyOf(7))), desired: concurrencyOf(3),
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"and one of an earlier epoch": {
-			current: plan(version(2, 1), concurrency(3)), report: acknowledging(plan(version(1, 99), concurrency(7))), desired: concurrency(3),
-			want: version(2, 1), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(2, 1), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 99), concurrencyOf(7))), desired: concurrencyOf(3),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 
 		"the hub was restored": {
-			current: plan(version(1, 4), concurrency(3)), report: acknowledging(plan(version(1, 7), concurrency(5))), desired: concurrency(3),
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(1, 7), concurrencyOf(5))), desired: concurrencyOf(3),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 		"and has given the version to another content": {
-			current: plan(version(1, 4), concurrency(3)), report: otherHash, desired: concurrency(3),
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: otherHash, desired: concurrencyOf(3),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 		"a report without a hash": {
-			current: plan(version(1, 4), concurrency(3)), report: noHash, desired: concurrency(3),
-			want: version(1, 4), wantFrom: concurrency(3), wantBy: "fleet default",
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: noHash, desired: concurrencyOf(3),
+			want: planVersion(1, 4), wantFrom: concurrencyOf(3), wantBy: "fleet default",
 		},
 		"the hub is new": {
-			report: acknowledging(plan(version(3, 7), concurrency(5))), desired: concurrency(3),
-			want: version(4, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyOf(5))), desired: concurrencyOf(3),
+			want: planVersion(4, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 		"the hub is new and has no policy": {
-			report: acknowledging(plan(version(3, 7), concurrency(5))),
-			want:   version(4, 1), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyOf(5))),
+			want:   planVersion(4, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 		"nothing is held back where both want the same": {
-			report: acknowledging(plan(version(3, 7), concurrency(5))), desired: concurrency(5),
-			want: version(4, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyOf(5))), desired: concurrencyOf(5),
+			want: planVersion(4, 1), wantFrom: concurrencyOf(5), wantBy: "fleet default", wantWrite: true,
 		},
 		"also where an older version wrote fewer keys": {
-			report: fewerKeys, desired: concurrency(5),
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+			report: fewerKeys, desired: concurrencyOf(5),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "fleet default", wantWrite: true,
 		},
 		"nor where the member's plan had no policy": {
-			current: plan(version(1, 4), concurrency(3)), report: noPolicy, desired: concurrency(3),
-			want: version(2, 1), wantFrom: concurrency(3), wantBy: "fleet default", wantWrite: true,
+			current: newPlan(planVersion(1, 4), concurrencyOf(3)), report: noPolicy, desired: concurrencyOf(3),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(3), wantBy: "fleet default", wantWrite: true,
 		},
 		"held, and nothing new": {
-			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: acknowledging(plan(version(2, 1), concurrency(5))), desired: concurrency(3),
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantHeld: true,
+			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyOf(5)), concurrencyOf(3)), report: acknowledgingReport(newPlan(planVersion(2, 1), concurrencyOf(5))), desired: concurrencyOf(3),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantHeld: true,
 		},
 		"held while there is no valid policy": {
-			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh,
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "the member's", wantHeld: true,
+			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyOf(5)), concurrencyOf(3)), report: fresh,
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "the member's", wantHeld: true,
 		},
 		"held until the ConfigMap asks for something else": {
-			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(4),
-			want: version(2, 2), wantFrom: concurrency(4), wantBy: "fleet default", wantWrite: true,
+			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyOf(5)), concurrencyOf(3)), report: fresh, desired: concurrencyOf(4),
+			want: planVersion(2, 2), wantFrom: concurrencyOf(4), wantBy: "fleet default", wantWrite: true,
 		},
 		"or for what is held": {
-			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(5),
-			want: version(2, 1), wantFrom: concurrency(5), wantBy: "fleet default", wantWrite: true,
+			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyOf(5)), concurrencyOf(3)), report: fresh, desired: concurrencyOf(5),
+			want: planVersion(2, 1), wantFrom: concurrencyOf(5), wantBy: "fleet default", wantWrite: true,
 		},
 		"other images go into a plan that holds a policy": {
-			current: held(plan(version(2, 1), concurrency(5)), concurrency(3)), report: fresh, desired: concurrency(3), images: []v1alpha1.PlannedImage{image("a", "1Gi")},
-			want: version(2, 2), wantFrom: concurrency(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyOf(5)), concurrencyOf(3)), report: fresh, desired: concurrencyOf(3), images: []v1alpha1.PlannedImage{plannedImage("a", "1Gi")},
+			want: planVersion(2, 2), wantFrom: concurrencyOf(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := fleet.PlanView{
 				ClusterUID: uid, Current: tt.current, Report: tt.report, ReportClusterUID: uid,
-				Desired: tt.desired, Source: "fleet default", Images: tt.images,
+				DesiredPolicy: tt.desired, PolicySource: "fleet default", Images: tt.images,
 			}
 			if tt.source != "" {
-				v.Source = tt.source
+				v.PolicySource = tt.source
 			}
 			if tt.reporter != "" {
 				v.ReportClusterUID = tt.reporter
@@ -213,13 +213,13 @@ func TestNextPlan(t *testing.T) {
 	}
 }
 
-func TestNextPlanGoesAboveACopyThatBlocks(t *testing.T) {
-	current := plan(version(1, 7), concurrency(3))
-	refused := acknowledging(current)
-	refused.Conditions = []metav1.Condition{refusal}
-	older := acknowledging(plan(version(2, 4), concurrency(5)))
+func TestNextPlanRisesAboveBlockingCopy(t *testing.T) {
+	current := newPlan(planVersion(1, 7), concurrencyOf(3))
+	refused := acknowledgingReport(current)
+	refused.Conditions = []metav1.Condition{policyRefused}
+	older := acknowledgingReport(newPlan(planVersion(2, 4), concurrencyOf(5)))
 	older.Conditions = refused.Conditions
-	accepted := acknowledging(current)
+	accepted := acknowledgingReport(current)
 	accepted.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlanInForce}}
 	for name, tt := range map[string]struct {
 		report   *v1alpha1.ReportRoot
@@ -227,16 +227,16 @@ func TestNextPlanGoesAboveACopyThatBlocks(t *testing.T) {
 		want     v1alpha1.PlanVersion
 		wantFrom data
 	}{
-		"none is ahead":                   {refused, v1alpha1.PlanVersion{}, version(1, 7), concurrency(3)},
-		"refused":                         {refused, version(3, 10), version(4, 1), concurrency(3)},
-		"was gone over since":             {refused, version(1, 6), version(1, 7), concurrency(3)},
-		"to be acknowledged":              {accepted, version(1, 10), version(1, 7), concurrency(3)},
-		"above one that was acknowledged": {older, version(3, 1), version(4, 1), concurrency(5)},
-		"below one that was acknowledged": {older, version(1, 9), version(3, 1), concurrency(5)},
+		"none is ahead":                   {refused, v1alpha1.PlanVersion{}, planVersion(1, 7), concurrencyOf(3)},
+		"refused":                         {refused, planVersion(3, 10), planVersion(4, 1), concurrencyOf(3)},
+		"was gone over since":             {refused, planVersion(1, 6), planVersion(1, 7), concurrencyOf(3)},
+		"to be acknowledged":              {accepted, planVersion(1, 10), planVersion(1, 7), concurrencyOf(3)},
+		"above one that was acknowledged": {older, planVersion(3, 1), planVersion(4, 1), concurrencyOf(5)},
+		"below one that was acknowledged": {older, planVersion(1, 9), planVersion(3, 1), concurrencyOf(5)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, write, _ := fleet.NextPlan(fleet.PlanView{
-				ClusterUID: uid, ReportClusterUID: uid, Current: current, Report: tt.report, Ahead: tt.ahead, Desired: concurrency(3), Source: "fleet default",
+				ClusterUID: uid, ReportClusterUID: uid, Current: current, Report: tt.report, NewerMemberPlan: tt.ahead, DesiredPolicy: concurrencyOf(3), PolicySource: "fleet default",
 			})
 			assert.Equal(t, tt.want.Compare(current.PlanVersion) > 0, write)
 			next.Hash = ""
@@ -249,35 +249,35 @@ func TestNextPlanGoesAboveACopyThatBlocks(t *testing.T) {
 // What was held because there was no policy goes on being held when one comes:
 // it would have been held had it been there in time.
 func TestNextPlanHoldsTheFirstPolicy(t *testing.T) {
-	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: acknowledging(plan(version(3, 7), concurrency(5)))}
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyOf(5)))}
 	next, write, isHeld := fleet.NextPlan(v)
 	assert.True(t, write && isHeld)
 
-	v.Current, v.Desired, v.Source = &next, concurrency(3), "fleet default"
+	v.Current, v.DesiredPolicy, v.PolicySource = &next, concurrencyOf(3), "fleet default"
 	next, write, isHeld = fleet.NextPlan(v)
 	assert.True(t, write && isHeld)
-	assert.Equal(t, concurrency(5), next.Policy)
+	assert.Equal(t, concurrencyOf(5), next.Policy)
 	assert.Equal(t, int64(1), next.Sequence, "nothing changes for the member")
 
-	v.Desired = concurrency(4)
+	v.DesiredPolicy = concurrencyOf(4)
 	next, write, isHeld = fleet.NextPlan(v)
 	assert.True(t, write)
 	assert.False(t, isHeld)
-	assert.Equal(t, concurrency(4), next.Policy)
+	assert.Equal(t, concurrencyOf(4), next.Policy)
 }
 
-func TestNextPlanLeavesItsInputAlone(t *testing.T) {
-	images := []v1alpha1.PlannedImage{image("b", "1Gi"), image("a", "1Gi")}
-	current := plan(version(1, 4), concurrency(3))
+func TestNextPlanDoesNotChangeItsInput(t *testing.T) {
+	images := []v1alpha1.PlannedImage{plannedImage("b", "1Gi"), plannedImage("a", "1Gi")}
+	current := newPlan(planVersion(1, 4), concurrencyOf(3))
 	before := current.DeepCopy()
-	next, _, _ := fleet.NextPlan(fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current, Desired: concurrency(5), Images: images})
+	next, _, _ := fleet.NextPlan(fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current, DesiredPolicy: concurrencyOf(5), Images: images})
 	assert.Equal(t, "a", next.Images[0].Name)
 	assert.Equal(t, "b", images[0].Name)
 	assert.Equal(t, before, current)
 }
 
-func TestHashes(t *testing.T) {
-	a, b := image("a", "1Gi"), image("b", "1Gi")
+func TestPlanAndPolicyHashes(t *testing.T) {
+	a, b := plannedImage("a", "1Gi"), plannedImage("b", "1Gi")
 	hashes := map[string]string{}
 	of := func(p v1alpha1.ClusterPlanSpec) string {
 		if p.ClusterUID == "" {
@@ -288,24 +288,24 @@ func TestHashes(t *testing.T) {
 	kept, retired := v1alpha1.KeptImage{Namespace: "images", Name: "a"}, v1alpha1.RetiredImage{Namespace: "images", Name: "a"}
 	later := retired
 	later.UnreferencedFor.Duration = time.Hour
-	undone := prune("a")
+	undone := plannedPrune("a")
 	undone.Undo = true
 	for name, p := range map[string]v1alpha1.ClusterPlanSpec{
 		"nothing":         {},
 		"another cluster": {ClusterUID: "another"},
-		"policy":          {Policy: concurrency(1)},
-		"another policy":  {Policy: concurrency(2)},
+		"policy":          {Policy: concurrencyOf(1)},
+		"another policy":  {Policy: concurrencyOf(2)},
 		"image":           {Images: []v1alpha1.PlannedImage{a}},
 		"images":          {Images: []v1alpha1.PlannedImage{a, b}},
-		"larger image":    {Images: []v1alpha1.PlannedImage{image("a", "2Gi"), b}},
+		"larger image":    {Images: []v1alpha1.PlannedImage{plannedImage("a", "2Gi"), b}},
 		"kept":            {Kept: []v1alpha1.KeptImage{kept}},
 		"retired":         {Retired: []v1alpha1.RetiredImage{retired}},
 		"retired later":   {Retired: []v1alpha1.RetiredImage{later}},
 		"kept beside":     {Images: []v1alpha1.PlannedImage{b}, Kept: []v1alpha1.KeptImage{kept}},
-		"inquiry":         {Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1)}},
-		"inquiries":       {Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1), inquiry("b", 1, 1)}},
-		"prune":           {Prunes: []v1alpha1.PlannedPrune{prune("a")}},
-		"prunes":          {Prunes: []v1alpha1.PlannedPrune{prune("a"), prune("b")}},
+		"inquiry":         {Inquiries: []v1alpha1.PlanInquiry{newInquiry("a", 1, 1)}},
+		"inquiries":       {Inquiries: []v1alpha1.PlanInquiry{newInquiry("a", 1, 1), newInquiry("b", 1, 1)}},
+		"prune":           {Prunes: []v1alpha1.PlannedPrune{plannedPrune("a")}},
+		"prunes":          {Prunes: []v1alpha1.PlannedPrune{plannedPrune("a"), plannedPrune("b")}},
 		"prune undone":    {Prunes: []v1alpha1.PlannedPrune{undone}},
 	} {
 		h := of(p)
@@ -315,23 +315,23 @@ func TestHashes(t *testing.T) {
 	}
 	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Policy: data{}}), of(v1alpha1.ClusterPlanSpec{}))
 	planned := a
-	planned.PlannedAt = at(0)
+	planned.PlannedAt = timeAt(0)
 	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{b, planned}}), of(v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{a, b}}))
 	assert.Equal(t, "fb37cd58d54f7b19015837006b2d618b", of(v1alpha1.ClusterPlanSpec{Policy: data{"concurrency": "3"}, Images: []v1alpha1.PlannedImage{a}}),
 		"a hub that is upgraded finds its plans as they were")
 	assert.Equal(t, "94a589c5f14edb0f85ca25f2a48e1e9f", of(v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{later}}),
 		"also what a hub from before inquiries and prunes has made")
-	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{inquiry("a", 1, 1), inquiry("b", 1, 1)}}),
-		of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{inquiry("b", 7, 7), inquiry("a", 3, 4)}}), "which plan was the first with them is for the hub")
-	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{prune("a"), prune("b")}}), of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{prune("b"), prune("a")}}))
-	assert.Equal(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(data{"concurrency": "5"}), "a default counts as absent")
-	assert.NotEqual(t, fleet.PolicyHash(concurrency(5)), fleet.PolicyHash(concurrency(6)))
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{newInquiry("a", 1, 1), newInquiry("b", 1, 1)}}),
+		of(v1alpha1.ClusterPlanSpec{Inquiries: []v1alpha1.PlanInquiry{newInquiry("b", 7, 7), newInquiry("a", 3, 4)}}), "which plan was the first with them is for the hub")
+	assert.Equal(t, of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{plannedPrune("a"), plannedPrune("b")}}), of(v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{plannedPrune("b"), plannedPrune("a")}}))
+	assert.Equal(t, fleet.PolicyHash(concurrencyOf(5)), fleet.PolicyHash(data{"concurrency": "5"}), "a default counts as absent")
+	assert.NotEqual(t, fleet.PolicyHash(concurrencyOf(5)), fleet.PolicyHash(concurrencyOf(6)))
 	assert.NotEmpty(t, fmt.Sprint(fleet.PolicyHash(nil)))
 }
 
-func TestNextPlanCarriesWhatIsKeptAndRetired(t *testing.T) {
-	planned := image("c", "1Gi")
-	planned.PlannedAt = at(0)
+func TestNextPlanCarriesKeptAndRetiredImages(t *testing.T) {
+	planned := plannedImage("c", "1Gi")
+	planned.PlannedAt = timeAt(0)
 	view := func(current *v1alpha1.ClusterPlanSpec) fleet.PlanView {
 		return fleet.PlanView{
 			ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Current: current,
@@ -344,7 +344,7 @@ func TestNextPlanCarriesWhatIsKeptAndRetired(t *testing.T) {
 	assert.True(t, write)
 	assert.Equal(t, []v1alpha1.KeptImage{{Namespace: "images", Name: "a"}, {Namespace: "images", Name: "b"}}, current.Kept)
 	assert.Equal(t, view(nil).Retired, current.Retired)
-	assert.Equal(t, at(0), current.Images[0].PlannedAt)
+	assert.Equal(t, timeAt(0), current.Images[0].PlannedAt)
 
 	for name, tt := range map[string]struct {
 		change    func(*fleet.PlanView)
@@ -355,7 +355,7 @@ func TestNextPlanCarriesWhatIsKeptAndRetired(t *testing.T) {
 			v.Kept[0], v.Kept[1] = v.Kept[1], v.Kept[0]
 			v.Retired[0], v.Retired[1] = v.Retired[1], v.Retired[0]
 		}},
-		"since when it is planned": {change: func(v *fleet.PlanView) { v.Images[0].PlannedAt = at(7) }},
+		"since when it is planned": {change: func(v *fleet.PlanView) { v.Images[0].PlannedAt = timeAt(7) }},
 		"one is not kept":          {change: func(v *fleet.PlanView) { v.Kept = v.Kept[1:] }, wantWrite: true},
 		"one is not retired":       {change: func(v *fleet.PlanView) { v.Retired = nil }, wantWrite: true},
 		"one goes later":           {change: func(v *fleet.PlanView) { v.Retired[0].UnreferencedFor.Duration = time.Hour }, wantWrite: true},
@@ -381,9 +381,9 @@ func TestNextPlanCarriesWhatIsKeptAndRetired(t *testing.T) {
 
 // BenchmarkNextPlan is what a member costs of which nothing has changed.
 func BenchmarkNextPlan(b *testing.B) {
-	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, Desired: concurrency(3), Source: "fleet default"}
+	v := fleet.PlanView{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, DesiredPolicy: concurrencyOf(3), PolicySource: "fleet default"}
 	for i := range 200 {
-		v.Images = append(v.Images, image(fmt.Sprintf("image-%03d", i), "10Gi"))
+		v.Images = append(v.Images, plannedImage(fmt.Sprintf("image-%03d", i), "10Gi"))
 		v.Kept = append(v.Kept, v1alpha1.KeptImage{Namespace: "images", Name: fmt.Sprintf("former-%03d", i)})
 	}
 	current, _, _ := fleet.NextPlan(v)

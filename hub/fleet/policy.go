@@ -19,8 +19,8 @@ const (
 // SourceDefault is the source of a policy that no override has a part in.
 const SourceDefault = "fleet default"
 
-// maxSource is what ClusterPlan.spec.policySource has room for.
-const maxSource = 512
+// maxSourceLength is what ClusterPlan.spec.policySource has room for.
+const maxSourceLength = 512
 
 // Member is what a policy looks at in a MemberCluster.
 type Member struct {
@@ -40,7 +40,7 @@ type Member struct {
 //
 // So an override by name wins over one by selector wherever it stands.
 type Policy struct {
-	base      map[string]string
+	defaults  map[string]string
 	overrides []override
 	budget    *Budget
 }
@@ -51,7 +51,7 @@ type override struct {
 	cluster  string
 	selector labels.Selector
 	source   string
-	data     map[string]string
+	values   map[string]string
 }
 
 func (o *override) matches(m Member) bool {
@@ -79,7 +79,7 @@ func (o *override) matches(m Member) bool {
 func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []policy.KeyError) {
 	base := map[string]string{}
 	for key, text := range data {
-		if !forFleet(key) {
+		if !isFleetOnlyKey(key) {
 			base[key] = text
 		}
 	}
@@ -91,7 +91,7 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []po
 	for _, key := range unknown {
 		delete(base, key)
 	}
-	p = &Policy{base: base}
+	p = &Policy{defaults: base}
 	var wrong []policy.KeyError
 	p.budget, wrong = parseBudget(data)
 	errs = append(errs, wrong...)
@@ -102,7 +102,7 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []po
 		// Each override must do by itself; what several make of one member together
 		// shows in For only.
 		for i, o := range p.overrides {
-			_, _, bad := policy.Parse(merged(base, o.data))
+			_, _, bad := policy.Parse(mergeMaps(base, o.values))
 			for _, e := range bad {
 				errs = append(errs, policy.KeyError{Key: fmt.Sprintf("%s[%d].%s", KeyOverrides, i, e.Key), Message: e.Message})
 			}
@@ -114,23 +114,23 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []po
 	return p, unknown, nil
 }
 
-// For returns the policy of a member, every key, and where it comes from: the
+// ForMember returns the policy of a member, every key, and where it comes from: the
 // overrides that decide at least one key of it, or SourceDefault.
 //
 // With errors there is no policy for this member: each override does by itself,
 // and together they contradict each other.
-func (p *Policy) For(member string, labels map[string]string) (data map[string]string, source string, errs []policy.KeyError) {
-	set, source := p.set(Member{member, labels})
-	effective, _, errs := policy.Parse(p.limit(set))
+func (p *Policy) ForMember(member string, labels map[string]string) (data map[string]string, source string, errs []policy.KeyError) {
+	set, source := p.resolveKeys(Member{member, labels})
+	effective, _, errs := policy.Parse(p.applyGrantKeys(set))
 	if len(errs) > 0 {
 		return nil, source, errs
 	}
-	return effective.Data(), source, nil
+	return effective.ToData(), source, nil
 }
 
-// set returns the keys that are set for a member, and who set them.
-func (p *Policy) set(m Member) (data map[string]string, source string) {
-	data = merged(p.base, nil)
+// resolveKeys returns the keys that are set for a member, and who set them.
+func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
+	data = mergeMaps(p.defaults, nil)
 	by := map[string]string{} // source of each key that an override has set
 	var applying []string
 	for _, named := range []bool{false, true} {
@@ -139,7 +139,7 @@ func (p *Policy) set(m Member) (data map[string]string, source string) {
 			if (o.cluster != "") != named || !o.matches(m) {
 				continue
 			}
-			for key, text := range o.data {
+			for key, text := range o.values {
 				data[key], by[key] = text, o.source
 			}
 			if !slices.Contains(applying, o.source) {
@@ -160,23 +160,23 @@ func joinSources(sources []string) string {
 		return SourceDefault
 	}
 	joined := strings.Join(sources, ", ")
-	for n := len(sources) - 1; len(joined) > maxSource && n > 0; n-- {
+	for n := len(sources) - 1; len(joined) > maxSourceLength && n > 0; n-- {
 		joined = fmt.Sprintf("%s and %d more", strings.Join(sources[:n], ", "), len(sources)-n)
 	}
-	return Cut(joined, maxSource)
+	return Truncate(joined, maxSourceLength)
 }
 
-// Check returns the errors of the members whose overrides contradict each
+// ValidateMembers returns the errors of the members whose overrides contradict each
 // other, and of safe shares that are more than the fleet's budget. A ConfigMap is to be taken only without any.
-func (p *Policy) Check(members []Member) []policy.KeyError {
+func (p *Policy) ValidateMembers(members []Member) []policy.KeyError {
 	var errs []policy.KeyError
 	for _, m := range members {
-		_, source, bad := p.For(m.Name, m.Labels)
+		_, source, bad := p.ForMember(m.Name, m.Labels)
 		for _, e := range bad {
 			errs = append(errs, policy.KeyError{Key: "member " + m.Name + ": " + e.Key, Message: e.Message + " (" + source + ")"})
 		}
 	}
-	errs = append(errs, p.checkSafe(members)...)
+	errs = append(errs, p.validateSafeShares(members)...)
 	slices.SortFunc(errs, func(a, b policy.KeyError) int { return strings.Compare(a.Key, b.Key) })
 	return errs
 }
@@ -184,22 +184,22 @@ func (p *Policy) Check(members []Member) []policy.KeyError {
 // maxErrors is how many errors a text for people names.
 const maxErrors = 5
 
-// ErrorText joins errors to one line of bounded length.
-func ErrorText(errs []policy.KeyError) string {
+// FormatErrors joins errors to one line of bounded length.
+func FormatErrors(errs []policy.KeyError) string {
 	var parts []string
 	for i, e := range errs {
 		if i == maxErrors {
 			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
 			break
 		}
-		parts = append(parts, Cut(e.Error(), 200))
+		parts = append(parts, Truncate(e.Error(), 200))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// unmatched returns the overrides that no member of the fleet is subject to, by
+// unmatchedOverrides returns the overrides that no member of the fleet is subject to, by
 // their source.
-func (p *Policy) unmatched(members []Member) []string {
+func (p *Policy) unmatchedOverrides(members []Member) []string {
 	var sources []string
 	for i := range p.overrides {
 		o := &p.overrides[i]
@@ -210,7 +210,7 @@ func (p *Policy) unmatched(members []Member) []string {
 	return sources
 }
 
-func merged(base, over map[string]string) map[string]string {
+func mergeMaps(base, over map[string]string) map[string]string {
 	data := make(map[string]string, len(base)+len(over))
 	for key, text := range base {
 		data[key] = text
@@ -221,8 +221,8 @@ func merged(base, over map[string]string) map[string]string {
 	return data
 }
 
-// Cut shortens a text to a number of bytes, between two characters.
-func Cut(text string, most int) string {
+// Truncate shortens a text to a number of bytes, between two characters.
+func Truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

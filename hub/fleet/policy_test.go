@@ -15,13 +15,13 @@ import (
 
 type data = map[string]string
 
-func parsed(t require.TestingT, d data) *fleet.Policy {
+func mustParse(t require.TestingT, d data) *fleet.Policy {
 	p, _, errs := fleet.ParsePolicy(d)
 	require.Empty(t, errs)
 	return p
 }
 
-func TestPolicyFor(t *testing.T) {
+func TestPolicyForMember(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data       data
 		member     string
@@ -85,11 +85,11 @@ func TestPolicyFor(t *testing.T) {
 		"empty overrides": {data: data{"overrides": " \n"}, wantSource: "fleet default"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := policy.Default().Data()
+			want := policy.Default().ToData()
 			for k, v := range tt.want {
 				want[k] = v
 			}
-			got, source, errs := parsed(t, tt.data).For(tt.member, tt.labels)
+			got, source, errs := mustParse(t, tt.data).ForMember(tt.member, tt.labels)
 			assert.Empty(t, errs)
 			assert.Equal(t, want, got)
 			assert.Equal(t, tt.wantSource, source)
@@ -155,56 +155,56 @@ func TestParsePolicyUnknownKeys(t *testing.T) {
 	p, unknown, errs := fleet.ParsePolicy(data{"concurrency": "4", "later": "x", "another": "y"})
 	assert.Empty(t, errs)
 	assert.Equal(t, []string{"another", "later"}, unknown)
-	got, _, _ := p.For("a", nil)
-	assert.Equal(t, policy.Keys(), keysOf(got), "no unknown key travels to a member")
+	got, _, _ := p.ForMember("a", nil)
+	assert.Equal(t, policy.ConfigMapKeys(), keysOf(got), "no unknown key travels to a member")
 }
 
 // What contradicts itself only in one member's combination of overrides.
-const contradicting = "- {selector: {matchLabels: {patient: 'yes'}}, retryBackoffDuration: 50m}\n" +
+const contradictingOverrides = "- {selector: {matchLabels: {patient: 'yes'}}, retryBackoffDuration: 50m}\n" +
 	"- {cluster: frankfurt, maxRetryBackoff: 40m}"
 
-func TestPolicyContradiction(t *testing.T) {
-	p := parsed(t, data{"overrides": contradicting})
+func TestContradictingOverridesAreRefused(t *testing.T) {
+	p := mustParse(t, data{"overrides": contradictingOverrides})
 	patient := map[string]string{"patient": "yes"}
-	got, source, errs := p.For("frankfurt", patient)
+	got, source, errs := p.ForMember("frankfurt", patient)
 	assert.Nil(t, got)
 	assert.Equal(t, "override patient=yes, override cluster=frankfurt", source)
 	assert.Len(t, errs, 1)
 
-	bad := p.Check([]fleet.Member{{Name: "paris", Labels: patient}, {Name: "frankfurt", Labels: patient}, {Name: "frankfurt"}})
+	bad := p.ValidateMembers([]fleet.Member{{Name: "paris", Labels: patient}, {Name: "frankfurt", Labels: patient}, {Name: "frankfurt"}})
 	require.Len(t, bad, 1)
 	assert.Equal(t, "member frankfurt: maxRetryBackoff: 40m0s is less than retryBackoffDuration, 50m0s (override patient=yes, override cluster=frankfurt)", bad[0].Error())
-	assert.Empty(t, p.Check([]fleet.Member{{Name: "paris", Labels: patient}, {Name: "frankfurt"}}))
+	assert.Empty(t, p.ValidateMembers([]fleet.Member{{Name: "paris", Labels: patient}, {Name: "frankfurt"}}))
 }
 
-func TestPolicySourceHasRoom(t *testing.T) {
+func TestPolicySourceIsBounded(t *testing.T) {
 	var overrides strings.Builder
 	labels := map[string]string{}
-	for i, key := range policy.Keys() {
+	for i, key := range policy.ConfigMapKeys() {
 		label := fmt.Sprintf("label-%d-%s", i, strings.Repeat("x", 50))
 		labels[label] = strings.Repeat("y", 60)
-		fmt.Fprintf(&overrides, "- {selector: {matchLabels: {%s: %s}}, %s: '%s'}\n", label, labels[label], key, policy.Default().Data()[key])
+		fmt.Fprintf(&overrides, "- {selector: {matchLabels: {%s: %s}}, %s: '%s'}\n", label, labels[label], key, policy.Default().ToData()[key])
 	}
-	_, source, errs := parsed(t, data{"overrides": overrides.String()}).For("a", labels)
+	_, source, errs := mustParse(t, data{"overrides": overrides.String()}).ForMember("a", labels)
 	assert.Empty(t, errs)
 	assert.LessOrEqual(t, len(source), 512)
 	assert.Regexp(t, `^override label-0-.* and \d more$`, source)
 }
 
-func TestErrorText(t *testing.T) {
+func TestFormatErrors(t *testing.T) {
 	var errs []policy.KeyError
 	for i := range 8 {
 		errs = append(errs, policy.KeyError{Key: fmt.Sprintf("k%d", i), Message: strings.Repeat("ö", 300)})
 	}
-	text := fleet.ErrorText(errs)
+	text := fleet.FormatErrors(errs)
 	assert.Less(t, len(text), 1100)
 	assert.True(t, strings.HasSuffix(text, "…; and 3 more"), text)
-	assert.Equal(t, "k: m", fleet.ErrorText([]policy.KeyError{{Key: "k", Message: "m"}}))
+	assert.Equal(t, "k: m", fleet.FormatErrors([]policy.KeyError{{Key: "k", Message: "m"}}))
 }
 
 // Whatever the list of overrides: the last by name that sets a key, else the
 // last by selector, else the default.
-func TestPolicyPrecedenceProperty(t *testing.T) {
+func TestLastMatchingOverrideWins(t *testing.T) {
 	keys := []string{"concurrency", "retryLimit", "maxPriority"}
 	rapid.Check(t, func(t *rapid.T) {
 		type over struct {
@@ -232,14 +232,14 @@ func TestPolicyPrecedenceProperty(t *testing.T) {
 			text.WriteString("}, ")
 		}
 		text.WriteString("]")
-		p := parsed(t, data{"concurrency": "42", "overrides": text.String()})
+		p := mustParse(t, data{"concurrency": "42", "overrides": text.String()})
 
 		name, label := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "member"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "label")
-		got, source, errs := p.For(name, map[string]string{"l": label})
+		got, source, errs := p.ForMember(name, map[string]string{"l": label})
 		assert.Empty(t, errs)
 		overridden := false
 		for _, key := range keys {
-			want := policy.Default().Data()[key]
+			want := policy.Default().ToData()[key]
 			if key == "concurrency" {
 				want = "42"
 			}

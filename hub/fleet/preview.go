@@ -13,17 +13,17 @@ import (
 
 const (
 	// maxPreviewRows bounds a preview, which is stored in an annotation.
-	maxPreviewRows = 100
-	maxUnmatched   = 10
+	maxPreviewRows        = 100
+	maxUnmatchedOverrides = 10
 )
 
 // previewRow is a member whose policy would be another.
 type previewRow struct {
-	member       string
-	before, then string // concurrency
-	delta        int64
-	others       string // what else changes
-	source       string
+	member        string
+	before, after string // concurrency
+	delta         int64
+	otherChanges  string // what else changes
+	source        string
 }
 
 // Preview tells, for people, what would change if a policy took the place of
@@ -37,55 +37,55 @@ func Preview(now, then *Policy, members []Member) string {
 	for _, m := range members {
 		before := map[string]string{}
 		if now != nil {
-			before, _, _ = now.For(m.Name, m.Labels) // without a valid one there is nothing to compare
+			before, _, _ = now.ForMember(m.Name, m.Labels) // without a valid one there is nothing to compare
 		}
-		after, source, errs := then.For(m.Name, m.Labels)
+		after, source, errs := then.ForMember(m.Name, m.Labels)
 		if len(errs) > 0 {
-			refused = append(refused, policy.KeyError{Key: m.Name, Message: ErrorText(errs) + " (" + source + ")"})
+			refused = append(refused, policy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
 			continue
 		}
-		a, b := concurrency(before), concurrency(after)
+		a, b := concurrencyOf(before), concurrencyOf(after)
 		sumNow, sumThen = sumNow+a, sumThen+b
 		if now != nil && len(before) > 0 {
-			before[KeyWeight], after[KeyWeight] = fmt.Sprint(now.Weight(m.Name, m.Labels)), fmt.Sprint(then.Weight(m.Name, m.Labels))
+			before[KeyWeight], after[KeyWeight] = fmt.Sprint(now.MemberWeight(m.Name, m.Labels)), fmt.Sprint(then.MemberWeight(m.Name, m.Labels))
 		}
-		row := previewRow{m.Name, cmp.Or(before[keyConcurrency], "-"), after[keyConcurrency], b - a, changedKeys(before, after), source}
+		row := previewRow{m.Name, cmp.Or(before[keyConcurrency], "-"), after[keyConcurrency], b - a, describeChangedKeys(before, after), source}
 		switch {
 		case b > a:
 			gain++
 		case b < a:
 			lose++
 		}
-		if row.before != row.then || row.others != "" {
+		if row.before != row.after || row.otherChanges != "" {
 			rows = append(rows, row)
 		}
 	}
 
 	var out strings.Builder
 	if len(refused) > 0 {
-		fmt.Fprintf(&out, "It would be refused: the overrides contradict each other for %d of %d members.\n%s\n", len(refused), len(members), ErrorText(refused))
+		fmt.Fprintf(&out, "It would be refused: the overrides contradict each other for %d of %d members.\n%s\n", len(refused), len(members), FormatErrors(refused))
 		return out.String()
 	}
 	fmt.Fprintf(&out, "%d of %d members would change. Concurrency: %d gain, %d lose, the fleet's sum goes from %d to %d (%+d).\n",
 		len(rows), len(members), gain, lose, sumNow, sumThen, sumThen-sumNow)
-	if over := then.checkSafe(members); len(over) > 0 {
-		return "It would be refused: " + ErrorText(over) + "\n"
+	if over := then.validateSafeShares(members); len(over) > 0 {
+		return "It would be refused: " + FormatErrors(over) + "\n"
 	}
-	if change := budgetChange(now, then); change != "" {
+	if change := describeBudgetChange(now, then); change != "" {
 		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", change)
 	}
-	if idle := then.unmatched(members); len(idle) > 0 {
-		shown := strings.Join(idle[:min(len(idle), maxUnmatched)], "; ")
-		if more := len(idle) - maxUnmatched; more > 0 {
+	if idle := then.unmatchedOverrides(members); len(idle) > 0 {
+		shown := strings.Join(idle[:min(len(idle), maxUnmatchedOverrides)], "; ")
+		if more := len(idle) - maxUnmatchedOverrides; more > 0 {
 			shown += fmt.Sprintf("; and %d more", more)
 		}
 		fmt.Fprintf(&out, "No member is subject to: %s.\n", shown)
 	}
-	out.WriteString(table(rows))
+	out.WriteString(formatTable(rows))
 	return out.String()
 }
 
-func table(rows []previewRow) string {
+func formatTable(rows []previewRow) string {
 	if len(rows) == 0 {
 		return ""
 	}
@@ -102,7 +102,7 @@ func table(rows []previewRow) string {
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "MEMBER\tNOW\tTHEN\tCHANGE\tOTHER KEYS\tFROM")
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.member, r.before, r.then, signed(r.delta), cmp.Or(r.others, "-"), r.source)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.member, r.before, r.after, formatSigned(r.delta), cmp.Or(r.otherChanges, "-"), r.source)
 	}
 	_ = w.Flush()
 	if omitted > 0 {
@@ -113,29 +113,29 @@ func table(rows []previewRow) string {
 
 const keyConcurrency = "concurrency"
 
-// concurrency of a policy that was parsed; 0 without one, for nothing is
+// concurrencyOf of a policy that was parsed; 0 without one, for nothing is
 // downloaded then.
-func concurrency(data map[string]string) int64 {
+func concurrencyOf(data map[string]string) int64 {
 	n, _ := strconv.ParseInt(data[keyConcurrency], 10, 32)
 	return n
 }
 
-// changedKeys names the keys beside concurrency that change, "retryLimit 3→5".
-func changedKeys(before, after map[string]string) string {
+// describeChangedKeys names the keys beside concurrency that change, "retryLimit 3→5".
+func describeChangedKeys(before, after map[string]string) string {
 	if len(before) == 0 {
 		return ""
 	}
 	var changed []string
-	for _, key := range sortedKeys(merged(before, after)) {
+	for _, key := range sortedKeys(mergeMaps(before, after)) {
 		// The groups are told of once, with the budget of the fleet.
-		if key != keyConcurrency && key != policy.KeySources && before[key] != after[key] {
+		if key != keyConcurrency && key != policy.KeyFleetSources && before[key] != after[key] {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}
-	return Cut(strings.Join(changed, ", "), 200)
+	return Truncate(strings.Join(changed, ", "), 200)
 }
 
-func signed(n int64) string {
+func formatSigned(n int64) string {
 	if n == 0 {
 		return "0"
 	}

@@ -13,7 +13,7 @@ import (
 func TestPreview(t *testing.T) {
 	edge := map[string]string{"edge": "true"}
 	members := []fleet.Member{{Name: "berlin"}, {Name: "paris", Labels: edge}, {Name: "frankfurt"}, {Name: "oslo", Labels: edge}}
-	inForce := parsed(t, data{"concurrency": "4"})
+	inForce := mustParse(t, data{"concurrency": "4"})
 	for name, tt := range map[string]struct {
 		now  *fleet.Policy
 		then data
@@ -58,7 +58,7 @@ oslo: maxRetryBackoff: 40m0s is less than retryBackoffDuration, 50m0s (override 
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := fleet.Preview(tt.now, parsed(t, tt.then), members)
+			got := fleet.Preview(tt.now, mustParse(t, tt.then), members)
 			assert.Equal(t, strings.TrimPrefix(tt.want, "\n"), got)
 		})
 	}
@@ -72,7 +72,7 @@ func TestPreviewIsBounded(t *testing.T) {
 		fmt.Fprintf(&overrides, "- {cluster: no-%d, concurrency: 1}\n", i)
 	}
 	fmt.Fprint(&overrides, "- {cluster: m777, concurrency: 100}\n")
-	got := fleet.Preview(parsed(t, data{"concurrency": "4"}), parsed(t, data{"concurrency": "3", "overrides": overrides.String()}), members)
+	got := fleet.Preview(mustParse(t, data{"concurrency": "4"}), mustParse(t, data{"concurrency": "3", "overrides": overrides.String()}), members)
 	assert.Contains(t, got, "1000 of 1000 members would change. Concurrency: 1 gain, 999 lose, the fleet's sum goes from 4000 to 3097 (-903).")
 	assert.Contains(t, got, "and 990 more.\n")
 	assert.Contains(t, got, "m777", "the largest changes are shown")

@@ -42,7 +42,7 @@ func TestVersionSkew(t *testing.T) {
 		"an agent that says none":    {"v1.2.3", "", open, v1alpha1.ReasonVersionUnknown, "", yes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) { v.HubVersion, v.Report.AgentVersion = tt.hub, tt.agent }))
+			status, _ := fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) { v.HubVersion, v.Report.AgentVersion = tt.hub, tt.agent }))
 			got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
 			require.NotNil(t, got)
 			assert.Equal(t, tt.wantStatus, got.Status)
@@ -57,7 +57,7 @@ func TestVersionSkew(t *testing.T) {
 	}
 }
 
-func TestOlderKinds(t *testing.T) {
+func TestOlderKindsAreReported(t *testing.T) {
 	const (
 		field = "ClusterPlan.spec.retired"
 		yes   = metav1.ConditionTrue
@@ -77,8 +77,8 @@ func TestOlderKinds(t *testing.T) {
 		"the agent is too new":               {"v1.3.0", "v1.5.0", no, v1alpha1.ReasonVersionTooNew, "upgrade the hub"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) {
-				v.HubVersion, v.Report.AgentVersion, v.Dropped = tt.hub, tt.agent, []string{field}
+			status, _ := fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) {
+				v.HubVersion, v.Report.AgentVersion, v.UnsupportedFields = tt.hub, tt.agent, []string{field}
 			}))
 			got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
 			require.NotNil(t, got)
@@ -90,8 +90,8 @@ func TestOlderKinds(t *testing.T) {
 	}
 }
 
-func TestVersionSkewOfWhatTheHubInstalls(t *testing.T) {
-	status, _ := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) {
+func TestVersionSkewOfInstalledAgent(t *testing.T) {
+	status, _ := fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) {
 		v.HubVersion, v.Report.AgentVersion = "v1.2.0", "v1.0.0"
 		v.Installed = &metav1.Condition{Type: v1alpha1.ConditionAgentInstalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInstallFailed}
 	}))

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// IncompleteGrace is how long a report may be incomplete before the status
+	// IncompleteReportGrace is how long a report may be incomplete before the status
 	// says so: pages are copied one after the other, and would make it flap.
-	IncompleteGrace = 10 * time.Second
-	// lastReportEvery is how often status.lastReport is moved while nothing else
+	IncompleteReportGrace = 10 * time.Second
+	// lastReportInterval is how often status.lastReport is moved while nothing else
 	// changes.
-	lastReportEvery = time.Minute
+	lastReportInterval = time.Minute
 	// An agent is silent when this many heartbeats are missing, and no sooner or
 	// later than these bounds: a report may ask for any heartbeat.
-	heartbeatsMissed = 3
-	leastSilence     = 30 * time.Second
-	mostSilence      = 10 * time.Minute
+	maxMissedHeartbeats = 3
+	minSilence          = 30 * time.Second
+	maxSilence          = 10 * time.Minute
 )
 
 // Connection is how the hub gets on with a member's API server. Without Known it
 // has not been tried yet. Reason is one of v1alpha1, Message says what to do. With
 // Pull it is the agent that dials in: whether it does, its reports tell.
 type Connection struct {
-	Pull             bool
+	PullMode         bool
 	Known, Reachable bool
 	Reason, Message  string
 }
@@ -53,9 +53,9 @@ type MemberView struct {
 	// Shard is who carries for it, Transfers its part in the fleet-wide budget.
 	Shard     string
 	Transfers *v1alpha1.MemberTransfers
-	// NotCarried says that the member is up and reports while nobody carries that;
+	// SyncStalled says that the member is up and reports while nobody carries that;
 	// empty: nothing is known of that kind.
-	NotCarried string
+	SyncStalled string
 	// Report is the hub's copy of the member's report, nil for none;
 	// ReportClusterUID is the clusterUID of that copy.
 	Report           *v1alpha1.ReportRoot
@@ -65,16 +65,16 @@ type MemberView struct {
 	ReceivedAt *time.Time
 	// WatchedSince is when this process began to read reports, by the same clock.
 	WatchedSince time.Time
-	// Another is the clusterUID of a report in the member that was not copied,
+	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
 	// because it is not that of the cluster that is known.
-	Another types.UID
+	OtherClusterUID types.UID
 	// Holder names the other member that its cluster belongs to, see the function
 	// Holder. Nothing is planned for it then, and what it reports is the other's.
 	Holder string
 	// Older: the member shows a report that is older than the hub's copy.
-	Older bool
-	// Dropped are fields of its plan and grant that the member's API server does not store.
-	Dropped []string
+	ReportOlder bool
+	// UnsupportedFields are fields of its plan and grant that the member's API server does not store.
+	UnsupportedFields []string
 	// Totals of the member's pages, nil for none.
 	Totals *Totals
 	// IncompleteSince is since when Totals.Missing names any page. Nil: for long.
@@ -82,34 +82,34 @@ type MemberView struct {
 	// Plan is the one on the hub, after NextPlan was followed; nil for none.
 	Plan *v1alpha1.ClusterPlanSpec
 	// Desired, Source and PolicyErrors are what Policy.For returns.
-	Desired      map[string]string
-	Source       string
-	PolicyErrors []policy.KeyError
+	DesiredPolicy map[string]string
+	PolicySource  string
+	PolicyErrors  []policy.KeyError
 }
 
-// ClusterUID returns which cluster a member is taken to be: the one that a
+// ResolveClusterUID returns which cluster a member is taken to be: the one that a
 // person accepted by annotation, or else the one that it was, or else the one
 // that reports first.
-func ClusterUID(member *v1alpha1.MemberCluster, reported types.UID) types.UID {
+func ResolveClusterUID(member *v1alpha1.MemberCluster, reported types.UID) types.UID {
 	return cmp.Or(types.UID(member.Annotations[v1alpha1.AnnotationAcceptCluster]), member.Status.ClusterUID, reported)
 }
 
 // MemberStatus returns the status that a member is to have, and after which time
 // it is to be worked out again although nothing happened; 0 for never.
 func MemberStatus(v MemberView) (status v1alpha1.MemberClusterStatus, after time.Duration) {
-	s := &memberStep{MemberView: v}
-	uid := ClusterUID(v.Member, v.ReportClusterUID)
+	s := &statusBuilder{MemberView: v}
+	uid := ResolveClusterUID(v.Member, v.ReportClusterUID)
 	if v.ReportClusterUID != uid {
 		s.Report, s.Totals = nil, nil
 	}
-	if v.Another == uid {
-		s.Another = ""
+	if v.OtherClusterUID == uid {
+		s.OtherClusterUID = ""
 	}
 	if v.Holder != "" {
-		s.Report, s.Totals, s.Plan, s.Another = nil, nil, nil, ""
-		s.duplicate, uid = uid, "" // recorded, it would be a claim
+		s.Report, s.Totals, s.Plan, s.OtherClusterUID = nil, nil, nil, ""
+		s.duplicateCluster, uid = uid, "" // recorded, it would be a claim
 	}
-	s.st = v1alpha1.MemberClusterStatus{
+	s.status = v1alpha1.MemberClusterStatus{
 		ObservedGeneration: v.Member.Generation,
 		Namespace:          v1alpha1.MemberNamespacePrefix + v.Member.Name,
 		ClusterUID:         uid,
@@ -118,72 +118,72 @@ func MemberStatus(v MemberView) (status v1alpha1.MemberClusterStatus, after time
 		LastReport:         v.Member.Status.LastReport,
 		Conditions:         slices.Clone(v.Member.Status.Conditions),
 	}
-	s.tellPolicy()
-	s.tellReport()
-	s.judge()
+	s.setPolicy()
+	s.setReport()
+	s.setConditions()
 
 	if at := v.ReceivedAt; at != nil && s.Report != nil {
-		last := s.st.LastReport
-		moved := last == nil || at.Sub(last.Time).Abs() >= lastReportEvery
-		if moved || !equality.Semantic.DeepEqual(s.st, v.Member.Status) {
+		last := s.status.LastReport
+		moved := last == nil || at.Sub(last.Time).Abs() >= lastReportInterval
+		if moved || !equality.Semantic.DeepEqual(s.status, v.Member.Status) {
 			t := metav1.NewTime(at.UTC().Truncate(time.Second))
-			s.st.LastReport = &t
+			s.status.LastReport = &t
 		}
 	}
-	return s.st, s.after
+	return s.status, s.recheckAfter
 }
 
-// memberStep works out one status.
-type memberStep struct {
+// statusBuilder works out one status.
+type statusBuilder struct {
 	MemberView
-	st    v1alpha1.MemberClusterStatus
-	after time.Duration
-	// duplicate is the cluster that Holder has.
-	duplicate types.UID
+	status       v1alpha1.MemberClusterStatus
+	recheckAfter time.Duration
+	// duplicateCluster is the cluster that Holder has.
+	duplicateCluster types.UID
 }
 
-// lookAgain asks for another look at a time to come.
-func (s *memberStep) lookAgain(at time.Time) {
-	if wait := at.Sub(s.Now); wait > 0 && (s.after == 0 || wait < s.after) {
-		s.after = wait
+// recheckAt asks for another look at a time to come.
+func (s *statusBuilder) recheckAt(at time.Time) {
+	if wait := at.Sub(s.Now); wait > 0 && (s.recheckAfter == 0 || wait < s.recheckAfter) {
+		s.recheckAfter = wait
 	}
 }
 
-func (s *memberStep) tellPolicy() {
+func (s *statusBuilder) setPolicy() {
 	switch {
 	case s.Plan != nil && len(s.Plan.Policy) > 0:
-		s.st.Policy = &v1alpha1.MemberPolicy{Data: s.Plan.Policy, Source: s.Plan.PolicySource}
-	case s.Desired != nil:
-		s.st.Policy = &v1alpha1.MemberPolicy{Data: s.Desired, Source: s.Source}
+		s.status.Policy = &v1alpha1.MemberPolicy{Data: s.Plan.Policy, Source: s.Plan.PolicySource}
+	case s.DesiredPolicy != nil:
+		s.status.Policy = &v1alpha1.MemberPolicy{Data: s.DesiredPolicy, Source: s.PolicySource}
 	}
 	if s.Plan != nil {
 		version := s.Plan.PlanVersion
-		s.st.Plan = &version
+		s.status.Plan = &version
 	}
 }
 
-// tellReport copies numbers. Where there is no report they are unknown, and not
+// setReport copies numbers. Where there is no report they are unknown, and not
 // there.
-func (s *memberStep) tellReport() {
+func (s *statusBuilder) setReport() {
 	r := s.Report
 	if r == nil {
 		return
 	}
-	s.st.AgentVersion = r.AgentVersion
+	s.status.AgentVersion = r.AgentVersion
 	if r.Plan != nil {
 		version := *r.Plan
-		s.st.AcknowledgedPlan = &version
+		s.status.AcknowledgedPlan = &version
 	}
 	if !r.NoLedger {
 		budget, slots := r.Budget, r.Slots
-		s.st.Budget, s.st.SlotsUsed = &budget, &slots
+		s.status.Budget, s.status.SlotsUsed = &budget, &slots
 	}
 	references := r.References
-	s.st.References = &references
+	s.status.References = &references
 	if s.Totals == nil {
 		return
 	}
-	s.st.Images = &v1alpha1.MemberImages{
+	s.status.Images = &v1alpha1.MemberImages{
 		Total:        r.Images,
 		Queued:       r.Phases[v1alpha1.PhaseQueued],
 		Syncing:      r.Phases[v1alpha1.PhaseSyncing],
@@ -193,12 +193,12 @@ func (s *memberStep) tellReport() {
 		Unreferenced: int32(s.Totals.Unreferenced),
 		Bytes:        s.Totals.Bytes,
 	}
-	s.st.Failing = s.Totals.Failing
+	s.status.Failing = s.Totals.Failing
 }
 
-// Doubt returns why what is known of a member may no longer hold, by its
+// StaleReason returns why what is known of a member may no longer hold, by its
 // conditions; empty where there is no reason to doubt.
-func Doubt(member *v1alpha1.MemberCluster) string {
+func StaleReason(member *v1alpha1.MemberCluster) string {
 	for _, c := range member.Status.Conditions {
 		identity := c.Type == v1alpha1.ConditionIdentityConfirmed
 		if (identity || c.Type == v1alpha1.ConditionAgentHealthy) && c.Status != metav1.ConditionTrue {

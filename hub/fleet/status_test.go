@@ -16,17 +16,17 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// well is a member with which all is well.
-func well() fleet.MemberView {
-	p := plan(version(1, 4), concurrency(3))
-	report := acknowledging(p)
+// healthyInput is a member with which all is well.
+func healthyInput() fleet.MemberView {
+	p := newPlan(planVersion(1, 4), concurrencyOf(3))
+	report := acknowledgingReport(p)
 	report.HeartbeatSeconds, report.AgentVersion = 20, "v1.2.3"
 	report.Budget, report.Slots, report.Images, report.References = 3, 2, 8, 11
 	report.Phases = map[v1alpha1.Phase]int32{
 		v1alpha1.PhaseQueued: 1, v1alpha1.PhaseSyncing: 2, v1alpha1.PhaseSucceeded: 1, v1alpha1.PhaseFailed: 1,
 		v1alpha1.PhasePrunePending: 1, v1alpha1.PhaseTerminating: 1, v1alpha1.PhaseDeleting: 1,
 	}
-	report.Pages = []v1alpha1.PageRef{ref("p", 1), ref("q", 1)}
+	report.Pages = []v1alpha1.PageRef{pageRef("p", 1), pageRef("q", 1)}
 	received := now.Add(-5 * time.Second)
 	return fleet.MemberView{
 		Now:        now,
@@ -36,18 +36,18 @@ func well() fleet.MemberView {
 		Report:     report, ReportClusterUID: uid, ReceivedAt: &received,
 		Totals: &fleet.Totals{Reported: true, Counts: fleet.Counts{Images: 8, Unreferenced: 4, Bytes: 80},
 			Failing: []v1alpha1.ImageSummary{{Namespace: "images", Name: "f"}}},
-		Plan: p, Desired: concurrency(3), Source: "fleet default",
+		Plan: p, DesiredPolicy: concurrencyOf(3), PolicySource: "fleet default",
 	}
 }
 
-func wellBut(change func(*fleet.MemberView)) fleet.MemberView {
-	v := well()
+func healthyInputWith(change func(*fleet.MemberView)) fleet.MemberView {
+	v := healthyInput()
 	change(&v)
 	return v
 }
 
-// stored is the member's view once its status was written.
-func stored(v fleet.MemberView) fleet.MemberView {
+// withStoredStatus is the member's view once its status was written.
+func withStoredStatus(v fleet.MemberView) fleet.MemberView {
 	v.Member = v.Member.DeepCopy()
 	v.Member.Status, _ = fleet.MemberStatus(v)
 	return v
@@ -58,28 +58,28 @@ var conditionTypes = []string{
 	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 }
 
-func TestMemberStatusWell(t *testing.T) {
-	got, after := fleet.MemberStatus(well())
+func TestStatusOfHealthyMember(t *testing.T) {
+	got, after := fleet.MemberStatus(healthyInput())
 	for _, c := range got.Conditions {
 		assert.Equal(t, metav1.ConditionTrue, c.Status, c.Type)
 		assert.Equal(t, int64(7), c.ObservedGeneration)
-		assert.Equal(t, *at(0), c.LastTransitionTime)
+		assert.Equal(t, *timeAt(0), c.LastTransitionTime)
 	}
 	assert.Equal(t, 55*time.Second+time.Millisecond, after, "until three heartbeats are missing")
 	got.Conditions = nil
 	budget, slots, references := int32(3), int32(2), int32(11)
-	v := plan(version(1, 4), concurrency(3)).PlanVersion
+	v := newPlan(planVersion(1, 4), concurrencyOf(3)).PlanVersion
 	assert.Equal(t, v1alpha1.MemberClusterStatus{
 		ObservedGeneration: 7, Namespace: "ot-member-frankfurt", ClusterUID: uid, AgentVersion: "v1.2.3",
-		Policy: &v1alpha1.MemberPolicy{Data: concurrency(3), Source: "fleet default"}, Plan: &v, AcknowledgedPlan: &v,
+		Policy: &v1alpha1.MemberPolicy{Data: concurrencyOf(3), Source: "fleet default"}, Plan: &v, AcknowledgedPlan: &v,
 		Budget: &budget, SlotsUsed: &slots, References: &references,
 		Images:     &v1alpha1.MemberImages{Total: 8, Queued: 1, Syncing: 2, Ready: 1, Failed: 1, Leaving: 3, Unreferenced: 4, Bytes: 80},
 		Failing:    []v1alpha1.ImageSummary{{Namespace: "images", Name: "f"}},
-		LastReport: at(-5),
+		LastReport: timeAt(-5),
 	}, got)
 }
 
-func TestMemberStatusConditions(t *testing.T) {
+func TestStatusConditions(t *testing.T) {
 	const (
 		yes  = metav1.ConditionTrue
 		no   = metav1.ConditionFalse
@@ -161,39 +161,39 @@ func TestMemberStatusConditions(t *testing.T) {
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
 		"restored and silent": {
-			change:    func(v *fleet.MemberView) { v.Older, v.ReceivedAt = true, ago(time.Hour) },
+			change:    func(v *fleet.MemberView) { v.ReportOlder, v.ReceivedAt = true, ago(time.Hour) },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "restored from a backup"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
 		"after a start the status counts, which lags behind": {
-			change:    func(v *fleet.MemberView) { v.ReceivedAt = nil; v.Member.Status.LastReport = at(-119) },
+			change:    func(v *fleet.MemberView) { v.ReceivedAt = nil; v.Member.Status.LastReport = timeAt(-119) },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"but not for ever": {
-			change:    func(v *fleet.MemberView) { v.ReceivedAt = nil; v.Member.Status.LastReport = at(-121) },
+			change:    func(v *fleet.MemberView) { v.ReceivedAt = nil; v.Member.Status.LastReport = timeAt(-121) },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:57:59"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
 		"a hub that was away for long hears of it first": {
 			change: func(v *fleet.MemberView) {
-				*v = stored(*v)
-				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-59).Time
+				*v = withStoredStatus(*v)
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-59).Time
 			},
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"but not for ever, either": {
 			change: func(v *fleet.MemberView) {
-				*v = stored(*v)
-				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-61).Time
+				*v = withStoredStatus(*v)
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-61).Time
 			},
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:00:00"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
 		"what was silent before is, when a hub starts": {
 			change: func(v *fleet.MemberView) {
-				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, at(-3600), at(-1).Time
+				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-1).Time
 			},
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:00:00"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
@@ -205,14 +205,14 @@ func TestMemberStatusConditions(t *testing.T) {
 		},
 
 		"another cluster": {
-			change: func(v *fleet.MemberView) { v.Another = "2222" },
+			change: func(v *fleet.MemberView) { v.OtherClusterUID = "2222" },
 			want: []want{{v1alpha1.ConditionIdentityConfirmed, no, v1alpha1.ReasonAnotherCluster,
 				"kubectl annotate --overwrite membercluster frankfurt pelotech.ot/accept-cluster=2222"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonAnotherCluster,
 		},
 		"another cluster that was accepted and has not been copied yet": {
 			change: func(v *fleet.MemberView) {
-				v.Another = "2222"
+				v.OtherClusterUID = "2222"
 				v.Member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: "2222"}
 				v.Member.Status.ClusterUID = uid
 			},
@@ -235,23 +235,23 @@ func TestMemberStatusConditions(t *testing.T) {
 		},
 
 		"no policy": {
-			change:    func(v *fleet.MemberView) { v.Plan, v.Desired = nil, nil },
+			change:    func(v *fleet.MemberView) { v.Plan, v.DesiredPolicy = nil, nil },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "make ConfigMap sync-operator-policy in namespace sync-operator"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNoPolicy,
 		},
 		"a plan without a policy": {
-			change:    func(v *fleet.MemberView) { v.Plan, v.Desired = plan(version(1, 4), nil), nil },
+			change:    func(v *fleet.MemberView) { v.Plan, v.DesiredPolicy = newPlan(planVersion(1, 4), nil), nil },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, ""}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNoPolicy,
 		},
 		"the last policy stays while there is no valid one": {
-			change:    func(v *fleet.MemberView) { v.Desired = nil },
+			change:    func(v *fleet.MemberView) { v.DesiredPolicy = nil },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, yes, v1alpha1.ReasonAcknowledged, "plan 4 of epoch 1 (fleet default)"}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"contradicting overrides": {
 			change: func(v *fleet.MemberView) {
-				v.Desired, v.PolicyErrors = nil, []policy.KeyError{{Key: "maxRetryBackoff", Message: "too short"}}
+				v.DesiredPolicy, v.PolicyErrors = nil, []policy.KeyError{{Key: "maxRetryBackoff", Message: "too short"}}
 			},
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyRefused, "maxRetryBackoff: too short. What was planned before stays"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyRefused,
@@ -262,7 +262,7 @@ func TestMemberStatusConditions(t *testing.T) {
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
 		"the plan must wait": {
-			change:    func(v *fleet.MemberView) { v.Desired = concurrency(5) },
+			change:    func(v *fleet.MemberView) { v.DesiredPolicy = concurrencyOf(5) },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "not planned yet"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
@@ -288,22 +288,22 @@ func TestMemberStatusConditions(t *testing.T) {
 		"the agent says why not": {
 			change: func(v *fleet.MemberView) {
 				v.Report.Plan = nil
-				v.Report.Conditions = accepted(v1alpha1.ReasonPlanForAnother, "it is for another cluster")
+				v.Report.Conditions = accepted(v1alpha1.ReasonPlanForAnotherCluster, "it is for another cluster")
 			},
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "it is for another cluster"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
 		"the agent refuses the policy": {
 			change: func(v *fleet.MemberView) {
-				v.Report.Conditions = accepted(v1alpha1.ReasonPlanPolicyFaulty, "concurrency: too large")
+				v.Report.Conditions = accepted(v1alpha1.ReasonPlanPolicyInvalid, "concurrency: too large")
 			},
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyRefused, "concurrency: too large"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyRefused,
 		},
 		"held": {
 			change: func(v *fleet.MemberView) {
-				v.Plan = held(v.Plan, concurrency(9))
-				v.Desired, v.Source = concurrency(9), "override a=b"
+				v.Plan = withHeldPolicy(v.Plan, concurrencyOf(9))
+				v.DesiredPolicy, v.PolicySource = concurrencyOf(9), "override a=b"
 			},
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "what the hub's ConfigMap asks for (override a=b) is held back"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
@@ -331,13 +331,13 @@ func TestMemberStatusConditions(t *testing.T) {
 		},
 
 		"pages missing": {
-			change:    func(v *fleet.MemberView) { v.Totals.Missing = []string{"a", "b", "c", "d"} },
+			change:    func(v *fleet.MemberView) { v.Totals.MissingPages = []string{"a", "b", "c", "d"} },
 			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonPagesMissing, "a, b, c and 1 more"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPagesMissing,
 		},
 		"pages on their way": {
 			change: func(v *fleet.MemberView) {
-				v.Totals.Missing, v.IncompleteSince = []string{"a"}, ago(time.Second)
+				v.Totals.MissingPages, v.IncompleteSince = []string{"a"}, ago(time.Second)
 			},
 			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonPagesMissing, "on their way"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonPagesMissing,
@@ -348,13 +348,13 @@ func TestMemberStatusConditions(t *testing.T) {
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
 		"too many images": {
-			change:    func(v *fleet.MemberView) { v.Totals.Omitted = 3 },
+			change:    func(v *fleet.MemberView) { v.Totals.OmittedImages = 3 },
 			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonPagesOmitted, "3 of 8 images"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPagesOmitted,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := wellBut(tt.change)
+			v := healthyInputWith(tt.change)
 			got, _ := fleet.MemberStatus(v)
 			for _, w := range append(tt.want, want{v1alpha1.ConditionReady, tt.wantReady, tt.wantWhy, ""}) {
 				c := meta.FindStatusCondition(got.Conditions, w.condition)
@@ -372,7 +372,7 @@ func TestMemberStatusConditions(t *testing.T) {
 			assert.ElementsMatch(t, conditionTypes, types)
 
 			// Time alone changes nothing, short of what it was asked to wait for.
-			v = stored(v)
+			v = withStoredStatus(v)
 			v.Now = v.Now.Add(time.Second)
 			again, _ := fleet.MemberStatus(v)
 			assert.True(t, equality.Semantic.DeepEqual(v.Member.Status, again), "%v\n%v", v.Member.Status, again)
@@ -380,8 +380,8 @@ func TestMemberStatusConditions(t *testing.T) {
 	}
 }
 
-func TestMemberStatusUnknownIsNotZero(t *testing.T) {
-	got, after := fleet.MemberStatus(wellBut(func(v *fleet.MemberView) { v.Report, v.ReportClusterUID, v.ReceivedAt = nil, "", nil }))
+func TestUnknownIsNotZero(t *testing.T) {
+	got, after := fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) { v.Report, v.ReportClusterUID, v.ReceivedAt = nil, "", nil }))
 	assert.Nil(t, got.Budget)
 	assert.Nil(t, got.SlotsUsed)
 	assert.Nil(t, got.Images)
@@ -389,36 +389,36 @@ func TestMemberStatusUnknownIsNotZero(t *testing.T) {
 	assert.Nil(t, got.LastReport)
 	assert.Zero(t, after)
 
-	got, _ = fleet.MemberStatus(wellBut(func(v *fleet.MemberView) { v.Report.NoLedger = true }))
+	got, _ = fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) { v.Report.NoLedger = true }))
 	assert.Nil(t, got.Budget)
 	assert.Nil(t, got.SlotsUsed)
 	assert.NotNil(t, got.Images)
 
-	got, _ = fleet.MemberStatus(wellBut(func(v *fleet.MemberView) { v.Member.Status.ClusterUID = "the one before" }))
+	got, _ = fleet.MemberStatus(healthyInputWith(func(v *fleet.MemberView) { v.Member.Status.ClusterUID = "the one before" }))
 	assert.Nil(t, got.Budget, "the report is of another cluster")
 	assert.Equal(t, types.UID("the one before"), got.ClusterUID)
 }
 
-func TestMemberStatusLastReport(t *testing.T) {
-	v := stored(well())
+func TestLastReportMovesOnceAMinute(t *testing.T) {
+	v := withStoredStatus(healthyInput())
 	receive := func(at time.Duration) *metav1.Time {
 		received := now.Add(at)
 		v.Now, v.ReceivedAt = received, &received
 		got, _ := fleet.MemberStatus(v)
 		return got.LastReport
 	}
-	assert.Equal(t, at(-5), receive(0), "nothing else changes")
-	assert.Equal(t, at(-5), receive(54*time.Second))
-	assert.Equal(t, at(55), receive(55*time.Second), "once a minute")
-	assert.Equal(t, at(-3600), receive(-time.Hour), "the clock was set back")
+	assert.Equal(t, timeAt(-5), receive(0), "nothing else changes")
+	assert.Equal(t, timeAt(-5), receive(54*time.Second))
+	assert.Equal(t, timeAt(55), receive(55*time.Second), "once a minute")
+	assert.Equal(t, timeAt(-3600), receive(-time.Hour), "the clock was set back")
 	v.Report.Slots = 1
-	assert.Equal(t, at(7), receive(7*time.Second), "something else changes")
+	assert.Equal(t, timeAt(7), receive(7*time.Second), "something else changes")
 }
 
-func TestMemberStatusAfter(t *testing.T) {
-	v := wellBut(func(v *fleet.MemberView) {
+func TestRecheckIsScheduled(t *testing.T) {
+	v := healthyInputWith(func(v *fleet.MemberView) {
 		since := now.Add(-4 * time.Second)
-		v.Totals.Missing, v.IncompleteSince = []string{"a"}, &since
+		v.Totals.MissingPages, v.IncompleteSince = []string{"a"}, &since
 	})
 	_, after := fleet.MemberStatus(v)
 	assert.Equal(t, 6*time.Second, after)
@@ -433,44 +433,44 @@ func TestMemberStatusAfter(t *testing.T) {
 
 // A report whose pages are copied one after the other does not make the
 // condition flap.
-func TestMemberStatusKeepsComplete(t *testing.T) {
-	v := stored(well())
+func TestReportStaysCompleteWhilePagesAreCopied(t *testing.T) {
+	v := withStoredStatus(healthyInput())
 	since := now
-	v.Totals = &fleet.Totals{Reported: true, Missing: []string{"p"}, Counts: v.Totals.Counts, Failing: v.Totals.Failing}
+	v.Totals = &fleet.Totals{Reported: true, MissingPages: []string{"p"}, Counts: v.Totals.Counts, Failing: v.Totals.Failing}
 	v.IncompleteSince = &since
 	got, _ := fleet.MemberStatus(v)
 	assert.Equal(t, v.Member.Status, got)
-	v.Now = now.Add(fleet.IncompleteGrace)
+	v.Now = now.Add(fleet.IncompleteReportGrace)
 	got, _ = fleet.MemberStatus(v)
 	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionReportComplete))
 }
 
-func TestMemberStatusClaimsNothingOfAnother(t *testing.T) {
-	v := stored(well())
+func TestStatusClaimsNoClusterOfAnotherMember(t *testing.T) {
+	v := withStoredStatus(healthyInput())
 	v.Holder = "berlin"
 	got, _ := fleet.MemberStatus(v)
 	assert.Empty(t, got.ClusterUID)
 	assert.Nil(t, got.Plan)
 	assert.Nil(t, got.Images)
-	v = stored(v)
-	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, fleet.Doubt(v.Member))
+	v = withStoredStatus(v)
+	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, fleet.StaleReason(v.Member))
 }
 
-func TestClusterUID(t *testing.T) {
+func TestResolveClusterUID(t *testing.T) {
 	member := &v1alpha1.MemberCluster{}
-	assert.Equal(t, types.UID("r"), fleet.ClusterUID(member, "r"))
+	assert.Equal(t, types.UID("r"), fleet.ResolveClusterUID(member, "r"))
 	member.Status.ClusterUID = "s"
-	assert.Equal(t, types.UID("s"), fleet.ClusterUID(member, "r"))
+	assert.Equal(t, types.UID("s"), fleet.ResolveClusterUID(member, "r"))
 	member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: "a"}
-	assert.Equal(t, types.UID("a"), fleet.ClusterUID(member, "r"))
+	assert.Equal(t, types.UID("a"), fleet.ResolveClusterUID(member, "r"))
 }
 
-func TestDoubt(t *testing.T) {
-	v := stored(well())
-	assert.Empty(t, fleet.Doubt(v.Member))
-	v.Another = "2222"
-	assert.Equal(t, v1alpha1.ReasonAnotherCluster, fleet.Doubt(stored(v).Member))
-	v = wellBut(func(v *fleet.MemberView) { v.Now = v.Now.Add(time.Hour) })
-	assert.Equal(t, v1alpha1.ReasonSilent, fleet.Doubt(stored(v).Member))
-	assert.Empty(t, fleet.Doubt(&v1alpha1.MemberCluster{}), "nothing was judged yet")
+func TestStaleReason(t *testing.T) {
+	v := withStoredStatus(healthyInput())
+	assert.Empty(t, fleet.StaleReason(v.Member))
+	v.OtherClusterUID = "2222"
+	assert.Equal(t, v1alpha1.ReasonAnotherCluster, fleet.StaleReason(withStoredStatus(v).Member))
+	v = healthyInputWith(func(v *fleet.MemberView) { v.Now = v.Now.Add(time.Hour) })
+	assert.Equal(t, v1alpha1.ReasonSilent, fleet.StaleReason(withStoredStatus(v).Member))
+	assert.Empty(t, fleet.StaleReason(&v1alpha1.MemberCluster{}), "nothing was judged yet")
 }

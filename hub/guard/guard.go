@@ -22,32 +22,32 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=ot-hub-approvals;ot-hub-prunes,verbs=get
 
-// pause between two looks.
-const pause = 10 * time.Second
+// checkInterval between two looks.
+const checkInterval = 10 * time.Second
 
-// Guard looks, where the hub is elected. It is a Runnable of a manager.
-type Guard struct {
+// ApprovalCheck looks, where the hub is elected. It is a Runnable of a manager.
+type ApprovalCheck struct {
 	Live client.Reader
 	// Enforced: the chart has the policies. Without them nothing is amiss, and there is
 	// nothing to look for.
 	Enforced bool
 	Metrics  *metrics.Approvals
-	// Waves is called when something else is told of the policy of that name.
-	Waves func(metav1.Condition)
+	// OnWavesChanged is called when something else is told of the policy of that name.
+	OnWavesChanged func(metav1.Condition)
 }
 
 // NeedLeaderElection is true: FleetDiskImages are the elected replica's to tell of.
-func (g *Guard) NeedLeaderElection() bool { return true }
+func (g *ApprovalCheck) NeedLeaderElection() bool { return true }
 
 // Start looks until ctx ends.
-func (g *Guard) Start(ctx context.Context) error {
+func (g *ApprovalCheck) Start(ctx context.Context) error {
 	told := map[string]metav1.Condition{}
 	for {
-		for _, p := range []Policy{Waves, Prunes} {
-			c, err := g.Look(ctx, p)
+		for _, p := range []Policy{WavesPolicy, PrunesPolicy} {
+			c, err := g.CheckPolicy(ctx, p)
 			switch {
 			case err == nil:
-				g.tell(ctx, p, told[p.Name], c)
+				g.publishCondition(ctx, p, told[p.Name], c)
 				told[p.Name] = c
 			case ctx.Err() == nil:
 				log.FromContext(ctx).Error(err, "Not knowing whether the API server checks who approves", "policy", p.Name)
@@ -56,46 +56,46 @@ func (g *Guard) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(checkInterval):
 		}
 	}
 }
 
-func (g *Guard) tell(ctx context.Context, p Policy, before, c metav1.Condition) {
+func (g *ApprovalCheck) publishCondition(ctx context.Context, p Policy, before, c metav1.Condition) {
 	if before == c {
 		return
 	}
 	if g.Enforced {
-		g.Metrics.Guarded(p.Name, c.Status == metav1.ConditionTrue)
+		g.Metrics.SetGuarded(p.Name, c.Status == metav1.ConditionTrue)
 	}
 	if c.Status != metav1.ConditionTrue {
 		log.FromContext(ctx).Info("The API server does not check who approves", "policy", p.Name, "because", c.Message)
 	}
-	if p == Waves {
-		g.Waves(c)
+	if p == WavesPolicy {
+		g.OnWavesChanged(c)
 	}
 }
 
-// Look reads a policy as it is now, and returns condition ApprovalGuarded.
-func (g *Guard) Look(ctx context.Context, p Policy) (metav1.Condition, error) {
+// CheckPolicy reads a policy as it is now, and returns condition ApprovalGuarded.
+func (g *ApprovalCheck) CheckPolicy(ctx context.Context, p Policy) (metav1.Condition, error) {
 	if !g.Enforced {
-		return p.unenforced(), nil
+		return p.notEnforcedCondition(), nil
 	}
-	seen := Seen{Policy: &admissionv1.ValidatingAdmissionPolicy{}, Binding: &admissionv1.ValidatingAdmissionPolicyBinding{}}
+	seen := PolicyState{Policy: &admissionv1.ValidatingAdmissionPolicy{}, Binding: &admissionv1.ValidatingAdmissionPolicyBinding{}}
 	err := g.Live.Get(ctx, client.ObjectKey{Name: p.Name}, seen.Policy)
 	switch {
 	case meta.IsNoMatchError(err):
-		return Judge(p, Seen{}), nil
+		return ApprovalCondition(p, PolicyState{}), nil
 	case apierrors.IsNotFound(err):
 		seen.Policy = nil
 	case err != nil:
 		return metav1.Condition{}, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", p.Name, err)
 	}
-	seen.Served = true
+	seen.PoliciesServed = true
 	if err := g.Live.Get(ctx, client.ObjectKey{Name: p.Name}, seen.Binding); apierrors.IsNotFound(err) {
 		seen.Binding = nil
 	} else if err != nil {
 		return metav1.Condition{}, fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", p.Name, err)
 	}
-	return Judge(p, seen), nil
+	return ApprovalCondition(p, seen), nil
 }

@@ -13,55 +13,55 @@ import (
 // Policy is one of the chart's policies; its binding has the same name.
 type Policy struct {
 	Name string
-	// checks is what the API server does by it, and otherwise what happens without it.
-	checks, otherwise string
+	// guardedMessage is what the API server does by it, and otherwise what happens without it.
+	guardedMessage, unguardedAdvice string
 }
 
 // The policies of chart ot-hub that approvals rest on.
 var (
-	// Waves is about the approvals in FleetDiskImages.
-	Waves = Policy{
-		Name:      "ot-hub-approvals",
-		checks:    "the API server checks who approves of waves",
-		otherwise: "Meanwhile everybody who may update FleetDiskImages approves of waves, in any name: look through spec.approvals",
+	// WavesPolicy is about the approvals in FleetDiskImages.
+	WavesPolicy = Policy{
+		Name:            "ot-hub-approvals",
+		guardedMessage:  "the API server checks who approves of waves",
+		unguardedAdvice: "Meanwhile everybody who may update FleetDiskImages approves of waves, in any name: look through spec.approvals",
 	}
-	// Prunes is about who creates ImagePrunes.
-	Prunes = Policy{
-		Name:      "ot-hub-prunes",
-		checks:    "the API server checked who approved of it",
-		otherwise: "Who creates an ImagePrune meanwhile is not asked for verb approve, and approvedBy says what he likes: to keep what has not been deleted yet, set spec.undo",
+	// PrunesPolicy is about who creates ImagePrunes.
+	PrunesPolicy = Policy{
+		Name:            "ot-hub-prunes",
+		guardedMessage:  "the API server checked who approved of it",
+		unguardedAdvice: "Who creates an ImagePrune meanwhile is not asked for verb approve, and approvedBy says what he likes: to keep what has not been deleted yet, set spec.undo",
 	}
 )
 
-// Seen is what the API server has of a policy.
-type Seen struct {
+// PolicyState is what the API server has of a policy.
+type PolicyState struct {
 	// Served: it knows such policies.
-	Served bool
+	PoliciesServed bool
 	// Policy and Binding are nil where they are not there.
 	Policy  *admissionv1.ValidatingAdmissionPolicy
 	Binding *admissionv1.ValidatingAdmissionPolicyBinding
 }
 
-// Judge says whether the API server goes by a policy. What an administrator has made of
+// ApprovalCondition says whether the API server goes by a policy. What an administrator has made of
 // its expressions is not looked at.
-func Judge(p Policy, s Seen) metav1.Condition {
+func ApprovalCondition(p Policy, s PolicyState) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse}
-	if !s.Served {
+	if !s.PoliciesServed {
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
-		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.30 on). " + p.otherwise
+		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.30 on). " + p.unguardedAdvice
 		return c
 	}
-	if fault := p.fault(s); fault != "" {
+	if fault := p.findFault(s); fault != "" {
 		c.Reason = v1alpha1.ReasonPolicyNotInForce
-		c.Message = fault + ": `helm upgrade` of the hub brings back what its chart says. " + p.otherwise
+		c.Message = fault + ": `helm upgrade` of the hub brings back what its chart says. " + p.unguardedAdvice
 		return c
 	}
-	c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonGuarded, p.checks
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonGuarded, p.guardedMessage
 	return c
 }
 
-// fault is why the policy refuses nothing, or not all that it has to.
-func (p Policy) fault(s Seen) string {
+// findFault is why the policy refuses nothing, or not all that it has to.
+func (p Policy) findFault(s PolicyState) string {
 	policy, binding := "ValidatingAdmissionPolicy "+p.Name, "ValidatingAdmissionPolicyBinding "+p.Name
 	switch {
 	case s.Policy == nil:
@@ -82,8 +82,8 @@ func (p Policy) fault(s Seen) string {
 	return ""
 }
 
-// unenforced is what the chart's value says.
-func (p Policy) unenforced() metav1.Condition {
+// notEnforcedCondition is what the chart's value says.
+func (p Policy) notEnforcedCondition() metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotEnforced,
 		Message: "value approvals.enforced of the hub's chart is false: approvals are to be checked by other means, and the API server checks none",

@@ -23,19 +23,19 @@ type Chart struct {
 	files   []*archive.BufferedFile
 	version string
 	digest  string
-	// unstamped is the version that the chart itself names.
-	unstamped string
+	// sourceVersion is the version that the chart itself names.
+	sourceVersion string
 }
 
 // Version of the hub that brings it, and of the agent unless values name another.
 func (c *Chart) Version() string { return c.version }
 
-// Unstamped is the version of the agent that the chart's file names, whatever it brings.
-func (c *Chart) Unstamped() string { return c.unstamped }
+// SourceVersion is the version of the agent that the chart's file names, whatever it brings.
+func (c *Chart) SourceVersion() string { return c.sourceVersion }
 
-// Load reads the chart in a folder of files. version is the hub's own: what it installs
+// LoadChart reads the chart in a folder of files. version is the hub's own: what it installs
 // is the agent that was built with it, of the same version.
-func Load(files fs.FS, folder, version string) (*Chart, error) {
+func LoadChart(files fs.FS, folder, version string) (*Chart, error) {
 	rules := ignore.Empty()
 	text, err := fs.ReadFile(files, path.Join(folder, ignore.HelmIgnore))
 	if err == nil {
@@ -75,14 +75,14 @@ func Load(files fs.FS, folder, version string) (*Chart, error) {
 		return nil, fmt.Errorf("reading chart %s: %w", folder, err)
 	}
 	c.digest = hex.EncodeToString(sum.Sum(nil))
-	if _, err := c.load(); err != nil {
+	if _, err := c.loadCopy(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// load makes the chart anew: Helm changes what it is given.
-func (c *Chart) load() (*chart.Chart, error) {
+// loadCopy makes the chart anew: Helm changes what it is given.
+func (c *Chart) loadCopy() (*chart.Chart, error) {
 	loaded, err := loader.LoadFiles(c.files)
 	if err != nil {
 		return nil, fmt.Errorf("loading the agent's chart: %w", err)
@@ -90,24 +90,24 @@ func (c *Chart) load() (*chart.Chart, error) {
 	if err := loaded.Validate(); err != nil {
 		return nil, fmt.Errorf("checking the agent's chart: %w", err)
 	}
-	if c.unstamped == "" {
-		c.unstamped = loaded.Metadata.AppVersion
+	if c.sourceVersion == "" {
+		c.sourceVersion = loaded.Metadata.AppVersion
 	}
 	// By it the image is chosen, unless the values say otherwise.
 	loaded.Metadata.AppVersion = c.version
-	if number := strings.TrimPrefix(c.version, "v"); semantic(number) {
+	if number := strings.TrimPrefix(c.version, "v"); isSemantic(number) {
 		loaded.Metadata.Version = number
 	}
 	return loaded, nil
 }
 
-func semantic(v string) bool {
+func isSemantic(v string) bool {
 	_, err := version.ParseSemantic(v)
 	return err == nil
 }
 
-// Layer is a part of the values, as YAML, and where it stands.
-type Layer struct{ Name, Text string }
+// ValuesLayer is a part of the values, as YAML, and where it stands.
+type ValuesLayer struct{ Name, Text string }
 
 // Values of a release.
 type Values struct {
@@ -118,9 +118,9 @@ type Values struct {
 	Revision string
 }
 
-// Values merges layers, of which the last wins, by Helm's rules, and holds them against
+// MergeValues merges layers, of which the last wins, by Helm's rules, and holds them against
 // the chart's schema. The error is for whoever wrote them.
-func (c *Chart) Values(layers ...Layer) (*Values, error) {
+func (c *Chart) MergeValues(layers ...ValuesLayer) (*Values, error) {
 	merged := map[string]any{}
 	for _, layer := range layers {
 		read, err := loader.LoadValues(strings.NewReader(layer.Text))
@@ -129,27 +129,27 @@ func (c *Chart) Values(layers ...Layer) (*Values, error) {
 		}
 		merged = loader.MergeMaps(merged, read)
 	}
-	loaded, err := c.load()
+	loaded, err := c.loadCopy()
 	if err != nil {
 		return nil, err
 	}
 	all, err := util.CoalesceValues(loaded, merged)
 	if err != nil {
-		return nil, fmt.Errorf("merging the values of %s with the chart's: %w", names(layers), err)
+		return nil, fmt.Errorf("merging the values of %s with the chart's: %w", layerNames(layers), err)
 	}
 	if err := util.ValidateAgainstSchema(loaded, all); err != nil {
-		return nil, fmt.Errorf("%s: %w", names(layers), err)
+		return nil, fmt.Errorf("%s: %w", layerNames(layers), err)
 	}
 	text, err := json.Marshal(merged)
 	if err != nil {
-		return nil, fmt.Errorf("writing down the values of %s: %w", names(layers), err)
+		return nil, fmt.Errorf("writing down the values of %s: %w", layerNames(layers), err)
 	}
 	sum := sha256.Sum256([]byte(c.digest + "\n" + c.version + "\n" + string(text)))
-	return &Values{merged: merged, Version: versionOf(merged, c.version), Revision: hex.EncodeToString(sum[:])[:32]}, nil
+	return &Values{merged: merged, Version: agentVersion(merged, c.version), Revision: hex.EncodeToString(sum[:])[:32]}, nil
 }
 
-// versionOf the agent: the values may name another than the chart does.
-func versionOf(values map[string]any, chart string) string {
+// agentVersion the agent: the values may name another than the chart does.
+func agentVersion(values map[string]any, chart string) string {
 	image, _ := values["image"].(map[string]any)
 	if tag, _ := image["tag"].(string); tag != "" {
 		return tag
@@ -157,7 +157,7 @@ func versionOf(values map[string]any, chart string) string {
 	return chart
 }
 
-func names(layers []Layer) string {
+func layerNames(layers []ValuesLayer) string {
 	var all []string
 	for _, layer := range layers {
 		all = append(all, layer.Name)

@@ -9,23 +9,23 @@ import (
 	"github.com/pelotech/ot-fleet/charts"
 )
 
-func load(t *testing.T, version string) *Chart {
+func loadTestChart(t *testing.T, version string) *Chart {
 	t.Helper()
-	c, err := Load(charts.Agent, "ot-agent", version)
+	c, err := LoadChart(charts.Agent, "ot-agent", version)
 	require.NoError(t, err)
 	return c
 }
 
-func TestChartIsOfTheHubsVersion(t *testing.T) {
+func TestChartHasVersionOfHub(t *testing.T) {
 	for version, want := range map[string]string{
 		"v0.3.0": "0.3.0", "v0.3.0-4-gabcdef0-dirty": "0.3.0-4-gabcdef0-dirty", "dev": "0.2.0", "abcdef0": "0.2.0",
 	} {
-		c := load(t, version)
-		loaded, err := c.load()
+		c := loadTestChart(t, version)
+		loaded, err := c.loadCopy()
 		require.NoError(t, err)
 		assert.Equal(t, version, loaded.Metadata.AppVersion)
 		assert.Equal(t, want, loaded.Metadata.Version, version)
-		assert.Equal(t, "0.2.0", c.Unstamped())
+		assert.Equal(t, "0.2.0", c.SourceVersion())
 		for _, file := range loaded.Raw {
 			assert.NotRegexp(t, "^(runbooks|tests)/", file.Name, "what .helmignore names stays out")
 		}
@@ -34,13 +34,13 @@ func TestChartIsOfTheHubsVersion(t *testing.T) {
 }
 
 func TestValuesAreMerged(t *testing.T) {
-	c := load(t, "v0.3.0")
+	c := loadTestChart(t, "v0.3.0")
 	values := func(texts ...string) *Values {
-		var layers []Layer
+		var layers []ValuesLayer
 		for _, text := range texts {
-			layers = append(layers, Layer{"here", text})
+			layers = append(layers, ValuesLayer{"here", text})
 		}
-		v, err := c.Values(layers...)
+		v, err := c.MergeValues(layers...)
 		require.NoError(t, err)
 		return v
 	}
@@ -53,7 +53,7 @@ func TestValuesAreMerged(t *testing.T) {
 	for _, v := range []*Values{values(), values("replicas: 3"), values("replicas: 4")} {
 		seen[v.Revision] = true
 	}
-	other, err := load(t, "v0.3.1").Values()
+	other, err := loadTestChart(t, "v0.3.1").MergeValues()
 	require.NoError(t, err)
 	seen[other.Revision] = true
 	assert.Len(t, seen, 4, "each of chart, version and values makes another release")
@@ -61,7 +61,7 @@ func TestValuesAreMerged(t *testing.T) {
 	for text, says := range map[string]string{
 		"replicas: [": "here is no YAML of values", "replicas: many": "replicas", "replicaz: 3": "replicaz", "- a list": "here is no YAML of values",
 	} {
-		_, err := c.Values(Layer{"here", text})
+		_, err := c.MergeValues(ValuesLayer{"here", text})
 		require.ErrorContains(t, err, says)
 		require.ErrorContains(t, err, "here")
 	}

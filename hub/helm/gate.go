@@ -7,23 +7,23 @@ import (
 	"sync"
 )
 
-// gate lets nothing through once its context has ended, cuts what is under way then, and
+// fencedTransport lets nothing through once its context has ended, cuts what is under way then, and
 // lets through what changes something only while its fence stands.
-type gate struct {
+type fencedTransport struct {
 	ctx   context.Context
 	fence func() error
 	next  http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (g *gate) RoundTrip(request *http.Request) (*http.Response, error) {
+func (g *fencedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := context.Cause(g.ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
 	stop := context.AfterFunc(g.ctx, func() { cancel(context.Cause(g.ctx)) })
 	end := func() { stop(); cancel(nil) }
-	if changes(request.Method) {
+	if isMutating(request.Method) {
 		// The last thing before it is sent: this process may have been paused until now.
 		if err := g.fence(); err != nil {
 			end()
@@ -35,24 +35,24 @@ func (g *gate) RoundTrip(request *http.Request) (*http.Response, error) {
 		end()
 		return nil, err
 	}
-	response.Body = &closing{ReadCloser: response.Body, end: end}
+	response.Body = &closingBody{ReadCloser: response.Body, onClose: end}
 	return response, nil
 }
 
-func changes(method string) bool {
+func isMutating(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// closing ends with the body.
-type closing struct {
+// closingBody ends with the body.
+type closingBody struct {
 	io.ReadCloser
-	once sync.Once
-	end  func()
+	once    sync.Once
+	onClose func()
 }
 
 // Close implements io.Closer.
-func (c *closing) Close() error {
+func (c *closingBody) Close() error {
 	err := c.ReadCloser.Close()
-	c.once.Do(c.end)
+	c.once.Do(c.onClose)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 
 var errFence = errors.New("the Lease is lost")
 
-func TestGate(t *testing.T) {
+func TestFencedTransport(t *testing.T) {
 	var reads, writes atomic.Int32
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,7 @@ func TestGate(t *testing.T) {
 			}
 			return
 		}
-		if changes(r.Method) {
+		if isMutating(r.Method) {
 			writes.Add(1)
 		} else {
 			reads.Add(1)
@@ -37,7 +37,7 @@ func TestGate(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var lost atomic.Bool
-	client := &http.Client{Transport: &gate{ctx: ctx, next: http.DefaultTransport, fence: func() error {
+	client := &http.Client{Transport: &fencedTransport{ctx: ctx, next: http.DefaultTransport, fence: func() error {
 		if lost.Load() {
 			return errFence
 		}

@@ -26,18 +26,18 @@ func init() { kube.ManagedFieldsManager = "helm" }
 
 // requests to a member per second, and how many at once.
 const (
-	qps   = 50
-	burst = 100
+	clientQPS   = 50
+	clientBurst = 100
 )
 
 // Member is a cluster that charts are installed in.
 type Member struct {
-	ctx       context.Context
-	cfg       *rest.Config
-	namespace string
-	discovery discovery.CachedDiscoveryInterface
-	mapper    meta.ResettableRESTMapper
-	done      func()
+	ctx         context.Context
+	cfg         *rest.Config
+	namespace   string
+	discovery   discovery.CachedDiscoveryInterface
+	mapper      meta.ResettableRESTMapper
+	closeClient func()
 }
 
 // Options of a Member.
@@ -51,16 +51,16 @@ type Options struct {
 	Fence func() error
 }
 
-// Dial prepares a connection, and sends nothing yet. All that is sent ends with ctx: Helm
+// NewMember prepares a connection, and sends nothing yet. All that is sent ends with ctx: Helm
 // knows no contexts. Close it.
-func Dial(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
-	own, done, err := dial.Own(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
-		return &gate{ctx: ctx, fence: o.Fence, next: next}
+func NewMember(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
+	own, done, err := dial.DedicatedConfig(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
+		return &fencedTransport{ctx: ctx, fence: o.Fence, next: next}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a connection of the kubeconfig: %w", err)
 	}
-	own.QPS, own.Burst = qps, burst
+	own.QPS, own.Burst = clientQPS, clientBurst
 	known, err := discovery.NewDiscoveryClientForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
@@ -68,12 +68,12 @@ func Dial(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
 	cached := memory.NewMemCacheClient(known)
 	return &Member{
 		ctx: ctx, cfg: own, namespace: o.Namespace, discovery: cached,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), done: done,
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), closeClient: done,
 	}, nil
 }
 
 // Close lets go of the connections.
-func (m *Member) Close() { m.done() }
+func (m *Member) Close() { m.closeClient() }
 
 // ToRESTConfig implements genericclioptions.RESTClientGetter. Who asks changes what he gets.
 func (m *Member) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(m.cfg), nil }
@@ -94,8 +94,8 @@ func (m *Member) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	})
 }
 
-// actions of Helm, on releases in Secrets of the member's namespace.
-func (m *Member) actions() (*action.Configuration, error) {
+// newActionConfig of Helm, on releases in Secrets of the member's namespace.
+func (m *Member) newActionConfig() (*action.Configuration, error) {
 	cfg := action.NewConfiguration(action.ConfigurationSetLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(m.ctx))))
 	if err := cfg.Init(m, m.namespace, "secret"); err != nil {
 		return nil, fmt.Errorf("preparing Helm: %w", err)

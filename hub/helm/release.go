@@ -22,36 +22,36 @@ const (
 	labelNumber   = "pelotech.ot/installed-number"
 )
 
-// history is how many releases are kept.
-const history = 5
+// maxHistory is how many releases are kept.
+const maxHistory = 5
 
-func marks(by install.Maker, revision string, number int) map[string]string {
+func releaseLabels(by install.Installer, revision string, number int) map[string]string {
 	return map[string]string{labelHub: by.Hub, labelMember: by.Member, labelRevision: revision, labelNumber: strconv.Itoa(number)}
 }
 
-// Release returns the newest one of a name; nil for none.
-func (m *Member) Release(name string) (*install.Release, error) {
-	cfg, err := m.actions()
+// GetRelease returns the newest one of a name; nil for none.
+func (m *Member) GetRelease(name string) (*install.Release, error) {
+	cfg, err := m.newActionConfig()
 	if err != nil {
 		return nil, err
 	}
-	last, err := newest(cfg, name)
+	last, err := getLastRelease(cfg, name)
 	if last == nil || err != nil {
 		return nil, err
 	}
 	seen := &install.Release{Name: last.Name, Number: last.Version, Status: install.Status(last.Info.Status)}
 	if last.Chart != nil && last.Chart.Metadata != nil {
 		seen.Chart = last.Chart.Metadata.AppVersion
-		seen.Version = versionOf(last.Config, seen.Chart)
+		seen.Version = agentVersion(last.Config, seen.Chart)
 	}
 	if last.Labels[labelNumber] == strconv.Itoa(last.Version) {
-		seen.Maker = install.Maker{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
+		seen.Installer = install.Installer{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
 		seen.Revision = last.Labels[labelRevision]
 	}
 	return seen, nil
 }
 
-func newest(cfg *action.Configuration, name string) (*release.Release, error) {
+func getLastRelease(cfg *action.Configuration, name string) (*release.Release, error) {
 	found, err := cfg.Releases.Last(name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
 		return nil, nil
@@ -66,23 +66,23 @@ func newest(cfg *action.Configuration, name string) (*release.Release, error) {
 	return last, nil
 }
 
-// Want is a release to be made.
-type Want struct {
-	Name   string
-	Maker  install.Maker
-	Chart  *Chart
-	Values *Values
+// ReleaseSpec is a release to be made.
+type ReleaseSpec struct {
+	Name      string
+	Installer install.Installer
+	Chart     *Chart
+	Values    *Values
 	// TakeOwnership of what others have made by the same names.
 	TakeOwnership bool
 }
 
 // Install makes the first release. It does not wait for what it makes to be at work.
-func (m *Member) Install(w Want) error {
-	cfg, err := m.actions()
+func (m *Member) Install(w ReleaseSpec) error {
+	cfg, err := m.newActionConfig()
 	if err != nil {
 		return err
 	}
-	last, err := newest(cfg, w.Name)
+	last, err := getLastRelease(cfg, w.Name)
 	if err != nil {
 		return err
 	}
@@ -90,56 +90,56 @@ func (m *Member) Install(w Want) error {
 	if last != nil {
 		number = last.Version + 1 // one that was uninstalled, and whose history was kept
 	}
-	loaded, err := w.Chart.load()
+	loaded, err := w.Chart.loadCopy()
 	if err != nil {
 		return err
 	}
 	do := action.NewInstall(cfg)
 	do.ReleaseName, do.Namespace, do.Replace = w.Name, m.namespace, true
-	do.Labels = marks(w.Maker, w.Values.Revision, number)
+	do.Labels = releaseLabels(w.Installer, w.Values.Revision, number)
 	do.TakeOwnership, do.ForceConflicts = w.TakeOwnership, true
 	do.DisableHooks, do.WaitStrategy, do.DisableOpenAPIValidation = true, kube.HookOnlyStrategy, true
 	do.Description = "Installed by ot-hub"
 	if _, err := do.Run(loaded, w.Values.merged); err != nil {
 		return fmt.Errorf("installing release %s: %w", w.Name, err)
 	}
-	return recorded(cfg, w.Name, number)
+	return verifyDeployed(cfg, w.Name, number)
 }
 
 // Upgrade makes the next release. It does not wait for what it makes to be at work. What
 // others have changed of what the chart says is set back.
-func (m *Member) Upgrade(w Want) error {
-	cfg, err := m.actions()
+func (m *Member) Upgrade(w ReleaseSpec) error {
+	cfg, err := m.newActionConfig()
 	if err != nil {
 		return err
 	}
-	last, err := newest(cfg, w.Name)
+	last, err := getLastRelease(cfg, w.Name)
 	if err != nil {
 		return err
 	}
 	if last == nil {
 		return fmt.Errorf("upgrading release %s: it has gone meanwhile", w.Name)
 	}
-	loaded, err := w.Chart.load()
+	loaded, err := w.Chart.loadCopy()
 	if err != nil {
 		return err
 	}
 	do := action.NewUpgrade(cfg)
-	do.Namespace, do.MaxHistory, do.ResetValues = m.namespace, history, true
-	do.Labels = marks(w.Maker, w.Values.Revision, last.Version+1)
+	do.Namespace, do.MaxHistory, do.ResetValues = m.namespace, maxHistory, true
+	do.Labels = releaseLabels(w.Installer, w.Values.Revision, last.Version+1)
 	do.TakeOwnership, do.ForceConflicts, do.ServerSideApply = w.TakeOwnership, true, "true"
 	do.DisableHooks, do.WaitStrategy, do.DisableOpenAPIValidation = true, kube.HookOnlyStrategy, true
 	do.Description = "Upgraded by ot-hub"
 	if _, err := do.Run(w.Name, loaded, w.Values.merged); err != nil {
 		return fmt.Errorf("upgrading release %s: %w", w.Name, err)
 	}
-	return recorded(cfg, w.Name, last.Version+1)
+	return verifyDeployed(cfg, w.Name, last.Version+1)
 }
 
-// recorded makes sure that a release is stored as deployed: where that fails, Helm (4.2)
+// verifyDeployed makes sure that a release is stored as deployed: where that fails, Helm (4.2)
 // logs it, and returns no error.
-func recorded(cfg *action.Configuration, name string, number int) error {
-	last, err := newest(cfg, name)
+func verifyDeployed(cfg *action.Configuration, name string, number int) error {
+	last, err := getLastRelease(cfg, name)
 	if err != nil {
 		return err
 	}
@@ -151,19 +151,19 @@ func recorded(cfg *action.Configuration, name string, number int) error {
 
 // Recover ends a release that is pending and that nobody works on any more: Helm makes no
 // other one before.
-func (m *Member) Recover(name string, by install.Maker) error {
-	cfg, err := m.actions()
+func (m *Member) Recover(name string, by install.Installer) error {
+	cfg, err := m.newActionConfig()
 	if err != nil {
 		return err
 	}
-	last, err := newest(cfg, name)
+	last, err := getLastRelease(cfg, name)
 	if err != nil {
 		return err
 	}
 	if last == nil || !last.Info.Status.IsPending() {
 		return nil
 	}
-	if (install.Maker{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}) != by || last.Labels[labelNumber] != strconv.Itoa(last.Version) {
+	if (install.Installer{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}) != by || last.Labels[labelNumber] != strconv.Itoa(last.Version) {
 		return fmt.Errorf("ending release %s, which is %s: it is somebody else's by now", name, last.Info.Status)
 	}
 	last.SetStatus(common.StatusFailed, "The hub ended before this did")

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// MostAttempts are made at one thing. Then a person has to change something.
-	MostAttempts = 6
-	// mostBackoff is the longest wait between two of them.
-	mostBackoff = 30 * time.Minute
+	// MaxAttempts are made at one thing. Then a person has to change something.
+	MaxAttempts = 6
+	// maxBackoff is the longest wait between two of them.
+	maxBackoff = 30 * time.Minute
 )
 
 // Attempts at installing one thing in a member. They are stored before each is made: a
 // hub that dies of every one of them is bounded too.
 type Attempts struct {
-	// Of is what they were at, see Seen.Attempt.
-	Of    string    `json:"of"`
-	Count int       `json:"count"`
-	Last  time.Time `json:"last"`
+	// Target is what they were at, see Seen.Attempt.
+	Target string    `json:"of"`
+	Count  int       `json:"count"`
+	LastAt time.Time `json:"last"`
 	// Error of the last one; empty where it did not come to an end.
 	Error string `json:"error,omitempty"`
 }
@@ -44,14 +44,14 @@ func (a Attempts) String() string {
 	return string(text)
 }
 
-// Next are the attempts with one more, made now.
-func (s Seen) Next() Attempts {
-	return Attempts{Of: s.Attempt(), Count: s.attempts().Count + 1, Last: s.Now.UTC().Truncate(time.Second)}
+// NextAttempt are the attempts with one more, made now.
+func (s Snapshot) NextAttempt() Attempts {
+	return Attempts{Target: s.AttemptTarget(), Count: s.currentAttempts().Count + 1, LastAt: s.Now.UTC().Truncate(time.Second)}
 }
 
-// Attempt names what is attempted: the desired release, and what a person has allowed.
+// AttemptTarget names what is attempted: the desired release, and what a person has allowed.
 // When it changes, the count begins anew.
-func (s Seen) Attempt() string {
+func (s Snapshot) AttemptTarget() string {
 	sum := sha256.New()
 	for _, part := range []string{s.Desired.Revision, s.Desired.Version, strconv.FormatBool(s.Adopt), s.Downgrade} {
 		sum.Write([]byte(strconv.Quote(part)))
@@ -59,23 +59,23 @@ func (s Seen) Attempt() string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// attempts that count for what is desired now.
-func (s Seen) attempts() Attempts {
-	if s.Attempts.Of != s.Attempt() {
+// currentAttempts that count for what is desired now.
+func (s Snapshot) currentAttempts() Attempts {
+	if s.Attempts.Target != s.AttemptTarget() {
 		return Attempts{}
 	}
 	return s.Attempts
 }
 
-// due is when the next attempt may be made.
-func (s Seen) due() time.Time {
-	made := s.attempts()
+// nextAttemptAt is when the next attempt may be made.
+func (s Snapshot) nextAttemptAt() time.Time {
+	made := s.currentAttempts()
 	if made.Count == 0 {
 		return s.Now
 	}
 	wait := s.Backoff
 	for range made.Count - 1 {
-		wait = min(2*wait, mostBackoff)
+		wait = min(2*wait, maxBackoff)
 	}
-	return made.Last.Add(wait)
+	return made.LastAt.Add(wait)
 }

@@ -8,87 +8,87 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a member, and what hubs and people do to it.
-type world struct {
-	seen Seen
+// memberModel is a member, and what hubs and people do to it.
+type memberModel struct {
+	snapshot Snapshot
 	// made counts the attempts at what the last one was of: at another thing the count
 	// begins anew, also where it was tried before.
-	of   string
-	made int
+	target   string
+	attempts int
 	// broken: attempts fail.
 	broken bool
 }
 
-var worldVersions = []string{"v0.1.0", "v0.2.0", "v0.2.0-3-gabcdef0", "v0.3.0", "dev", "abcdef0"}
+var modelVersions = []string{"v0.1.0", "v0.2.0", "v0.2.0-3-gabcdef0", "v0.3.0", "dev", "abcdef0"}
 
-// step has a hub look, and do what is decided; it may die of it.
-func (w *world) step(t *rapid.T) Decision {
-	before := w.seen
-	d := Decide(w.seen)
-	if d.Action == Nothing {
+// runHub has a hub look, and do what is decided; it may die of it.
+func (w *memberModel) runHub(t *rapid.T) Decision {
+	before := w.snapshot
+	d := Decide(w.snapshot)
+	if d.Action == ActionNone {
 		return d
 	}
 	// What no decision may be.
-	if !before.OptedIn || before.Pull || before.Faulty != nil || before.Unseen != nil || before.Holder != "" || before.Another != "" {
+	if !before.OptedIn || before.PullMode || before.ValuesProblem != nil || before.ProbeProblem != nil || before.ClusterHolder != "" || before.OtherClusterUID != "" {
 		t.Fatalf("%s although it must not: %+v", d.Action, before)
 	}
-	if r := before.Release; r != nil && r.Status != Uninstalled {
-		if r.Maker != before.Self && !before.Adopt {
+	if r := before.Release; r != nil && r.Status != StatusUninstalled {
+		if r.Installer != before.Self && !before.Adopt {
 			t.Fatalf("%s of a release that is not its own: %+v", d.Action, r)
 		}
-		if r.Maker != before.Self && r.Status.Pending() {
+		if r.Installer != before.Self && r.Status.IsPending() {
 			t.Fatalf("%s of what somebody else is at", d.Action)
 		}
-		if !ends(r.Status) && !r.Status.Pending() {
+		if !isFinal(r.Status) && !r.Status.IsPending() {
 			t.Fatalf("%s goes on from %s", d.Action, r.Status)
 		}
 		// By the numbers alone, and not by the order that is decided by.
-		if rank(before.Desired.Version) < rank(r.Version) && before.Downgrade != before.Desired.Version && before.Downgrade != before.Desired.Chart {
+		if releaseRank(before.Desired.Version) < releaseRank(r.Version) && before.Downgrade != before.Desired.Version && before.Downgrade != before.Desired.Chart {
 			t.Fatalf("%s puts %s in place of %s", d.Action, before.Desired.Version, r.Version)
 		}
-		if rank(before.Desired.Chart) < rank(r.Chart) && before.Downgrade != before.Desired.Chart {
+		if releaseRank(before.Desired.Chart) < releaseRank(r.Chart) && before.Downgrade != before.Desired.Chart {
 			t.Fatalf("%s puts kinds of %s in place of those of %s", d.Action, before.Desired.Chart, r.Chart)
 		}
 	}
-	if rank(before.Desired.Chart) < rank(before.Kinds) && before.Downgrade != before.Desired.Chart {
-		t.Fatalf("%s puts kinds of %s in place of those of %s", d.Action, before.Desired.Chart, before.Kinds)
+	if releaseRank(before.Desired.Chart) < releaseRank(before.KindsVersion) && before.Downgrade != before.Desired.Chart {
+		t.Fatalf("%s puts kinds of %s in place of those of %s", d.Action, before.Desired.Chart, before.KindsVersion)
 	}
-	if before.Foreign != "" && !before.Adopt {
-		t.Fatalf("%s although there is %s", d.Action, before.Foreign)
+	if before.ForeignAgent != "" && !before.Adopt {
+		t.Fatalf("%s although there is %s", d.Action, before.ForeignAgent)
 	}
 	if d.TakeOwnership && !before.Adopt {
 		t.Fatal("takes what it was not given")
 	}
-	w.seen.Attempts = w.seen.Next()
-	if of := w.seen.Attempt(); of != w.of {
-		w.of, w.made = of, 0
+	w.snapshot.Attempts = w.snapshot.NextAttempt()
+	if of := w.snapshot.AttemptTarget(); of != w.target {
+		w.target, w.attempts = of, 0
 	}
-	if w.made++; w.made > MostAttempts {
-		t.Fatalf("attempt %d at one thing", w.made)
+	if w.attempts++; w.attempts > MaxAttempts {
+		t.Fatalf("attempt %d at one thing", w.attempts)
 	}
 	number := 1
 	if before.Release != nil {
 		number = before.Release.Number + 1
 	}
-	next := &Release{Name: "ot-agent", Number: number, Status: Deployed, Version: before.Desired.Version, Chart: before.Desired.Chart, Maker: before.Self, Revision: before.Desired.Revision}
+	next := &Release{Name: "ot-agent", Number: number, Status: StatusDeployed, Version: before.Desired.Version, Chart: before.Desired.Chart, Installer: before.Self, Revision: before.Desired.Revision}
 	switch {
 	case rapid.IntRange(0, 5).Draw(t, "dies") == 0:
-		next.Status = PendingUpgrade
-		w.seen.Lease = &Lease{Holder: "the dead", Until: w.seen.Now.Add(30 * time.Second)}
+		next.Status = StatusPendingUpgrade
+		w.snapshot.Lease = &Lease{Holder: "the dead", Until: w.snapshot.Now.Add(30 * time.Second)}
 	case w.broken:
-		next.Status = Failed
-		w.seen.Attempts.Error = "broken"
+		next.Status = StatusFailed
+		w.snapshot.Attempts.Error = "broken"
 	default:
-		w.seen.Attempts, w.seen.Foreign = Attempts{}, ""
-		w.made = 0 // what has succeeded may be lost, and made again
+		w.snapshot.Attempts, w.snapshot.ForeignAgent = Attempts{}, ""
+		w.attempts = 0 // what has succeeded may be lost, and made again
 	}
-	w.seen.Release, w.seen.Kinds = next, before.Desired.Chart
+	w.snapshot.Release, w.snapshot.KindsVersion = next, before.Desired.Chart
 	return d
 }
 
-// rank of a version of worldVersions among releases; builds of none have none.
-func rank(v string) int {
-	for i, known := range worldVersions[:4] {
+// releaseRank of a version of modelVersions among releases; builds of none have none.
+func releaseRank(v string) int {
+	for i, known := range modelVersions[:4] {
 		if v == known {
 			return i + 1
 		}
@@ -96,96 +96,96 @@ func rank(v string) int {
 	return 0
 }
 
-func (w *world) happens(t *rapid.T) {
+func (w *memberModel) randomEvent(t *rapid.T) {
 	some := func(label string) bool { return rapid.Bool().Draw(t, label) }
-	version := rapid.SampledFrom(worldVersions)
+	version := rapid.SampledFrom(modelVersions)
 	switch rapid.IntRange(0, 12).Draw(t, "what") {
 	case 0:
-		w.seen.OptedIn = some("opted in")
+		w.snapshot.OptedIn = some("opted in")
 	case 1:
-		w.seen.Desired.Chart = version.Draw(t, "hub's")
-		if w.seen.Desired.Version = w.seen.Desired.Chart; some("pinned") {
-			w.seen.Desired.Version = version.Draw(t, "tag")
+		w.snapshot.Desired.Chart = version.Draw(t, "hub's")
+		if w.snapshot.Desired.Version = w.snapshot.Desired.Chart; some("pinned") {
+			w.snapshot.Desired.Version = version.Draw(t, "tag")
 		}
 	case 2:
-		w.seen.Desired.Revision = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "values")
+		w.snapshot.Desired.Revision = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "values")
 	case 3:
-		w.seen.Adopt = some("adopt")
+		w.snapshot.Adopt = some("adopt")
 	case 4:
-		w.seen.Downgrade = version.Draw(t, "downgrade to")
+		w.snapshot.Downgrade = version.Draw(t, "downgrade to")
 	case 5: // a person, with Helm
 		number := 1
-		if w.seen.Release != nil {
-			number = w.seen.Release.Number + 1
+		if w.snapshot.Release != nil {
+			number = w.snapshot.Release.Number + 1
 		}
-		w.seen.Release = &Release{Name: "ot-agent", Number: number, Version: version.Draw(t, "by hand"), Chart: version.Draw(t, "chart by hand"),
-			Status: rapid.SampledFrom([]Status{Deployed, Failed, PendingInstall, Uninstalled, "uninstalling"}).Draw(t, "status")}
+		w.snapshot.Release = &Release{Name: "ot-agent", Number: number, Version: version.Draw(t, "by hand"), Chart: version.Draw(t, "chart by hand"),
+			Status: rapid.SampledFrom([]Status{StatusDeployed, StatusFailed, StatusPendingInstall, StatusUninstalled, "uninstalling"}).Draw(t, "status")}
 	case 6:
-		w.seen.Foreign = rapid.SampledFrom([]string{"", "Deployment x"}).Draw(t, "foreign")
+		w.snapshot.ForeignAgent = rapid.SampledFrom([]string{"", "Deployment x"}).Draw(t, "foreign")
 	case 7:
 		w.broken = some("broken")
 	case 8:
-		w.seen.Unseen = nil
+		w.snapshot.ProbeProblem = nil
 		if some("dark") {
-			w.seen.Unseen = &Trouble{"Unreachable", "refused"}
+			w.snapshot.ProbeProblem = &Problem{"Unreachable", "refused"}
 		}
 	case 9:
-		w.seen.Pull = some("pull")
+		w.snapshot.PullMode = some("pull")
 	case 10:
-		w.seen.Holder = rapid.SampledFrom([]string{"", "edge"}).Draw(t, "duplicate")
+		w.snapshot.ClusterHolder = rapid.SampledFrom([]string{"", "edge"}).Draw(t, "duplicate")
 	case 11:
-		w.seen.Another = rapid.SampledFrom([]string{"", "2222"}).Draw(t, "another cluster")
+		w.snapshot.OtherClusterUID = rapid.SampledFrom([]string{"", "2222"}).Draw(t, "another cluster")
 	case 12: // a person, with helm uninstall
-		if w.seen.Release != nil {
-			gone := *w.seen.Release
-			gone.Status = rapid.SampledFrom([]Status{Uninstalled, "uninstalling"}).Draw(t, "uninstall")
-			w.seen.Release = &gone
+		if w.snapshot.Release != nil {
+			gone := *w.snapshot.Release
+			gone.Status = rapid.SampledFrom([]Status{StatusUninstalled, "uninstalling"}).Draw(t, "uninstall")
+			w.snapshot.Release = &gone
 		}
 	}
 }
 
 // Whatever happens, hubs keep to the rules; and when nothing more does, and nothing is
 // wrong, the member has what it is to have.
-func TestRulesHold(t *testing.T) {
+func TestHubsKeepInstallRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{seen: bare()}
-		w.seen.Desired.Revision = "a"
+		w := &memberModel{snapshot: optedInSnapshot()}
+		w.snapshot.Desired.Revision = "a"
 		w.broken = rapid.Bool().Draw(t, "broken from the beginning")
-		wait := func(d Decision) { w.seen.Now = w.seen.Now.Add(max(d.After, time.Second)) }
+		wait := func(d Decision) { w.snapshot.Now = w.snapshot.Now.Add(max(d.RecheckAfter, time.Second)) }
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if rapid.IntRange(0, 5).Draw(t, "people") == 0 {
-				w.happens(t)
+				w.randomEvent(t)
 				continue
 			}
-			d := w.step(t)
+			d := w.runHub(t)
 			if rapid.IntRange(0, 3).Draw(t, "wait") > 0 {
 				wait(d)
 			}
 		}
 
-		w.broken, w.seen.Unseen, w.seen.Pull, w.seen.OptedIn = false, nil, false, true
-		w.seen.Holder, w.seen.Another = "", ""
-		w.seen.Adopt, w.seen.Downgrade, w.seen.Attempts = true, w.seen.Desired.Chart, Attempts{}
-		w.made = 0
-		if r := w.seen.Release; r != nil && !ends(r.Status) && (r.Maker != self || !r.Status.Pending()) {
-			r.Status = Failed // its owner ended it
+		w.broken, w.snapshot.ProbeProblem, w.snapshot.PullMode, w.snapshot.OptedIn = false, nil, false, true
+		w.snapshot.ClusterHolder, w.snapshot.OtherClusterUID = "", ""
+		w.snapshot.Adopt, w.snapshot.Downgrade, w.snapshot.Attempts = true, w.snapshot.Desired.Chart, Attempts{}
+		w.attempts = 0
+		if r := w.snapshot.Release; r != nil && !isFinal(r.Status) && (r.Installer != self || !r.Status.IsPending()) {
+			r.Status = StatusFailed // its owner ended it
 		}
-		for range 3 * MostAttempts {
-			d := w.step(t)
+		for range 3 * MaxAttempts {
+			d := w.runHub(t)
 			if d.Condition.Status == metav1.ConditionTrue {
-				if r := w.seen.Release; r.Status != Deployed || r.Maker != self || r.Revision != w.seen.Desired.Revision {
+				if r := w.snapshot.Release; r.Status != StatusDeployed || r.Installer != self || r.Revision != w.snapshot.Desired.Revision {
 					t.Fatalf("said to be installed: %+v", r)
 				}
 				return
 			}
-			if d.Action == Nothing && d.After == 0 && w.seen.Attempts.Count < MostAttempts {
+			if d.Action == ActionNone && d.RecheckAfter == 0 && w.snapshot.Attempts.Count < MaxAttempts {
 				t.Fatalf("waits for nothing: %+v", d.Condition)
 			}
-			if d.Condition.Reason == "InstallFailed" && w.seen.Attempts.Count >= MostAttempts {
+			if d.Condition.Reason == "InstallFailed" && w.snapshot.Attempts.Count >= MaxAttempts {
 				return // its hub died six times
 			}
 			wait(d)
 		}
-		t.Fatalf("not installed: %+v", w.seen)
+		t.Fatalf("not installed: %+v", w.snapshot)
 	})
 }

@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// described is what git puts behind the newest tag: how many commits came after it.
-var described = regexp.MustCompile(`(?:-([0-9]+)-g[0-9a-f]+)?(?:-dirty)?$`)
+// gitDescribeSuffix is what git puts behind the newest tag: how many commits came after it.
+var gitDescribeSuffix = regexp.MustCompile(`(?:-([0-9]+)-g[0-9a-f]+)?(?:-dirty)?$`)
 
-// order of two versions: negative where a is the older. Where either is of no release,
+// compareVersions of two versions: negative where a is the older. Where either is of no release,
 // as dev and a bare commit are, known is false, unless they are the same. Both forms of
 // Makefile's VERSION are known: v1.2.3 and v1.2.3-4-gabcdef0, which is newer.
-func order(a, b string) (older int, known bool) {
+func compareVersions(a, b string) (older int, known bool) {
 	if a == b {
 		return 0, true
 	}
-	left, leftCommits, ok := parse(a)
-	right, rightCommits, too := parse(b)
+	left, leftCommits, ok := parseVersion(a)
+	right, rightCommits, too := parseVersion(b)
 	if !ok || !too {
 		return 0, false
 	}
@@ -33,29 +33,29 @@ func order(a, b string) (older int, known bool) {
 	return cmp.Compare(leftCommits, rightCommits), true
 }
 
-// Released tells that a version is of a release, or of something built after one.
-func Released(v string) bool {
-	_, _, ok := parse(v)
+// IsRelease tells that a version is of a release, or of something built after one.
+func IsRelease(v string) bool {
+	_, _, ok := parseVersion(v)
 	return ok
 }
 
-// newer is one of the versions that a member has which the wanted one would downgrade, as
+// findDowngraded is one of the versions that a member has which the wanted one would downgrade, as
 // far as is known; empty for none. Builds of no release have no order: one may take the
 // place of another, and not that of a release.
-func newer(want string, have []string) string {
+func findDowngraded(want string, have []string) string {
 	for _, v := range have {
-		if v == "" || !Released(v) && !Released(want) {
+		if v == "" || !IsRelease(v) && !IsRelease(want) {
 			continue
 		}
-		if older, known := order(want, v); !known || older < 0 {
+		if older, known := compareVersions(want, v); !known || older < 0 {
 			return v
 		}
 	}
 	return ""
 }
 
-func parse(v string) (base *version.Version, commits int, ok bool) {
-	found := described.FindStringSubmatchIndex(v)
+func parseVersion(v string) (base *version.Version, commits int, ok bool) {
+	found := gitDescribeSuffix.FindStringSubmatchIndex(v)
 	tag := v
 	if found != nil {
 		tag = v[:found[0]]

@@ -5,19 +5,19 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Classify tells why a member is not reached and what to do about it. The
+// ClassifyError tells why a member is not reached and what to do about it. The
 // message of one cause is always the same: it goes into a condition that is
 // written when it changes.
-func Classify(err error) (reason, message string) {
-	fault, why := dial.FaultOf(err)
+func ClassifyError(err error) (reason, message string) {
+	fault, why := dial.ClassifyError(err)
 	switch fault {
-	case dial.FaultCertificate:
-		return v1alpha1.ReasonCertificate, why + ": put the CA that signs it into the kubeconfig, or correct the server's address there"
-	case dial.FaultUnauthorized:
+	case dial.CertificateFailure:
+		return v1alpha1.ReasonCertificateNotTrusted, why + ": put the CA that signs it into the kubeconfig, or correct the server's address there"
+	case dial.UnauthorizedFailure:
 		return v1alpha1.ReasonUnauthorized, why + ": put a kubeconfig with a valid one into the Secret"
-	case dial.FaultForbidden:
+	case dial.ForbiddenFailure:
 		return v1alpha1.ReasonUnauthorized, why + ": give it the rights of ServiceAccount ot-hub of ot-agent's chart"
-	case dial.FaultAnswer:
+	case dial.ServerFailure:
 		return v1alpha1.ReasonUnreachable, why + ": see why it does not serve requests"
 	}
 	return v1alpha1.ReasonUnreachable, why + ": see whether its API server runs and can be reached from the hub, and whether the kubeconfig has the right address"

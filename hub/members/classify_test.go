@@ -20,8 +20,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// failure is what a client really returns for a server.
-func failure(t *testing.T, c *http.Client, url string) error {
+// requestError is what a client really returns for a server.
+func requestError(t *testing.T, c *http.Client, url string) error {
 	t.Helper()
 	response, err := c.Get(url)
 	if err == nil {
@@ -31,7 +31,7 @@ func failure(t *testing.T, c *http.Client, url string) error {
 	return err
 }
 
-func TestClassify(t *testing.T) {
+func TestClassifyError(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
@@ -58,12 +58,12 @@ func TestClassify(t *testing.T) {
 		wantReason  string
 		wantMessage string
 	}{
-		"unknown authority":   {failure(t, &http.Client{}, secure.URL), v1alpha1.ReasonCertificate, "an authority that the kubeconfig does not name"},
-		"another host's":      {failure(t, wrongName, secure.URL), v1alpha1.ReasonCertificate, "not for elsewhere"},
-		"no TLS":              {failure(t, &http.Client{}, strings.Replace(plain.URL, "http:", "https:", 1)), v1alpha1.ReasonUnreachable, "TLS"},
-		"refused":             {failure(t, &http.Client{}, "http://127.0.0.1:1"), v1alpha1.ReasonUnreachable, "the connection is refused"},
-		"hangs":               {failure(t, quick, "http://"+silent.Addr().String()), v1alpha1.ReasonUnreachable, "does not answer in time"},
-		"breaks":              {failure(t, &http.Client{}, breaking.URL), v1alpha1.ReasonUnreachable, "the connection breaks"},
+		"unknown authority":   {requestError(t, &http.Client{}, secure.URL), v1alpha1.ReasonCertificateNotTrusted, "an authority that the kubeconfig does not name"},
+		"another host's":      {requestError(t, wrongName, secure.URL), v1alpha1.ReasonCertificateNotTrusted, "not for elsewhere"},
+		"no TLS":              {requestError(t, &http.Client{}, strings.Replace(plain.URL, "http:", "https:", 1)), v1alpha1.ReasonUnreachable, "TLS"},
+		"refused":             {requestError(t, &http.Client{}, "http://127.0.0.1:1"), v1alpha1.ReasonUnreachable, "the connection is refused"},
+		"hangs":               {requestError(t, quick, "http://"+silent.Addr().String()), v1alpha1.ReasonUnreachable, "does not answer in time"},
+		"breaks":              {requestError(t, &http.Client{}, breaking.URL), v1alpha1.ReasonUnreachable, "the connection breaks"},
 		"no such name":        {&net.DNSError{Name: "member.invalid", IsNotFound: true}, v1alpha1.ReasonUnreachable, "the name member.invalid is not known"},
 		"deadline":            {fmt.Errorf("reading: %w", context.DeadlineExceeded), v1alpha1.ReasonUnreachable, "does not answer in time"},
 		"unauthorized":        {apierrors.NewUnauthorized("no"), v1alpha1.ReasonUnauthorized, "expired or was revoked"},
@@ -74,7 +74,7 @@ func TestClassify(t *testing.T) {
 		"cut off in the body": {io.ErrUnexpectedEOF, v1alpha1.ReasonUnreachable, "the connection breaks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, message := Classify(tt.err)
+			reason, message := ClassifyError(tt.err)
 			require.Equal(t, tt.wantReason, reason, "%v", tt.err)
 			require.Contains(t, message, tt.wantMessage)
 		})

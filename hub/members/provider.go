@@ -31,9 +31,9 @@ type Target struct {
 	Config *rest.Config
 	// Namespace of the member's agent: nothing is read or watched outside it.
 	Namespace string
-	// Version differs where Config does, but for the bearer token: a new token is
+	// ConfigVersion differs where Config does, but for the bearer token: a new token is
 	// taken up by the connection that is there, all else is a new connection.
-	Version string
+	ConfigVersion string
 	// Source is what Config was read from; Keep asks for it.
 	Source string
 }
@@ -60,27 +60,27 @@ type Member struct {
 	Namespace string
 }
 
-type index struct {
+type fieldIndex struct {
 	object  client.Object
 	field   string
 	extract client.IndexerFunc
 }
 
-// entry is what the Provider knows of one member.
-type entry struct {
+// memberEntry is what the Provider knows of one member.
+type memberEntry struct {
 	name   string
 	target Target
 	token  dial.Token
-	// nudge asks for a probe, or for an attempt, at once.
-	nudge  chan struct{}
-	cancel context.CancelFunc
-	done   chan struct{}
+	// trigger asks for a probe, or for an attempt, at once.
+	trigger chan struct{}
+	cancel  context.CancelFunc
+	done    chan struct{}
 
 	state   State
 	engaged *Member
 	// reached: it has been connected. note is what Keep has to say of it.
-	reached bool
-	note    string
+	everReached bool
+	keptNote    string
 }
 
 // Provider gives multicluster-runtime the members that can be reached.
@@ -97,12 +97,12 @@ type Provider struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Runnable; nil before it runs
 	aware   multicluster.Aware
-	entries map[string]*entry
+	entries map[string]*memberEntry
 	// ending are the connections that were replaced or removed and have not ended.
-	ending  map[string]chan struct{}
-	indexes []index
-	hooks   []func(string)
-	mail    []func(string, client.Object)
+	ending       map[string]chan struct{}
+	indexes      []fieldIndex
+	changeHooks  []func(string)
+	mailboxHooks []func(string, client.Object)
 }
 
 var _ multicluster.Provider = (*Provider)(nil)
@@ -113,7 +113,7 @@ func New(o Options) *Provider {
 	if o.UserAgent == "" {
 		o.UserAgent = "ot-hub"
 	}
-	return &Provider{options: o, entries: map[string]*entry{}, ending: map[string]chan struct{}{}}
+	return &Provider{options: o, entries: map[string]*memberEntry{}, ending: map[string]chan struct{}{}}
 }
 
 // Runnable connects and probes members for as long as it runs, in every replica.
@@ -139,7 +139,7 @@ func (r *runnable) Start(ctx context.Context) error {
 	}
 	p.ctx, p.aware = ctx, r.aware
 	for _, e := range p.entries {
-		p.startLocked(e)
+		p.startEntryLocked(e)
 	}
 	p.mu.Unlock()
 
@@ -167,96 +167,96 @@ func (r *runnable) Start(ctx context.Context) error {
 func (p *Provider) OnChange(hook func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hooks = append(p.hooks, hook)
+	p.changeHooks = append(p.changeHooks, hook)
 }
 
-// OnMail has hook called with each object of a member's mailbox that is seen to
+// OnMailboxEvent has hook called with each object of a member's mailbox that is seen to
 // be made, changed or deleted, those included that are there when the member is
 // connected. Call it before the Provider runs. A hook must not block, nor change
 // the object.
 //
 // It is there because the watches of multicluster-runtime (v0.24) leave a
 // goroutine behind for each connection; these go with the connection's cache.
-func (p *Provider) OnMail(hook func(name string, o client.Object)) {
+func (p *Provider) OnMailboxEvent(hook func(name string, o client.Object)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mail = append(p.mail, hook)
+	p.mailboxHooks = append(p.mailboxHooks, hook)
 }
 
-func (p *Provider) changed(name string) {
+func (p *Provider) notifyChange(name string) {
 	p.mu.Lock()
-	hooks := slices.Clone(p.hooks)
+	hooks := slices.Clone(p.changeHooks)
 	p.mu.Unlock()
 	for _, hook := range hooks {
 		hook(name)
 	}
 }
 
-// Set says how a member is reached from now on. It does not wait for anything.
-func (p *Provider) Set(name string, t Target) {
+// SetTarget says how a member is reached from now on. It does not wait for anything.
+func (p *Provider) SetTarget(name string, t Target) {
 	t.Config = rest.CopyConfig(t.Config)
 	token := t.Config.BearerToken
 	t.Config.BearerToken = ""
 
 	p.mu.Lock()
 	old := p.entries[name]
-	if old != nil && old.note != "" {
-		old.note = ""
-		defer p.changed(name)
+	if old != nil && old.keptNote != "" {
+		old.keptNote = ""
+		defer p.notifyChange(name)
 	}
 	defer p.mu.Unlock()
-	if old != nil && old.cancel != nil && old.target.Version == t.Version && old.target.Namespace == t.Namespace {
+	if old != nil && old.cancel != nil && old.target.ConfigVersion == t.ConfigVersion && old.target.Namespace == t.Namespace {
 		old.target.Source = t.Source
 		if old.token.Get() != token {
 			old.token.Set(token)
-			old.poke()
+			old.triggerProbe()
 		}
 		return
 	}
-	e := &entry{name: name, target: t, nudge: make(chan struct{}, 1), cancel: func() {}}
+	e := &memberEntry{name: name, target: t, trigger: make(chan struct{}, 1), cancel: func() {}}
 	e.token.Set(token)
 	if old != nil {
 		// What was true of the connection before is, until this one has come to an
 		// end of its first attempt: a rotation is no outage.
 		e.state = old.state
-		p.endLocked(old)
+		p.stopEntryLocked(old)
 	}
 	p.entries[name] = e
 	if p.ctx != nil {
-		p.startLocked(e)
+		p.startEntryLocked(e)
 	}
 }
 
-// Keep lets a connection go on whose source is gone, and has its State say so
+// KeepConnection lets a connection go on whose source is gone, and has its State say so
 // with note. There is none to keep, and false is returned, where the member was
 // never reached by what that source had, or is to be reached in another namespace.
-func (p *Provider) Keep(name, source, namespace, note string) bool {
+func (p *Provider) KeepConnection(name, source, namespace, note string) bool {
 	p.mu.Lock()
 	e := p.entries[name]
-	keep := e != nil && e.reached && e.target.Source == source && e.target.Namespace == namespace
-	same := keep && e.note == note
+	keep := e != nil && e.everReached && e.target.Source == source && e.target.Namespace == namespace
+	same := keep && e.keptNote == note
 	if keep {
-		e.note = note
+		e.keptNote = note
 	}
 	p.mu.Unlock()
 	if keep && !same {
-		p.changed(name)
+		p.notifyChange(name)
 	}
 	return keep
 }
 
-// Fail says that a member cannot be reached for now, and why; what connection
+// SetUnreachable says that a member cannot be reached for now, and why; what connection
 // there was ends.
-func (p *Provider) Fail(name, reason, message string) {
+func (p *Provider) SetUnreachable(name, reason, message string) {
 	p.mu.Lock()
-	e := &entry{name: name}
+	e := &memberEntry{name: name}
 	if old := p.entries[name]; old != nil {
 		e.state = old.state
-		p.endLocked(old)
+		p.stopEntryLocked(old)
 	}
 	p.entries[name] = e
 	p.mu.Unlock()
-	p.settle(e, State{Known: true, Reason: reason, Message: message})
+	p.updateState(e, State{Known: true, Reason: reason, Message: message})
 }
 
 // Remove forgets a member.
@@ -264,12 +264,12 @@ func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e := p.entries[name]
 	if e != nil {
-		p.endLocked(e)
+		p.stopEntryLocked(e)
 		delete(p.entries, name)
 	}
 	p.mu.Unlock()
 	if e != nil {
-		p.changed(name)
+		p.notifyChange(name)
 	}
 }
 
@@ -282,15 +282,15 @@ func (p *Provider) State(name string) State {
 		return State{}
 	}
 	s := e.state
-	if s.Known && e.note != "" {
-		s.Message += "; " + e.note
+	if s.Known && e.keptNote != "" {
+		s.Message += "; " + e.keptNote
 	}
 	return s
 }
 
-// Member returns one that is connected; else the error is
+// GetMember returns one that is connected; else the error is
 // multicluster.ErrClusterNotFound.
-func (p *Provider) Member(name string) (*Member, error) {
+func (p *Provider) GetMember(name string) (*Member, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[name]; e != nil && e.engaged != nil {
@@ -301,7 +301,7 @@ func (p *Provider) Member(name string) (*Member, error) {
 
 // Get is Member, for multicluster-runtime.
 func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluster.Cluster, error) {
-	m, err := p.Member(name.String())
+	m, err := p.GetMember(name.String())
 	if err != nil {
 		return nil, err
 	}
@@ -311,8 +311,8 @@ func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluste
 // IndexField indexes a field in all members, those to come included.
 func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
 	p.mu.Lock()
-	p.indexes = append(p.indexes, index{object, field, extract})
-	var engaged []*entry
+	p.indexes = append(p.indexes, fieldIndex{object, field, extract})
+	var engaged []*memberEntry
 	for _, e := range p.entries {
 		if e.engaged != nil {
 			engaged = append(engaged, e)
@@ -328,16 +328,16 @@ func (p *Provider) IndexField(ctx context.Context, object client.Object, field s
 	return errors.Join(errs...)
 }
 
-func (e *entry) poke() {
+func (e *memberEntry) triggerProbe() {
 	select {
-	case e.nudge <- struct{}{}:
+	case e.trigger <- struct{}{}:
 	default:
 	}
 }
 
-// startLocked lets the goroutine of a member begin after the one before it has
+// startEntryLocked lets the goroutine of a member begin after the one before it has
 // ended: an old connection must not be engaged over a newer one.
-func (p *Provider) startLocked(e *entry) {
+func (p *Provider) startEntryLocked(e *memberEntry) {
 	if e.cancel == nil {
 		return // it cannot be reached, as Fail has said
 	}
@@ -351,12 +351,12 @@ func (p *Provider) startLocked(e *entry) {
 		if before != nil {
 			<-before
 		}
-		p.look(ctx, e)
+		p.maintainConnection(ctx, e)
 	}()
 }
 
-// endLocked ends the goroutine of a member and does not wait for it.
-func (p *Provider) endLocked(e *entry) {
+// stopEntryLocked ends the goroutine of a member and does not wait for it.
+func (p *Provider) stopEntryLocked(e *memberEntry) {
 	e.engaged = nil
 	if e.done == nil {
 		return
@@ -374,9 +374,9 @@ func (p *Provider) endLocked(e *entry) {
 	}()
 }
 
-// settle notes the state of a member unless another connection has taken the
+// updateState notes the state of a member unless another connection has taken the
 // place of this one, and tells those who want to know.
-func (p *Provider) settle(e *entry, s State) {
+func (p *Provider) updateState(e *memberEntry, s State) {
 	p.mu.Lock()
 	if p.entries[e.name] != e {
 		p.mu.Unlock()
@@ -388,15 +388,15 @@ func (p *Provider) settle(e *entry, s State) {
 	}
 	same := e.state == s
 	e.state = s
-	e.reached = e.reached || s.Reachable
+	e.everReached = e.everReached || s.Reachable
 	p.mu.Unlock()
 	if !same {
-		p.changed(e.name)
+		p.notifyChange(e.name)
 	}
 }
 
-// engage makes a member known, or unknown again with nil.
-func (p *Provider) engage(e *entry, m *Member) {
+// setEngaged makes a member known, or unknown again with nil.
+func (p *Provider) setEngaged(e *memberEntry, m *Member) {
 	p.mu.Lock()
 	same := p.entries[e.name] != e || e.engaged == m
 	if !same {
@@ -404,10 +404,10 @@ func (p *Provider) engage(e *entry, m *Member) {
 	}
 	p.mu.Unlock()
 	if !same && m == nil {
-		p.changed(e.name)
+		p.notifyChange(e.name)
 	}
 }
 
-func connected() State {
+func connectedState() State {
 	return State{Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected, Message: "connected"}
 }

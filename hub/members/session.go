@@ -14,45 +14,45 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// look keeps a member connected until ctx ends.
-func (p *Provider) look(ctx context.Context, e *entry) {
+// maintainConnection keeps a member connected until ctx ends.
+func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 	longest := p.options.ProbeInterval
-	pause := min(dial.FirstRetry, longest)
+	pause := min(dial.FirstRetryDelay, longest)
 	for ctx.Err() == nil {
-		engaged, err := p.session(ctx, e)
+		engaged, err := p.runConnection(ctx, e)
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
 		case errors.Is(err, dial.ErrNotServed):
-			p.settle(e, State{
+			p.updateState(e, State{
 				Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected,
 				Message: "connected, but its API server does not serve ClusterReports: is ot-agent's chart installed there, its mailbox included?",
 			})
 			pause = longest
-		case errors.Is(err, dial.ErrDeaf):
+		case errors.Is(err, dial.ErrWatchStale):
 			// It is reachable, and connected again at once.
 			log.FromContext(ctx).Info("Connecting to the member anew", "member", e.name, "reason", err.Error())
 		case err != nil:
-			reason, message := Classify(err)
+			reason, message := ClassifyError(err)
 			log.FromContext(ctx).V(1).Info("No connection to the member", "member", e.name, "reason", reason, "error", err.Error())
-			p.settle(e, State{Known: true, Reason: reason, Message: message})
+			p.updateState(e, State{Known: true, Reason: reason, Message: message})
 		}
 		if engaged {
-			pause = min(dial.FirstRetry, longest)
+			pause = min(dial.FirstRetryDelay, longest)
 		}
-		dial.Await(ctx, e.nudge, pause)
+		dial.WaitForTrigger(ctx, e.trigger, pause)
 		pause = min(2*pause, longest)
 	}
 }
 
-// session is one connection, from dialling until it is no longer good. It
+// runConnection is one connection, from dialling until it is no longer good. It
 // tells whether it was good at all.
-func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err error) {
+func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	report := &v1alpha1.ClusterReport{}
-	c, err := dial.New(dial.End{
+	c, err := dial.New(dial.Endpoint{
 		Config: e.target.Config, Token: &e.token, Namespace: e.target.Namespace,
 		Watched: []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, report}, Report: report,
 	}, p.options)
@@ -73,24 +73,24 @@ func (p *Provider) session(ctx context.Context, e *entry) (engaged bool, err err
 	}
 
 	m := &Member{Cluster: c, Namespace: e.target.Namespace}
-	p.engage(e, m)
+	p.setEngaged(e, m)
 	// What is deferred last runs first: it is unknown before its context ends.
-	defer p.engage(e, nil)
+	defer p.setEngaged(e, nil)
 	if err := p.aware.Engage(ctx, multicluster.ClusterName(e.name), m); err != nil {
 		return false, fmt.Errorf("engaging it: %w", err)
 	}
-	if err := c.OnMail(p.mailOf(e.name)); err != nil {
+	if err := c.OnMailboxEvent(p.mailboxHandler(e.name)); err != nil {
 		return false, err
 	}
-	p.settle(e, connected())
-	p.changed(e.name)
-	return true, c.Hold(ctx, e.nudge)
+	p.updateState(e, connectedState())
+	p.notifyChange(e.name)
+	return true, c.WaitUntilBroken(ctx, e.trigger)
 }
 
-// mailOf tells the hooks of what happens in a member's mailbox.
-func (p *Provider) mailOf(name string) func(client.Object, bool) {
+// mailboxHandler tells the hooks of what happens in a member's mailbox.
+func (p *Provider) mailboxHandler(name string) func(client.Object, bool) {
 	p.mu.Lock()
-	hooks := slices.Clone(p.mail)
+	hooks := slices.Clone(p.mailboxHooks)
 	p.mu.Unlock()
 	return func(o client.Object, _ bool) {
 		for _, hook := range hooks {

@@ -14,8 +14,8 @@ func NewApprovals(r prometheus.Registerer) *Approvals {
 	return a
 }
 
-// Guarded tells whether a policy is in force.
-func (a *Approvals) Guarded(policy string, is bool) {
+// SetGuarded tells whether a policy is in force.
+func (a *Approvals) SetGuarded(policy string, is bool) {
 	value := 0.0
 	if is {
 		value = 1

@@ -9,11 +9,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-func TestApprovalsAreOfTheReplicaThatLooks(t *testing.T) {
+func TestApprovalsAreSetByElectedReplica(t *testing.T) {
 	r := prometheus.NewRegistry()
 	a := metrics.NewApprovals(r)
-	assert.Empty(t, series(t, r, "ot_hub_approvals_guarded"))
-	a.Guarded("waves", true)
-	a.Guarded("prunes", false)
-	assert.Equal(t, map[string]float64{"waves": 1, "prunes": 0}, series(t, r, "ot_hub_approvals_guarded"))
+	assert.Empty(t, gatherSeries(t, r, "ot_hub_approvals_guarded"))
+	a.SetGuarded("waves", true)
+	a.SetGuarded("prunes", false)
+	assert.Equal(t, map[string]float64{"waves": 1, "prunes": 0}, gatherSeries(t, r, "ot_hub_approvals_guarded"))
 }

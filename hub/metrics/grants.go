@@ -32,24 +32,24 @@ func NewGrants(r prometheus.Registerer) *Grants {
 	return g
 }
 
-// None says that there is no budget.
-func (g *Grants) None() {
+// Reset says that there is no budget.
+func (g *Grants) Reset() {
 	for _, v := range []*prometheus.GaugeVec{g.concurrency, g.held, g.granted, g.wanted, g.reserved} {
 		v.Reset()
 	}
 }
 
-// Written counts a write.
-func (g *Grants) Written() { g.written.Inc() }
+// CountWrite counts a write.
+func (g *Grants) CountWrite() { g.written.Inc() }
 
-// Set tells of a plan.
-func (g *Grants) Set(rules budget.Rules, plan budget.Plan) {
-	g.None()
+// SetAllocation tells of a plan.
+func (g *Grants) SetAllocation(rules budget.Rules, plan budget.Allocation) {
+	g.Reset()
 	var granted, wanted, reserved float64
 	held, dark := map[string]float64{}, map[string]float64{}
 	for _, a := range plan.Accounts {
 		granted, wanted = granted+float64(a.Granted), wanted+float64(a.Wanted)
-		away := a.Dark || a.Gone
+		away := a.Silent || a.Departed
 		if away {
 			reserved += float64(a.Held)
 		}

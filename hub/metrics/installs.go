@@ -16,8 +16,8 @@ func NewInstalls(r prometheus.Registerer) *Installs {
 	return i
 }
 
-// Attempted counts one.
-func (i *Installs) Attempted(succeeded bool) {
+// CountAttempt counts one.
+func (i *Installs) CountAttempt(succeeded bool) {
 	result := "failed"
 	if succeeded {
 		result = "succeeded"

@@ -2,17 +2,17 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Joins counts what happens to agents that dial in. Create it with NewJoins.
-type Joins struct {
+// Registrations counts what happens to agents that dial in. Create it with NewRegistrations.
+type Registrations struct {
 	pending     prometheus.Gauge
 	tokens      prometheus.Counter
 	credentials prometheus.Counter
 	revoked     prometheus.Counter
 }
 
-// NewJoins registers the metrics.
-func NewJoins(r prometheus.Registerer) *Joins {
-	j := &Joins{
+// NewRegistrations registers the metrics.
+func NewRegistrations(r prometheus.Registerer) *Registrations {
+	j := &Registrations{
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "joins_pending",
 			Help: "Agents that have presented a join token and wait for their key to be accepted. Only the replica that plans knows."}),
 		tokens: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "join_tokens_issued_total",
@@ -26,14 +26,14 @@ func NewJoins(r prometheus.Registerer) *Joins {
 	return j
 }
 
-// Pending tells how many agents wait.
-func (j *Joins) Pending(agents int) { j.pending.Set(float64(agents)) }
+// SetPending tells how many agents wait.
+func (j *Registrations) SetPending(agents int) { j.pending.Set(float64(agents)) }
 
-// TokenIssued counts a join token.
-func (j *Joins) TokenIssued() { j.tokens.Inc() }
+// CountTokenIssued counts a join token.
+func (j *Registrations) CountTokenIssued() { j.tokens.Inc() }
 
-// CredentialIssued counts a credential.
-func (j *Joins) CredentialIssued() { j.credentials.Inc() }
+// CountCredentialIssued counts a credential.
+func (j *Registrations) CountCredentialIssued() { j.credentials.Inc() }
 
-// Revoked counts an agent that was shut out.
-func (j *Joins) Revoked() { j.revoked.Inc() }
+// CountRevoked counts an agent that was shut out.
+func (j *Registrations) CountRevoked() { j.revoked.Inc() }

@@ -17,8 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// series returns the values of one metric, by member.
-func series(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
+// gatherSeries returns the values of one metric, by member.
+func gatherSeries(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
 	require.NoError(t, err)
@@ -38,19 +38,19 @@ func series(t *testing.T, r *prometheus.Registry, name string) map[string]float6
 	return values
 }
 
-func TestPolicyIsOfTheReplicaThatKnows(t *testing.T) {
+func TestPolicyIsSetByElectedReplica(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.New(r)
-	assert.Empty(t, series(t, r, "ot_hub_policy_valid"))
-	m.Policy(false, nil)
-	assert.Equal(t, map[string]float64{"": 0}, series(t, r, "ot_hub_policy_valid"))
-	m.Policy(true, nil)
-	assert.Equal(t, map[string]float64{"": 1}, series(t, r, "ot_hub_policy_valid"))
+	assert.Empty(t, gatherSeries(t, r, "ot_hub_policy_valid"))
+	m.SetPolicyValid(false, nil)
+	assert.Equal(t, map[string]float64{"": 0}, gatherSeries(t, r, "ot_hub_policy_valid"))
+	m.SetPolicyValid(true, nil)
+	assert.Equal(t, map[string]float64{"": 1}, gatherSeries(t, r, "ot_hub_policy_valid"))
 }
 
-type noReports struct{}
+type fakeReports struct{}
 
-func (noReports) ReceivedAt(string) (time.Time, bool) { return time.Time{}, false }
+func (fakeReports) ReceivedAt(string) (time.Time, bool) { return time.Time{}, false }
 
 func TestUnknownIsNotZero(t *testing.T) {
 	scheme := runtime.NewScheme()
@@ -64,7 +64,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	}
 	all := []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		of("new", metav1.ConditionUnknown), of("open", metav1.ConditionUnknown, all...),
 		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...),
 	).Build()})
@@ -74,24 +74,24 @@ func TestUnknownIsNotZero(t *testing.T) {
 		"ot_hub_member_plan_acknowledged": {"no": 0, "yes": 1},
 		"ot_hub_member_over_budget":       {"no": 1, "yes": 0},
 	} {
-		assert.Equal(t, want, series(t, r, name), name)
+		assert.Equal(t, want, gatherSeries(t, r, name), name)
 	}
 }
 
-func TestRollouts(t *testing.T) {
+func TestRolloutMetrics(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	status := v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed, Clusters: v1alpha1.ClusterCounts{Total: 5, Succeeded: 3, TimedOut: 2}}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		apitest.FleetDiskImage("ubuntu").WithStatus(status).Obj(), apitest.FleetDiskImage("new").Obj(),
 	).Build()})
-	assert.Equal(t, map[string]float64{"Progressing": 0, "Waiting": 0, "Succeeded": 0, "Failed": 1}, series(t, r, "ot_hub_rollout_phase"))
-	assert.Equal(t, map[string]float64{"ToApply": 0, "Progressing": 0, "Succeeded": 3, "Failed": 0, "TimedOut": 2, "Deferred": 0}, series(t, r, "ot_hub_rollout_clusters"))
+	assert.Equal(t, map[string]float64{"Progressing": 0, "Waiting": 0, "Succeeded": 0, "Failed": 1}, gatherSeries(t, r, "ot_hub_rollout_phase"))
+	assert.Equal(t, map[string]float64{"ToApply": 0, "Progressing": 0, "Succeeded": 3, "Failed": 0, "TimedOut": 2, "Deferred": 0}, gatherSeries(t, r, "ot_hub_rollout_clusters"))
 }
 
-// elected is what a replica goes by that is.
-func elected() <-chan struct{} {
+// closedChannel is what a replica goes by that is.
+func closedChannel() <-chan struct{} {
 	is := make(chan struct{})
 	close(is)
 	return is
@@ -99,11 +99,11 @@ func elected() <-chan struct{} {
 
 // Who does not see the fleet says nothing of it, and asks its cache for nothing:
 // that would have it hold all of it.
-func TestNotElected(t *testing.T) {
+func TestReplicaNotElectedHasNoFleetMetrics(t *testing.T) {
 	index := fleet.NewIndex()
 	index.SetRoot("a", &v1alpha1.ReportRoot{})
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.Fleet{Elected: make(chan struct{}), Reports: noReports{}, Index: index})
+	r.MustRegister(&metrics.FleetCollector{Elected: make(chan struct{}), Reports: fakeReports{}, Index: index})
 	all, err := r.Gather()
 	require.NoError(t, err)
 	assert.Empty(t, all)

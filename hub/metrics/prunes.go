@@ -13,14 +13,14 @@ import (
 )
 
 var (
-	pruneReports        = describe("prune_reports", "PruneReports, by phase.", "phase")
-	pruneReportTime     = describe("prune_report_timestamp_seconds", "When the last complete report of a PruneReport with a schedule was there.", "schedule")
-	pruneReportUnknown  = describe("prune_report_unknown_clusters", "Clusters that the last complete report of a schedule says nothing of.", "schedule")
-	pruneCandidates     = describe("prune_candidates", "Images that could go, by the last complete report of a schedule.", "schedule")
-	pruneCandidateBytes = describe("prune_candidates_bytes", "Storage that these take, as provisioned.", "schedule")
-	pruneOrphanBytes    = describe("prune_orphans_bytes", "Storage that belongs to no image, as provisioned, by the last complete report of a schedule.", "schedule")
-	imagePrunes         = describe("image_prunes", "ImagePrunes, by phase.", "phase")
-	imagePruneTargets   = describe("image_prune_targets", "Images of ImagePrunes that have not ended, by how far they are.", "state")
+	pruneReports        = newDesc("prune_reports", "PruneReports, by phase.", "phase")
+	pruneReportTime     = newDesc("prune_report_timestamp_seconds", "When the last complete report of a PruneReport with a schedule was there.", "schedule")
+	pruneReportUnknown  = newDesc("prune_report_unknown_clusters", "Clusters that the last complete report of a schedule says nothing of.", "schedule")
+	pruneCandidates     = newDesc("prune_candidates", "Images that could go, by the last complete report of a schedule.", "schedule")
+	pruneCandidateBytes = newDesc("prune_candidates_bytes", "Storage that these take, as provisioned.", "schedule")
+	pruneOrphanBytes    = newDesc("prune_orphans_bytes", "Storage that belongs to no image, as provisioned, by the last complete report of a schedule.", "schedule")
+	imagePrunes         = newDesc("image_prunes", "ImagePrunes, by phase.", "phase")
+	imagePruneTargets   = newDesc("image_prune_targets", "Images of ImagePrunes that have not ended, by how far they are.", "state")
 )
 
 var pruneMetrics = []*prometheus.Desc{
@@ -34,11 +34,11 @@ var (
 	}
 )
 
-// collectReports counts the PruneReports. What one says has series by its schedule
+// collectPruneReports counts the PruneReports. What one says has series by its schedule
 // alone: reports come and go, and each has another name.
-func (f *Fleet) collectReports(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (f *FleetCollector) collectPruneReports(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.PruneReportList
-	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing PruneReports for the metrics")
 		return
 	}
@@ -72,10 +72,10 @@ func (f *Fleet) collectReports(ctx context.Context, gauge func(d *prometheus.Des
 	}
 }
 
-// collectPrunes counts the ImagePrunes, and the targets of those that have not ended.
-func (f *Fleet) collectPrunes(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+// collectImagePrunes counts the ImagePrunes, and the targets of those that have not ended.
+func (f *FleetCollector) collectImagePrunes(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.ImagePruneList
-	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing ImagePrunes for the metrics")
 		return
 	}
@@ -83,11 +83,11 @@ func (f *Fleet) collectPrunes(ctx context.Context, gauge func(d *prometheus.Desc
 	for i := range list.Items {
 		st := list.Items[i].Status // a copy: Of gives what may be written
 		phases[st.Phase]++
-		if st.Phase.Ended() {
+		if st.Phase.IsFinal() {
 			continue
 		}
 		for _, state := range v1alpha1.PruneStates() {
-			targets[state] += int(*st.Targets.Of(state))
+			targets[state] += int(*st.Targets.CountOf(state))
 		}
 	}
 	for _, phase := range imagePrunePhases {

@@ -19,16 +19,16 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-func registered(t *testing.T, objects ...client.Object) *prometheus.Registry {
+func newRegistry(t *testing.T, objects ...client.Object) *prometheus.Registry {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(&metrics.Fleet{Elected: elected(), Reports: noReports{}, Index: fleet.NewIndex(), Members: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
 	return r
 }
 
-func TestPruneReports(t *testing.T) {
+func TestPruneReportMetrics(t *testing.T) {
 	schedule := func(name string) *v1alpha1.PruneReport {
 		return &v1alpha1.PruneReport{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: v1alpha1.PruneReportSpec{Schedule: "0 6 * * 1"},
@@ -48,7 +48,7 @@ func TestPruneReports(t *testing.T) {
 		}
 		return r
 	}
-	r := registered(t, schedule("weekly"), schedule("new"),
+	r := newRegistry(t, schedule("weekly"), schedule("new"),
 		report("weekly-1", "weekly", v1alpha1.PruneReportComplete, 100, 1), report("weekly-2", "weekly", v1alpha1.PruneReportComplete, 300, 5),
 		report("weekly-3", "weekly", v1alpha1.PruneReportComplete, 200, 3), report("weekly-4", "weekly", v1alpha1.PruneReportFailed, 400, 0),
 		report("weekly-5", "weekly", v1alpha1.PruneReportCollecting, 0, 0), report("once", "", v1alpha1.PruneReportComplete, 500, 9),
@@ -62,21 +62,21 @@ func TestPruneReports(t *testing.T) {
 		"ot_hub_prune_candidates_bytes":         {"weekly": 50},
 		"ot_hub_prune_orphans_bytes":            {"weekly": 7},
 	} {
-		assert.Equal(t, want, series(t, r, name), name)
+		assert.Equal(t, want, gatherSeries(t, r, name), name)
 	}
 }
 
-func TestImagePrunes(t *testing.T) {
+func TestImagePruneMetrics(t *testing.T) {
 	prune := func(name string, phase v1alpha1.ImagePrunePhase, targets v1alpha1.TargetCounts) *v1alpha1.ImagePrune {
 		return &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.ImagePruneStatus{Phase: phase, Targets: targets}}
 	}
-	r := registered(t,
+	r := newRegistry(t,
 		prune("a", v1alpha1.ImagePruneRunning, v1alpha1.TargetCounts{Total: 6, Waiting: 1, Pending: 2, Pruned: 3}),
 		prune("b", v1alpha1.ImagePruneRunning, v1alpha1.TargetCounts{Total: 6, Waiting: 3, Skipped: 1, Unknown: 2}),
 		prune("c", v1alpha1.ImagePruneComplete, v1alpha1.TargetCounts{Total: 9, Pruned: 7, Skipped: 2}),
 		prune("d", v1alpha1.ImagePruneUndone, v1alpha1.TargetCounts{Total: 9, Undone: 9}),
 		prune("e", v1alpha1.ImagePruneFailed, v1alpha1.TargetCounts{}), prune("new", "", v1alpha1.TargetCounts{}),
 	)
-	assert.Equal(t, map[string]float64{"Pending": 0, "Running": 2, "Complete": 1, "Undone": 1, "Failed": 1}, series(t, r, "ot_hub_image_prunes"))
-	assert.Equal(t, map[string]float64{"Waiting": 4, "Pending": 2, "Pruned": 3, "Skipped": 1, "Undone": 0, "Unknown": 2}, series(t, r, "ot_hub_image_prune_targets"))
+	assert.Equal(t, map[string]float64{"Pending": 0, "Running": 2, "Complete": 1, "Undone": 1, "Failed": 1}, gatherSeries(t, r, "ot_hub_image_prunes"))
+	assert.Equal(t, map[string]float64{"Waiting": 4, "Pending": 2, "Pruned": 3, "Skipped": 1, "Undone": 0, "Unknown": 2}, gatherSeries(t, r, "ot_hub_image_prune_targets"))
 }

@@ -11,17 +11,17 @@ import (
 )
 
 var (
-	rolloutClusters = describe("rollout_clusters", "Clusters that a FleetDiskImage is placed in, by how far they are with its current version.", "image", "state")
-	rolloutPhase    = describe("rollout_phase", "1 for the phase that the rollout of a FleetDiskImage is in, 0 for the others.", "image", "phase")
+	rolloutClusters = newDesc("rollout_clusters", "Clusters that a FleetDiskImage is placed in, by how far they are with its current version.", "image", "state")
+	rolloutPhase    = newDesc("rollout_phase", "1 for the phase that the rollout of a FleetDiskImage is in, 0 for the others.", "image", "phase")
 )
 
 var rolloutPhases = []v1alpha1.RolloutPhase{v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}
 
 // collectRollouts tells of the FleetDiskImages what their status says. One that was
 // not looked at yet has no series.
-func (f *Fleet) collectRollouts(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (f *FleetCollector) collectRollouts(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.FleetDiskImageList
-	if err := f.Members.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing FleetDiskImages for the metrics")
 		return
 	}
@@ -38,7 +38,7 @@ func (f *Fleet) collectRollouts(ctx context.Context, gauge func(d *prometheus.De
 			gauge(rolloutPhase, value, name, string(phase))
 		}
 		for _, state := range v1alpha1.ClusterStates() {
-			gauge(rolloutClusters, float64(*st.Clusters.Of(state)), name, string(state))
+			gauge(rolloutClusters, float64(*st.Clusters.CountOf(state)), name, string(state))
 		}
 	}
 }

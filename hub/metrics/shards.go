@@ -5,10 +5,10 @@ import "github.com/prometheus/client_golang/prometheus"
 // Shards are the metrics of how members are divided among the replicas. Only the
 // elected replica has values that are not 0.
 type Shards struct {
-	members  *prometheus.GaugeVec
-	replicas *prometheus.GaugeVec
-	moves    prometheus.Counter
-	findings prometheus.Counter
+	members      *prometheus.GaugeVec
+	replicas     *prometheus.GaugeVec
+	moves        prometheus.Counter
+	stalledSyncs prometheus.Counter
 }
 
 // States of a replica, as they are counted.
@@ -27,16 +27,16 @@ func NewShards(r prometheus.Registerer) *Shards {
 			Help: "Replicas of the hub that have a Lease, by state: alive, unknown (not seen to renew it yet), dead. Only the elected replica has it."}, []string{"state"}),
 		moves: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_moves_total",
 			Help: "Members that were assigned to another replica of the hub than before."}),
-		findings: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_reports_not_carried_total",
+		stalledSyncs: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_reports_not_carried_total",
 			Help: "Times that a member was found to be up and to report while nobody carried its report."}),
 	}
-	r.MustRegister(m.members, m.replicas, m.moves, m.findings)
+	r.MustRegister(m.members, m.replicas, m.moves, m.stalledSyncs)
 	return m
 }
 
-// Assigned tells how many members each replica has, and how many replicas there are
+// SetAssigned tells how many members each replica has, and how many replicas there are
 // by state.
-func (m *Shards) Assigned(members, replicas map[string]int) {
+func (m *Shards) SetAssigned(members, replicas map[string]int) {
 	m.members.Reset()
 	for replica, n := range members {
 		m.members.WithLabelValues(replica).Set(float64(n))
@@ -46,8 +46,8 @@ func (m *Shards) Assigned(members, replicas map[string]int) {
 	}
 }
 
-// Moved counts a member that was assigned to another replica.
-func (m *Shards) Moved() { m.moves.Inc() }
+// CountMove counts a member that was assigned to another replica.
+func (m *Shards) CountMove() { m.moves.Inc() }
 
-// NotCarriedFound counts a finding of the watchdog.
-func (m *Shards) NotCarriedFound() { m.findings.Inc() }
+// CountStalledSync counts a finding of the watchdog.
+func (m *Shards) CountStalledSync() { m.stalledSyncs.Inc() }

@@ -11,42 +11,42 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Asked is what is known of a cluster that a PruneReport asks.
-type Asked struct {
-	// Inquiry is the UID of the PruneReport.
-	Inquiry types.UID
+// AnswerView is what is known of a cluster that a PruneReport asks.
+type AnswerView struct {
+	// ReportUID is the UID of the PruneReport.
+	ReportUID types.UID
 	// Plan is the one that is stored on the hub, nil for none.
 	Plan *v1alpha1.ClusterPlanSpec
 	// Root of the cluster's report, nil for none, and the clusterUID of that report.
 	Root           *v1alpha1.ReportRoot
 	RootClusterUID types.UID
-	// Doubt is why the member may have more than is known of it, by a reason of the
+	// StaleReason is why the member may have more than is known of it, by a reason of the
 	// fleet's; empty: all of it is known.
-	Doubt string
+	StaleReason string
 	// Offline: its agent does not report.
 	Offline bool
 }
 
-// Answer tells why a cluster has not answered a PruneReport; empty: it has. Versions
+// UnansweredReason tells why a cluster has not answered a PruneReport; empty: it has. Versions
 // of plans are compared, never clocks: its report was made after the first plan that
 // carried the inquiry, and of the plan that is stored or one before it. A version
 // above that is of another hub's making, as before a restore from a backup, and need
 // not have carried the inquiry.
-func Answer(a Asked) (unknown, message string) {
-	silent := a.Doubt == "" || a.Doubt == v1alpha1.ReasonSilent || a.Doubt == v1alpha1.ReasonUnknown
+func UnansweredReason(a AnswerView) (unknown, message string) {
+	silent := a.StaleReason == "" || a.StaleReason == v1alpha1.ReasonSilent || a.StaleReason == v1alpha1.ReasonUnknown
 	switch {
 	case a.Offline && silent:
-		return v1alpha1.ReasonOffline, "its agent does not report" + because(a.Doubt) + ": make another PruneReport when it does (see its MemberCluster)"
-	case a.Doubt != "":
-		return text(a.Doubt, mostReason), doubtText(a.Doubt)
+		return v1alpha1.ReasonOffline, "its agent does not report" + parenthesized(a.StaleReason) + ": make another PruneReport when it does (see its MemberCluster)"
+	case a.StaleReason != "":
+		return truncateText(a.StaleReason, maxReasonLength), staleMessage(a.StaleReason)
 	case a.Root == nil:
-		return v1alpha1.ReasonNeverReported, doubtText(v1alpha1.ReasonNeverReported)
+		return v1alpha1.ReasonNeverReported, staleMessage(v1alpha1.ReasonNeverReported)
 	case a.Plan == nil:
 		return v1alpha1.ReasonNotAnswered, "the hub has made no plan for it: see its MemberCluster"
 	case a.RootClusterUID != a.Plan.ClusterUID:
 		return v1alpha1.ReasonAnotherCluster, "what reports is not the cluster that its plan is for: see IdentityConfirmed of its MemberCluster"
 	}
-	i := slices.IndexFunc(a.Plan.Inquiries, func(q v1alpha1.PlanInquiry) bool { return q.UID == a.Inquiry })
+	i := slices.IndexFunc(a.Plan.Inquiries, func(q v1alpha1.PlanInquiry) bool { return q.UID == a.ReportUID })
 	if i < 0 {
 		return v1alpha1.ReasonNotAnswered, "its plan does not carry the inquiry yet"
 	}
@@ -54,24 +54,24 @@ func Answer(a Asked) (unknown, message string) {
 	answered := a.Root.AnsweredPlan
 	switch {
 	case answered == nil && a.Root.Plan != nil && a.Root.Plan.Compare(asked) >= 0:
-		return v1alpha1.ReasonAgentTooOld, fmt.Sprintf("its agent, version %s, does not say which plan its report answers: bring it up to date", text(a.Root.AgentVersion, mostReason))
+		return v1alpha1.ReasonAgentTooOld, fmt.Sprintf("its agent, version %s, does not say which plan its report answers: bring it up to date", truncateText(a.Root.AgentVersion, maxReasonLength))
 	case answered == nil || answered.Compare(asked) < 0:
-		return v1alpha1.ReasonNotAnswered, text("its report does not answer the inquiry yet"+refusal(a.Root), mostMessage)
+		return v1alpha1.ReasonNotAnswered, truncateText("its report does not answer the inquiry yet"+refusalMessage(a.Root), maxMessageLength)
 	case answered.Compare(a.Plan.PlanVersion) > 0 || answered.Compare(a.Plan.PlanVersion) == 0 && answered.Hash != a.Plan.Hash:
 		return v1alpha1.ReasonNotAnswered, "it answers a plan that this hub does not know to have made: the hub makes it another one"
 	}
 	return "", ""
 }
 
-func because(doubt string) string {
+func parenthesized(doubt string) string {
 	if doubt == "" {
 		return ""
 	}
-	return text(" ("+doubt+")", mostReason)
+	return truncateText(" ("+doubt+")", maxReasonLength)
 }
 
-// refusal says why the agent does not go by its plan, where it says so.
-func refusal(root *v1alpha1.ReportRoot) string {
+// refusalMessage says why the agent does not go by its plan, where it says so.
+func refusalMessage(root *v1alpha1.ReportRoot) string {
 	c := meta.FindStatusCondition(root.Conditions, v1alpha1.ConditionPlanAccepted)
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return ""
@@ -79,7 +79,7 @@ func refusal(root *v1alpha1.ReportRoot) string {
 	return ", for its agent refuses the plan: " + c.Message
 }
 
-func doubtText(doubt string) string {
+func staleMessage(doubt string) string {
 	switch doubt {
 	case v1alpha1.ReasonNeverReported:
 		return "it has not reported yet: does ot-agent run in it?"

@@ -12,9 +12,9 @@ import (
 )
 
 // Plan 7 of epoch 1 is stored, and 5 was the first with the inquiry.
-func asked(change ...func(*prune.Asked)) prune.Asked {
-	a := prune.Asked{
-		Inquiry: "report-uid", Root: root(), RootClusterUID: "uid",
+func newAnswerView(change ...func(*prune.AnswerView)) prune.AnswerView {
+	a := prune.AnswerView{
+		ReportUID: "report-uid", Root: newRoot(), RootClusterUID: "uid",
 		Plan: &v1alpha1.ClusterPlanSpec{
 			PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 7, Hash: "abc"}, ClusterUID: "uid",
 			Inquiries: []v1alpha1.PlanInquiry{{UID: "other", Epoch: 1, Sequence: 1}, {UID: "report-uid", Epoch: 1, Sequence: 5}},
@@ -27,49 +27,49 @@ func asked(change ...func(*prune.Asked)) prune.Asked {
 	return a
 }
 
-func answers(epoch, sequence int64, hash string) func(*prune.Asked) {
-	return func(a *prune.Asked) {
+func withAnsweredPlan(epoch, sequence int64, hash string) func(*prune.AnswerView) {
+	return func(a *prune.AnswerView) {
 		a.Root.AnsweredPlan = &v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence, Hash: hash}
 	}
 }
 
-func TestAnswer(t *testing.T) {
+func TestUnansweredReason(t *testing.T) {
 	tests := map[string]struct {
-		change      func(*prune.Asked)
+		change      func(*prune.AnswerView)
 		want        string
 		wantMessage string
 	}{
-		"the plan that is stored":              {change: answers(1, 7, "abc")},
-		"the first plan that carried it":       {change: answers(1, 5, "five")},
-		"a plan before":                        {answers(1, 4, "four"), v1alpha1.ReasonNotAnswered, "does not answer the inquiry yet"},
-		"a plan of an epoch before":            {answers(0, 9, "nine"), v1alpha1.ReasonNotAnswered, "does not answer the inquiry yet"},
-		"another plan of the same version":     {answers(1, 7, "other"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
-		"a version without a hash":             {answers(1, 7, ""), v1alpha1.ReasonNotAnswered, "does not know to have made"},
-		"a plan above the one that is stored":  {answers(1, 8, "eight"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
-		"a plan of a later epoch":              {answers(2, 1, "two"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
-		"an agent that does not know of it":    {func(a *prune.Asked) { a.Root.AnsweredPlan = nil }, v1alpha1.ReasonAgentTooOld, "bring it up to date"},
-		"such an agent, not acknowledged yet":  {func(a *prune.Asked) { a.Root.AnsweredPlan, a.Root.Plan.Sequence = nil, 4 }, v1alpha1.ReasonNotAnswered, "yet"},
-		"such an agent, nothing acknowledged":  {func(a *prune.Asked) { a.Root.AnsweredPlan, a.Root.Plan = nil, nil }, v1alpha1.ReasonNotAnswered, "yet"},
-		"acknowledged, but not answered yet":   {answers(1, 3, "three"), v1alpha1.ReasonNotAnswered, "yet"},
-		"the plan does not carry it yet":       {func(a *prune.Asked) { a.Plan.Inquiries = a.Plan.Inquiries[:1] }, v1alpha1.ReasonNotAnswered, "does not carry the inquiry yet"},
-		"no plan":                              {func(a *prune.Asked) { a.Plan = nil }, v1alpha1.ReasonNotAnswered, "no plan"},
-		"no report":                            {func(a *prune.Asked) { a.Root = nil }, v1alpha1.ReasonNeverReported, "has not reported"},
-		"the report of another cluster":        {func(a *prune.Asked) { a.RootClusterUID = "rebuilt" }, v1alpha1.ReasonAnotherCluster, "IdentityConfirmed"},
-		"a doubt":                              {func(a *prune.Asked) { a.Doubt = v1alpha1.ReasonPagesMissing }, v1alpha1.ReasonPagesMissing, "pages"},
-		"no room in the report":                {func(a *prune.Asked) { a.Doubt = v1alpha1.ReasonPagesOmitted }, v1alpha1.ReasonPagesOmitted, "no room"},
-		"a doubt that is not known here":       {func(a *prune.Asked) { a.Doubt = "OfTomorrow" }, "OfTomorrow", "see its MemberCluster"},
-		"offline":                              {func(a *prune.Asked) { a.Offline = true }, v1alpha1.ReasonOffline, "does not report"},
-		"offline and silent":                   {func(a *prune.Asked) { a.Offline, a.Doubt = true, v1alpha1.ReasonSilent }, v1alpha1.ReasonOffline, "(Silent)"},
-		"not waited for, as it is another one": {func(a *prune.Asked) { a.Offline, a.Doubt = true, v1alpha1.ReasonAnotherCluster }, v1alpha1.ReasonAnotherCluster, "IdentityConfirmed"},
-		"not waited for, as it never was":      {func(a *prune.Asked) { a.Offline, a.Doubt = true, v1alpha1.ReasonNeverReported }, v1alpha1.ReasonNeverReported, "ot-agent"},
-		"the agent refuses the plan": {func(a *prune.Asked) {
-			answers(1, 4, "four")(a)
+		"the plan that is stored":              {change: withAnsweredPlan(1, 7, "abc")},
+		"the first plan that carried it":       {change: withAnsweredPlan(1, 5, "five")},
+		"a plan before":                        {withAnsweredPlan(1, 4, "four"), v1alpha1.ReasonNotAnswered, "does not answer the inquiry yet"},
+		"a plan of an epoch before":            {withAnsweredPlan(0, 9, "nine"), v1alpha1.ReasonNotAnswered, "does not answer the inquiry yet"},
+		"another plan of the same version":     {withAnsweredPlan(1, 7, "other"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
+		"a version without a hash":             {withAnsweredPlan(1, 7, ""), v1alpha1.ReasonNotAnswered, "does not know to have made"},
+		"a plan above the one that is stored":  {withAnsweredPlan(1, 8, "eight"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
+		"a plan of a later epoch":              {withAnsweredPlan(2, 1, "two"), v1alpha1.ReasonNotAnswered, "does not know to have made"},
+		"an agent that does not know of it":    {func(a *prune.AnswerView) { a.Root.AnsweredPlan = nil }, v1alpha1.ReasonAgentTooOld, "bring it up to date"},
+		"such an agent, not acknowledged yet":  {func(a *prune.AnswerView) { a.Root.AnsweredPlan, a.Root.Plan.Sequence = nil, 4 }, v1alpha1.ReasonNotAnswered, "yet"},
+		"such an agent, nothing acknowledged":  {func(a *prune.AnswerView) { a.Root.AnsweredPlan, a.Root.Plan = nil, nil }, v1alpha1.ReasonNotAnswered, "yet"},
+		"acknowledged, but not answered yet":   {withAnsweredPlan(1, 3, "three"), v1alpha1.ReasonNotAnswered, "yet"},
+		"the plan does not carry it yet":       {func(a *prune.AnswerView) { a.Plan.Inquiries = a.Plan.Inquiries[:1] }, v1alpha1.ReasonNotAnswered, "does not carry the inquiry yet"},
+		"no plan":                              {func(a *prune.AnswerView) { a.Plan = nil }, v1alpha1.ReasonNotAnswered, "no plan"},
+		"no report":                            {func(a *prune.AnswerView) { a.Root = nil }, v1alpha1.ReasonNeverReported, "has not reported"},
+		"the report of another cluster":        {func(a *prune.AnswerView) { a.RootClusterUID = "rebuilt" }, v1alpha1.ReasonAnotherCluster, "IdentityConfirmed"},
+		"a doubt":                              {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesMissing }, v1alpha1.ReasonPagesMissing, "pages"},
+		"no room in the report":                {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesOmitted }, v1alpha1.ReasonPagesOmitted, "no room"},
+		"a doubt that is not known here":       {func(a *prune.AnswerView) { a.StaleReason = "OfTomorrow" }, "OfTomorrow", "see its MemberCluster"},
+		"offline":                              {func(a *prune.AnswerView) { a.Offline = true }, v1alpha1.ReasonOffline, "does not report"},
+		"offline and silent":                   {func(a *prune.AnswerView) { a.Offline, a.StaleReason = true, v1alpha1.ReasonSilent }, v1alpha1.ReasonOffline, "(Silent)"},
+		"not waited for, as it is another one": {func(a *prune.AnswerView) { a.Offline, a.StaleReason = true, v1alpha1.ReasonAnotherCluster }, v1alpha1.ReasonAnotherCluster, "IdentityConfirmed"},
+		"not waited for, as it never was":      {func(a *prune.AnswerView) { a.Offline, a.StaleReason = true, v1alpha1.ReasonNeverReported }, v1alpha1.ReasonNeverReported, "ot-agent"},
+		"the agent refuses the plan": {func(a *prune.AnswerView) {
+			withAnsweredPlan(1, 4, "four")(a)
 			a.Root.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Message: "concurrency: " + strings.Repeat("x", 1000)}}
 		}, v1alpha1.ReasonNotAnswered, "refuses the plan: concurrency"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			unknown, message := prune.Answer(asked(test.change))
+			unknown, message := prune.UnansweredReason(newAnswerView(test.change))
 			require.Equal(t, test.want, unknown)
 			require.Contains(t, message, test.wantMessage)
 			require.LessOrEqual(t, len(message), 512)

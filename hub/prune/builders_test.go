@@ -17,29 +17,29 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func stamp(t time.Time) *metav1.Time {
+func toStoredTime(t time.Time) *metav1.Time {
 	at := metav1.NewTime(t)
 	return &at
 }
 
-func lasting(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+func newDuration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// stored is an object as the API server gives it back.
-func stored[T any](t require.TestingT, of T) (back T) {
+// roundTrip is an object as the API server gives it back.
+func roundTrip[T any](t require.TestingT, of T) (back T) {
 	text, err := json.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &back))
 	return back
 }
 
-func text(t require.TestingT, of any) string {
+func truncateText(t require.TestingT, of any) string {
 	text, err := json.Marshal(of)
 	require.NoError(t, err)
 	return string(text)
 }
 
-// holding are the conditions that are True.
-func holding(conditions []metav1.Condition) (types []string) {
+// trueConditions are the conditions that are True.
+func trueConditions(conditions []metav1.Condition) (types []string) {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue {
 			types = append(types, c.Type)
@@ -48,8 +48,8 @@ func holding(conditions []metav1.Condition) (types []string) {
 	return types
 }
 
-// wantConditions checks that every condition is there, and which hold.
-func wantConditions(t require.TestingT, conditions []metav1.Condition, generation int64, all, want []string) {
+// requireConditions checks that every condition is there, and which hold.
+func requireConditions(t require.TestingT, conditions []metav1.Condition, generation int64, all, want []string) {
 	for _, name := range all {
 		c := meta.FindStatusCondition(conditions, name)
 		require.NotNil(t, c, name)
@@ -57,31 +57,31 @@ func wantConditions(t require.TestingT, conditions []metav1.Condition, generatio
 		require.NotEmpty(t, c.Reason, name)
 	}
 	require.Len(t, conditions, len(all))
-	require.ElementsMatch(t, want, holding(conditions))
+	require.ElementsMatch(t, want, trueConditions(conditions))
 }
 
 var reportConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished}
 
-func oneReport(change ...func(*v1alpha1.PruneReport)) *v1alpha1.PruneReport {
-	r := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "spring", UID: "report-uid", Generation: 3, CreationTimestamp: *stamp(now)}}
+func newReport(change ...func(*v1alpha1.PruneReport)) *v1alpha1.PruneReport {
+	r := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "spring", UID: "report-uid", Generation: 3, CreationTimestamp: *toStoredTime(now)}}
 	for _, do := range change {
 		do(r)
 	}
 	return r
 }
 
-func root() *v1alpha1.ReportRoot {
+func newRoot() *v1alpha1.ReportRoot {
 	return &v1alpha1.ReportRoot{
-		ObservedAt: *stamp(now), HeartbeatSeconds: 10, BootID: "boot", AgentVersion: "v1",
+		ObservedAt: *toStoredTime(now), HeartbeatSeconds: 10, BootID: "boot", AgentVersion: "v1",
 		AnsweredPlan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7, Hash: "abc"},
 	}
 }
 
-// idle could go: nobody has referenced it for a day.
-func idle(name string, change ...func(*v1alpha1.ReportedImage)) v1alpha1.ReportedImage {
+// newUnreferenced could go: nobody has referenced it for a day.
+func newUnreferenced(name string, change ...func(*v1alpha1.ReportedImage)) v1alpha1.ReportedImage {
 	img := v1alpha1.ReportedImage{
 		Namespace: "farm", Name: name, UID: types.UID("uid-" + name), Origin: v1alpha1.OriginPlan, Revision: "r1", ServingRevision: "r1",
-		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, UnreferencedSince: stamp(now.Add(-24 * time.Hour)), Bytes: 1 << 30,
+		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, UnreferencedSince: toStoredTime(now.Add(-24 * time.Hour)), Bytes: 1 << 30,
 	}
 	for _, do := range change {
 		do(&img)
@@ -110,7 +110,7 @@ func drawImage(t *rapid.T) v1alpha1.ReportedImage {
 	case -1:
 		img.UnreferencedSince = &metav1.Time{} // as null in what somebody has written
 	default:
-		img.UnreferencedSince = stamp(now.Add(-time.Duration(since)*time.Hour + time.Duration(rapid.IntRange(0, 999).Draw(t, "ms"))*time.Millisecond))
+		img.UnreferencedSince = toStoredTime(now.Add(-time.Duration(since)*time.Hour + time.Duration(rapid.IntRange(0, 999).Draw(t, "ms"))*time.Millisecond))
 	}
 	return img
 }
@@ -118,19 +118,19 @@ func drawImage(t *rapid.T) v1alpha1.ReportedImage {
 // drawCluster is a cluster with its images, each name once.
 func drawCluster(t *rapid.T, name string) prune.Cluster {
 	c := prune.Cluster{
-		Name: name, ClusterUID: types.UID("uid-" + name), Root: root(),
-		Wanted: map[types.NamespacedName]string{}, Declared: map[types.NamespacedName]string{},
+		Name: name, ClusterUID: types.UID("uid-" + name), Root: newRoot(),
+		WantedBy: map[types.NamespacedName]string{}, DeclaredBy: map[types.NamespacedName]string{},
 	}
-	c.Root.ObservedAt = *stamp(now.Add(time.Duration(rapid.IntRange(0, 999).Draw(t, "ms")) * time.Millisecond))
+	c.Root.ObservedAt = *toStoredTime(now.Add(time.Duration(rapid.IntRange(0, 999).Draw(t, "ms")) * time.Millisecond))
 	n := rapid.SampledFrom([]int{0, 5, 20, 30}).Draw(t, "images of it")
 	c.Images = rapid.SliceOfNDistinct(rapid.Custom(drawImage), n, n, func(i v1alpha1.ReportedImage) string { return i.Namespace + "/" + i.Name }).Draw(t, "images")
 	for i := range c.Images {
 		k := types.NamespacedName{Namespace: c.Images[i].Namespace, Name: c.Images[i].Name}
 		if rapid.IntRange(0, 5).Draw(t, "wanted") == 0 {
-			c.Wanted[k] = rapid.SampledFrom([]string{"", "ClusterPlan", "FleetDiskImage ubuntu"}).Draw(t, "by")
+			c.WantedBy[k] = rapid.SampledFrom([]string{"", "ClusterPlan", "FleetDiskImage ubuntu"}).Draw(t, "by")
 		}
 		if rapid.Bool().Draw(t, "declared") {
-			c.Declared[k] = "ubuntu"
+			c.DeclaredBy[k] = "ubuntu"
 		}
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "orphans") {
@@ -163,7 +163,7 @@ func drawSpec(t *rapid.T) *v1alpha1.PruneReportSpec {
 		}
 	}
 	if rapid.Bool().Draw(t, "least") {
-		spec.UnreferencedFor = lasting(time.Duration(rapid.IntRange(0, 8).Draw(t, "hours")) * time.Hour)
+		spec.UnreferencedFor = newDuration(time.Duration(rapid.IntRange(0, 8).Draw(t, "hours")) * time.Hour)
 	}
 	return spec
 }
@@ -171,7 +171,7 @@ func drawSpec(t *rapid.T) *v1alpha1.PruneReportSpec {
 func judgeAll(spec *v1alpha1.PruneReportSpec, clusters []prune.Cluster) []v1alpha1.ReportedCluster {
 	judged := make([]v1alpha1.ReportedCluster, len(clusters))
 	for i := range clusters {
-		judged[i] = prune.Judge(spec, clusters[i])
+		judged[i] = prune.JudgeCluster(spec, clusters[i])
 	}
 	return judged
 }

@@ -14,88 +14,88 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-func begun(r *v1alpha1.PruneReport) {
-	r.Status.Phase, r.Status.StartedAt = v1alpha1.PruneReportCollecting, stamp(now.Add(-time.Minute))
+func withStarted(r *v1alpha1.PruneReport) {
+	r.Status.Phase, r.Status.StartedAt = v1alpha1.PruneReportCollecting, toStoredTime(now.Add(-time.Minute))
 }
 
-func collect(t require.TestingT, v prune.CollectView) prune.CollectDecision {
+func decideReport(t require.TestingT, v prune.ReportView) prune.ReportDecision {
 	before := v.Report.DeepCopy()
-	d := prune.Collect(v)
+	d := prune.DecideReport(v)
 	require.Equal(t, before, v.Report, "a decision changes nothing it is given")
-	require.Equal(t, text(t, d), text(t, prune.Collect(v)), "the same view gives the same decision")
+	require.Equal(t, truncateText(t, d), truncateText(t, prune.DecideReport(v)), "the same view gives the same decision")
 	return d
 }
 
-func TestCollect(t *testing.T) {
-	answered, waiting := prune.Standing{Cluster: "a"}, prune.Standing{Cluster: "b", Unknown: v1alpha1.ReasonNotAnswered, Message: "not yet"}
-	offline := prune.Standing{Cluster: "c", Unknown: v1alpha1.ReasonOffline, Offline: true}
-	late := func(r *v1alpha1.PruneReport) { r.Status.StartedAt = stamp(now.Add(-10 * time.Minute)) }
-	soon := func(r *v1alpha1.PruneReport) { r.Spec.AnswerDeadline = lasting(30 * time.Second) }
+func TestDecideReport(t *testing.T) {
+	answered, waiting := prune.AnswerState{Cluster: "a"}, prune.AnswerState{Cluster: "b", Unknown: v1alpha1.ReasonNotAnswered, Message: "not yet"}
+	offline := prune.AnswerState{Cluster: "c", Unknown: v1alpha1.ReasonOffline, Offline: true}
+	late := func(r *v1alpha1.PruneReport) { r.Status.StartedAt = toStoredTime(now.Add(-10 * time.Minute)) }
+	soon := func(r *v1alpha1.PruneReport) { r.Spec.AnswerDeadline = newDuration(30 * time.Second) }
 	tests := map[string]struct {
 		report      *v1alpha1.PruneReport
-		clusters    []prune.Standing
+		clusters    []prune.AnswerState
 		invalid     string
 		wantPhase   v1alpha1.PruneReportPhase
 		wantReason  string
 		wantCollect bool
 		wantAfter   time.Duration
 	}{
-		"it begins":                    {oneReport(), []prune.Standing{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 10 * time.Minute},
-		"all have answered":            {oneReport(begun), []prune.Standing{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"one has not":                  {oneReport(begun), []prune.Standing{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
-		"one is offline":               {oneReport(begun), []prune.Standing{answered, offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"one is offline, one has not":  {oneReport(begun), []prune.Standing{offline, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
-		"the deadline has passed":      {oneReport(begun, late), []prune.Standing{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"a deadline of its own":        {oneReport(begun, soon), []prune.Standing{waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"nobody is asked":              {oneReport(), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
-		"nobody is left":               {oneReport(begun), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
-		"a selector that is no such":   {oneReport(), []prune.Standing{answered}, "spec.placement: bad", v1alpha1.PruneReportFailed, v1alpha1.ReasonSelectorInvalid, false, 0},
-		"deadline, and offline before": {oneReport(begun, late), []prune.Standing{offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"it begins":                    {newReport(), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 10 * time.Minute},
+		"all have answered":            {newReport(withStarted), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"one has not":                  {newReport(withStarted), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
+		"one is offline":               {newReport(withStarted), []prune.AnswerState{answered, offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"one is offline, one has not":  {newReport(withStarted), []prune.AnswerState{offline, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
+		"the deadline has passed":      {newReport(withStarted, late), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"a deadline of its own":        {newReport(withStarted, soon), []prune.AnswerState{waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"nobody is asked":              {newReport(), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
+		"nobody is left":               {newReport(withStarted), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
+		"a selector that is no such":   {newReport(), []prune.AnswerState{answered}, "spec.placement: bad", v1alpha1.PruneReportFailed, v1alpha1.ReasonSelectorInvalid, false, 0},
+		"deadline, and offline before": {newReport(withStarted, late), []prune.AnswerState{offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := collect(t, prune.CollectView{Now: now, Report: test.report, Clusters: test.clusters, Invalid: test.invalid})
+			d := decideReport(t, prune.ReportView{Now: now, Report: test.report, Clusters: test.clusters, Invalid: test.invalid})
 			require.Equal(t, test.wantPhase, d.Status.Phase)
 			require.Equal(t, test.wantReason, d.Status.Reason)
 			require.Equal(t, test.wantCollect, d.Collect)
-			require.Equal(t, test.wantAfter, d.After)
+			require.Equal(t, test.wantAfter, d.RequeueAfter)
 			require.NotEmpty(t, d.Status.Message)
 			require.Equal(t, int64(3), d.Status.ObservedGeneration)
 			if test.wantPhase == v1alpha1.PruneReportCollecting {
 				require.NotNil(t, d.Status.StartedAt)
-				wantConditions(t, d.Status.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReconciling})
+				requireConditions(t, d.Status.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReconciling})
 				return
 			}
-			wantConditions(t, d.Status.Conditions, 3, reportConditions, failed)
-			again := oneReport(func(r *v1alpha1.PruneReport) { r.Status = d.Status })
-			require.Equal(t, text(t, d.Status), text(t, collect(t, prune.CollectView{Now: now.AddDate(1, 0, 0), Report: again, Clusters: []prune.Standing{answered}}).Status), "it stays so")
+			requireConditions(t, d.Status.Conditions, 3, reportConditions, failed)
+			again := newReport(func(r *v1alpha1.PruneReport) { r.Status = d.Status })
+			require.Equal(t, truncateText(t, d.Status), truncateText(t, decideReport(t, prune.ReportView{Now: now.AddDate(1, 0, 0), Report: again, Clusters: []prune.AnswerState{answered}}).Status), "it stays so")
 		})
 	}
 }
 
-func TestClustersAreAskedOnlyOnceItIsStoredThatItBegan(t *testing.T) {
-	d := collect(t, prune.CollectView{Now: now, Report: oneReport(), Clusters: []prune.Standing{{Cluster: "a"}}})
+func TestNothingIsCollectedBeforeStartIsStored(t *testing.T) {
+	d := decideReport(t, prune.ReportView{Now: now, Report: newReport(), Clusters: []prune.AnswerState{{Cluster: "a"}}})
 	require.False(t, d.Collect)
-	r := oneReport()
-	r.Status = stored(t, d.Status)
-	require.True(t, collect(t, prune.CollectView{Now: now, Report: r, Clusters: []prune.Standing{{Cluster: "a"}}}).Collect)
-	require.Equal(t, now.Add(10*time.Minute), prune.AnswersUntil(r).UTC())
+	r := newReport()
+	r.Status = roundTrip(t, d.Status)
+	require.True(t, decideReport(t, prune.ReportView{Now: now, Report: r, Clusters: []prune.AnswerState{{Cluster: "a"}}}).Collect)
+	require.Equal(t, now.Add(10*time.Minute), prune.AnswerDeadline(r).UTC())
 }
 
-func TestACompleteReport(t *testing.T) {
-	a, b := large("a", 2, 2, 3), large("b", 1, 0, 0)
+func TestCompleteStatus(t *testing.T) {
+	a, b := newLargeCluster("a", 2, 2, 3), newLargeCluster("b", 1, 0, 0)
 	a.Candidates[0].Origin, a.Candidates[1].DeclaredBy = "", ""
 	a.Kept[1].Reason = v1alpha1.KeptReferenced
 	unknown := v1alpha1.ReportedCluster{Cluster: "c", Unknown: v1alpha1.ReasonOffline, Message: "its agent does not report"}
-	st := prune.Complete(oneReport(begun), []v1alpha1.ReportedCluster{unknown, b, a}, 4, "abc", now.Add(time.Millisecond))
-	wantConditions(t, st.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReady, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished})
+	st := prune.CompleteStatus(newReport(withStarted), []v1alpha1.ReportedCluster{unknown, b, a}, 4, "abc", now.Add(time.Millisecond))
+	requireConditions(t, st.Conditions, 3, reportConditions, []string{v1alpha1.ConditionReady, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished})
 	st.Conditions = nil
 	require.Equal(t, v1alpha1.PruneReportStatus{
 		ObservedGeneration: 3, Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported,
 		Message: "3 images of 3 TiB could go, by what 2 of 3 clusters say; of these no plan has made 1 (1 TiB): they go only with spec.includeOthers; 6 are kept; " +
 			"6 objects of storage belong to no image. Nothing is said of 1 cluster (c: Offline): make another PruneReport when they answer. " +
 			"To have them deleted, review the pages and create an ImagePrune with reportRef {name: spring, digest: abc}",
-		StartedAt: stamp(now.Add(-time.Minute)), CompletedAt: stamp(now),
+		StartedAt: toStoredTime(now.Add(-time.Minute)), CompletedAt: toStoredTime(now),
 		Clusters:        v1alpha1.AnswerCounts{Total: 3, Answered: 2, Unknown: 1},
 		UnknownClusters: []v1alpha1.UnknownCluster{{Cluster: "c", Reason: v1alpha1.ReasonOffline, Message: "its agent does not report"}},
 		Candidates:      v1alpha1.PruneTotal{Count: 3, Bytes: 3 << 40}, Others: v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 40}, Undeclared: v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 40},
@@ -103,24 +103,24 @@ func TestACompleteReport(t *testing.T) {
 		Orphans: v1alpha1.PruneTotal{Count: 6, Bytes: 32}, Pages: 4, Digest: "abc",
 	}, st)
 
-	done := oneReport(func(r *v1alpha1.PruneReport) { r.Status = st })
-	require.Equal(t, st, prune.Complete(done, nil, 0, "other", now.AddDate(0, 0, 1)), "it does not change any more")
-	require.Equal(t, st, collect(t, prune.CollectView{Now: now.AddDate(0, 0, 1), Report: done, Invalid: "bad"}).Status)
-	require.Equal(t, st, prune.TooLarge(done, now))
+	done := newReport(func(r *v1alpha1.PruneReport) { r.Status = st })
+	require.Equal(t, st, prune.CompleteStatus(done, nil, 0, "other", now.AddDate(0, 0, 1)), "it does not change any more")
+	require.Equal(t, st, decideReport(t, prune.ReportView{Now: now.AddDate(0, 0, 1), Report: done, Invalid: "bad"}).Status)
+	require.Equal(t, st, prune.TooLargeStatus(done, now))
 }
 
-func TestWhatAStatusSaysIsBounded(t *testing.T) {
+func TestReportStatusIsBounded(t *testing.T) {
 	var judged []v1alpha1.ReportedCluster
-	var standing []prune.Standing
+	var standing []prune.AnswerState
 	for i := range 50 {
 		name := fmt.Sprintf("c-%02d", i)
 		judged = append(judged, v1alpha1.ReportedCluster{Cluster: name, Unknown: "NotAnswered", Message: strings.Repeat("m", 5000)})
-		standing = append(standing, prune.Standing{Cluster: name, Unknown: strings.Repeat("N", 100), Message: strings.Repeat("m", 5000)})
+		standing = append(standing, prune.AnswerState{Cluster: name, Unknown: strings.Repeat("N", 100), Message: strings.Repeat("m", 5000)})
 	}
 	for _, st := range []v1alpha1.PruneReportStatus{
-		prune.Complete(oneReport(begun), judged, 1, "abc", now),
-		collect(t, prune.CollectView{Now: now, Report: oneReport(begun), Clusters: standing}).Status,
-		collect(t, prune.CollectView{Now: now, Report: oneReport(begun), Clusters: standing, Invalid: strings.Repeat("m", 5000)}).Status,
+		prune.CompleteStatus(newReport(withStarted), judged, 1, "abc", now),
+		decideReport(t, prune.ReportView{Now: now, Report: newReport(withStarted), Clusters: standing}).Status,
+		decideReport(t, prune.ReportView{Now: now, Report: newReport(withStarted), Clusters: standing, Invalid: strings.Repeat("m", 5000)}).Status,
 	} {
 		require.Equal(t, v1alpha1.AnswerCounts{Total: 50, Unknown: 50}, st.Clusters)
 		require.Len(t, st.UnknownClusters, 20)
@@ -133,15 +133,15 @@ func TestWhatAStatusSaysIsBounded(t *testing.T) {
 	}
 }
 
-func TestAClusterInSeveralPartsIsOne(t *testing.T) {
-	pages, digest, err := prune.Paginate("u", []v1alpha1.ReportedCluster{large("a", 5000, 3, 2)})
+func TestSplitClusterIsCountedOnce(t *testing.T) {
+	pages, digest, err := prune.Paginate("u", []v1alpha1.ReportedCluster{newLargeCluster("a", 5000, 3, 2)})
 	require.NoError(t, err)
 	require.Greater(t, len(pages), 1)
 	var parts []v1alpha1.ReportedCluster
 	for _, page := range pages {
 		parts = append(parts, page...)
 	}
-	st := prune.Complete(oneReport(begun), parts, len(pages), digest, now)
+	st := prune.CompleteStatus(newReport(withStarted), parts, len(pages), digest, now)
 	require.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, st.Clusters)
 	require.Equal(t, int32(5000), st.Candidates.Count)
 	require.Equal(t, v1alpha1.PruneTotal{Count: 3, Bytes: 16}, st.Orphans)
@@ -152,12 +152,12 @@ func TestPropertyTotalsAreSums(t *testing.T) {
 		clusters := judgeAll(drawSpec(t), drawClusters(t))
 		pages, digest, err := prune.Paginate("u", clusters)
 		require.NoError(t, err)
-		st := prune.Complete(oneReport(begun), clusters, len(pages), digest, now)
+		st := prune.CompleteStatus(newReport(withStarted), clusters, len(pages), digest, now)
 		var parts []v1alpha1.ReportedCluster
 		for _, page := range pages {
 			parts = append(parts, page...)
 		}
-		require.Equal(t, text(t, st), text(t, prune.Complete(oneReport(begun), parts, len(pages), digest, now)), "parts add up to the same")
+		require.Equal(t, truncateText(t, st), truncateText(t, prune.CompleteStatus(newReport(withStarted), parts, len(pages), digest, now)), "parts add up to the same")
 
 		want := v1alpha1.PruneReportStatus{}
 		kept := map[v1alpha1.KeptReason]v1alpha1.PruneTotal{}
@@ -200,7 +200,7 @@ func TestPropertyTotalsAreSums(t *testing.T) {
 	})
 }
 
-func TestPlaced(t *testing.T) {
+func TestPlacementMatcher(t *testing.T) {
 	tests := map[string]struct {
 		placement *v1alpha1.Placement
 		want      []string
@@ -216,7 +216,7 @@ func TestPlaced(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			has, err := prune.Placed(&v1alpha1.PruneReportSpec{Placement: test.placement})
+			has, err := prune.PlacementMatcher(&v1alpha1.PruneReportSpec{Placement: test.placement})
 			if test.wantErr != "" {
 				require.ErrorContains(t, err, test.wantErr)
 				return

@@ -15,54 +15,57 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-func complete(r *v1alpha1.PruneReport) {
+func withCompleted(r *v1alpha1.PruneReport) {
 	r.Status.Phase, r.Status.Digest = v1alpha1.PruneReportComplete, "abc"
 	r.Status.Candidates.Count, r.Status.Others.Count = 4, 2
 }
 
-// scene is a running ImagePrune of a/farm/ubuntu-1, b/farm/ubuntu-1 and b/farm/z.
-type scene struct {
+// pruneScenario is a running ImagePrune of a/farm/ubuntu-1, b/farm/ubuntu-1 and b/farm/z.
+type pruneScenario struct {
 	prune.PruneView
-	told map[string]v1alpha1.PruneStatus
-	held map[string]string
+	reported map[string]v1alpha1.PruneStatus
+	held     map[string]string
 }
 
-func newScene(change ...func(*v1alpha1.ImagePrune)) *scene {
-	s := &scene{told: map[string]v1alpha1.PruneStatus{}, held: map[string]string{}}
+func newPruneScenario(change ...func(*v1alpha1.ImagePrune)) *pruneScenario {
+	s := &pruneScenario{reported: map[string]v1alpha1.PruneStatus{}, held: map[string]string{}}
 	s.PruneView = prune.PruneView{
-		Now: now, Prune: onePrune(append([]func(*v1alpha1.ImagePrune){running}, change...)...), Report: oneReport(complete), Loaded: true,
-		Members:  map[string]prune.Member{"a": {ClusterUID: "uid-a"}, "b": {ClusterUID: "uid-b"}},
-		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) { st, told := s.told[keyOf(t)]; return st, told },
-		Held:     func(t prune.Target) string { return s.held[keyOf(t)] },
+		Now: now, Prune: newPrune(append([]func(*v1alpha1.ImagePrune){withRunning}, change...)...), Report: newReport(withCompleted), TargetsLoaded: true,
+		Members: map[string]prune.Member{"a": {ClusterUID: "uid-a"}, "b": {ClusterUID: "uid-b"}},
+		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
+			st, told := s.reported[targetKey(t)]
+			return st, told
+		},
+		HeldReason: func(t prune.Target) string { return s.held[targetKey(t)] },
 	}
-	s.Targets = prune.Targets(&s.Prune.Spec, reviewed())
+	s.Targets = prune.SelectTargets(&s.Prune.Spec, newReviewedClusters())
 	return s
 }
 
-func keyOf(t prune.Target) string { return t.Cluster + "/" + t.Namespace + "/" + t.Name }
+func targetKey(t prune.Target) string { return t.Cluster + "/" + t.Namespace + "/" + t.Name }
 
-func (s *scene) tell(state v1alpha1.PruneState, reason string, keys ...string) {
+func (s *pruneScenario) reportState(state v1alpha1.PruneState, reason string, keys ...string) {
 	for _, key := range keys {
-		s.told[key] = v1alpha1.PruneStatus{UID: s.Prune.UID, State: state, Reason: reason, Message: "as " + key + " says"}
+		s.reported[key] = v1alpha1.PruneStatus{UID: s.Prune.UID, State: state, Reason: reason, Message: "as " + key + " says"}
 	}
 }
 
-// decide checks what holds of every decision.
-func decide(t require.TestingT, v prune.PruneView) prune.PruneDecision {
+// decideAndCheck checks what holds of every decision.
+func decideAndCheck(t require.TestingT, v prune.PruneView) prune.PruneDecision {
 	before := v.Prune.DeepCopy()
 	d := prune.Decide(v)
 	require.Equal(t, before, v.Prune, "a decision changes nothing it is given")
-	require.Equal(t, text(t, d), text(t, prune.Decide(v)), "the same view gives the same decision")
+	require.Equal(t, truncateText(t, d), truncateText(t, prune.Decide(v)), "the same view gives the same decision")
 	again := v
 	again.Prune = v.Prune.DeepCopy()
-	again.Prune.Status = stored(t, d.Status)
-	require.Equal(t, text(t, d.Status), text(t, prune.Decide(again).Status), "with the status that was decided there is nothing more to write")
-	if !d.Load { // else it is decided again
-		wantConditions(t, d.Status.Conditions, v.Prune.Generation, pruneConditions, holding(d.Status.Conditions))
+	again.Prune.Status = roundTrip(t, d.Status)
+	require.Equal(t, truncateText(t, d.Status), truncateText(t, prune.Decide(again).Status), "with the status that was decided there is nothing more to write")
+	if !d.LoadPages { // else it is decided again
+		requireConditions(t, d.Status.Conditions, v.Prune.Generation, pruneConditions, trueConditions(d.Status.Conditions))
 	}
 	sum := int32(0)
 	for _, state := range v1alpha1.PruneStates() {
-		sum += *d.Status.Targets.Of(state)
+		sum += *d.Status.Targets.CountOf(state)
 	}
 	require.Equal(t, d.Status.Targets.Total, sum)
 	require.LessOrEqual(t, len(d.Status.Skipped), 50)
@@ -79,7 +82,7 @@ var (
 
 // Whether the API server checked the approval is told as it was when the ImagePrune was
 // new, however it is since.
-func TestWhetherTheApprovalWasChecked(t *testing.T) {
+func TestApprovalGuardedCondition(t *testing.T) {
 	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
 	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
 	for name, test := range map[string]struct {
@@ -96,13 +99,13 @@ func TestWhetherTheApprovalWasChecked(t *testing.T) {
 		"not known":                {"", metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(func(p *v1alpha1.ImagePrune) {
+			s := newPruneScenario(func(p *v1alpha1.ImagePrune) {
 				p.Status.Phase = test.phase
 				if test.before.Type != "" {
 					p.Status.Conditions = []metav1.Condition{test.before}
 				}
 			})
-			s.Guarded = test.now
+			s.ApprovalGuarded = test.now
 			got := meta.FindStatusCondition(prune.Decide(s.PruneView).Status.Conditions, v1alpha1.ConditionApprovalGuarded)
 			if test.want.Type == "" {
 				require.Nil(t, got)
@@ -115,12 +118,12 @@ func TestWhetherTheApprovalWasChecked(t *testing.T) {
 	}
 }
 
-func TestWhatAnImagePruneGoesBy(t *testing.T) {
-	report := func(change func(*v1alpha1.PruneReport)) func(*scene) {
-		return func(s *scene) { s.Report = oneReport(complete, change) }
+func TestPruneRequiresReviewedReport(t *testing.T) {
+	report := func(change func(*v1alpha1.PruneReport)) func(*pruneScenario) {
+		return func(s *pruneScenario) { s.Report = newReport(withCompleted, change) }
 	}
 	tests := map[string]struct {
-		change     func(*scene)
+		change     func(*pruneScenario)
 		want       v1alpha1.ImagePrunePhase // of one that has not begun
 		wantReason string
 		wantLoad   bool
@@ -128,10 +131,10 @@ func TestWhatAnImagePruneGoesBy(t *testing.T) {
 		wantRunning       v1alpha1.ImagePrunePhase
 		wantRunningReason string
 	}{
-		"all is as it was reviewed": {func(*scene) {}, v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, false, "", ""},
-		"no report":                 {func(s *scene) { s.Report = nil }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportMissing, false, "", ""},
+		"all is as it was reviewed": {func(*pruneScenario) {}, v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, false, "", ""},
+		"no report":                 {func(s *pruneScenario) { s.Report = nil }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportMissing, false, "", ""},
 		"a report that is being deleted": {
-			report(func(r *v1alpha1.PruneReport) { r.DeletionTimestamp = stamp(now) }), v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportMissing, false, "", "",
+			report(func(r *v1alpha1.PruneReport) { r.DeletionTimestamp = toStoredTime(now) }), v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportMissing, false, "", "",
 		},
 		"a schedule": {report(func(r *v1alpha1.PruneReport) {
 			r.Spec.Schedule, r.Status.Phase = "@daily", v1alpha1.PruneReportScheduled
@@ -147,44 +150,44 @@ func TestWhatAnImagePruneGoesBy(t *testing.T) {
 			report(func(r *v1alpha1.PruneReport) { r.Status.Digest = "abd" }), v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportChanged, false, "", "",
 		},
 		"pages that are not read": {
-			func(s *scene) { s.Loaded, s.Targets = false, nil }, v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, true, v1alpha1.ImagePruneRunning, "",
+			func(s *pruneScenario) { s.TargetsLoaded, s.Targets = false, nil }, v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, true, v1alpha1.ImagePruneRunning, "",
 		},
 		"a page that was changed": {
-			func(s *scene) { s.Changed = "page spring-abc-0 is missing" }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportChanged, false, "", "",
+			func(s *pruneScenario) { s.ChangedReason = "page spring-abc-0 is missing" }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonReportChanged, false, "", "",
 		},
-		"nothing selected": {func(s *scene) { s.Targets = nil }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonNothingSelected, false, "", ""},
+		"nothing selected": {func(s *pruneScenario) { s.Targets = nil }, v1alpha1.ImagePruneFailed, v1alpha1.ReasonNothingSelected, false, "", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} })
+			s := newPruneScenario(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} })
 			test.change(s)
-			d := decide(t, s.PruneView)
+			d := decideAndCheck(t, s.PruneView)
 			require.Equal(t, test.want, d.Status.Phase)
 			require.Equal(t, test.wantReason, d.Status.Reason)
-			require.Equal(t, test.wantLoad, d.Load)
+			require.Equal(t, test.wantLoad, d.LoadPages)
 			require.NotEmpty(t, d.Status.Message)
 			switch test.want {
 			case v1alpha1.ImagePruneFailed:
-				wantConditions(t, d.Status.Conditions, 2, pruneConditions, failed)
+				requireConditions(t, d.Status.Conditions, 2, pruneConditions, failed)
 				require.Nil(t, d.Status.StartedAt)
 				require.Equal(t, now, d.Status.FinishedAt.Time)
 			case v1alpha1.ImagePruneRunning:
-				wantConditions(t, d.Status.Conditions, 2, pruneConditions, inProgress)
+				requireConditions(t, d.Status.Conditions, 2, pruneConditions, inProgress)
 				require.Equal(t, now, d.Status.StartedAt.Time)
 			default:
-				wantConditions(t, d.Status.Conditions, 2, pruneConditions, inProgress)
+				requireConditions(t, d.Status.Conditions, 2, pruneConditions, inProgress)
 				require.Nil(t, d.Status.StartedAt, "nothing is asked before it is stored that it has begun")
 			}
 
-			s = newScene()
+			s = newPruneScenario()
 			test.change(s)
-			d = decide(t, s.PruneView)
+			d = decideAndCheck(t, s.PruneView)
 			if test.wantRunning != "" {
 				test.want, test.wantReason = test.wantRunning, test.wantRunningReason
 			}
 			require.Equal(t, test.want, d.Status.Phase)
 			require.Equal(t, test.wantReason, d.Status.Reason)
-			require.Equal(t, test.wantLoad, d.Load)
+			require.Equal(t, test.wantLoad, d.LoadPages)
 			require.Equal(t, now.Add(-time.Hour), d.Status.StartedAt.Time)
 			if test.want == v1alpha1.ImagePruneFailed {
 				require.Contains(t, d.Status.Message, "not deleted yet stays")
@@ -193,12 +196,12 @@ func TestWhatAnImagePruneGoesBy(t *testing.T) {
 	}
 }
 
-func TestHowFarAnImagePruneIs(t *testing.T) {
+func TestPruneProgress(t *testing.T) {
 	const a, b, z = "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"
-	undo := func(s *scene) { s.Prune.Spec.Undo = true }
-	late := func(s *scene) { s.Now = now.Add(24 * time.Hour) }
+	undo := func(s *pruneScenario) { s.Prune.Spec.Undo = true }
+	late := func(s *pruneScenario) { s.Now = now.Add(24 * time.Hour) }
 	tests := map[string]struct {
-		change         []func(*scene)
+		change         []func(*pruneScenario)
 		want           v1alpha1.ImagePrunePhase
 		wantReason     string
 		wantTargets    v1alpha1.TargetCounts
@@ -210,163 +213,178 @@ func TestHowFarAnImagePruneIs(t *testing.T) {
 			"3 images wait for a, b to take it up. Clusters are waited for until 2026-03-02T12:00:00Z",
 		},
 		"one is offline": {
-			[]func(*scene){func(s *scene) { s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true} }},
+			[]func(*pruneScenario){func(s *pruneScenario) { s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true} }},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress,
 			"3 images wait for a to take it up, for b, offline. ",
 		},
 		"one waits for another prune": {
-			[]func(*scene){func(s *scene) { s.held[a] = v1alpha1.PruneAnother; s.tell(v1alpha1.PrunePending, "", b, z) }},
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.held[a] = v1alpha1.PruneAnotherPrune
+				s.reportState(v1alpha1.PrunePending, "", b, z)
+			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 1, Pending: 2}, inProgress,
 			"1 image waits for other ImagePrunes to end; 2 images serve on until their undo windows end (to keep what is left, set spec.undo). ",
 		},
 		"all wait for their window": {
-			[]func(*scene){func(s *scene) {
-				s.tell(v1alpha1.PrunePending, "", a, b, z)
-				s.told[b] = v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Until: stamp(now.Add(5 * time.Hour))}
-				s.told[z] = v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Until: stamp(now.Add(3 * time.Hour))}
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.reportState(v1alpha1.PrunePending, "", a, b, z)
+				s.reported[b] = v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Until: toStoredTime(now.Add(5 * time.Hour))}
+				s.reported[z] = v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Until: toStoredTime(now.Add(3 * time.Hour))}
 			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonUndoWindow, v1alpha1.TargetCounts{Total: 3, Pending: 3}, inProgress,
 			"3 images serve on until their undo windows end, the last at 2026-03-01T17:00:00Z (to keep what is left, set spec.undo). ",
 		},
 		"all are gone": {
-			[]func(*scene){func(s *scene) { s.tell(v1alpha1.PrunePruned, "", a, b, z) }},
+			[]func(*pruneScenario){func(s *pruneScenario) { s.reportState(v1alpha1.PrunePruned, "", a, b, z) }},
 			v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, v1alpha1.TargetCounts{Total: 3, Pruned: 3}, succeeded, "of 3 images in 2 clusters: 3 are gone (30 B)",
 		},
 		"one was skipped": {
-			[]func(*scene){func(s *scene) {
-				s.tell(v1alpha1.PrunePruned, "", a, b)
-				s.tell(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, z)
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.reportState(v1alpha1.PrunePruned, "", a, b)
+				s.reportState(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, z)
 			}},
 			v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 3, Pruned: 2, Skipped: 1}, partly, "1 was skipped. See status.skipped",
 		},
 		"one was withdrawn": {
-			[]func(*scene){func(s *scene) {
-				s.tell(v1alpha1.PrunePruned, "", a, b)
-				s.tell(v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, z)
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.reportState(v1alpha1.PrunePruned, "", a, b)
+				s.reportState(v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, z)
 			}},
 			v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 3, Pruned: 2, Undone: 1}, partly, "1 was undone and stays",
 		},
 		"it is being undone": {
-			[]func(*scene){undo, func(s *scene) { s.tell(v1alpha1.PruneUndone, "", a); s.tell(v1alpha1.PrunePending, "", b, z) }},
+			[]func(*pruneScenario){undo, func(s *pruneScenario) {
+				s.reportState(v1alpha1.PruneUndone, "", a)
+				s.reportState(v1alpha1.PrunePending, "", b, z)
+			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Pending: 2, Undone: 1}, inProgress, "it is being undone; 2 images serve on",
 		},
 		"it was undone": {
-			[]func(*scene){undo, func(s *scene) { s.tell(v1alpha1.PruneUndone, "", a, b); s.tell(v1alpha1.PrunePruned, "", z) }},
+			[]func(*pruneScenario){undo, func(s *pruneScenario) {
+				s.reportState(v1alpha1.PruneUndone, "", a, b)
+				s.reportState(v1alpha1.PrunePruned, "", z)
+			}},
 			v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Pruned: 1, Undone: 2}, succeeded, "2 were undone and stay",
 		},
 		"it is undone while it waits for another": {
-			[]func(*scene){undo, func(s *scene) {
-				s.held[a], s.held[z] = v1alpha1.PruneAnother, v1alpha1.ReasonPlanFull
-				s.tell(v1alpha1.PruneUndone, "", b)
+			[]func(*pruneScenario){undo, func(s *pruneScenario) {
+				s.held[a], s.held[z] = v1alpha1.PruneAnotherPrune, v1alpha1.ReasonPlanFull
+				s.reportState(v1alpha1.PruneUndone, "", b)
 			}},
 			v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Undone: 3}, succeeded, "3 were undone and stay",
 		},
 		"the deadline": {
-			[]func(*scene){late, func(s *scene) { s.tell(v1alpha1.PrunePruned, "", a); s.tell(v1alpha1.PrunePending, "", b) }},
+			[]func(*pruneScenario){late, func(s *pruneScenario) {
+				s.reportState(v1alpha1.PrunePruned, "", a)
+				s.reportState(v1alpha1.PrunePending, "", b)
+			}},
 			v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 3, Pruned: 1, Unknown: 2}, partly, "2 are unknown",
 		},
 		"the deadline of what is undone": {
-			[]func(*scene){late, undo}, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Unknown: 3}, partly, "3 are unknown",
+			[]func(*pruneScenario){late, undo}, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 3, Unknown: 3}, partly, "3 are unknown",
 		},
 		"a moment before it": {
-			[]func(*scene){func(s *scene) { s.Now = now.Add(24*time.Hour - time.Second) }},
+			[]func(*pruneScenario){func(s *pruneScenario) { s.Now = now.Add(24*time.Hour - time.Second) }},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress, "",
 		},
 		"a member is gone, and one is another cluster": {
-			[]func(*scene){func(s *scene) {
+			[]func(*pruneScenario){func(s *pruneScenario) {
 				delete(s.Members, "a")
 				s.Members["b"] = prune.Member{ClusterUID: "rebuilt"}
-				s.tell(v1alpha1.PrunePruned, "", a, b, z)
+				s.reportState(v1alpha1.PrunePruned, "", a, b, z)
 			}},
 			v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 3, Unknown: 3}, partly, "3 are unknown",
 		},
 		"a state that is none of an agent": {
-			[]func(*scene){func(s *scene) { s.tell("OfTomorrow", "", a); s.tell(v1alpha1.PruneWaiting, "", b) }},
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.reportState("OfTomorrow", "", a)
+				s.reportState(v1alpha1.PruneWaiting, "", b)
+			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress, "",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene()
+			s := newPruneScenario()
 			for _, do := range test.change {
 				do(s)
 			}
-			d := decide(t, s.PruneView)
+			d := decideAndCheck(t, s.PruneView)
 			require.Equal(t, test.want, d.Status.Phase)
 			require.Equal(t, test.wantReason, d.Status.Reason)
 			require.Equal(t, test.wantTargets, d.Status.Targets)
 			require.Contains(t, d.Status.Message, test.wantMessage)
-			wantConditions(t, d.Status.Conditions, 2, pruneConditions, test.wantConditions)
+			requireConditions(t, d.Status.Conditions, 2, pruneConditions, test.wantConditions)
 			require.Equal(t, int32(2), d.Status.Clusters)
 			require.Equal(t, int64(30), d.Status.Bytes)
 			require.Equal(t, int64(10*d.Status.Targets.Pruned), d.Status.PrunedBytes)
 			require.Len(t, d.Status.Skipped, int(d.Status.Targets.Skipped+d.Status.Targets.Unknown))
-			if !test.want.Ended() {
-				require.Equal(t, now.Add(24*time.Hour), s.Now.Add(d.After))
+			if !test.want.IsFinal() {
+				require.Equal(t, now.Add(24*time.Hour), s.Now.Add(d.RequeueAfter))
 				require.Nil(t, d.Status.FinishedAt)
 				return
 			}
-			require.Zero(t, d.After)
+			require.Zero(t, d.RequeueAfter)
 			require.Equal(t, s.Now, d.Status.FinishedAt.Time)
 
 			// What has ended stays so, whatever is told later.
-			s.Prune.Status = stored(t, d.Status)
-			s.told, s.Now, s.Report, s.Loaded, s.Targets = nil, s.Now.AddDate(1, 0, 0), nil, false, nil
+			s.Prune.Status = roundTrip(t, d.Status)
+			s.reported, s.Now, s.Report, s.TargetsLoaded, s.Targets = nil, s.Now.AddDate(1, 0, 0), nil, false, nil
 			s.Prune.Spec.Undo, s.Prune.Generation = true, 3
 			later := prune.Decide(s.PruneView)
 			require.Equal(t, int64(3), later.Status.ObservedGeneration)
-			wantConditions(t, later.Status.Conditions, 3, pruneConditions, test.wantConditions)
-			require.False(t, later.Load)
+			requireConditions(t, later.Status.Conditions, 3, pruneConditions, test.wantConditions)
+			require.False(t, later.LoadPages)
 			later.Status.ObservedGeneration, later.Status.Conditions = 2, d.Status.Conditions
-			require.Equal(t, text(t, d.Status), text(t, later.Status))
+			require.Equal(t, truncateText(t, d.Status), truncateText(t, later.Status))
 		})
 	}
 }
 
-func TestWhatIsUndoneBeforeItBeginsAsksNobody(t *testing.T) {
+func TestUndoBeforeStartRequestsNothing(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.ImagePrune){
 		"undo":    func(p *v1alpha1.ImagePrune) { p.Spec.Undo = true },
-		"deleted": func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = stamp(now) },
+		"deleted": func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = toStoredTime(now) },
 	} {
-		s := newScene(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} }, change)
-		d := decide(t, s.PruneView)
+		s := newPruneScenario(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} }, change)
+		d := decideAndCheck(t, s.PruneView)
 		require.Equal(t, v1alpha1.ImagePruneUndone, d.Status.Phase, name)
 		require.Nil(t, d.Status.StartedAt, name)
 	}
 }
 
-func TestStateOf(t *testing.T) {
-	s := newScene()
-	s.tell(v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "a/farm/ubuntu-1")
-	s.held["b/farm/ubuntu-1"], s.held["b/farm/z"] = v1alpha1.PruneAnother, v1alpha1.ReasonPlanFull
-	require.Equal(t, s.told["a/farm/ubuntu-1"], prune.StateOf(s.PruneView, s.Targets[0]))
-	another, full := prune.StateOf(s.PruneView, s.Targets[1]), prune.StateOf(s.PruneView, s.Targets[2])
-	require.Equal(t, v1alpha1.PruneAnother, another.Reason)
+func TestTargetState(t *testing.T) {
+	s := newPruneScenario()
+	s.reportState(v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "a/farm/ubuntu-1")
+	s.held["b/farm/ubuntu-1"], s.held["b/farm/z"] = v1alpha1.PruneAnotherPrune, v1alpha1.ReasonPlanFull
+	require.Equal(t, s.reported["a/farm/ubuntu-1"], prune.TargetState(s.PruneView, s.Targets[0]))
+	another, full := prune.TargetState(s.PruneView, s.Targets[1]), prune.TargetState(s.PruneView, s.Targets[2])
+	require.Equal(t, v1alpha1.PruneAnotherPrune, another.Reason)
 	require.Contains(t, another.Message, "older ImagePrune")
 	require.Equal(t, v1alpha1.ReasonPlanFull, full.Reason)
 	require.Contains(t, full.Message, "no room")
 
 	stranger := s.Targets[0]
 	stranger.Name = "stranger"
-	require.Equal(t, v1alpha1.PruneUnknown, prune.StateOf(s.PruneView, stranger).State)
+	require.Equal(t, v1alpha1.PruneUnknown, prune.TargetState(s.PruneView, stranger).State)
 	s.Members["b"] = prune.Member{ClusterUID: "rebuilt"}
-	require.Equal(t, v1alpha1.PruneClusterGone, prune.StateOf(s.PruneView, s.Targets[1]).Reason)
+	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(s.PruneView, s.Targets[1]).Reason)
 	s.Prune.Status.Phase = v1alpha1.ImagePruneFailed
-	s.told, s.Members["b"] = nil, prune.Member{ClusterUID: "uid-b"}
-	require.Equal(t, v1alpha1.PruneUnknown, prune.StateOf(s.PruneView, s.Targets[1]).State, "what it was when the report went is not known")
-	s.Prune.Status.Phase, s.Held = v1alpha1.ImagePrunePending, nil
-	require.Equal(t, v1alpha1.PruneWaiting, prune.StateOf(s.PruneView, s.Targets[1]).State)
+	s.reported, s.Members["b"] = nil, prune.Member{ClusterUID: "uid-b"}
+	require.Equal(t, v1alpha1.PruneUnknown, prune.TargetState(s.PruneView, s.Targets[1]).State, "what it was when the report went is not known")
+	s.Prune.Status.Phase, s.HeldReason = v1alpha1.ImagePrunePending, nil
+	require.Equal(t, v1alpha1.PruneWaiting, prune.TargetState(s.PruneView, s.Targets[1]).State)
 
-	nameless := newScene()
+	nameless := newPruneScenario()
 	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
-	require.Equal(t, v1alpha1.PruneClusterGone, prune.StateOf(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID is no cluster")
+	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID is no cluster")
 }
 
-func TestWhatIsRememberedOfAnImagePruneThatHasEnded(t *testing.T) {
+func TestEndedPruneRemembersTargetStates(t *testing.T) {
 	const a, b, z = "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"
-	states := func(s *scene) (states []v1alpha1.PruneState) {
+	states := func(s *pruneScenario) (states []v1alpha1.PruneState) {
 		for _, target := range s.Targets {
-			states = append(states, prune.StateOf(s.PruneView, target).State)
+			states = append(states, prune.TargetState(s.PruneView, target).State)
 		}
 		return states
 	}
@@ -399,98 +417,98 @@ func TestWhatIsRememberedOfAnImagePruneThatHasEnded(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScene()
+			s := newPruneScenario()
 			s.Now = now.Add(24 * time.Hour)
 			for key, state := range test.told {
-				s.tell(state, "", key)
+				s.reportState(state, "", key)
 			}
-			s.Prune.Status = stored(t, decide(t, s.PruneView).Status)
-			require.True(t, s.Prune.Status.Phase.Ended())
-			clear(s.told)
+			s.Prune.Status = roundTrip(t, decideAndCheck(t, s.PruneView).Status)
+			require.True(t, s.Prune.Status.Phase.IsFinal())
+			clear(s.reported)
 			for key, state := range test.still {
-				s.tell(state, "", key)
+				s.reportState(state, "", key)
 			}
 			require.Equal(t, test.want, states(s))
 			s.Members = nil
 			require.Equal(t, test.want[0], states(s)[0], "also once the cluster is gone")
 		})
 	}
-	s := newScene()
+	s := newPruneScenario()
 	s.Prune.Status.Phase, s.Prune.Status.Targets = v1alpha1.ImagePruneComplete, v1alpha1.TargetCounts{Total: 60, Skipped: 51, Pruned: 9}
 	s.Prune.Status.Skipped = make([]v1alpha1.TargetSummary, 50)
 	require.Equal(t, v1alpha1.PruneUnknown, states(s)[0], "the status does not list all that were skipped")
 }
 
-func TestMoreThanAPlanHasRoomFor(t *testing.T) {
-	s := newScene()
+func TestTargetsBeyondPlanLimitAreSkipped(t *testing.T) {
+	s := newPruneScenario()
 	s.Prune.Spec.IncludeOthers = true
-	s.Targets = prune.Targets(&s.Prune.Spec, []v1alpha1.ReportedCluster{large("a", 10, 0, 0), large("b", 600, 0, 0)})
-	d := decide(t, s.PruneView)
+	s.Targets = prune.SelectTargets(&s.Prune.Spec, []v1alpha1.ReportedCluster{newLargeCluster("a", 10, 0, 0), newLargeCluster("b", 600, 0, 0)})
+	d := decideAndCheck(t, s.PruneView)
 	require.Equal(t, v1alpha1.TargetCounts{Total: 610, Waiting: 510, Skipped: 100}, d.Status.Targets)
 	require.Len(t, d.Status.Skipped, 50)
 	require.Equal(t, v1alpha1.PruneTooMany, d.Status.Skipped[0].Reason)
 	require.Equal(t, "image-000500", d.Status.Skipped[0].Name)
 	require.Contains(t, d.Status.Skipped[0].Message, "of the same report the same ones are taken", "it is said whole")
-	planned := prune.Planned(s.Prune, s.Targets)["b"]
+	planned := prune.PlannedPrunes(s.Prune, s.Targets)["b"]
 	require.Equal(t, "image-000499", planned[len(planned)-1].Name)
 	for i, target := range s.Targets {
 		want := v1alpha1.PruneWaiting
 		if i >= 510 {
 			want = v1alpha1.PruneSkipped
 		}
-		require.Equal(t, want, prune.StateOf(s.PruneView, target).State, fmt.Sprint(i))
+		require.Equal(t, want, prune.TargetState(s.PruneView, target).State, fmt.Sprint(i))
 	}
 }
 
-func TestWhatAnImagePruneSaysIsBounded(t *testing.T) {
-	s := newScene()
+func TestPruneStatusIsBounded(t *testing.T) {
+	s := newPruneScenario()
 	long := strings.Repeat("é", 3000)
-	s.told["a/farm/ubuntu-1"] = v1alpha1.PruneStatus{State: v1alpha1.PruneSkipped, Reason: long, Message: long}
-	d := decide(t, s.PruneView)
+	s.reported["a/farm/ubuntu-1"] = v1alpha1.PruneStatus{State: v1alpha1.PruneSkipped, Reason: long, Message: long}
+	d := decideAndCheck(t, s.PruneView)
 	require.LessOrEqual(t, len(d.Status.Skipped[0].Message), 256)
 	require.LessOrEqual(t, len(d.Status.Skipped[0].Reason), 64)
-	s.Changed = long
-	require.LessOrEqual(t, len(decide(t, s.PruneView).Status.Message), 2048)
+	s.ChangedReason = long
+	require.LessOrEqual(t, len(decideAndCheck(t, s.PruneView).Status.Message), 2048)
 
-	s = newScene()
+	s = newPruneScenario()
 	s.Members = map[string]prune.Member{}
 	var clusters []v1alpha1.ReportedCluster
 	for i := range 1000 {
-		c := large(fmt.Sprintf("cluster-%s-%04d", strings.Repeat("n", 30), i), 1, 0, 0)
+		c := newLargeCluster(fmt.Sprintf("cluster-%s-%04d", strings.Repeat("n", 30), i), 1, 0, 0)
 		clusters = append(clusters, c)
 		s.Members[c.Cluster] = prune.Member{ClusterUID: types.UID("uid-" + c.Cluster)}
 	}
-	s.Targets = prune.Targets(&s.Prune.Spec, clusters)
-	require.Contains(t, decide(t, s.PruneView).Status.Message, "and 995 more")
+	s.Targets = prune.SelectTargets(&s.Prune.Spec, clusters)
+	require.Contains(t, decideAndCheck(t, s.PruneView).Status.Message, "and 995 more")
 }
 
-func TestClustersOfWhichTheReportSaysNothing(t *testing.T) {
+func TestAbsentClustersAreNamed(t *testing.T) {
 	named := func(p *v1alpha1.ImagePrune) { p.Spec.Clusters = []string{"z", "a", "silent", "z", "b"} }
-	s := newScene(named)
+	s := newPruneScenario(named)
 	silent := v1alpha1.ReportedCluster{Cluster: "silent", Unknown: v1alpha1.ReasonOffline}
 	bare := v1alpha1.ReportedCluster{Cluster: "bare"}
-	pages := append(reviewed(), silent, bare)
-	s.Absent = prune.Absent(&s.Prune.Spec, pages)
-	require.Equal(t, []string{"silent", "z"}, s.Absent)
-	require.Empty(t, prune.Absent(&v1alpha1.ImagePruneSpec{}, pages), "none is named")
-	require.Empty(t, prune.Absent(&v1alpha1.ImagePruneSpec{Clusters: []string{"bare"}}, pages), "the report knows that nothing could go there")
+	pages := append(newReviewedClusters(), silent, bare)
+	s.AbsentClusters = prune.AbsentClusters(&s.Prune.Spec, pages)
+	require.Equal(t, []string{"silent", "z"}, s.AbsentClusters)
+	require.Empty(t, prune.AbsentClusters(&v1alpha1.ImagePruneSpec{}, pages), "none is named")
+	require.Empty(t, prune.AbsentClusters(&v1alpha1.ImagePruneSpec{Clusters: []string{"bare"}}, pages), "the report knows that nothing could go there")
 
 	const says = "Of silent, z in spec.clusters PruneReport spring says nothing"
-	require.Contains(t, decide(t, s.PruneView).Status.Message, says)
-	s.tell(v1alpha1.PrunePruned, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
-	d := decide(t, s.PruneView)
+	require.Contains(t, decideAndCheck(t, s.PruneView).Status.Message, says)
+	s.reportState(v1alpha1.PrunePruned, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
+	d := decideAndCheck(t, s.PruneView)
 	require.Equal(t, v1alpha1.ReasonPartlyPruned, d.Status.Reason)
 	require.Contains(t, d.Status.Message, says)
-	wantConditions(t, d.Status.Conditions, 2, pruneConditions, partly)
+	requireConditions(t, d.Status.Conditions, 2, pruneConditions, partly)
 
-	undone := newScene(named, func(p *v1alpha1.ImagePrune) { p.Spec.Undo = true })
-	undone.Absent = s.Absent
-	undone.tell(v1alpha1.PruneUndone, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
-	wantConditions(t, decide(t, undone.PruneView).Status.Conditions, 2, pruneConditions, succeeded)
+	undone := newPruneScenario(named, func(p *v1alpha1.ImagePrune) { p.Spec.Undo = true })
+	undone.AbsentClusters = s.AbsentClusters
+	undone.reportState(v1alpha1.PruneUndone, "", "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z")
+	requireConditions(t, decideAndCheck(t, undone.PruneView).Status.Conditions, 2, pruneConditions, succeeded)
 
-	s = newScene(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} })
-	s.Targets, s.Absent = nil, []string{"c0", "c1", "c2", "c3", "c4", "c5", "c6"}
-	d = decide(t, s.PruneView)
+	s = newPruneScenario(func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} })
+	s.Targets, s.AbsentClusters = nil, []string{"c0", "c1", "c2", "c3", "c4", "c5", "c6"}
+	d = decideAndCheck(t, s.PruneView)
 	require.Equal(t, v1alpha1.ReasonNothingSelected, d.Status.Reason)
 	require.Contains(t, d.Status.Message, "Of c0, c1, c2, c3, c4 and 2 more in spec.clusters")
 }

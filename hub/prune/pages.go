@@ -19,9 +19,9 @@ import (
 // ErrTooLarge says that a report has more rows than it may have pages for.
 var ErrTooLarge = errors.New("the report has more rows than it may have pages for")
 
-// mostPage is how many bytes a page has as JSON, about. An API server takes objects
+// maxPageBytes is how many bytes a page has as JSON, about. An API server takes objects
 // of 1.5 MiB.
-const mostPage = 400 << 10
+const maxPageBytes = 400 << 10
 
 // Paginate spreads clusters over pages, by name, and returns their digest. One that
 // has no room on a page goes on in another part on the next: each part says which
@@ -32,7 +32,7 @@ func Paginate(report types.UID, clusters []v1alpha1.ReportedCluster) (pages [][]
 	slices.SortStableFunc(clusters, func(a, b v1alpha1.ReportedCluster) int { return strings.Compare(a.Cluster, b.Cluster) })
 	var p paginator
 	for i := range clusters {
-		p.add(&clusters[i])
+		p.addCluster(&clusters[i])
 	}
 	if len(p.pages) > v1alpha1.MaxPruneReportPages {
 		return nil, "", ErrTooLarge
@@ -45,33 +45,33 @@ type paginator struct {
 	size  int // of the last page
 }
 
-func (p *paginator) add(c *v1alpha1.ReportedCluster) {
+func (p *paginator) addCluster(c *v1alpha1.ReportedCluster) {
 	first := *c
 	first.Candidates, first.Kept = nil, nil
-	part := p.begin(first, 0)
+	part := p.startPart(first, 0)
 	for i := range c.Candidates {
 		size := candidateSize(&c.Candidates[i])
-		if p.size+size > mostPage {
-			part = p.begin(next(c), size)
+		if p.size+size > maxPageBytes {
+			part = p.startPart(continuationOf(c), size)
 		}
 		p.size += size
 		part.Candidates = append(part.Candidates, c.Candidates[i])
 	}
 	for i := range c.Kept {
 		size := groupSize(&c.Kept[i])
-		if p.size+size > mostPage {
-			part = p.begin(next(c), size)
+		if p.size+size > maxPageBytes {
+			part = p.startPart(continuationOf(c), size)
 		}
 		p.size += size
 		part.Kept = append(part.Kept, c.Kept[i])
 	}
 }
 
-// begin adds a part, on a new page where the last has no room for it and its first
+// startPart adds a part, on a new page where the last has no room for it and its first
 // row.
-func (p *paginator) begin(part v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
+func (p *paginator) startPart(part v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
 	size := partSize(&part)
-	if n := len(p.pages); n == 0 || p.size+size+row > mostPage {
+	if n := len(p.pages); n == 0 || p.size+size+row > maxPageBytes {
 		p.pages, p.size = append(p.pages, nil), 0
 	}
 	page := &p.pages[len(p.pages)-1]
@@ -80,8 +80,8 @@ func (p *paginator) begin(part v1alpha1.ReportedCluster, row int) *v1alpha1.Repo
 	return &(*page)[len(*page)-1]
 }
 
-// next is another part of a cluster, without what the first says for all.
-func next(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
+// continuationOf is another part of a cluster, without what the first says for all.
+func continuationOf(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
 	return v1alpha1.ReportedCluster{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Plan: c.Plan, ObservedAt: c.ObservedAt}
 }
 
@@ -89,7 +89,7 @@ func next(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
 // are counted as the constant. Each is above 100, so that a page has no more than
 // 4096 of anything, which is what the API takes.
 func partSize(c *v1alpha1.ReportedCluster) int {
-	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escaped(c.Message)
+	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escapedLength(c.Message)
 	for i := range c.Orphans {
 		o := &c.Orphans[i]
 		size += 110 + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.Image) + len(o.ImageUID)
@@ -102,40 +102,40 @@ func candidateSize(c *v1alpha1.PruneCandidate) int {
 }
 
 func groupSize(g *v1alpha1.KeptImages) int {
-	size := 100 + len(g.Reason) + escaped(g.Detail)
+	size := 100 + len(g.Reason) + escapedLength(g.Detail)
 	for _, name := range g.Images {
 		size += 3 + len(name)
 	}
 	return size
 }
 
-// escaped is the length of a text that people may have written: JSON has up to six
+// escapedLength is the length of a text that people may have written: JSON has up to six
 // bytes for one.
-func escaped(text string) int { return 6 * len(text) }
+func escapedLength(text string) int { return 6 * len(text) }
 
 // Digest is over a report's UID and its pages, in their order. It is the same for
 // pages that an API server gives back as it was for what Judge and Paginate made:
 // fields that are empty are no part of it, and times are in whole seconds.
 func Digest(report types.UID, pages [][]v1alpha1.ReportedCluster) string {
-	sum := NewSum(report)
+	sum := NewDigester(report)
 	for _, page := range pages {
-		sum.Add(page)
+		sum.AddPage(page)
 	}
 	return sum.Digest()
 }
 
-// Sum comes to the Digest of a report whose pages need not be in memory all at once.
-type Sum struct{ hash hash.Hash }
+// Digester comes to the Digest of a report whose pages need not be in memory all at once.
+type Digester struct{ hash hash.Hash }
 
-// NewSum returns that of a report without pages.
-func NewSum(report types.UID) *Sum {
-	s := &Sum{sha256.New()}
-	s.write([]byte(report))
+// NewDigester returns that of a report without pages.
+func NewDigester(report types.UID) *Digester {
+	s := &Digester{sha256.New()}
+	s.writeFramed([]byte(report))
 	return s
 }
 
-// Add takes the next page.
-func (s *Sum) Add(page []v1alpha1.ReportedCluster) {
+// AddPage takes the next page.
+func (s *Digester) AddPage(page []v1alpha1.ReportedCluster) {
 	if page == nil {
 		page = []v1alpha1.ReportedCluster{}
 	}
@@ -143,10 +143,10 @@ func (s *Sum) Add(page []v1alpha1.ReportedCluster) {
 	if err != nil {
 		panic(err) // plain types of our own
 	}
-	s.write(text)
+	s.writeFramed(text)
 }
 
-func (s *Sum) write(text []byte) {
+func (s *Digester) writeFramed(text []byte) {
 	var length [8]byte
 	binary.BigEndian.PutUint64(length[:], uint64(len(text)))
 	s.hash.Write(length[:])
@@ -154,7 +154,7 @@ func (s *Sum) write(text []byte) {
 }
 
 // Digest of the pages that were added.
-func (s *Sum) Digest() string { return hex.EncodeToString(s.hash.Sum(nil)[:16]) }
+func (s *Digester) Digest() string { return hex.EncodeToString(s.hash.Sum(nil)[:16]) }
 
 // PageName is the name of a page, from 0. It is the name of one content: a page that
 // is there under it already is as it is to be.

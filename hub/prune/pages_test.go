@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// joined puts the parts of clusters together again.
-func joined(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedCluster) {
+// joinPages puts the parts of clusters together again.
+func joinPages(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedCluster) {
 	for _, page := range pages {
 		for _, part := range page {
 			if n := len(clusters); n > 0 && clusters[n-1].Cluster == part.Cluster {
@@ -34,16 +34,16 @@ func joined(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedClu
 	return clusters
 }
 
-// large is a cluster with so many candidates and groups of images that are kept.
-func large(name string, candidates, groups, images int) v1alpha1.ReportedCluster {
+// newLargeCluster is a cluster with so many candidates and groups of images that are kept.
+func newLargeCluster(name string, candidates, groups, images int) v1alpha1.ReportedCluster {
 	c := v1alpha1.ReportedCluster{
-		Cluster: name, ClusterUID: types.UID("uid-" + name), Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 2, Hash: strings.Repeat("h", 64)}, ObservedAt: stamp(now),
+		Cluster: name, ClusterUID: types.UID("uid-" + name), Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 2, Hash: strings.Repeat("h", 64)}, ObservedAt: toStoredTime(now),
 		Orphans: []v1alpha1.OrphanedObject{{Kind: "DataVolume", Namespace: "farm", Name: "dv", Bytes: 7}}, OmittedOrphans: 2, OmittedOrphanBytes: 9,
 	}
 	for i := range candidates {
 		c.Candidates = append(c.Candidates, v1alpha1.PruneCandidate{
 			Namespace: "farm", Name: fmt.Sprintf("image-%06d", i), UID: types.UID(fmt.Sprintf("6f1c1f0e-0000-0000-0000-%012d", i)),
-			Revision: "0123456789abcdef", Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, DeclaredBy: "ubuntu", Bytes: 1 << 40, UnreferencedSince: stamp(now),
+			Revision: "0123456789abcdef", Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, DeclaredBy: "ubuntu", Bytes: 1 << 40, UnreferencedSince: toStoredTime(now),
 		})
 	}
 	for i := range groups {
@@ -58,11 +58,11 @@ func large(name string, candidates, groups, images int) v1alpha1.ReportedCluster
 
 // checkPages checks that pages have what clusters have, and are of bounded size.
 func checkPages(t require.TestingT, pages [][]v1alpha1.ReportedCluster, clusters []v1alpha1.ReportedCluster) {
-	require.True(t, text(t, clusters) == text(t, joined(pages)), "nothing is lost, and nothing stands twice") //nolint:testifylint // Equal would print the pages
+	require.True(t, truncateText(t, clusters) == truncateText(t, joinPages(pages)), "nothing is lost, and nothing stands twice") //nolint:testifylint // Equal would print the pages
 	for _, page := range pages {
 		require.NotEmpty(t, page)
 		require.LessOrEqual(t, len(page), 4096)
-		require.LessOrEqual(t, len(text(t, page)), 400<<10)
+		require.LessOrEqual(t, len(truncateText(t, page)), 400<<10)
 		for _, part := range page {
 			require.LessOrEqual(t, len(part.Candidates), 4096)
 			require.LessOrEqual(t, len(part.Kept), 4096)
@@ -80,7 +80,7 @@ func checkPages(t require.TestingT, pages [][]v1alpha1.ReportedCluster, clusters
 	}
 }
 
-func TestPages(t *testing.T) {
+func TestPaginate(t *testing.T) {
 	many := make([]v1alpha1.ReportedCluster, 5000)
 	for i := range many {
 		many[i] = v1alpha1.ReportedCluster{Cluster: fmt.Sprintf("c-%05d", i), Unknown: v1alpha1.ReasonOffline}
@@ -94,10 +94,10 @@ func TestPages(t *testing.T) {
 		wantPages int
 	}{
 		"none":                     {nil, 0},
-		"one small":                {[]v1alpha1.ReportedCluster{large("a", 1, 1, 1)}, 1},
-		"small ones share a page":  {[]v1alpha1.ReportedCluster{large("a", 10, 5, 3), large("b", 10, 5, 3), large("c", 0, 0, 0)}, 1},
-		"a large one goes on":      {[]v1alpha1.ReportedCluster{large("a", 1, 1, 1), large("b", 10000, 50, 1000), large("c", 1, 1, 1)}, 15},
-		"many groups of one image": {[]v1alpha1.ReportedCluster{large("a", 0, 9000, 1)}, 7},
+		"one small":                {[]v1alpha1.ReportedCluster{newLargeCluster("a", 1, 1, 1)}, 1},
+		"small ones share a page":  {[]v1alpha1.ReportedCluster{newLargeCluster("a", 10, 5, 3), newLargeCluster("b", 10, 5, 3), newLargeCluster("c", 0, 0, 0)}, 1},
+		"a large one goes on":      {[]v1alpha1.ReportedCluster{newLargeCluster("a", 1, 1, 1), newLargeCluster("b", 10000, 50, 1000), newLargeCluster("c", 1, 1, 1)}, 15},
+		"many groups of one image": {[]v1alpha1.ReportedCluster{newLargeCluster("a", 0, 9000, 1)}, 7},
 		"many that are unknown":    {many, 6},
 		"texts that JSON escapes":  {quotes, 9},
 	}
@@ -114,7 +114,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestPartsOfOnePageHoldNoMoreThanTheAPITakes(t *testing.T) {
+func TestPagePartsFitAPILimits(t *testing.T) {
 	c := v1alpha1.ReportedCluster{Cluster: "a"}
 	for range 4097 {
 		c.Kept = append(c.Kept, v1alpha1.KeptImages{Reason: "W", Images: []string{"a/b"}})
@@ -124,23 +124,23 @@ func TestPartsOfOnePageHoldNoMoreThanTheAPITakes(t *testing.T) {
 	checkPages(t, pages, []v1alpha1.ReportedCluster{c})
 }
 
-func TestAReportThatIsTooLarge(t *testing.T) {
+func TestTooLargeReportFails(t *testing.T) {
 	clusters := make([]v1alpha1.ReportedCluster, 0, 1000)
-	c := large("c", 0, 1, 9000)
+	c := newLargeCluster("c", 0, 1, 9000)
 	for i := range 1000 {
 		c.Cluster = fmt.Sprintf("c-%04d", i)
 		clusters = append(clusters, c)
 	}
 	_, _, err := prune.Paginate("u", clusters)
 	require.ErrorIs(t, err, prune.ErrTooLarge)
-	st := prune.TooLarge(oneReport(begun), now)
+	st := prune.TooLargeStatus(newReport(withStarted), now)
 	require.Equal(t, v1alpha1.PruneReportFailed, st.Phase)
 	require.Equal(t, v1alpha1.ReasonReportTooLarge, st.Reason)
-	wantConditions(t, st.Conditions, 3, reportConditions, failed)
-	require.Equal(t, text(t, st), text(t, prune.TooLarge(oneReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
+	requireConditions(t, st.Conditions, 3, reportConditions, failed)
+	require.Equal(t, truncateText(t, st), truncateText(t, prune.TooLargeStatus(newReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
 }
 
-func TestNamesOfPagesFit(t *testing.T) {
+func TestPageNamesFit(t *testing.T) {
 	name := prune.PageName(strings.Repeat("n", 180), prune.Digest("u", nil), v1alpha1.MaxPruneReportPages-1)
 	require.LessOrEqual(t, len(name), 253)
 	require.Equal(t, "spring-abc-0", prune.PageName("spring", "abc", 0))
@@ -151,24 +151,24 @@ func TestPropertyPagesLoseNothing(t *testing.T) {
 		var clusters []v1alpha1.ReportedCluster
 		for i := range rapid.IntRange(1, 4).Draw(t, "clusters") {
 			size := rapid.SampledFrom([]int{0, 1, 10, 40}).Draw(t, "size")
-			clusters = append(clusters, large(fmt.Sprintf("c%d", i), rapid.IntRange(0, size*30).Draw(t, "candidates"), rapid.IntRange(0, size).Draw(t, "groups"), 1+rapid.IntRange(0, size).Draw(t, "images")))
+			clusters = append(clusters, newLargeCluster(fmt.Sprintf("c%d", i), rapid.IntRange(0, size*30).Draw(t, "candidates"), rapid.IntRange(0, size).Draw(t, "groups"), 1+rapid.IntRange(0, size).Draw(t, "images")))
 		}
 		given := rapid.Permutation(clusters).Draw(t, "order")
 		pages, digest, err := prune.Paginate("u", given)
 		require.NoError(t, err)
 		checkPages(t, pages, clusters)
-		require.Equal(t, digest, prune.Digest("u", stored(t, pages)))
+		require.Equal(t, digest, prune.Digest("u", roundTrip(t, pages)))
 	})
 }
 
-func TestPropertyTheDigestOutlivesTheAPIServer(t *testing.T) {
+func TestPropertyDigestSurvivesAPIServerRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages, digest, err := prune.Paginate("u", judgeAll(drawSpec(t), drawClusters(t)))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(digest), 16)
 		read := make([][]v1alpha1.ReportedCluster, len(pages))
 		for i := range pages {
-			object := stored(t, v1alpha1.PruneReportPage{Clusters: pages[i]})
+			object := roundTrip(t, v1alpha1.PruneReportPage{Clusters: pages[i]})
 			read[i] = object.Clusters
 		}
 		require.Equal(t, digest, prune.Digest("u", read))
@@ -177,9 +177,9 @@ func TestPropertyTheDigestOutlivesTheAPIServer(t *testing.T) {
 }
 
 // Any other value anywhere in a page is another digest.
-func TestTheDigestIsOverEveryField(t *testing.T) {
+func TestDigestCoversEveryField(t *testing.T) {
 	base := func() [][]v1alpha1.ReportedCluster {
-		a, b := large("a", 2, 2, 2), v1alpha1.ReportedCluster{Cluster: "b", Unknown: "Offline", Message: "m"}
+		a, b := newLargeCluster("a", 2, 2, 2), v1alpha1.ReportedCluster{Cluster: "b", Unknown: "Offline", Message: "m"}
 		a.Orphans[0].Image, a.Orphans[0].ImageUID = "i", "u"
 		return [][]v1alpha1.ReportedCluster{{a}, {b}}
 	}
@@ -253,7 +253,7 @@ func changeLeaf(v reflect.Value, leaf int) (path string, changed bool) {
 	return path, changed
 }
 
-func TestPropertyTheDigestChangesWithAnyRow(t *testing.T) {
+func TestPropertyDigestChangesWithAnyRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages, digest, err := prune.Paginate("u", judgeAll(drawSpec(t), drawClusters(t)))
 		require.NoError(t, err)

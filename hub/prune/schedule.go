@@ -30,52 +30,52 @@ type ScheduleDecision struct {
 	// Delete are reports that history has no room for.
 	Delete []string
 	Status v1alpha1.PruneReportStatus
-	// After is when to look again although nothing happened; 0 for never.
-	After time.Duration
+	// RequeueAfter is when to look again although nothing happened; 0 for never.
+	RequeueAfter time.Duration
 }
 
 const (
-	// mostName is how long the name of a PruneReport may be.
-	mostName = 180
-	// mostAfter: a clock that is set is noticed by then.
-	mostAfter = time.Hour
-	// setBack is how far a clock that was set back is made allowance for: times that
+	// maxNameLength is how long the name of a PruneReport may be.
+	maxNameLength = 180
+	// maxRequeueAfter: a clock that is set is noticed by then.
+	maxRequeueAfter = time.Hour
+	// clockSetBackTolerance is how far a clock that was set back is made allowance for: times that
 	// reports were made for do not come again. Where the last one is further ahead,
 	// the clock was wrong then.
-	setBack = 24 * time.Hour
+	clockSetBackTolerance = 24 * time.Hour
 )
 
-// Schedule decides whether a report is to be made, and which are to go. Of times that
+// DecideSchedule decides whether a report is to be made, and which are to go. Of times that
 // were missed the last counts; none is made while the one before is being made, nor
 // for a time before the schedule was what it is.
-func Schedule(v ScheduleView) ScheduleDecision {
-	s := scheduleStep{ScheduleView: v, reportStep: reportStep{report: v.Report, now: v.Now, st: *v.Report.Status.DeepCopy()}}
-	s.decision.Delete = s.surplus()
+func DecideSchedule(v ScheduleView) ScheduleDecision {
+	s := scheduleEvaluation{ScheduleView: v, reportEvaluation: reportEvaluation{report: v.Report, now: v.Now, status: *v.Report.Status.DeepCopy()}}
+	s.decision.Delete = s.surplusReports()
 	suspended := v.Report.Spec.Suspend != nil && *v.Report.Spec.Suspend
-	switch err := s.read(); {
+	switch err := s.parseSchedule(); {
 	case err != nil:
-		s.invalid(err)
+		s.setInvalid(err)
 	case suspended || v.Report.DeletionTimestamp != nil:
-		s.st.NextScheduleTime = nil
-		s.tell(v1alpha1.PruneReportScheduled, v1alpha1.ReasonSuspended, "no report is made: spec.suspend is set, or it is being deleted")
+		s.status.NextScheduleTime = nil
+		s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonSuspended, "no report is made: spec.suspend is set, or it is being deleted")
 	default:
-		s.run()
+		s.createDueReport()
 	}
-	s.decision.Status = s.st
+	s.decision.Status = s.status
 	return s.decision
 }
 
-// scheduleStep works out one decision.
-type scheduleStep struct {
+// scheduleEvaluation works out one decision.
+type scheduleEvaluation struct {
 	ScheduleView
-	reportStep
+	reportEvaluation
 	schedule cron.Schedule
 	zone     *time.Location
 	decision ScheduleDecision
 }
 
-// read reads schedule and time zone. The error says which is wrong, and what to do.
-func (s *scheduleStep) read() (err error) {
+// parseSchedule reads schedule and time zone. The error says which is wrong, and what to do.
+func (s *scheduleEvaluation) parseSchedule() (err error) {
 	spec := &s.Report.Spec
 	switch {
 	case strings.Contains(spec.Schedule, "TZ="):
@@ -84,9 +84,9 @@ func (s *scheduleStep) read() (err error) {
 		return errors.New(`spec.schedule must name times of the clock, which @every does not: write it as in "0 */6 * * *"`)
 	case spec.TimeZone == "Local":
 		return errors.New("spec.timeZone must name a time zone, as in Europe/Berlin")
-	case len(childName(s.Report.Name, s.Now)) > mostName:
+	case len(childReportName(s.Report.Name, s.Now)) > maxNameLength:
 		return fmt.Errorf("the name of a PruneReport with a schedule must have at most %d characters, for those that it makes have a time added: make another PruneReport",
-			mostName-len(childName("", s.Now)))
+			maxNameLength-len(childReportName("", s.Now)))
 	}
 	if s.schedule, err = cron.ParseStandard(spec.Schedule); err != nil {
 		return fmt.Errorf("spec.schedule %q cannot be read: %v. Write it in Cron's form, as in \"0 6 * * 1\"", spec.Schedule, err)
@@ -97,46 +97,46 @@ func (s *scheduleStep) read() (err error) {
 	return nil
 }
 
-func (s *scheduleStep) invalid(err error) {
-	s.st.NextScheduleTime = nil
-	s.tell(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "%v. Until then no report is made", err)
+func (s *scheduleEvaluation) setInvalid(err error) {
+	s.status.NextScheduleTime = nil
+	s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "%v. Until then no report is made", err)
 }
 
-// run makes the report that is due, if one is.
-func (s *scheduleStep) run() {
-	next := s.next()
+// createDueReport makes the report that is due, if one is.
+func (s *scheduleEvaluation) createDueReport() {
+	next := s.nextTime()
 	if next.IsZero() {
-		s.invalid(fmt.Errorf("spec.schedule %q names no time that ever comes: mend it", s.Report.Spec.Schedule))
+		s.setInvalid(fmt.Errorf("spec.schedule %q names no time that ever comes: mend it", s.Report.Spec.Schedule))
 		return
 	}
 	if !next.After(s.Now) {
-		due := s.last(next)
-		name := childName(s.Report.Name, due)
+		due := s.latestDue(next)
+		name := childReportName(s.Report.Name, due)
 		made := slices.ContainsFunc(s.Children, func(c v1alpha1.PruneReport) bool { return c.Name == name })
-		if former := s.collecting(); !made && former != "" {
-			s.st.NextScheduleTime = stamp(next)
-			s.tell(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the report of %s is made when %s is there", s.clock(due), former)
+		if former := s.unfinishedReport(); !made && former != "" {
+			s.status.NextScheduleTime = toStoredTime(next)
+			s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the report of %s is made when %s is there", s.formatTime(due), former)
 			return
 		}
 		if !made {
-			s.decision.Create = s.child(name)
+			s.decision.Create = s.newChildReport(name)
 		}
-		s.st.LastScheduleTime, s.st.LastReport = stamp(due), name
-		next = s.after(s.Now)
+		s.status.LastScheduleTime, s.status.LastReport = toStoredTime(due), name
+		next = s.nextAfter(s.Now)
 	}
 	if next.IsZero() {
-		s.st.NextScheduleTime = nil
-		s.tell(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "no further report is made: no time to come is of spec.schedule")
+		s.status.NextScheduleTime = nil
+		s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "no further report is made: no time to come is of spec.schedule")
 		return
 	}
-	s.st.NextScheduleTime = stamp(next)
-	s.decision.After = min(max(next.Sub(s.Now), time.Millisecond), mostAfter)
-	s.tell(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the next report is made at %s", s.clock(next))
+	s.status.NextScheduleTime = toStoredTime(next)
+	s.decision.RequeueAfter = min(max(next.Sub(s.Now), time.Millisecond), maxRequeueAfter)
+	s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the next report is made at %s", s.formatTime(next))
 }
 
-// next returns the first time that no report was made for: a time to come, or one
+// nextTime returns the first time that no report was made for: a time to come, or one
 // that is due. It is zero where none comes.
-func (s *scheduleStep) next() time.Time {
+func (s *scheduleEvaluation) nextTime() time.Time {
 	old := &s.Report.Status
 	stored := old.NextScheduleTime
 	switch {
@@ -150,20 +150,20 @@ func (s *scheduleStep) next() time.Time {
 			return first
 		}
 	}
-	return s.after(s.Now)
+	return s.nextAfter(s.Now)
 }
 
-// after returns the first time after another that no report was made for.
-func (s *scheduleStep) after(t time.Time) time.Time {
-	if last := s.st.LastScheduleTime; last != nil && last.After(t) && last.Sub(t) <= setBack {
+// nextAfter returns the first time after another that no report was made for.
+func (s *scheduleEvaluation) nextAfter(t time.Time) time.Time {
+	if last := s.status.LastScheduleTime; last != nil && last.After(t) && last.Sub(t) <= clockSetBackTolerance {
 		t = last.Time
 	}
 	return s.schedule.Next(t.In(s.zone))
 }
 
-// last returns the last time from one that is due until now. Where the schedule has
+// latestDue returns the last time from one that is due until now. Where the schedule has
 // many, those of long ago are not gone through.
-func (s *scheduleStep) last(due time.Time) time.Time {
+func (s *scheduleEvaluation) latestDue(due time.Time) time.Time {
 	for window := time.Hour; ; window *= 4 {
 		from := s.Now.Add(-window)
 		all := !from.After(due)
@@ -183,29 +183,29 @@ func (s *scheduleStep) last(due time.Time) time.Time {
 	}
 }
 
-// collecting returns the report that is being made, empty for none.
-func (s *scheduleStep) collecting() string {
-	for _, c := range newestFirst(s.Children) {
-		if !finished(c) && c.DeletionTimestamp == nil {
+// unfinishedReport returns the report that is being made, empty for none.
+func (s *scheduleEvaluation) unfinishedReport() string {
+	for _, c := range sortNewestFirst(s.Children) {
+		if !isFinished(c) && c.DeletionTimestamp == nil {
 			return c.Name
 		}
 	}
 	return ""
 }
 
-func finished(r *v1alpha1.PruneReport) bool {
+func isFinished(r *v1alpha1.PruneReport) bool {
 	return r.Status.Phase == v1alpha1.PruneReportComplete || r.Status.Phase == v1alpha1.PruneReportFailed
 }
 
-// surplus returns the finished reports that history has no room for and that nobody
+// surplusReports returns the finished reports that history has no room for and that nobody
 // goes by.
-func (s *scheduleStep) surplus() (names []string) {
+func (s *scheduleEvaluation) surplusReports() (names []string) {
 	limit := v1alpha1.DefaultHistoryLimit
 	if l := s.Report.Spec.HistoryLimit; l != nil {
 		limit = int(*l)
 	}
-	for _, c := range newestFirst(s.Children) {
-		if !finished(c) || c.DeletionTimestamp != nil {
+	for _, c := range sortNewestFirst(s.Children) {
+		if !isFinished(c) || c.DeletionTimestamp != nil {
 			continue
 		}
 		if limit--; limit < 0 && !s.InUse[c.Name] {
@@ -215,8 +215,8 @@ func (s *scheduleStep) surplus() (names []string) {
 	return names
 }
 
-// child is the report of one time. It is made once.
-func (s *scheduleStep) child(name string) *v1alpha1.PruneReport {
+// newChildReport is the report of one time. It is made once.
+func (s *scheduleEvaluation) newChildReport(name string) *v1alpha1.PruneReport {
 	spec := s.Report.Spec.DeepCopy()
 	spec.Schedule, spec.TimeZone, spec.Suspend, spec.HistoryLimit = "", "", nil, nil
 	return &v1alpha1.PruneReport{
@@ -228,8 +228,8 @@ func (s *scheduleStep) child(name string) *v1alpha1.PruneReport {
 	}
 }
 
-func childName(schedule string, at time.Time) string {
+func childReportName(schedule string, at time.Time) string {
 	return fmt.Sprintf("%s-%d", schedule, at.Unix()/60)
 }
 
-func (s *scheduleStep) clock(t time.Time) string { return t.In(s.zone).Format(time.RFC3339) }
+func (s *scheduleEvaluation) formatTime(t time.Time) string { return t.In(s.zone).Format(time.RFC3339) }

@@ -29,24 +29,24 @@ type timetable struct {
 	lose bool
 }
 
-func schedule(t require.TestingT, spec string, from time.Time) *timetable {
-	r := oneReport(func(r *v1alpha1.PruneReport) {
-		r.Name, r.Generation, r.CreationTimestamp = "weekly", 1, *stamp(from)
+func newTimetable(t require.TestingT, spec string, from time.Time) *timetable {
+	r := newReport(func(r *v1alpha1.PruneReport) {
+		r.Name, r.Generation, r.CreationTimestamp = "weekly", 1, *toStoredTime(from)
 		r.Spec.Schedule = spec
 	})
 	return &timetable{t: t, now: from, report: r, inUse: map[string]bool{}}
 }
 
-// look decides and does what is decided; it returns the report that was made.
-func (x *timetable) look() string {
+// runHub decides and does what is decided; it returns the report that was made.
+func (x *timetable) runHub() string {
 	before := x.report.DeepCopy()
 	v := prune.ScheduleView{Now: x.now, Report: x.report, Children: x.children, InUse: x.inUse}
-	d := prune.Schedule(v)
+	d := prune.DecideSchedule(v)
 	require.Equal(x.t, before, x.report, "a decision changes nothing it is given")
-	require.Equal(x.t, text(x.t, d), text(x.t, prune.Schedule(v)), "the same view gives the same decision")
-	wantConditions(x.t, d.Status.Conditions, x.report.Generation, reportConditions, holding(d.Status.Conditions))
+	require.Equal(x.t, truncateText(x.t, d), truncateText(x.t, prune.DecideSchedule(v)), "the same view gives the same decision")
+	requireConditions(x.t, d.Status.Conditions, x.report.Generation, reportConditions, trueConditions(d.Status.Conditions))
 	require.Equal(x.t, v1alpha1.PruneReportScheduled, d.Status.Phase)
-	require.LessOrEqual(x.t, d.After, time.Hour)
+	require.LessOrEqual(x.t, d.RequeueAfter, time.Hour)
 	x.last = d
 	made := ""
 	if d.Create != nil {
@@ -55,7 +55,7 @@ func (x *timetable) look() string {
 			require.NotEqual(x.t, c.Name, made, "it is there already")
 		}
 		child := *d.Create
-		child.CreationTimestamp = *stamp(x.now)
+		child.CreationTimestamp = *toStoredTime(x.now)
 		x.children = append(x.children, child)
 	}
 	for _, name := range d.Delete {
@@ -67,64 +67,64 @@ func (x *timetable) look() string {
 		}
 	}
 	if !x.lose {
-		x.report.Status = stored(x.t, d.Status)
+		x.report.Status = roundTrip(x.t, d.Status)
 	}
 	return made
 }
 
-func (x *timetable) at(t time.Time) string {
+func (x *timetable) runHubAt(t time.Time) string {
 	x.now = t
-	return x.look()
+	return x.runHub()
 }
 
-// finish has all reports be complete.
-func (x *timetable) finish() {
+// finishReport has all reports be complete.
+func (x *timetable) finishReport() {
 	for i := range x.children {
 		x.children[i].Status.Phase = v1alpha1.PruneReportComplete
 	}
 }
 
-func (x *timetable) change(do func(*v1alpha1.PruneReportSpec)) {
+func (x *timetable) changeSpec(do func(*v1alpha1.PruneReportSpec)) {
 	do(&x.report.Spec)
 	x.report.Generation++
 }
 
-func name(t time.Time) string { return fmt.Sprintf("weekly-%d", t.Unix()/60) }
+func childName(t time.Time) string { return fmt.Sprintf("weekly-%d", t.Unix()/60) }
 
-func TestAReportIsMadeAtItsTimeAndOnce(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Minute))
-	x.report.Spec.UnreferencedFor, x.report.Spec.Placement = lasting(time.Hour), &v1alpha1.Placement{ClusterNames: []string{"a"}}
+func TestScheduledReportIsCreatedOnce(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Minute))
+	x.report.Spec.UnreferencedFor, x.report.Spec.Placement = newDuration(time.Hour), &v1alpha1.Placement{ClusterNames: []string{"a"}}
 	x.report.Spec.TimeZone, x.report.Spec.HistoryLimit, x.report.Spec.Suspend = "Europe/Berlin", ptr.To[int32](2), ptr.To(false)
-	require.Empty(t, x.look())
-	require.Equal(t, time.Minute, x.last.After)
+	require.Empty(t, x.runHub())
+	require.Equal(t, time.Minute, x.last.RequeueAfter)
 	require.Equal(t, now, x.last.Status.NextScheduleTime.UTC())
 	require.Contains(t, x.last.Status.Message, "2026-03-01T13:00:00+01:00")
-	wantConditions(t, x.last.Status.Conditions, 1, reportConditions, []string{v1alpha1.ConditionReady})
-	require.Equal(t, name(now), x.at(now.Add(3*time.Second)))
+	requireConditions(t, x.last.Status.Conditions, 1, reportConditions, []string{v1alpha1.ConditionReady})
+	require.Equal(t, childName(now), x.runHubAt(now.Add(3*time.Second)))
 	child := x.children[0]
 	require.Equal(t, v1alpha1.PruneReportSpec{UnreferencedFor: x.report.Spec.UnreferencedFor, Placement: x.report.Spec.Placement}, child.Spec)
 	require.True(t, metav1.IsControlledBy(&child, x.report))
-	require.Equal(t, name(now), x.last.Status.LastReport)
+	require.Equal(t, childName(now), x.last.Status.LastReport)
 	require.Equal(t, now, x.last.Status.LastScheduleTime.UTC())
 	require.Equal(t, now.Add(time.Hour), x.last.Status.NextScheduleTime.UTC())
-	x.finish()
-	require.Empty(t, x.look())
-	require.Empty(t, x.at(now.Add(59*time.Minute)))
-	require.Equal(t, name(now.Add(time.Hour)), x.at(now.Add(time.Hour)))
+	x.finishReport()
+	require.Empty(t, x.runHub())
+	require.Empty(t, x.runHubAt(now.Add(59*time.Minute)))
+	require.Equal(t, childName(now.Add(time.Hour)), x.runHubAt(now.Add(time.Hour)))
 }
 
-func TestAReportThatIsThereAlreadyIsNotMadeAgain(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Minute))
-	x.look()
+func TestExistingReportIsNotCreatedAgain(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Minute))
+	x.runHub()
 	x.lose = true // the hub dies between the two writes
-	require.Equal(t, name(now), x.at(now))
+	require.Equal(t, childName(now), x.runHubAt(now))
 	x.lose = false
-	require.Empty(t, x.at(now.Add(time.Second)), "also while it is being made")
-	require.Equal(t, name(now), x.report.Status.LastReport)
+	require.Empty(t, x.runHubAt(now.Add(time.Second)), "also while it is being made")
+	require.Equal(t, childName(now), x.report.Status.LastReport)
 	require.Equal(t, now.Add(time.Hour), x.last.Status.NextScheduleTime.UTC())
 }
 
-func TestOfTimesThatWereMissedTheLastCounts(t *testing.T) {
+func TestLatestMissedTimeCounts(t *testing.T) {
 	for spec, last := range map[string]time.Time{
 		"0 * * * *":   now.Add(240 * time.Hour),
 		"*/5 * * * *": now.Add(240*time.Hour + 5*time.Minute),
@@ -132,99 +132,99 @@ func TestOfTimesThatWereMissedTheLastCounts(t *testing.T) {
 		"0 6 * * 1":   time.Date(2026, 3, 9, 6, 0, 0, 0, time.UTC),
 		"@daily":      time.Date(2026, 3, 11, 0, 0, 0, 0, time.UTC),
 	} {
-		x := schedule(t, spec, now.Add(-time.Second))
-		x.look()
-		require.Equal(t, name(last), x.at(now.Add(240*time.Hour+7*time.Minute+30*time.Second)), spec)
-		x.finish()
-		require.Empty(t, x.look(), spec)
+		x := newTimetable(t, spec, now.Add(-time.Second))
+		x.runHub()
+		require.Equal(t, childName(last), x.runHubAt(now.Add(240*time.Hour+7*time.Minute+30*time.Second)), spec)
+		x.finishReport()
+		require.Empty(t, x.runHub(), spec)
 		require.Len(t, x.children, 1)
 	}
-	x := schedule(t, "0 * * * *", now.Add(-time.Hour-time.Second))
-	require.Equal(t, name(now), x.at(now.Add(time.Minute)), "a hub that was away when it was created makes up for it as well")
-	x = schedule(t, "0 0 1 1 *", time.Date(1990, 1, 1, 0, 0, 1, 0, time.UTC))
-	require.Equal(t, name(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), x.at(now))
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Hour-time.Second))
+	require.Equal(t, childName(now), x.runHubAt(now.Add(time.Minute)), "a hub that was away when it was created makes up for it as well")
+	x = newTimetable(t, "0 0 1 1 *", time.Date(1990, 1, 1, 0, 0, 1, 0, time.UTC))
+	require.Equal(t, childName(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), x.runHubAt(now))
 }
 
-func TestNoneIsMadeWhileTheFormerIs(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Second))
-	x.look()
-	require.NotEmpty(t, x.at(now))
+func TestNoReportWhileFormerIsUnfinished(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Second))
+	x.runHub()
+	require.NotEmpty(t, x.runHubAt(now))
 	x.children[0].Status.Phase = v1alpha1.PruneReportCollecting
-	require.Empty(t, x.at(now.Add(time.Hour)))
-	require.Contains(t, x.last.Status.Message, name(now))
-	require.Zero(t, x.last.After)
-	require.Empty(t, x.at(now.Add(3*time.Hour+time.Minute)))
-	x.finish()
-	require.Equal(t, name(now.Add(3*time.Hour)), x.at(now.Add(3*time.Hour+2*time.Minute)))
+	require.Empty(t, x.runHubAt(now.Add(time.Hour)))
+	require.Contains(t, x.last.Status.Message, childName(now))
+	require.Zero(t, x.last.RequeueAfter)
+	require.Empty(t, x.runHubAt(now.Add(3*time.Hour+time.Minute)))
+	x.finishReport()
+	require.Equal(t, childName(now.Add(3*time.Hour)), x.runHubAt(now.Add(3*time.Hour+2*time.Minute)))
 
-	x.children[0].DeletionTimestamp, x.children[0].Status.Phase = stamp(now), v1alpha1.PruneReportCollecting
+	x.children[0].DeletionTimestamp, x.children[0].Status.Phase = toStoredTime(now), v1alpha1.PruneReportCollecting
 	x.children = x.children[:1]
-	require.NotEmpty(t, x.at(now.Add(4*time.Hour)), "one that is being deleted is not waited for")
+	require.NotEmpty(t, x.runHubAt(now.Add(4*time.Hour)), "one that is being deleted is not waited for")
 }
 
-func TestSummerTime(t *testing.T) {
+func TestDaylightSavingTime(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	// On 29 March there is no 02:30, and on 25 October there are two.
-	x := schedule(t, "30 2 * * *", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
+	x := newTimetable(t, "30 2 * * *", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
 	x.report.Spec.TimeZone = "Europe/Berlin"
-	x.look()
+	x.runHub()
 	require.Equal(t, time.Date(2026, 3, 30, 2, 30, 0, 0, berlin).Unix(), x.last.Status.NextScheduleTime.Unix())
 
-	x = schedule(t, "30 2 * * *", time.Date(2026, 10, 24, 12, 0, 0, 0, berlin))
+	x = newTimetable(t, "30 2 * * *", time.Date(2026, 10, 24, 12, 0, 0, 0, berlin))
 	x.report.Spec.TimeZone = "Europe/Berlin"
-	x.look()
+	x.runHub()
 	first := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC)
-	require.Equal(t, name(first), x.at(first))
-	x.finish()
-	require.Equal(t, name(first.Add(time.Hour)), x.at(first.Add(time.Hour)))
-	x.finish()
-	require.Empty(t, x.look())
+	require.Equal(t, childName(first), x.runHubAt(first))
+	x.finishReport()
+	require.Equal(t, childName(first.Add(time.Hour)), x.runHubAt(first.Add(time.Hour)))
+	x.finishReport()
+	require.Empty(t, x.runHub())
 	require.Equal(t, first.Add(25*time.Hour), x.last.Status.NextScheduleTime.UTC())
 
-	x = schedule(t, "0 6 * * 1", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
+	x = newTimetable(t, "0 6 * * 1", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
 	x.report.Spec.TimeZone = "Europe/Berlin"
-	x.look()
+	x.runHub()
 	require.Equal(t, time.Date(2026, 3, 30, 4, 0, 0, 0, time.UTC), x.last.Status.NextScheduleTime.UTC())
 }
 
-func TestAClockThatIsSet(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Second))
-	x.look()
-	require.Equal(t, name(now), x.at(now))
-	x.finish()
-	require.Empty(t, x.at(now.Add(-30*time.Minute)), "set back by half an hour")
+func TestClockChanges(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Second))
+	x.runHub()
+	require.Equal(t, childName(now), x.runHubAt(now))
+	x.finishReport()
+	require.Empty(t, x.runHubAt(now.Add(-30*time.Minute)), "set back by half an hour")
 	require.Equal(t, now.Add(time.Hour), x.last.Status.NextScheduleTime.UTC())
 	x.children = nil
-	require.Empty(t, x.at(now.Add(time.Minute)), "a time that came is over, also where its report was deleted")
-	require.Equal(t, name(now.Add(time.Hour)), x.at(now.Add(time.Hour)))
+	require.Empty(t, x.runHubAt(now.Add(time.Minute)), "a time that came is over, also where its report was deleted")
+	require.Equal(t, childName(now.Add(time.Hour)), x.runHubAt(now.Add(time.Hour)))
 
-	x.finish()
-	require.NotEmpty(t, x.at(now.AddDate(4, 0, 0)), "it was years ahead")
-	x.finish()
-	require.Empty(t, x.at(now.Add(90*time.Minute)))
+	x.finishReport()
+	require.NotEmpty(t, x.runHubAt(now.AddDate(4, 0, 0)), "it was years ahead")
+	x.finishReport()
+	require.Empty(t, x.runHubAt(now.Add(90*time.Minute)))
 	require.Equal(t, now.Add(2*time.Hour), x.last.Status.NextScheduleTime.UTC())
-	require.Equal(t, name(now.Add(2*time.Hour)), x.at(now.Add(2*time.Hour)))
+	require.Equal(t, childName(now.Add(2*time.Hour)), x.runHubAt(now.Add(2*time.Hour)))
 }
 
-func TestSuspend(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Second))
-	x.look()
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.Suspend = ptr.To(true) })
-	require.Empty(t, x.at(now.Add(time.Minute)))
+func TestSuspendStopsSchedule(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Second))
+	x.runHub()
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Suspend = ptr.To(true) })
+	require.Empty(t, x.runHubAt(now.Add(time.Minute)))
 	require.Equal(t, v1alpha1.ReasonSuspended, x.last.Status.Reason)
 	require.Nil(t, x.last.Status.NextScheduleTime)
-	require.Zero(t, x.last.After)
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.Suspend = nil })
-	require.Empty(t, x.at(now.Add(5*time.Hour+time.Minute)), "what was suspended is not made up for")
-	require.Equal(t, name(now.Add(6*time.Hour)), x.at(now.Add(6*time.Hour)))
+	require.Zero(t, x.last.RequeueAfter)
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Suspend = nil })
+	require.Empty(t, x.runHubAt(now.Add(5*time.Hour+time.Minute)), "what was suspended is not made up for")
+	require.Equal(t, childName(now.Add(6*time.Hour)), x.runHubAt(now.Add(6*time.Hour)))
 
-	x = schedule(t, "0 * * * *", now.Add(-time.Second))
-	x.report.DeletionTimestamp = stamp(now)
-	require.Empty(t, x.at(now.Add(time.Minute)), "it is being deleted")
+	x = newTimetable(t, "0 * * * *", now.Add(-time.Second))
+	x.report.DeletionTimestamp = toStoredTime(now)
+	require.Empty(t, x.runHubAt(now.Add(time.Minute)), "it is being deleted")
 }
 
-func TestAScheduleThatCannotBeRead(t *testing.T) {
+func TestInvalidSchedule(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.PruneReport)
 		want   string
@@ -242,59 +242,59 @@ func TestAScheduleThatCannotBeRead(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			x := schedule(t, "0 * * * *", now.Add(-time.Hour))
+			x := newTimetable(t, "0 * * * *", now.Add(-time.Hour))
 			test.change(x.report)
-			require.Empty(t, x.at(now))
+			require.Empty(t, x.runHubAt(now))
 			require.Equal(t, v1alpha1.ReasonScheduleInvalid, x.last.Status.Reason)
 			require.Contains(t, x.last.Status.Message, test.want)
-			require.Zero(t, x.last.After)
-			wantConditions(t, x.last.Status.Conditions, 1, reportConditions, []string{v1alpha1.ConditionStalled})
+			require.Zero(t, x.last.RequeueAfter)
+			requireConditions(t, x.last.Status.Conditions, 1, reportConditions, []string{v1alpha1.ConditionStalled})
 			x.report.Name = "weekly"
-			x.change(func(s *v1alpha1.PruneReportSpec) { s.Schedule, s.TimeZone = "0 * * * *", "" })
-			require.Empty(t, x.at(now.Add(time.Minute)))
+			x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Schedule, s.TimeZone = "0 * * * *", "" })
+			require.Empty(t, x.runHubAt(now.Add(time.Minute)))
 			require.Equal(t, v1alpha1.ReasonScheduled, x.last.Status.Reason)
 			require.Equal(t, now.Add(time.Hour), x.last.Status.NextScheduleTime.UTC())
 		})
 	}
-	x := schedule(t, "0 * * * *", now)
+	x := newTimetable(t, "0 * * * *", now)
 	x.report.Name = strings.Repeat("n", 171)
-	require.Len(t, x.at(now.Add(time.Hour)), 180)
+	require.Len(t, x.runHubAt(now.Add(time.Hour)), 180)
 }
 
-func TestAScheduleThatIsChanged(t *testing.T) {
-	x := schedule(t, "0 6 * * 1", now)
-	x.look()
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.Schedule = "0 7 * * *" })
-	require.Empty(t, x.at(now.Add(72*time.Hour)), "no time before it was what it is")
+func TestChangedSchedule(t *testing.T) {
+	x := newTimetable(t, "0 6 * * 1", now)
+	x.runHub()
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Schedule = "0 7 * * *" })
+	require.Empty(t, x.runHubAt(now.Add(72*time.Hour)), "no time before it was what it is")
 	require.Equal(t, time.Date(2026, 3, 5, 7, 0, 0, 0, time.UTC), x.last.Status.NextScheduleTime.UTC())
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.Schedule = "0 13 * * *" })
-	require.Empty(t, x.look())
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Schedule = "0 13 * * *" })
+	require.Empty(t, x.runHub())
 	require.Equal(t, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC), x.last.Status.NextScheduleTime.UTC())
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.HistoryLimit = ptr.To[int32](9) })
-	require.Equal(t, name(time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)), x.at(time.Date(2026, 3, 4, 13, 0, 1, 0, time.UTC)), "another change does not have a time be missed")
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.HistoryLimit = ptr.To[int32](9) })
+	require.Equal(t, childName(time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)), x.runHubAt(time.Date(2026, 3, 4, 13, 0, 1, 0, time.UTC)), "another change does not have a time be missed")
 }
 
-func TestHistory(t *testing.T) {
-	x := schedule(t, "0 * * * *", now.Add(-time.Second))
-	x.look()
+func TestHistoryLimit(t *testing.T) {
+	x := newTimetable(t, "0 * * * *", now.Add(-time.Second))
+	x.runHub()
 	for i := range 6 {
-		require.NotEmpty(t, x.at(now.Add(time.Duration(i)*time.Hour)))
-		x.finish()
+		require.NotEmpty(t, x.runHubAt(now.Add(time.Duration(i)*time.Hour)))
+		x.finishReport()
 		x.children[len(x.children)-1].Status.Phase = []v1alpha1.PruneReportPhase{v1alpha1.PruneReportComplete, v1alpha1.PruneReportFailed}[i%2]
-		x.inUse[name(now)] = true
-		x.look()
+		x.inUse[childName(now)] = true
+		x.runHub()
 	}
 	var left []string
 	for _, c := range x.children {
 		left = append(left, c.Name)
 	}
-	require.Equal(t, []string{name(now), name(now.Add(3 * time.Hour)), name(now.Add(4 * time.Hour)), name(now.Add(5 * time.Hour))}, left)
+	require.Equal(t, []string{childName(now), childName(now.Add(3 * time.Hour)), childName(now.Add(4 * time.Hour)), childName(now.Add(5 * time.Hour))}, left)
 
 	x.children[3].Status.Phase = v1alpha1.PruneReportCollecting
-	x.change(func(s *v1alpha1.PruneReportSpec) { s.HistoryLimit, s.Suspend = ptr.To[int32](1), ptr.To(true) })
+	x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.HistoryLimit, s.Suspend = ptr.To[int32](1), ptr.To(true) })
 	x.inUse = nil
-	x.look()
-	require.Equal(t, []string{name(now.Add(3 * time.Hour)), name(now)}, x.last.Delete, "one that is being made is no history")
+	x.runHub()
+	require.Equal(t, []string{childName(now.Add(3 * time.Hour)), childName(now)}, x.last.Delete, "one that is being made is no history")
 }
 
 // Whatever the clock does and whenever the hub dies: no time has two reports, none
@@ -303,7 +303,7 @@ func TestHistory(t *testing.T) {
 func TestPropertySchedules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := rapid.SampledFrom([]string{"*/7 * * * *", "0 * * * *", "30 2 * * *", "0 6 * * 1", "15 1-3 * * 0,6"}).Draw(t, "schedule")
-		x := schedule(t, spec, now.Add(time.Duration(rapid.IntRange(0, 60*24*300).Draw(t, "start"))*time.Minute))
+		x := newTimetable(t, spec, now.Add(time.Duration(rapid.IntRange(0, 60*24*300).Draw(t, "start"))*time.Minute))
 		x.report.Spec.TimeZone = rapid.SampledFrom([]string{"", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe"}).Draw(t, "zone")
 		at := map[string]bool{}
 		latest := x.now
@@ -315,9 +315,9 @@ func TestPropertySchedules(t *testing.T) {
 					x.now = latest
 				}
 			case 1:
-				x.change(func(s *v1alpha1.PruneReportSpec) { s.Suspend = ptr.To(rapid.Bool().Draw(t, "suspend")) })
+				x.changeSpec(func(s *v1alpha1.PruneReportSpec) { s.Suspend = ptr.To(rapid.Bool().Draw(t, "suspend")) })
 			case 2, 3, 4:
-				x.finish()
+				x.finishReport()
 			default:
 				x.now = x.now.Add(time.Duration(rapid.SampledFrom([]int{1, 7, 60, 600, 5000}).Draw(t, "minutes")) * time.Minute)
 			}
@@ -329,7 +329,7 @@ func TestPropertySchedules(t *testing.T) {
 			for _, c := range x.children {
 				busy = busy || c.Status.Phase == ""
 			}
-			made := x.look()
+			made := x.runHub()
 			if made == "" {
 				continue
 			}
@@ -342,7 +342,7 @@ func TestPropertySchedules(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, time.Unix(minutes*60, 0).After(x.now), "none before its time")
 			x.lose = false
-			require.Empty(t, x.look(), "and no other at once")
+			require.Empty(t, x.runHub(), "and no other at once")
 		}
 	})
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// Placed reads spec.placement: the function tells whether a cluster is asked. The
+// PlacementMatcher reads spec.placement: the function tells whether a cluster is asked. The
 // error says what is wrong.
-func Placed(spec *v1alpha1.PruneReportSpec) (func(name string, labels map[string]string) bool, error) {
+func PlacementMatcher(spec *v1alpha1.PruneReportSpec) (func(name string, labels map[string]string) bool, error) {
 	if spec.Placement == nil {
 		return func(string, map[string]string) bool { return true }, nil
 	}
-	return rollout.Places(spec.Placement)
+	return rollout.PlacementMatcher(spec.Placement)
 }
 
-// patterns match names in which * stands for any characters but /. None match all.
-type patterns struct {
+// namePatterns match names in which * stands for any characters but /. None match all.
+type namePatterns struct {
 	exact map[string]bool
 	globs []string
 }
 
-func newPatterns(list []string) *patterns {
+func newNamePatterns(list []string) *namePatterns {
 	if len(list) == 0 {
 		return nil
 	}
-	p := &patterns{exact: make(map[string]bool, len(list))}
+	p := &namePatterns{exact: make(map[string]bool, len(list))}
 	for _, pattern := range list {
 		if strings.Contains(pattern, "*") {
 			p.globs = append(p.globs, pattern)
@@ -42,7 +42,7 @@ func newPatterns(list []string) *patterns {
 	return p
 }
 
-func (p *patterns) match(name string) bool {
+func (p *namePatterns) matches(name string) bool {
 	if p == nil || p.exact[name] {
 		return true
 	}
@@ -60,14 +60,14 @@ type Target struct {
 	v1alpha1.PruneCandidate
 }
 
-// Targets are the candidates of a report that an ImagePrune selects, by cluster,
+// SelectTargets are the candidates of a report that an ImagePrune selects, by cluster,
 // namespace and name. Of a cluster no image is named twice.
-func Targets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []Target {
+func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []Target {
 	in := make(map[string]bool, len(spec.Clusters))
 	for _, name := range spec.Clusters {
 		in[name] = true
 	}
-	images := newPatterns(spec.Images)
+	images := newNamePatterns(spec.Images)
 	matches := map[string]bool{} // clusters have the same names, mostly
 	var targets []Target
 	for i := range clusters {
@@ -83,7 +83,7 @@ func Targets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster)
 			name := candidate.Namespace + "/" + candidate.Name
 			matched, seen := matches[name]
 			if !seen {
-				matched = images.match(name)
+				matched = images.matches(name)
 				matches[name] = matched
 			}
 			if matched {
@@ -105,11 +105,11 @@ func compareTargets(a, b Target) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// Planned is what plans are to carry of an ImagePrune, by cluster: of each the first
+// PlannedPrunes is what plans are to carry of an ImagePrune, by cluster: of each the first
 // targets that a plan has room for. It is nothing before the status that is stored
 // says that it is Running, nor once it has ended or is being deleted. A plan carries
 // it only while its member is the cluster of that UID.
-func Planned(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alpha1.PlannedPrune {
+func PlannedPrunes(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alpha1.PlannedPrune {
 	planned := map[string][]v1alpha1.PlannedPrune{}
 	if p.Status.Phase != v1alpha1.ImagePruneRunning || p.DeletionTimestamp != nil {
 		return planned
@@ -121,15 +121,15 @@ func Planned(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alpha1.Pla
 		}
 		planned[t.Cluster] = append(planned[t.Cluster], v1alpha1.PlannedPrune{
 			Namespace: t.Namespace, Name: t.Name, ImageUID: t.UID, Revision: t.Revision,
-			UnreferencedSince: unix(t.UnreferencedSince), Others: p.Spec.IncludeOthers,
-			UID: p.UID, UndoWindow: metav1.Duration{Duration: p.Spec.Window()}, Undo: p.Spec.Undo,
+			UnreferencedSince: unixOrZero(t.UnreferencedSince), Others: p.Spec.IncludeOthers,
+			UID: p.UID, UndoWindow: metav1.Duration{Duration: p.Spec.UndoWindowOrDefault()}, Undo: p.Spec.Undo,
 		})
 	}
 	return planned
 }
 
-// unix is a time in seconds since 1970; without one, longer ago than any.
-func unix(t *metav1.Time) int64 {
+// unixOrZero is a time in seconds since 1970; without one, longer ago than any.
+func unixOrZero(t *metav1.Time) int64 {
 	if t == nil {
 		return 0
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// mostSummary is how long a message of a TargetSummary is.
-const mostSummary = 256
+// maxSummaryLength is how long a message of a TargetSummary is.
+const maxSummaryLength = 256
 
-// StateOf says how far one of the view's targets is. Of an ImagePrune that has ended,
+// TargetState says how far one of the view's targets is. Of an ImagePrune that has ended,
 // clusters forget: its status says what it was, as far as it does.
-func StateOf(v PruneView, t Target) v1alpha1.PruneStatus {
+func TargetState(v PruneView, t Target) v1alpha1.PruneStatus {
 	at, found := slices.BinarySearchFunc(v.Targets, t, compareTargets)
 	if !found {
 		return v1alpha1.PruneStatus{UID: v.Prune.UID, State: v1alpha1.PruneUnknown, Message: "it is no target of this ImagePrune"}
 	}
 	first, _ := slices.BinarySearchFunc(v.Targets, t.Cluster, func(t Target, cluster string) int { return strings.Compare(t.Cluster, cluster) })
-	return v.stateOf(&v.Targets[at], at-first)
+	return v.targetState(&v.Targets[at], at-first)
 }
 
-// stateOf says how far a target is that is at a place among those of its cluster.
-func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
+// targetState says how far a target is that is at a place among those of its cluster.
+func (v *PruneView) targetState(t *Target, place int) v1alpha1.PruneStatus {
 	is := func(state v1alpha1.PruneState, reason, message string) v1alpha1.PruneStatus {
 		return v1alpha1.PruneStatus{UID: v.Prune.UID, State: state, Reason: reason, Message: message}
 	}
@@ -36,29 +36,29 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	if there && t.ClusterUID != "" && member.ClusterUID == t.ClusterUID {
 		reported, told = v.Reported(*t)
 	}
-	late := st.Phase == v1alpha1.ImagePruneRunning && st.StartedAt != nil && !v.Now.Before(deadline(st, &v.Prune.Spec))
+	late := st.Phase == v1alpha1.ImagePruneRunning && st.StartedAt != nil && !v.Now.Before(pruneDeadline(st, &v.Prune.Spec))
 	switch {
 	case place >= v1alpha1.MaxPlannedPrunes:
 		return is(v1alpha1.PruneSkipped, v1alpha1.PruneTooMany, "more images of its cluster are selected than fit into one plan: it stays; select the rest by spec.images, or make another PruneReport when this ImagePrune has ended and an ImagePrune of that: of the same report the same ones are taken")
 	case st.Phase == v1alpha1.ImagePruneComplete, st.Phase == v1alpha1.ImagePruneUndone:
-		return v.remembered(t, reported, told)
+		return v.rememberedState(t, reported, told)
 	case !there || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID:
 		return is(v1alpha1.PruneUnknown, v1alpha1.PruneClusterGone, "there is no MemberCluster of that name any more, or it is another cluster than that of the report: nothing is asked of it")
-	case told && final(reported.State):
+	case told && isFinal(reported.State):
 		return reported
-	case st.Phase.Ended():
-		return is(v1alpha1.PruneUnknown, "", forgotten)
+	case st.Phase.IsFinal():
+		return is(v1alpha1.PruneUnknown, "", forgottenMessage)
 	case late:
-		return is(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, lateText(told, member.Offline))
+		return is(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(told, member.Offline))
 	case told && reported.State == v1alpha1.PrunePending:
 		return reported
 	}
-	switch held := v.held(t); {
+	switch held := v.heldBy(t); {
 	case st.Phase != v1alpha1.ImagePruneRunning:
 		return is(v1alpha1.PruneWaiting, "", "nothing is asked of its cluster yet")
 	case held != "" && v.Prune.Spec.Undo:
 		return is(v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "it was undone before its cluster was asked")
-	case held == v1alpha1.PruneAnother:
+	case held == v1alpha1.PruneAnotherPrune:
 		return is(v1alpha1.PruneWaiting, held, "an older ImagePrune is at the same image: its turn comes when that one has ended")
 	case held != "":
 		return is(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room for it until other ImagePrunes have ended")
@@ -69,16 +69,16 @@ func (v *PruneView) stateOf(t *Target, place int) v1alpha1.PruneStatus {
 	}
 }
 
-const forgotten = "this ImagePrune has ended, and the cluster does not tell of it any more: see the counts of its status"
+const forgottenMessage = "this ImagePrune has ended, and the cluster does not tell of it any more: see the counts of its status"
 
-// final tells that a state is one that an agent ends with.
-func final(state v1alpha1.PruneState) bool {
-	return state.Ended() && slices.Contains(v1alpha1.PruneStates(), state)
+// isFinal tells that a state is one that an agent ends with.
+func isFinal(state v1alpha1.PruneState) bool {
+	return state.IsFinal() && slices.Contains(v1alpha1.PruneStates(), state)
 }
 
-// remembered is the state of a target when its ImagePrune ended: as the status lists
+// rememberedState is the state of a target when its ImagePrune ended: as the status lists
 // it, as its cluster tells still, or the one that is left by the status's counts.
-func (v *PruneView) remembered(t *Target, reported v1alpha1.PruneStatus, told bool) v1alpha1.PruneStatus {
+func (v *PruneView) rememberedState(t *Target, reported v1alpha1.PruneStatus, told bool) v1alpha1.PruneStatus {
 	st := &v.Prune.Status
 	listed := slices.IndexFunc(st.Skipped, func(s v1alpha1.TargetSummary) bool {
 		return s.Cluster == t.Cluster && s.Namespace == t.Namespace && s.Name == t.Name
@@ -89,26 +89,26 @@ func (v *PruneView) remembered(t *Target, reported v1alpha1.PruneStatus, told bo
 	case listed >= 0:
 		s := &st.Skipped[listed]
 		is.State, is.Reason, is.Message = s.State, s.Reason, s.Message
-	case told && final(reported.State):
+	case told && isFinal(reported.State):
 		return reported
 	case all && st.Targets.Undone == 0:
 		is.State = v1alpha1.PrunePruned
 	case all && st.Targets.Pruned == 0:
 		is.State = v1alpha1.PruneUndone
 	default:
-		is.State, is.Message = v1alpha1.PruneUnknown, forgotten
+		is.State, is.Message = v1alpha1.PruneUnknown, forgottenMessage
 	}
 	return is
 }
 
-func (v *PruneView) held(t *Target) string {
-	if v.Held == nil {
+func (v *PruneView) heldBy(t *Target) string {
+	if v.HeldReason == nil {
 		return ""
 	}
-	return v.Held(*t)
+	return v.HeldReason(*t)
 }
 
-func lateText(told, offline bool) string {
+func deadlineMessage(told, offline bool) string {
 	text := "its cluster has not told what became of it until spec.undoWindow and spec.deadline had passed"
 	switch {
 	case told:
@@ -120,60 +120,60 @@ func lateText(told, offline bool) string {
 	}
 }
 
-// observe has an ended status say that it is about the spec as it is now.
-func (s *pruneStep) observe() {
-	s.st.ObservedGeneration = s.Prune.Generation
-	for i := range s.st.Conditions {
-		s.st.Conditions[i].ObservedGeneration = s.Prune.Generation
+// updateObservedGeneration has an ended status say that it is about the spec as it is now.
+func (s *pruneEvaluation) updateObservedGeneration() {
+	s.status.ObservedGeneration = s.Prune.Generation
+	for i := range s.status.Conditions {
+		s.status.Conditions[i].ObservedGeneration = s.Prune.Generation
 	}
 }
 
-// tell writes phase and conditions, all of them on every visit. Messages hold
+// setPhase writes phase and conditions, all of them on every visit. Messages hold
 // nothing that changes with time alone: each change is a write.
-func (s *pruneStep) tell(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
-	s.st.ObservedGeneration = s.Prune.Generation
-	s.st.Phase, s.st.Reason, s.st.Message = phase, reason, statusText(format, args...)
-	c := &s.st.Targets
+func (s *pruneEvaluation) setPhase(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
+	s.status.ObservedGeneration = s.Prune.Generation
+	s.status.Phase, s.status.Reason, s.status.Message = phase, reason, formatStatus(format, args...)
+	c := &s.status.Targets
 	done := phase == v1alpha1.ImagePruneComplete || phase == v1alpha1.ImagePruneUndone
-	s.set(v1alpha1.ConditionReady, done)
-	s.set(v1alpha1.ConditionReconciling, !phase.Ended())
-	s.set(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
-	s.set(v1alpha1.ConditionFinished, phase.Ended())
-	s.set(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 && len(s.Absent) == 0 || phase == v1alpha1.ImagePruneUndone))
-	s.guard()
+	s.setCondition(v1alpha1.ConditionReady, done)
+	s.setCondition(v1alpha1.ConditionReconciling, !phase.IsFinal())
+	s.setCondition(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
+	s.setCondition(v1alpha1.ConditionFinished, phase.IsFinal())
+	s.setCondition(v1alpha1.ConditionSucceeded, done && c.Skipped+c.Unknown == 0 && (c.Undone == 0 && len(s.AbsentClusters) == 0 || phase == v1alpha1.ImagePruneUndone))
+	s.setApprovalGuarded()
 }
 
-// guard says whether the API server checked the approval. It does so when an ImagePrune
+// setApprovalGuarded says whether the API server checked the approval. It does so when an ImagePrune
 // is created: a policy that comes later, or goes, does not change what is said first.
-func (s *pruneStep) guard() {
-	if c := meta.FindStatusCondition(s.st.Conditions, v1alpha1.ConditionApprovalGuarded); c != nil {
+func (s *pruneEvaluation) setApprovalGuarded() {
+	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionApprovalGuarded); c != nil {
 		c.ObservedGeneration = s.Prune.Generation
 		return
 	}
-	if g := &s.Guarded; g.Type != "" {
-		setCondition(&s.st.Conditions, g.Type, g.Status == metav1.ConditionTrue, g.Reason, g.Message, s.Prune.Generation, s.Now)
+	if g := &s.ApprovalGuarded; g.Type != "" {
+		setCondition(&s.status.Conditions, g.Type, g.Status == metav1.ConditionTrue, g.Reason, g.Message, s.Prune.Generation, s.Now)
 	}
 }
 
-func (s *pruneStep) set(t string, holds bool) {
-	setCondition(&s.st.Conditions, t, holds, s.st.Reason, s.st.Message, s.Prune.Generation, s.Now)
+func (s *pruneEvaluation) setCondition(t string, holds bool) {
+	setCondition(&s.status.Conditions, t, holds, s.status.Reason, s.status.Message, s.Prune.Generation, s.Now)
 }
 
-// progress says what is waited for.
-func (s *pruneStep) progress(w waiting, end time.Time) string {
-	c := &s.st.Targets
+// progressMessage says what is waited for.
+func (s *pruneEvaluation) progressMessage(w waitingClusters, end time.Time) string {
+	c := &s.status.Targets
 	var parts []string
 	if s.Prune.Spec.Undo {
 		parts = append(parts, "it is being undone")
 	}
 	if c.Waiting > 0 {
-		text := counted(int(c.Waiting), "image waits", "images wait")
+		text := pluralize(int(c.Waiting), "image waits", "images wait")
 		var why []string
 		if len(w.clusters) > 0 {
-			why = append(why, "for "+few(w.clusters)+" to take it up")
+			why = append(why, "for "+joinFirst(w.clusters)+" to take it up")
 		}
 		if len(w.offline) > 0 {
-			why = append(why, "for "+few(w.offline)+", offline")
+			why = append(why, "for "+joinFirst(w.offline)+", offline")
 		}
 		if w.held {
 			why = append(why, "for other ImagePrunes to end")
@@ -181,8 +181,8 @@ func (s *pruneStep) progress(w waiting, end time.Time) string {
 		parts = append(parts, text+" "+strings.Join(why, ", "))
 	}
 	if c.Pending > 0 {
-		text := counted(int(c.Pending), "image serves on until its undo window ends", "images serve on until their undo windows end")
-		if until := s.st.PendingUntil; until != nil {
+		text := pluralize(int(c.Pending), "image serves on until its undo window ends", "images serve on until their undo windows end")
+		if until := s.status.PendingUntil; until != nil {
 			text += ", the last at " + until.UTC().Format(time.RFC3339)
 		}
 		if !s.Prune.Spec.Undo {
@@ -190,40 +190,40 @@ func (s *pruneStep) progress(w waiting, end time.Time) string {
 		}
 		parts = append(parts, text)
 	}
-	return strings.Join(append(parts, s.told()...), "; ") + ". Clusters are waited for until " + end.UTC().Format(time.RFC3339) + s.absent()
+	return strings.Join(append(parts, s.outcomeCounts()...), "; ") + ". Clusters are waited for until " + end.UTC().Format(time.RFC3339) + s.absentMessage()
 }
 
-// outcome says what became of all.
-func (s *pruneStep) outcome() string {
-	c := &s.st.Targets
-	text := "of " + counted(int(c.Total), "image", "images") + " in " + counted(int(s.st.Clusters), "cluster", "clusters") + ": " + strings.Join(s.told(), "; ")
+// outcomeMessage says what became of all.
+func (s *pruneEvaluation) outcomeMessage() string {
+	c := &s.status.Targets
+	text := "of " + pluralize(int(c.Total), "image", "images") + " in " + pluralize(int(s.status.Clusters), "cluster", "clusters") + ": " + strings.Join(s.outcomeCounts(), "; ")
 	if c.Skipped+c.Unknown > 0 {
 		text += ". See status.skipped"
 	}
-	return text + s.absent()
+	return text + s.absentMessage()
 }
 
-// absent names clusters that people may take for pruned.
-func (s *pruneStep) absent() string {
-	if len(s.Absent) == 0 {
+// absentMessage names clusters that people may take for pruned.
+func (s *pruneEvaluation) absentMessage() string {
+	if len(s.AbsentClusters) == 0 {
 		return ""
 	}
-	return ". Of " + few(s.Absent) + " in spec.clusters PruneReport " + s.Prune.Spec.ReportRef.Name + " says nothing: nothing is asked there"
+	return ". Of " + joinFirst(s.AbsentClusters) + " in spec.clusters PruneReport " + s.Prune.Spec.ReportRef.Name + " says nothing: nothing is asked there"
 }
 
-func (s *pruneStep) told() (parts []string) {
-	c := &s.st.Targets
+func (s *pruneEvaluation) outcomeCounts() (parts []string) {
+	c := &s.status.Targets
 	if c.Pruned > 0 {
-		parts = append(parts, counted(int(c.Pruned), "is gone", "are gone")+" ("+size(s.st.PrunedBytes)+")")
+		parts = append(parts, pluralize(int(c.Pruned), "is gone", "are gone")+" ("+formatBytes(s.status.PrunedBytes)+")")
 	}
 	if c.Skipped > 0 {
-		parts = append(parts, counted(int(c.Skipped), "was skipped", "were skipped"))
+		parts = append(parts, pluralize(int(c.Skipped), "was skipped", "were skipped"))
 	}
 	if c.Undone > 0 {
-		parts = append(parts, counted(int(c.Undone), "was undone and stays", "were undone and stay"))
+		parts = append(parts, pluralize(int(c.Undone), "was undone and stays", "were undone and stay"))
 	}
 	if c.Unknown > 0 {
-		parts = append(parts, counted(int(c.Unknown), "is unknown", "are unknown"))
+		parts = append(parts, pluralize(int(c.Unknown), "is unknown", "are unknown"))
 	}
 	return parts
 }

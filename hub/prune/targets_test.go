@@ -15,28 +15,28 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-func candidate(namespace, name string, origin v1alpha1.ImageOrigin) v1alpha1.PruneCandidate {
-	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10, UnreferencedSince: stamp(now)}
+func newCandidateRow(namespace, name string, origin v1alpha1.ImageOrigin) v1alpha1.PruneCandidate {
+	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10, UnreferencedSince: toStoredTime(now)}
 }
 
-// reviewed is a report of two clusters in three parts, and one that is unknown.
-func reviewed() []v1alpha1.ReportedCluster {
+// newReviewedClusters is a report of two clusters in three parts, and one that is unknown.
+func newReviewedClusters() []v1alpha1.ReportedCluster {
 	return []v1alpha1.ReportedCluster{
-		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "z", v1alpha1.OriginPlan)}},
-		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan), candidate("lab", "own", "")}},
-		{Cluster: "a", ClusterUID: "uid-a", Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan), candidate("lab", "ubuntu-2", v1alpha1.OriginTemplate)}},
-		{Cluster: "c", ClusterUID: "uid-c", Unknown: v1alpha1.ReasonOffline, Candidates: []v1alpha1.PruneCandidate{candidate("farm", "ubuntu-1", v1alpha1.OriginPlan)}},
+		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{newCandidateRow("farm", "z", v1alpha1.OriginPlan)}},
+		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{newCandidateRow("farm", "ubuntu-1", v1alpha1.OriginPlan), newCandidateRow("lab", "own", "")}},
+		{Cluster: "a", ClusterUID: "uid-a", Candidates: []v1alpha1.PruneCandidate{newCandidateRow("farm", "ubuntu-1", v1alpha1.OriginPlan), newCandidateRow("lab", "ubuntu-2", v1alpha1.OriginTemplate)}},
+		{Cluster: "c", ClusterUID: "uid-c", Unknown: v1alpha1.ReasonOffline, Candidates: []v1alpha1.PruneCandidate{newCandidateRow("farm", "ubuntu-1", v1alpha1.OriginPlan)}},
 	}
 }
 
-func namesOf(targets []prune.Target) (names []string) {
+func targetNames(targets []prune.Target) (names []string) {
 	for _, t := range targets {
 		names = append(names, t.Cluster+"/"+t.Namespace+"/"+t.Name)
 	}
 	return names
 }
 
-func TestTargets(t *testing.T) {
+func TestSelectTargets(t *testing.T) {
 	tests := map[string]struct {
 		spec v1alpha1.ImagePruneSpec
 		want []string
@@ -54,24 +54,26 @@ func TestTargets(t *testing.T) {
 		"of people, but not asked":   {v1alpha1.ImagePruneSpec{Images: []string{"lab/own"}}, nil},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, namesOf(prune.Targets(&test.spec, reviewed()))) })
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, test.want, targetNames(prune.SelectTargets(&test.spec, newReviewedClusters())))
+		})
 	}
-	all := prune.Targets(&v1alpha1.ImagePruneSpec{}, reviewed())
-	require.Equal(t, prune.Target{Cluster: "a", ClusterUID: "uid-a", PruneCandidate: candidate("farm", "ubuntu-1", v1alpha1.OriginPlan)}, all[0])
+	all := prune.SelectTargets(&v1alpha1.ImagePruneSpec{}, newReviewedClusters())
+	require.Equal(t, prune.Target{Cluster: "a", ClusterUID: "uid-a", PruneCandidate: newCandidateRow("farm", "ubuntu-1", v1alpha1.OriginPlan)}, all[0])
 }
 
-func TestPlanned(t *testing.T) {
-	p := onePrune(running)
+func TestPlannedPrunes(t *testing.T) {
+	p := newPrune(withRunning)
 	p.Spec.Undo = true
-	planned := prune.Planned(p, prune.Targets(&p.Spec, reviewed()))
+	planned := prune.PlannedPrunes(p, prune.SelectTargets(&p.Spec, newReviewedClusters()))
 	require.Equal(t, []v1alpha1.PlannedPrune{{
 		Namespace: "farm", Name: "ubuntu-1", ImageUID: "uid-ubuntu-1", Revision: "r-ubuntu-1", UID: "prune-uid", UndoWindow: metav1.Duration{Duration: 24 * time.Hour}, Undo: true,
 		UnreferencedSince: now.Unix(),
 	}}, planned["a"])
 	require.Len(t, planned["b"], 2)
-	all := onePrune(running)
+	all := newPrune(withRunning)
 	all.Spec.IncludeOthers, all.Spec.UndoWindow = true, nil
-	planned = prune.Planned(all, prune.Targets(&all.Spec, reviewed()))
+	planned = prune.PlannedPrunes(all, prune.SelectTargets(&all.Spec, newReviewedClusters()))
 	require.True(t, planned["a"][0].Others)
 	require.Equal(t, 24*time.Hour, planned["a"][0].UndoWindow.Duration, "who says nothing has the default, not none")
 
@@ -80,11 +82,11 @@ func TestPlanned(t *testing.T) {
 		"it is pending":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePrunePending },
 		"it has ended":                       func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneComplete },
 		"it has failed":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneFailed },
-		"it is being deleted":                func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = stamp(now) },
+		"it is being deleted":                func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = toStoredTime(now) },
 	} {
-		p := onePrune(running)
+		p := newPrune(withRunning)
 		change(p)
-		require.Empty(t, prune.Planned(p, prune.Targets(&p.Spec, reviewed())), name)
+		require.Empty(t, prune.PlannedPrunes(p, prune.SelectTargets(&p.Spec, newReviewedClusters())), name)
 	}
 }
 
@@ -94,26 +96,26 @@ func TestPropertyTargetsAndPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clusters := judgeAll(drawSpec(t), drawClusters(t))
 		if rapid.Bool().Draw(t, "large") {
-			clusters = append(clusters, large("large", rapid.IntRange(490, 600).Draw(t, "candidates"), 0, 0))
+			clusters = append(clusters, newLargeCluster("large", rapid.IntRange(490, 600).Draw(t, "candidates"), 0, 0))
 		}
-		p := onePrune(running)
+		p := newPrune(withRunning)
 		p.Spec.IncludeOthers = rapid.Bool().Draw(t, "others")
 		p.Spec.Clusters = rapid.SampledFrom([][]string{nil, {"c0", "large"}, {"c1", "c2"}}).Draw(t, "in")
 		p.Spec.Images = rapid.SampledFrom([][]string{nil, {"farm/*"}, {"*/ubuntu-*", "lab/debian-1"}, {"*/image-*"}}).Draw(t, "images")
-		targets := prune.Targets(&p.Spec, clusters)
+		targets := prune.SelectTargets(&p.Spec, clusters)
 		pages, _, err := prune.Paginate("u", clusters)
 		require.NoError(t, err)
 		var read []v1alpha1.ReportedCluster
-		for _, page := range stored(t, pages) {
+		for _, page := range roundTrip(t, pages) {
 			read = append(read, page...)
 		}
-		require.Equal(t, text(t, targets), text(t, prune.Targets(&p.Spec, read)), "pages say the same as what they were made of")
+		require.Equal(t, truncateText(t, targets), truncateText(t, prune.SelectTargets(&p.Spec, read)), "pages say the same as what they were made of")
 
 		want := []string{}
 		for _, c := range clusters {
 			for _, i := range c.Candidates {
 				in := len(p.Spec.Clusters) == 0 || slices.Contains(p.Spec.Clusters, c.Cluster)
-				named := len(p.Spec.Images) == 0 || slices.ContainsFunc(p.Spec.Images, func(pattern string) bool { return stars(pattern, i.Namespace+"/"+i.Name) })
+				named := len(p.Spec.Images) == 0 || slices.ContainsFunc(p.Spec.Images, func(pattern string) bool { return matchesStars(pattern, i.Namespace+"/"+i.Name) })
 				if in && named && (i.Origin == v1alpha1.OriginPlan || p.Spec.IncludeOthers) {
 					want = append(want, fmt.Sprintf("%s/%s/%s %s %s", c.Cluster, i.Namespace, i.Name, i.UID, i.Revision))
 				}
@@ -126,10 +128,10 @@ func TestPropertyTargetsAndPlans(t *testing.T) {
 			chosen[got[len(got)-1]] = true
 			perCluster[target.Cluster]++
 		}
-		require.True(t, slices.IsSorted(namesOf(targets)))
+		require.True(t, slices.IsSorted(targetNames(targets)))
 		require.ElementsMatch(t, want, got)
 
-		planned := prune.Planned(p, targets)
+		planned := prune.PlannedPrunes(p, targets)
 		require.Len(t, planned, len(perCluster))
 		for cluster, entries := range planned {
 			require.Len(t, entries, min(perCluster[cluster], v1alpha1.MaxPlannedPrunes))
@@ -148,7 +150,7 @@ var pruneConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded,
 }
 
-func onePrune(change ...func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
+func newPrune(change ...func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
 	p := &v1alpha1.ImagePrune{
 		ObjectMeta: metav1.ObjectMeta{Name: "tidy", UID: "prune-uid", Generation: 2},
 		Spec: v1alpha1.ImagePruneSpec{
@@ -162,6 +164,6 @@ func onePrune(change ...func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
 	return p
 }
 
-func running(p *v1alpha1.ImagePrune) {
-	p.Status.Phase, p.Status.StartedAt = v1alpha1.ImagePruneRunning, stamp(now.Add(-time.Hour))
+func withRunning(p *v1alpha1.ImagePrune) {
+	p.Status.Phase, p.Status.StartedAt = v1alpha1.ImagePruneRunning, toStoredTime(now.Add(-time.Hour))
 }

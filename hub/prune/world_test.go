@@ -55,31 +55,31 @@ func newWorld(t *rapid.T) *world {
 			w.images[c.Candidates[k].UID] = &worldImage{}
 		}
 	}
-	w.report = oneReport(begun)
+	w.report = newReport(withStarted)
 	pages, digest, err := prune.Paginate(w.report.UID, clusters)
 	require.NoError(t, err)
-	w.report.Status = prune.Complete(w.report, clusters, len(pages), digest, now)
-	w.prune = onePrune()
+	w.report.Status = prune.CompleteStatus(w.report, clusters, len(pages), digest, now)
+	w.prune = newPrune()
 	w.prune.Spec.ReportRef.Digest = digest
 	w.prune.Spec.IncludeOthers = rapid.Bool().Draw(t, "others")
 	w.prune.Spec.UndoWindow.Duration = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window")
 	w.prune.Spec.Deadline.Duration = rapid.SampledFrom([]time.Duration{time.Second, time.Hour}).Draw(t, "deadline")
 	var read []v1alpha1.ReportedCluster
-	for _, page := range stored(t, pages) {
+	for _, page := range roundTrip(t, pages) {
 		read = append(read, page...)
 	}
-	w.chosen = prune.Targets(&w.prune.Spec, read)
+	w.chosen = prune.SelectTargets(&w.prune.Spec, read)
 	return w
 }
 
-func (w *world) view(loaded bool) prune.PruneView {
+func (w *world) gatherView(loaded bool) prune.PruneView {
 	v := prune.PruneView{
-		Now: w.now, Prune: w.prune, Report: w.report, Loaded: loaded, Members: map[string]prune.Member{},
+		Now: w.now, Prune: w.prune, Report: w.report, TargetsLoaded: loaded, Members: map[string]prune.Member{},
 		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
 			st, told := w.members[t.Cluster].report[t.UID]
 			return st, told
 		},
-		Held: func(prune.Target) string { return "" },
+		HeldReason: func(prune.Target) string { return "" },
 	}
 	if loaded {
 		v.Targets = w.chosen
@@ -90,17 +90,17 @@ func (w *world) view(loaded bool) prune.PruneView {
 	return v
 }
 
-// hub is one visit: it decides, and stores unless the write is lost.
-func (w *world) hub(lose bool) {
-	d := decide(w.t, w.view(false))
-	if d.Load {
-		require.False(w.t, d.Status.Phase.Ended())
-		v := w.view(true)
-		d = decide(w.t, v)
-		w.check(v, d)
+// runHub is one visit: it decides, and stores unless the write is lost.
+func (w *world) runHub(lose bool) {
+	d := decideAndCheck(w.t, w.gatherView(false))
+	if d.LoadPages {
+		require.False(w.t, d.Status.Phase.IsFinal())
+		v := w.gatherView(true)
+		d = decideAndCheck(w.t, v)
+		w.checkDecision(v, d)
 	}
 	if w.ended != nil {
-		require.Equal(w.t, text(w.t, w.ended.Phase), text(w.t, d.Status.Phase), "what has ended stays so")
+		require.Equal(w.t, truncateText(w.t, w.ended.Phase), truncateText(w.t, d.Status.Phase), "what has ended stays so")
 		require.Equal(w.t, w.ended.Targets, d.Status.Targets)
 	}
 	if old := w.prune.Status.StartedAt; old != nil {
@@ -109,14 +109,14 @@ func (w *world) hub(lose bool) {
 	if lose {
 		return
 	}
-	w.prune.Status = stored(w.t, d.Status)
-	if d.Status.Phase.Ended() && w.ended == nil {
+	w.prune.Status = roundTrip(w.t, d.Status)
+	if d.Status.Phase.IsFinal() && w.ended == nil {
 		w.ended = w.prune.Status.DeepCopy()
 	}
 }
 
-// check compares the status with the state of each target.
-func (w *world) check(v prune.PruneView, d prune.PruneDecision) {
+// checkDecision compares the status with the state of each target.
+func (w *world) checkDecision(v prune.PruneView, d prune.PruneDecision) {
 	if d.Status.Phase == v1alpha1.ImagePruneFailed || d.Status.Targets.Total == 0 {
 		return
 	}
@@ -124,9 +124,9 @@ func (w *world) check(v prune.PruneView, d prune.PruneDecision) {
 	v.Prune = v.Prune.DeepCopy()
 	v.Prune.Status.Phase, v.Prune.Status.StartedAt = v1alpha1.ImagePruneRunning, d.Status.StartedAt
 	for _, t := range v.Targets {
-		st := prune.StateOf(v, t)
+		st := prune.TargetState(v, t)
 		counts.Total++
-		*counts.Of(st.State)++
+		*counts.CountOf(st.State)++
 		if st.State == v1alpha1.PrunePruned {
 			require.True(w.t, w.images[t.UID].gone, "what counts as gone is gone")
 		}
@@ -134,12 +134,12 @@ func (w *world) check(v prune.PruneView, d prune.PruneDecision) {
 	require.Equal(w.t, counts, d.Status.Targets)
 }
 
-// work has a member's agent take up what arrives, go on, and report.
-func (w *world) work(name string, reports bool) {
+// runAgent has a member's agent take up what arrives, go on, and report.
+func (w *world) runAgent(name string, reports bool) {
 	m := w.members[name]
 	if !m.dark {
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
-		for _, p := range prune.Planned(w.prune, w.chosen)[name] {
+		for _, p := range prune.PlannedPrunes(w.prune, w.chosen)[name] {
 			require.NotNil(w.t, w.prune.Status.StartedAt, "it is stored that it has begun")
 			require.Equal(w.t, v1alpha1.ImagePruneRunning, w.prune.Status.Phase)
 			m.plan[p.ImageUID] = p
@@ -152,7 +152,7 @@ func (w *world) work(name string, reports bool) {
 		}
 		p, wished := m.plan[uid]
 		switch {
-		case img.gone || img.state.Ended() && img.state != "":
+		case img.gone || img.state.IsFinal() && img.state != "":
 		case !wished && img.state == v1alpha1.PrunePending, wished && p.Undo:
 			img.state = v1alpha1.PruneUndone
 		case !wished:
@@ -173,14 +173,14 @@ func (w *world) work(name string, reports bool) {
 		if _, wished := m.plan[uid]; img.state != "" && (wished || !img.gone) {
 			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
 			if img.state == v1alpha1.PrunePending {
-				st.Until = stamp(img.until)
+				st.Until = toStoredTime(img.until)
 			}
 			m.report[uid] = st
 		}
 	}
 }
 
-func (w *world) member() string {
+func (w *world) drawMember() string {
 	if len(w.members) == 0 {
 		return ""
 	}
@@ -191,7 +191,7 @@ func (w *world) member() string {
 // An ImagePrune always ends, in all that can happen to its hub and its clusters; what
 // goes is what the report lists and the prune selects, and nothing that was not asked
 // for.
-func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
+func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		selected := map[types.UID]bool{}
@@ -199,13 +199,13 @@ func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
 			selected[target.UID] = true
 		}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
-			name := w.member()
+			name := w.drawMember()
 			switch what := rapid.IntRange(0, 20).Draw(t, "what"); {
 			case what < 6:
-				w.hub(rapid.IntRange(0, 3).Draw(t, "lost") == 0)
+				w.runHub(rapid.IntRange(0, 3).Draw(t, "lost") == 0)
 			case what < 14:
 				if name != "" {
-					w.work(name, rapid.Bool().Draw(t, "reports"))
+					w.runAgent(name, rapid.Bool().Draw(t, "reports"))
 				}
 			case what < 17:
 				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
@@ -223,13 +223,13 @@ func TestPropertyAnImagePruneAlwaysEnds(t *testing.T) {
 				require.False(t, img.state != "" && !selected[uid], "nothing else is touched")
 			}
 		}
-		w.hub(false)
-		w.hub(false)
-		w.now = w.now.Add(w.prune.Spec.AskedFor())
-		w.hub(false)
-		require.True(t, w.prune.Status.Phase.Ended(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
-		require.Empty(t, prune.Planned(w.prune, w.chosen))
+		w.runHub(false)
+		w.runHub(false)
+		w.now = w.now.Add(w.prune.Spec.TotalDuration())
+		w.runHub(false)
+		require.True(t, w.prune.Status.Phase.IsFinal(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
+		require.Empty(t, prune.PlannedPrunes(w.prune, w.chosen))
 		w.now = w.now.AddDate(1, 0, 0)
-		w.hub(false)
+		w.runHub(false)
 	})
 }

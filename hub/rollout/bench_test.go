@@ -19,8 +19,8 @@ func BenchmarkDecide(b *testing.B) {
 		"failing":   "canary=" + strings.Repeat("SF", 25) + " eu=" + strings.Repeat("SSFTD", 90) + " a=" + strings.Repeat("SF...", 100),
 	} {
 		b.Run(name, func(b *testing.B) {
-			v := view(ubuntu().WithMaxConcurrency("10%").WithMinSuccessTime(time.Minute), fleet)
-			v = later(v, rollout.Decide(v), 0)
+			v := newView(newUbuntu().WithMaxConcurrency("10%").WithMinSuccessTime(time.Minute), fleet)
+			v = advanceView(v, rollout.Decide(v), 0)
 			b.ReportAllocs()
 			for b.Loop() {
 				rollout.Decide(v)
@@ -30,24 +30,24 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // What one member of a fleet with 200 FleetDiskImages is asked for.
-func BenchmarkWantsOf(b *testing.B) {
-	img := ubuntu().WithVersion("3").WithFormer("3", "2", "1").WithRetention(2, time.Hour).Obj()
-	current := rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true}, nil, now).Images[0]
+func BenchmarkComputeDesiredImages(b *testing.B) {
+	img := newUbuntu().WithVersion("3").WithFormer("3", "2", "1").WithRetention(2, time.Hour).Obj()
+	current := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: true, Started: true}, nil, now).Images[0]
 	b.ReportAllocs()
 	for b.Loop() {
-		rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true}, &current, now)
+		rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: true, Started: true}, &current, now)
 	}
 }
 
 // Of 200 FleetDiskImages with five versions each.
-func BenchmarkRival(b *testing.B) {
+func BenchmarkFindConflict(b *testing.B) {
 	all := make([]v1alpha1.FleetDiskImage, 200)
 	for i := range all {
-		all[i] = *ubuntu().WithImageName(fmt.Sprintf("ubuntu-%d", i)).WithVersion("5").WithFormer("5", "4", "3", "2", "1").
+		all[i] = *newUbuntu().WithImageName(fmt.Sprintf("ubuntu-%d", i)).WithVersion("5").WithFormer("5", "4", "3", "2", "1").
 			Created(now.Add(time.Duration(i) * time.Second)).Obj()
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		rollout.Rival(&all[199], all)
+		rollout.FindConflict(&all[199], all)
 	}
 }

@@ -13,94 +13,94 @@ import (
 // same view gives the same decision, and with the status that was decided there is
 // nothing more to write.
 func Decide(v View) Decision {
-	s := newStep(v)
-	switch err := s.readSelectors(); {
+	s := newEvaluation(v)
+	switch err := s.parseSelectors(); {
 	case v.Image.DeletionTimestamp != nil:
-		s.keepCounts()
-		s.tell(s.deleting())
-	case v.Rival != "":
-		s.tell(s.conflict())
+		s.carryOverCounts()
+		s.setPhase(s.deletingVerdict())
+	case v.Conflict != "":
+		s.setPhase(s.conflictVerdict())
 	case err != nil:
-		s.decision.Hold = true
-		s.keepCounts()
-		s.tell(unreadable(err))
+		s.decision.Freeze = true
+		s.carryOverCounts()
+		s.setPhase(invalidSelectorVerdict(err))
 	default:
-		s.place()
-		s.settle()
-		b := s.start()
-		s.list()
-		s.count()
-		s.tell(s.judge(b))
+		s.placeClusters()
+		s.findCurrentWave()
+		b := s.decideNextWave()
+		s.listPlaced()
+		s.updateCounts()
+		s.setPhase(s.decidePhase(b))
 	}
-	s.decision.Status = s.st
+	s.decision.Status = s.status
 	return s.decision
 }
 
-// step works out one decision.
-type step struct {
+// evaluation works out one decision.
+type evaluation struct {
 	View
-	st       v1alpha1.FleetDiskImageStatus
+	status   v1alpha1.FleetDiskImageStatus
 	decision Decision
 	// version is what is rolled out; fresh: the stored status is about another one.
-	version *v1alpha1.VersionStatus
-	fresh   bool
+	version        *v1alpha1.VersionStatus
+	versionChanged bool
 
-	placement placement
-	waves     []wave
-	members   []member // in order of name
-	counts    tally
-	current   int // the first wave that is not done, or the number of waves
+	placement   placement
+	waves       []wave
+	clusters    []placedCluster // in order of name
+	counts      stateCounts
+	currentWave int // the first wave that is not done, or the number of waves
 }
 
-// member is one cluster that is placed.
-type member struct {
+// placedCluster is one cluster that is placed.
+type placedCluster struct {
 	*Cluster
-	wave  int32
-	begun bool
-	state v1alpha1.ClusterState
+	wave    int32
+	started bool
+	state   v1alpha1.ClusterState
 }
 
-func newStep(v View) *step {
+func newEvaluation(v View) *evaluation {
 	old := &v.Image.Status
-	s := &step{View: v}
-	s.st.ObservedGeneration = v.Image.Generation
-	s.st.Versions = slices.Clone(nextVersions(v.Image, v.Now))
-	s.st.Conditions = slices.Clone(old.Conditions)
-	s.version = &s.st.Versions[0]
-	s.fresh = len(old.Versions) == 0 || !sameVersion(&old.Versions[0], s.version)
+	s := &evaluation{View: v}
+	s.status.ObservedGeneration = v.Image.Generation
+	s.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
+	s.status.Conditions = slices.Clone(old.Conditions)
+	s.version = &s.status.Versions[0]
+	s.versionChanged = len(old.Versions) == 0 || !sameVersion(&old.Versions[0], s.version)
 	return s
 }
 
-// keepCounts leaves what was counted as it was: it is not counted again.
-func (s *step) keepCounts() {
-	if s.fresh {
+// carryOverCounts leaves what was counted as it was: it is not counted again.
+func (s *evaluation) carryOverCounts() {
+	if s.versionChanged {
 		return
 	}
 	old := s.Image.Status.DeepCopy()
-	s.st.Clusters, s.st.CurrentWave, s.st.Waves, s.st.Failing = old.Clusters, old.CurrentWave, old.Waves, old.Failing
-	s.st.LastSuccessAt, s.st.ExpectedAt = old.LastSuccessAt, old.ExpectedAt
+	s.status.Clusters, s.status.CurrentWave, s.status.Waves, s.status.Failing = old.Clusters, old.CurrentWave, old.Waves, old.Failing
+	s.status.LastSuccessAt, s.status.ExpectedAt = old.LastSuccessAt, old.ExpectedAt
 }
 
-// lookAgain asks for another look at a time to come.
-func (s *step) lookAgain(at time.Time) {
-	if wait := at.Sub(s.Now); wait > 0 && (s.decision.After == 0 || wait < s.decision.After) {
-		s.decision.After = wait
+// requeueAt asks for another look at a time to come.
+func (s *evaluation) requeueAt(at time.Time) {
+	if wait := at.Sub(s.Now); wait > 0 && (s.decision.RequeueAfter == 0 || wait < s.decision.RequeueAfter) {
+		s.decision.RequeueAfter = wait
 	}
 }
 
-// place finds the clusters that are placed, with their waves and states.
-func (s *step) place() {
+// placeClusters finds the clusters that are placed, with their waves and states.
+func (s *evaluation) placeClusters() {
 	clusters := s.Clusters
-	s.members = make([]member, 0, len(clusters))
+	s.clusters = make([]placedCluster, 0, len(clusters))
 	for i := range clusters {
 		c := &clusters[i]
-		if !s.placement.has(c.Name, c.Labels) {
+		if !s.placement.matches(c.Name, c.Labels) {
 			continue
 		}
-		m := member{Cluster: c, wave: s.waveOf(c), begun: c.Planned == s.version.Revision}
-		s.see(&m)
-		s.members = append(s.members, m)
-		s.waves[m.wave].counts.add(m.state)
+		m := placedCluster{Cluster: c, wave: s.waveFor(c), started: c.PlannedRevision == s.version.Revision}
+		s.evaluateState(&m)
+		s.clusters = append(s.clusters, m)
+		s.waves[m.wave].counts.addCluster(m.state)
 	}
 	// The last one is rest, which nobody has named.
 	if last := len(s.waves) - 1; s.waves[last].counts.Total == 0 {
@@ -108,26 +108,26 @@ func (s *step) place() {
 	}
 }
 
-// settle adds the waves up, and finds those that are done, and since when.
-func (s *step) settle() {
-	s.current = len(s.waves)
+// findCurrentWave adds the waves up, and finds those that are done, and since when.
+func (s *evaluation) findCurrentWave() {
+	s.currentWave = len(s.waves)
 	for i := range s.waves {
 		w := &s.waves[i]
-		s.counts.sum(&w.counts)
-		if !w.done(s.Image.Spec.Rollout.OfflineClusters) {
-			s.current = min(s.current, i)
+		s.counts.addCounts(&w.counts)
+		if !w.isDone(s.Image.Spec.Rollout.OfflineClusters) {
+			s.currentWave = min(s.currentWave, i)
 			continue
 		}
-		if !s.fresh {
-			w.doneAt = doneAt(s.Image.Status.Waves, w.name)
+		if !s.versionChanged {
+			w.doneAt = previousDoneAt(s.Image.Status.Waves, w.name)
 		}
 		if w.doneAt == nil {
-			w.doneAt = stamp(s.Now)
+			w.doneAt = toStoredTime(s.Now)
 		}
 	}
 }
 
-func doneAt(waves []v1alpha1.WaveStatus, name string) *metav1.Time {
+func previousDoneAt(waves []v1alpha1.WaveStatus, name string) *metav1.Time {
 	for i := range waves {
 		if waves[i].Name == name {
 			return waves[i].DoneAt.DeepCopy()
@@ -136,59 +136,59 @@ func doneAt(waves []v1alpha1.WaveStatus, name string) *metav1.Time {
 	return nil
 }
 
-// start has as many clusters of the current wave begin as may, and says what
+// decideNextWave has as many clusters of the current wave begin as may, and says what
 // keeps the others from it.
-func (s *step) start() block {
-	if b := s.gate(); b.reason != "" {
+func (s *evaluation) decideNextWave() blocker {
+	if b := s.blockedBy(); b.reason != "" {
 		return b
 	}
-	w := &s.waves[s.current]
-	limit := w.limit()
+	w := &s.waves[s.currentWave]
+	limit := w.concurrencyLimit()
 	free := limit - int(w.counts.Progressing)
 	full := 0
-	for i := range s.members {
-		m := &s.members[i]
-		if int(m.wave) != s.current || m.state != v1alpha1.ClusterToApply {
+	for i := range s.clusters {
+		m := &s.clusters[i]
+		if int(m.wave) != s.currentWave || m.state != v1alpha1.ClusterToApply {
 			continue
 		}
 		switch {
-		case m.Full:
+		case m.PlanFull:
 			full++
 		case free > 0:
 			free--
-			m.begun, m.state = true, v1alpha1.ClusterProgressing
-			w.counts.begin()
-			s.counts.begin()
+			m.started, m.state = true, v1alpha1.ClusterProgressing
+			w.counts.markStarted()
+			s.counts.markStarted()
 			s.decision.Start = append(s.decision.Start, m.Name)
 			if d := s.Image.Spec.Rollout.ProgressDeadline; d != nil {
-				s.lookAgain(s.Now.Add(d.Duration + time.Millisecond))
+				s.requeueAt(s.Now.Add(d.Duration + time.Millisecond))
 			}
 		}
 	}
 	switch int(w.counts.ToApply) {
 	case 0:
-		return block{reason: v1alpha1.ReasonAwaitingClusters}
+		return blocker{reason: v1alpha1.ReasonAwaitingClusters}
 	case full:
-		return block{reason: v1alpha1.ReasonPlanFull}
+		return blocker{reason: v1alpha1.ReasonPlanFull}
 	default:
-		return block{reason: v1alpha1.ReasonMaxConcurrency, limit: limit}
+		return blocker{reason: v1alpha1.ReasonMaxConcurrency, limit: limit}
 	}
 }
 
-// list lists the clusters wave by wave.
-func (s *step) list() {
+// listPlaced lists the clusters wave by wave.
+func (s *evaluation) listPlaced() {
 	next := make([]int, len(s.waves)) // where the next cluster of each wave goes
 	at := 0
 	for i := range s.waves {
 		next[i] = at
 		at += int(s.waves[i].counts.Total)
 	}
-	s.decision.Placed = make([]Placed, len(s.members))
-	for i := range s.members {
-		m := &s.members[i]
-		reason, message := s.why(m)
-		s.decision.Placed[next[m.wave]] = Placed{
-			Cluster: m.Name, Wave: s.waves[m.wave].name, State: m.state, Begun: m.begun, Reason: reason, Message: message,
+	s.decision.Placed = make([]PlacedCluster, len(s.clusters))
+	for i := range s.clusters {
+		m := &s.clusters[i]
+		reason, message := s.explainState(m)
+		s.decision.Placed[next[m.wave]] = PlacedCluster{
+			Cluster: m.Name, Wave: s.waves[m.wave].name, State: m.state, Started: m.started, Reason: reason, Message: message,
 		}
 		next[m.wave]++
 	}

@@ -2,7 +2,7 @@
 // a FleetDiskImage, and says how far it is.
 //
 // It is pure: Decide looks at all clusters and answers which of them begin, and
-// the status; WantsOf says what one member's plan is to have of it. Time comes in
+// the status; ComputeDesiredImages says what one member's plan is to have of it. Time comes in
 // as an argument.
 //
 // That a cluster has begun is remembered by its plan alone, and what came of it

@@ -9,21 +9,21 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// verdict is what the status says in short.
-type verdict struct {
+// phaseVerdict is what the status says in short.
+type phaseVerdict struct {
 	phase   v1alpha1.RolloutPhase
 	reason  string
 	message string
 }
 
-func waiting(reason, format string, args ...any) verdict {
-	return verdict{v1alpha1.RolloutWaiting, reason, fmt.Sprintf(format, args...)}
+func waitingVerdict(reason, format string, args ...any) phaseVerdict {
+	return phaseVerdict{v1alpha1.RolloutWaiting, reason, fmt.Sprintf(format, args...)}
 }
 
-// judge says how far the rollout is, by what keeps further clusters from
+// decidePhase says how far the rollout is, by what keeps further clusters from
 // beginning.
-func (s *step) judge(b block) verdict {
-	v := verdict{v1alpha1.RolloutWaiting, b.reason, s.message(b)}
+func (s *evaluation) decidePhase(b blocker) phaseVerdict {
+	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, s.blockerMessage(b)}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
@@ -38,49 +38,49 @@ func (s *step) judge(b block) verdict {
 	return v
 }
 
-// message holds nothing that changes with time alone: each change is a write.
-func (s *step) message(b block) string {
+// blockerMessage holds nothing that changes with time alone: each change is a write.
+func (s *evaluation) blockerMessage(b blocker) string {
 	c := &s.counts
-	wave, of := "", &tally{}
-	if s.current < len(s.waves) {
-		wave, of = s.waves[s.current].name, &s.waves[s.current].counts
+	wave, of := "", &stateCounts{}
+	if s.currentWave < len(s.waves) {
+		wave, of = s.waves[s.currentWave].name, &s.waves[s.currentWave].counts
 	}
 	rollout := &s.Image.Spec.Rollout
 	switch b.reason {
 	case v1alpha1.ReasonNoClusters:
-		return fmt.Sprintf("spec.placement selects none of the fleet's %s: mend it, or label the MemberClusters", clusters(int32(len(s.Clusters))))
+		return fmt.Sprintf("spec.placement selects none of the fleet's %s: mend it, or label the MemberClusters", pluralClusters(int32(len(s.Clusters))))
 	case v1alpha1.ReasonMaxFailures:
 		return fmt.Sprintf("%s failed (%s), where maxFailures allows %d: no more are begun until fewer have. See status.failing; "+
 			"mend the cause in those clusters, or set another version, or a higher spec.rollout.maxFailures",
-			have(int32(c.failures())), s.names(failed), s.allowed())
+			clustersHave(int32(c.failures())), s.listClusterNames(isFailed), s.allowedFailures())
 	case v1alpha1.ReasonRolloutPaused:
-		return fmt.Sprintf("spec.rollout.paused is set: of %s, %d are to begin and do not", clusters(c.Total), c.ToApply)
+		return fmt.Sprintf("spec.rollout.paused is set: of %s, %d are to begin and do not", pluralClusters(c.Total), c.ToApply)
 	case v1alpha1.ReasonMinSuccessTime:
 		return fmt.Sprintf("wave %s begins at %s: what is before it has to have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
 	case v1alpha1.ReasonAwaitingApproval:
-		return fmt.Sprintf("wave %s, with %s to begin, is to be approved: add {wave: %s, version: %q, by: <your user name>} to spec.approvals", wave, clusters(of.ToApply), wave, s.version.Version)
+		return fmt.Sprintf("wave %s, with %s to begin, is to be approved: add {wave: %s, version: %q, by: <your user name>} to spec.approvals", wave, pluralClusters(of.ToApply), wave, s.version.Version)
 	case v1alpha1.ReasonMaxConcurrency:
-		return fmt.Sprintf("%d of %s of wave %s are on their way, where maxConcurrency allows %d; %d wait for their turn", of.Progressing, clusters(of.Total), wave, b.limit, of.ToApply)
+		return fmt.Sprintf("%d of %s of wave %s are on their way, where maxConcurrency allows %d; %d wait for their turn", of.Progressing, pluralClusters(of.Total), wave, b.limit, of.ToApply)
 	case v1alpha1.ReasonPlanFull:
-		return fmt.Sprintf("%s of wave %s cannot begin: their plans have no room for another image, the most is %d. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters", clusters(of.ToApply), wave, v1alpha1.MaxPlannedImages)
+		return fmt.Sprintf("%s of wave %s cannot begin: their plans have no room for another image, the most is %d. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters", pluralClusters(of.ToApply), wave, v1alpha1.MaxPlannedImages)
 	case v1alpha1.ReasonOfflineClusters:
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
-			return fmt.Sprintf("all of %s are offline (%s); they catch up when they are back", clusters(c.Total), s.names(deferred))
+			return fmt.Sprintf("all of %s are offline (%s); they catch up when they are back", pluralClusters(c.Total), s.listClusterNames(isDeferred))
 		}
-		return fmt.Sprintf("wave %s waits for %d that are offline (%s), as spec.rollout.offlineClusters asks for", wave, of.Deferred, s.names(deferred))
+		return fmt.Sprintf("wave %s waits for %d that are offline (%s), as spec.rollout.offlineClusters asks for", wave, of.Deferred, s.listClusterNames(isDeferred))
 	case v1alpha1.ReasonAwaitingClusters:
-		return fmt.Sprintf("%d of %s of wave %s are on their way, and none is left to begin", of.Progressing, clusters(of.Total), wave)
+		return fmt.Sprintf("%d of %s of wave %s are on their way, and none is left to begin", of.Progressing, pluralClusters(of.Total), wave)
 	default:
-		return s.rolledOut()
+		return s.rolledOutMessage()
 	}
 }
 
-// rolledOut says what there is, and what is not there and no matter.
-func (s *step) rolledOut() string {
+// rolledOutMessage says what there is, and what is not there and no matter.
+func (s *evaluation) rolledOutMessage() string {
 	c := &s.counts
-	text := fmt.Sprintf("%d of %s have %s/%s", c.Succeeded, clusters(c.Total), s.version.Namespace, s.version.Image)
+	text := fmt.Sprintf("%d of %s have %s/%s", c.Succeeded, pluralClusters(c.Total), s.version.Namespace, s.version.Image)
 	if n := c.failures(); n > 0 {
-		text += fmt.Sprintf("; %d failed, where maxFailures allows %d: see status.failing", n, s.allowed())
+		text += fmt.Sprintf("; %d failed, where maxFailures allows %d: see status.failing", n, s.allowedFailures())
 	}
 	if c.Deferred > 0 {
 		text += fmt.Sprintf("; %d are offline and catch up when they are back", c.Deferred)
@@ -88,28 +88,28 @@ func (s *step) rolledOut() string {
 	return text
 }
 
-// unreadable says which selector cannot be read.
-func unreadable(err error) verdict {
-	return waiting(v1alpha1.ReasonSelectorInvalid, "%s. Mend it: until then no cluster is begun, and plans stay as they are", strings.Join(strings.Fields(err.Error()), " "))
+// invalidSelectorVerdict says which selector cannot be read.
+func invalidSelectorVerdict(err error) phaseVerdict {
+	return waitingVerdict(v1alpha1.ReasonSelectorInvalid, "%s. Mend it: until then no cluster is begun, and plans stay as they are", strings.Join(strings.Fields(err.Error()), " "))
 }
 
-func (s *step) conflict() verdict {
-	return waiting(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster begins, and what clusters have of this one is kept. "+
-		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", s.Rival, s.version.Namespace)
+func (s *evaluation) conflictVerdict() phaseVerdict {
+	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster begins, and what clusters have of this one is kept. "+
+		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", s.Conflict, s.version.Namespace)
 }
 
-func (s *step) deleting() verdict {
+func (s *evaluation) deletingVerdict() phaseVerdict {
 	offline := 0
-	named := make([]string, 0, mostNames)
+	named := make([]string, 0, maxListedNames)
 	for _, holder := range s.Holders {
 		i, found := slices.BinarySearchFunc(s.Clusters, holder, func(c Cluster, name string) int { return strings.Compare(c.Name, name) })
-		dark := found && s.Clusters[i].Offline != ""
+		dark := found && s.Clusters[i].OfflineReason != ""
 		if dark {
 			offline++
 		}
-		if len(named) < mostNames {
+		if len(named) < maxListedNames {
 			if dark {
-				holder += " (offline: " + s.Clusters[i].Offline + ")"
+				holder += " (offline: " + s.Clusters[i].OfflineReason + ")"
 			}
 			named = append(named, holder)
 		}
@@ -119,15 +119,15 @@ func (s *step) deleting() verdict {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	if text == "" {
-		return waiting(v1alpha1.ReasonDeletingImages, "it is being deleted")
+		return waitingVerdict(v1alpha1.ReasonDeletingImages, "it is being deleted")
 	}
-	return waiting(v1alpha1.ReasonDeletingImages, "it is being deleted with its images (deletionPolicy: Delete), and %s still have some: %s; %d are offline. "+
+	return waitingVerdict(v1alpha1.ReasonDeletingImages, "it is being deleted with its images (deletionPolicy: Delete), and %s still have some: %s; %d are offline. "+
 		"An image goes when no VirtualMachine references it any more. To leave the images where they are and be done, set spec.deletionPolicy: Retain",
-		clusters(int32(len(s.Holders))), text, offline)
+		pluralClusters(int32(len(s.Holders))), text, offline)
 }
 
 // emptyWaves are those of the spec that no cluster is in.
-func (s *step) emptyWaves() (names []string) {
+func (s *evaluation) emptyWaves() (names []string) {
 	for i := range s.waves {
 		if s.waves[i].counts.Total == 0 {
 			names = append(names, s.waves[i].name)
@@ -136,38 +136,38 @@ func (s *step) emptyWaves() (names []string) {
 	return names
 }
 
-// names returns the first clusters of a kind.
-func (s *step) names(of func(v1alpha1.ClusterState) bool) string {
+// listClusterNames returns the first clusters of a kind.
+func (s *evaluation) listClusterNames(of func(v1alpha1.ClusterState) bool) string {
 	var b strings.Builder
 	n := 0
-	for i := range s.members {
-		if !of(s.members[i].state) {
+	for i := range s.clusters {
+		if !of(s.clusters[i].state) {
 			continue
 		}
-		if n++; n > mostNames {
+		if n++; n > maxListedNames {
 			continue
 		}
 		if n > 1 {
 			b.WriteString(", ")
 		}
-		b.WriteString(s.members[i].Name)
+		b.WriteString(s.clusters[i].Name)
 	}
-	if n > mostNames {
-		fmt.Fprintf(&b, " and %d more", n-mostNames)
+	if n > maxListedNames {
+		fmt.Fprintf(&b, " and %d more", n-maxListedNames)
 	}
 	return b.String()
 }
 
-func deferred(state v1alpha1.ClusterState) bool { return state == v1alpha1.ClusterDeferred }
+func isDeferred(state v1alpha1.ClusterState) bool { return state == v1alpha1.ClusterDeferred }
 
-func clusters(n int32) string {
+func pluralClusters(n int32) string {
 	if n == 1 {
 		return "1 cluster"
 	}
 	return fmt.Sprintf("%d clusters", n)
 }
 
-func have(n int32) string {
+func clustersHave(n int32) string {
 	if n == 1 {
 		return "1 cluster has"
 	}

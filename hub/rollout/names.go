@@ -8,9 +8,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Names returns every VMDiskImage that a FleetDiskImage has or had in the
+// ImageNames returns every VMDiskImage that a FleetDiskImage has or had in the
 // members, each once, the current one first.
-func Names(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
+func ImageNames(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 	names := make([]types.NamespacedName, 0, 1+len(img.Status.Versions))
 	names = append(names, CurrentImage(img))
 	for i := range img.Status.Versions {
@@ -22,27 +22,27 @@ func Names(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 	return names
 }
 
-// Rival returns the name of the oldest FleetDiskImage that is older than img and
+// FindConflict returns the name of the oldest FleetDiskImage that is older than img and
 // has or had a VMDiskImage of a name that img has or had; empty for none. The
 // younger of two is to leave the name to the older, or one image would be asked
 // for in two ways.
-func Rival(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) string {
-	return oldest(img, all, Names(img))
+func FindConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) string {
+	return findOldestConflict(img, all, ImageNames(img))
 }
 
-// Taken tells whether any FleetDiskImage, be it the Rival or not, is older than img
+// CurrentNameTaken tells whether any FleetDiskImage, be it the Rival or not, is older than img
 // and has or had the VMDiskImage that img is to have now.
-func Taken(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) bool {
-	return oldest(img, all, []types.NamespacedName{CurrentImage(img)}) != ""
+func CurrentNameTaken(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) bool {
+	return findOldestConflict(img, all, []types.NamespacedName{CurrentImage(img)}) != ""
 }
 
-// oldest of those that are older than img and have or had one of the names; empty
+// findOldestConflict of those that are older than img and have or had one of the names; empty
 // for none.
-func oldest(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage, names []types.NamespacedName) string {
+func findOldestConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage, names []types.NamespacedName) string {
 	var rival *v1alpha1.FleetDiskImage
 	for i := range all {
 		other := &all[i]
-		if older(other, img) && (rival == nil || older(other, rival)) && hasAny(other, names) {
+		if isOlder(other, img) && (rival == nil || isOlder(other, rival)) && hasAnyName(other, names) {
 			rival = other
 		}
 	}
@@ -52,15 +52,15 @@ func oldest(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage, names [
 	return rival.Name
 }
 
-// older orders by creation, then name; nothing is older than itself.
-func older(a, b *v1alpha1.FleetDiskImage) bool {
+// isOlder orders by creation, then name; nothing is older than itself.
+func isOlder(a, b *v1alpha1.FleetDiskImage) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.CreationTimestamp.Before(&b.CreationTimestamp)
 	}
 	return a.Name < b.Name
 }
 
-func hasAny(img *v1alpha1.FleetDiskImage, names []types.NamespacedName) bool {
+func hasAnyName(img *v1alpha1.FleetDiskImage, names []types.NamespacedName) bool {
 	current := CurrentImage(img)
 	for _, name := range names {
 		if name == current {

@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-func TestOnline(t *testing.T) {
+func TestAvailability(t *testing.T) {
 	condition := func(of string, status metav1.ConditionStatus, reason string, since time.Time) metav1.Condition {
 		return metav1.Condition{Type: of, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}
 	}
@@ -30,7 +30,7 @@ func TestOnline(t *testing.T) {
 		"another cluster": {[]metav1.Condition{condition(identity, "False", "AnotherCluster", now), condition(healthy, "True", "Reporting", now)}, "AnotherCluster", time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, since := rollout.Online(&v1alpha1.MemberCluster{Status: v1alpha1.MemberClusterStatus{Conditions: tt.conditions}})
+			reason, since := rollout.Availability(&v1alpha1.MemberCluster{Status: v1alpha1.MemberClusterStatus{Conditions: tt.conditions}})
 			assert.Equal(t, tt.wantReason, reason)
 			assert.Equal(t, tt.wantSince, since)
 		})

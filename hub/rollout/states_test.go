@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-func TestStates(t *testing.T) {
+func TestClusterStates(t *testing.T) {
 	type cl = rollout.Cluster
 	for name, tt := range map[string]struct {
 		letter      rune
@@ -21,24 +21,24 @@ func TestStates(t *testing.T) {
 		wantMessage string
 	}{
 		"has not begun": {'.', nil, v1alpha1.ClusterToApply, "", ""},
-		"has the former revision under that name":  {'S', func(c *cl) { c.Planned = "former" }, v1alpha1.ClusterToApply, "", ""},
-		"has it, and its plan does not ask for it": {'S', func(c *cl) { c.Planned, c.Report.Item = "", "" }, v1alpha1.ClusterToApply, "", ""},
+		"has the former revision under that name":  {'S', func(c *cl) { c.PlannedRevision = "former" }, v1alpha1.ClusterToApply, "", ""},
+		"has it, and its plan does not ask for it": {'S', func(c *cl) { c.PlannedRevision, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
 		"its plan is full":                         {'f', nil, v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull, ""},
-		"its plan is full, and has it":             {'P', func(c *cl) { c.Full = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"its plan is full, and has it":             {'P', func(c *cl) { c.PlanFull = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"begun, and nothing is reported":           {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
 		"is importing":                             {'P', nil, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"waits for its namespace": {'P', func(c *cl) {
-			c.Report = rollout.Report{Item: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
+			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
 		}, v1alpha1.ClusterProgressing, "Waiting", "namespace images does not exist: create it"},
 		"has succeeded":                             {'S', nil, v1alpha1.ClusterSucceeded, "", ""},
 		"has succeeded with the former revision":    {'S', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
 		"the phase is of what still serves":         {'S', func(c *cl) { c.Report.ServingRevision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"has it, and the agent has not taken it up": {'S', func(c *cl) { c.Report.Item = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"has it, and the agent has not taken it up": {'S', func(c *cl) { c.Report.ItemState = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
 		"it is being deleted there":                 {'S', func(c *cl) { c.Report.Phase = v1alpha1.PhaseTerminating }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
 		"has failed":                                {'F', nil, v1alpha1.ClusterFailed, "NotFound", "as a says"},
 		"has failed with the former revision":       {'F', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "NotFound", "as a says"},
-		"somebody else has made an image":           {'S', func(c *cl) { c.Report.Item, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
-		"the API server refuses it":                 {'P', func(c *cl) { c.Report = rollout.Report{Item: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
+		"somebody else has made an image":           {'S', func(c *cl) { c.Report.ItemState, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
+		"the API server refuses it":                 {'P', func(c *cl) { c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
 		"has timed out":                             {'T', nil, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
 		"at its deadline":                           {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"past its deadline":                         {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline - time.Millisecond) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
@@ -51,58 +51,58 @@ func TestStates(t *testing.T) {
 		"offline on its way":                        {'d', nil, v1alpha1.ClusterDeferred, "Silent", ""},
 		"offline on its way, past its deadline":     {'d', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterDeferred, "Silent", ""},
 		"offline after it has succeeded":            {'s', nil, v1alpha1.ClusterSucceeded, "", ""},
-		"offline after it has failed":               {'F', func(c *cl) { c.Offline = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
+		"offline after it has failed":               {'F', func(c *cl) { c.OfflineReason = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
 		"the API server refused the template before": {'P', func(c *cl) {
-			c.Report = rollout.Report{Item: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
+			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
 		}, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
-		"offline, with a former revision that works": {'s', func(c *cl) { c.Planned, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline, with a former revision that works": {'s', func(c *cl) { c.PlannedRevision, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cluster("a", tt.letter)
+			c := newCluster("a", tt.letter)
 			if tt.change != nil {
 				tt.change(&c)
 			}
-			d := decide(t, rollout.View{Image: ubuntu().Paused().Obj(), Clusters: []cl{c}, Now: now})
+			d := decideAndCheck(t, rollout.View{Image: newUbuntu().Paused().Obj(), Clusters: []cl{c}, Now: now})
 			require.Len(t, d.Placed, 1)
-			assert.Equal(t, rollout.Placed{
-				Cluster: "a", Wave: "rest", State: tt.wantState, Begun: c.Planned == revision, Reason: tt.wantReason, Message: tt.wantMessage,
+			assert.Equal(t, rollout.PlacedCluster{
+				Cluster: "a", Wave: "rest", State: tt.wantState, Started: c.PlannedRevision == revision, Reason: tt.wantReason, Message: tt.wantMessage,
 			}, d.Placed[0])
 		})
 	}
 }
 
-func TestADeadlineIsLookedAtWhenItPasses(t *testing.T) {
-	v := view(ubuntu(), "rest=PPS")
+func TestProgressDeadlineIsRequeued(t *testing.T) {
+	v := newView(newUbuntu(), "rest=PPS")
 	v.Clusters[1].PlannedAt = now.Add(-deadline + time.Minute)
-	d := decide(t, v)
-	assert.Equal(t, time.Minute+time.Millisecond, d.After, "the first of them")
-	v = later(v, d, d.After)
-	d = decide(t, v)
-	assert.Equal(t, "rest=PTS", states(d))
-	assert.Equal(t, deadline/2-time.Minute, d.After)
-	v = later(v, d, d.After)
-	assert.Equal(t, "rest=TTS", states(decide(t, v)))
+	d := decideAndCheck(t, v)
+	assert.Equal(t, time.Minute+time.Millisecond, d.RequeueAfter, "the first of them")
+	v = advanceView(v, d, d.RequeueAfter)
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "rest=PTS", formatStates(d))
+	assert.Equal(t, deadline/2-time.Minute, d.RequeueAfter)
+	v = advanceView(v, d, d.RequeueAfter)
+	assert.Equal(t, "rest=TTS", formatStates(decideAndCheck(t, v)))
 
-	assert.Zero(t, decide(t, view(ubuntu(), "rest=TFS")).After)
-	v = view(ubuntu(), "rest=P")
+	assert.Zero(t, decideAndCheck(t, newView(newUbuntu(), "rest=TFS")).RequeueAfter)
+	v = newView(newUbuntu(), "rest=P")
 	v.Image.Spec.Rollout.ProgressDeadline = nil
 	v.Clusters[0].PlannedAt = now.Add(-1000 * time.Hour)
-	d = decide(t, v)
-	assert.Equal(t, "rest=P", states(d))
-	assert.Zero(t, d.After)
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "rest=P", formatStates(d))
+	assert.Zero(t, d.RequeueAfter)
 }
 
-func TestReportOf(t *testing.T) {
-	assert.Zero(t, rollout.ReportOf(nil))
+func TestNewReport(t *testing.T) {
+	assert.Zero(t, rollout.NewReport(nil))
 	assert.Equal(t, rollout.Report{
-		There: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
-		Item: v1alpha1.PlanItemNotOurs, ItemMessage: "another's", ItemRevision: "c",
-	}, rollout.ReportOf(&v1alpha1.ReportedImage{
+		Exists: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
+		ItemState: v1alpha1.PlanItemNotOurs, ItemMessage: "another's", ItemRevision: "c",
+	}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Namespace: "images", Name: "ubuntu-1.0.0", UID: "uid", Revision: "a", ServingRevision: "b",
 		Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Message: "another's", Revision: "c"},
 	}))
-	assert.Equal(t, rollout.Report{Item: v1alpha1.PlanItemWaiting}, rollout.ReportOf(&v1alpha1.ReportedImage{
+	assert.Equal(t, rollout.Report{ItemState: v1alpha1.PlanItemWaiting}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting},
 	}), "it is planned and not there")
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// count writes what was counted into the status.
-func (s *step) count() {
+// updateCounts writes what was counted into the status.
+func (s *evaluation) updateCounts() {
 	old := &s.Image.Status
-	s.st.Clusters = s.counts.ClusterCounts
-	if s.current < len(s.waves) {
-		s.st.CurrentWave = s.waves[s.current].name
+	s.status.Clusters = s.counts.ClusterCounts
+	if s.currentWave < len(s.waves) {
+		s.status.CurrentWave = s.waves[s.currentWave].name
 	}
 	if len(s.waves) > 0 {
-		s.st.Waves = make([]v1alpha1.WaveStatus, len(s.waves))
+		s.status.Waves = make([]v1alpha1.WaveStatus, len(s.waves))
 	}
 	for i := range s.waves {
 		w := &s.waves[i]
-		s.st.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
+		s.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
 	}
 	succeeded := int32(0)
-	if !s.fresh {
-		s.st.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
+	if !s.versionChanged {
+		s.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
 	}
 	if s.counts.Succeeded > succeeded {
-		s.st.LastSuccessAt = stamp(s.Now)
+		s.status.LastSuccessAt = toStoredTime(s.Now)
 	}
-	s.st.ExpectedAt = s.expected()
-	s.st.Failing = s.failing()
+	s.status.ExpectedAt = s.estimateCompletion()
+	s.status.Failing = s.failingClusters()
 }
 
-// expected extrapolates from the clusters that have succeeded. It rests on what
+// estimateCompletion extrapolates from the clusters that have succeeded. It rests on what
 // was counted, never on the current time, so that it stands while nothing else
 // changes. Waves soak meanwhile: what was waited for them is no part of the pace,
 // what is still to be waited comes on top.
-func (s *step) expected() *metav1.Time {
+func (s *evaluation) estimateCompletion() *metav1.Time {
 	left := s.counts.ToApply + s.counts.Progressing
-	if s.counts.Succeeded == 0 || left == 0 || s.st.LastSuccessAt == nil {
+	if s.counts.Succeeded == 0 || left == 0 || s.status.LastSuccessAt == nil {
 		return nil
 	}
 	last := 0 // of the waves with anything left
@@ -59,37 +59,37 @@ func (s *step) expected() *metav1.Time {
 	var waited, ahead time.Duration
 	for i := range s.waves[:max(begun, last)] {
 		if i < begun {
-			waited += s.waves[i].soak
+			waited += s.waves[i].minSuccessTime
 		} else {
-			ahead += s.waves[i].soak
+			ahead += s.waves[i].minSuccessTime
 		}
 	}
-	took := max(0, s.st.LastSuccessAt.Sub(s.version.Since.Time)-waited)
+	took := max(0, s.status.LastSuccessAt.Sub(s.version.Since.Time)-waited)
 	each := took / time.Duration(s.counts.Succeeded)
-	return stamp(s.st.LastSuccessAt.Add(time.Duration(left)*each + ahead))
+	return toStoredTime(s.status.LastSuccessAt.Add(time.Duration(left)*each + ahead))
 }
 
 // Bounds of a ClusterSummary and of what is named in a message.
 const (
-	mostReason  = 64
-	mostMessage = 256
-	mostNames   = 5
+	maxReasonLength  = 64
+	maxMessageLength = 256
+	maxListedNames   = 5
 )
 
-// failing returns the first clusters that have failed, by name.
-func (s *step) failing() []v1alpha1.ClusterSummary {
+// failingClusters returns the first clusters that have failed, by name.
+func (s *evaluation) failingClusters() []v1alpha1.ClusterSummary {
 	if s.counts.failures() == 0 {
 		return nil
 	}
 	failing := make([]v1alpha1.ClusterSummary, 0, min(s.counts.failures(), v1alpha1.MaxFailingClusters))
-	for i := range s.members {
-		m := &s.members[i]
-		if !failed(m.state) {
+	for i := range s.clusters {
+		m := &s.clusters[i]
+		if !isFailed(m.state) {
 			continue
 		}
-		reason, message := s.why(m)
+		reason, message := s.explainState(m)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: m.Name, State: m.state, Reason: fleet.Cut(reason, mostReason), Message: fleet.Cut(message, mostMessage),
+			Cluster: m.Name, State: m.state, Reason: fleet.Truncate(reason, maxReasonLength), Message: fleet.Truncate(message, maxMessageLength),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break
@@ -98,56 +98,56 @@ func (s *step) failing() []v1alpha1.ClusterSummary {
 	return failing
 }
 
-func failed(state v1alpha1.ClusterState) bool {
+func isFailed(state v1alpha1.ClusterState) bool {
 	return state == v1alpha1.ClusterFailed || state == v1alpha1.ClusterTimedOut
 }
 
-// tell writes phase and conditions, all of them on every visit.
-func (s *step) tell(v verdict) {
-	s.st.Phase, s.st.Reason, s.st.Message = v.phase, v.reason, fleet.Cut(v.message, 2048)
+// setPhase writes phase and conditions, all of them on every visit.
+func (s *evaluation) setPhase(v phaseVerdict) {
+	s.status.Phase, s.status.Reason, s.status.Message = v.phase, v.reason, fleet.Truncate(v.message, 2048)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
-	moves := v.phase == v1alpha1.RolloutProgressing || slices.Contains(passing, v.reason)
-	s.set(v1alpha1.ConditionFinished, finished)
-	s.set(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
-	s.set(v1alpha1.ConditionProgressing, moves)
-	s.set(v1alpha1.ConditionStalled, slices.Contains(stalled, v.reason))
-	s.guard()
+	moves := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
+	s.setCondition(v1alpha1.ConditionFinished, finished)
+	s.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
+	s.setCondition(v1alpha1.ConditionProgressing, moves)
+	s.setCondition(v1alpha1.ConditionStalled, slices.Contains(stalledReasons, v.reason))
+	s.setApprovalGuarded()
 }
 
-// guard says whether the API server checks who approves, where some wave needs that.
+// setApprovalGuarded says whether the API server checks who approves, where some wave needs that.
 // What is not known leaves what was said before.
-func (s *step) guard() {
-	c := s.Guarded
+func (s *evaluation) setApprovalGuarded() {
+	c := s.ApprovalGuarded
 	if !slices.ContainsFunc(s.Image.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.RequireApproval }) {
-		meta.RemoveStatusCondition(&s.st.Conditions, v1alpha1.ConditionApprovalGuarded)
+		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionApprovalGuarded)
 		return
 	}
-	if before := meta.FindStatusCondition(s.st.Conditions, v1alpha1.ConditionApprovalGuarded); c.Type == "" && before != nil {
+	if before := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionApprovalGuarded); c.Type == "" && before != nil {
 		c = *before
 	}
 	if c.Type != "" {
-		c.ObservedGeneration, c.LastTransitionTime = s.Image.Generation, *stamp(s.Now)
-		meta.SetStatusCondition(&s.st.Conditions, c)
+		c.ObservedGeneration, c.LastTransitionTime = s.Image.Generation, *toStoredTime(s.Now)
+		meta.SetStatusCondition(&s.status.Conditions, c)
 	}
 }
 
 var (
-	// passing are the reasons to wait that pass by themselves.
-	passing = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages}
-	// stalled are those for which a person has to act.
-	stalled = []string{
+	// transientReasons are the reasons to wait that pass by themselves.
+	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages}
+	// stalledReasons are those for which a person has to act.
+	stalledReasons = []string{
 		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonAwaitingApproval,
 		v1alpha1.ReasonRolloutPaused, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull,
 	}
 )
 
-func (s *step) set(t string, holds bool) {
+func (s *evaluation) setCondition(t string, holds bool) {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&s.st.Conditions, metav1.Condition{
-		Type: t, Status: status, Reason: s.st.Reason, Message: s.st.Message,
-		ObservedGeneration: s.Image.Generation, LastTransitionTime: *stamp(s.Now),
+	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
+		Type: t, Status: status, Reason: s.status.Reason, Message: s.status.Message,
+		ObservedGeneration: s.Image.Generation, LastTransitionTime: *toStoredTime(s.Now),
 	})
 }

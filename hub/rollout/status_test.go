@@ -15,38 +15,38 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestCounts(t *testing.T) {
-	d := decide(t, view(ubuntu().WithMaxFailures("100%"), "canary=SFTDds. eu=P. a=S"))
+func TestStatusCountsClusters(t *testing.T) {
+	d := decideAndCheck(t, newView(newUbuntu().WithMaxFailures("100%"), "canary=SFTDds. eu=P. a=S"))
 	assert.Equal(t, v1alpha1.ClusterCounts{Total: 10, ToApply: 1, Progressing: 2, Succeeded: 3, Failed: 1, TimedOut: 1, Deferred: 2}, d.Status.Clusters)
 	assert.Equal(t, []v1alpha1.WaveStatus{
 		{Name: "canary", Clusters: v1alpha1.ClusterCounts{Total: 7, Progressing: 1, Succeeded: 2, Failed: 1, TimedOut: 1, Deferred: 2}},
 		{Name: "eu", Clusters: v1alpha1.ClusterCounts{Total: 2, ToApply: 1, Progressing: 1}},
-		{Name: "rest", Clusters: v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}, DoneAt: stamp(now)},
+		{Name: "rest", Clusters: v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}, DoneAt: toStoredTime(now)},
 	}, d.Status.Waves)
 	assert.Equal(t, "canary", d.Status.CurrentWave)
 	assert.Equal(t, []string{"canary-6"}, d.Start, "it is counted as being on its way")
 }
 
-func TestConditions(t *testing.T) {
+func TestConditionsFollowPhase(t *testing.T) {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 	for name, tt := range map[string]struct {
 		img                                         *builder
 		fleet                                       string
 		finished, succeeded, progressing, isStalled metav1.ConditionStatus
 	}{
-		"on their way":          {ubuntu(), "canary=P", no, no, yes, no},
-		"all have it":           {ubuntu(), "canary=S", yes, yes, no, no},
-		"too many have failed":  {ubuntu(), "canary=F", yes, no, no, yes},
-		"not yet over":          {ubuntu(), "canary=FP", no, no, yes, yes},
-		"paused":                {ubuntu().Paused(), "canary=.", no, no, no, yes},
-		"no clusters":           {ubuntu(), "", no, no, no, yes},
-		"soaks":                 {ubuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
-		"waits for one offline": {ubuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
-		"full plans":            {ubuntu(), "canary=f", no, no, no, yes},
+		"on their way":          {newUbuntu(), "canary=P", no, no, yes, no},
+		"all have it":           {newUbuntu(), "canary=S", yes, yes, no, no},
+		"too many have failed":  {newUbuntu(), "canary=F", yes, no, no, yes},
+		"not yet over":          {newUbuntu(), "canary=FP", no, no, yes, yes},
+		"paused":                {newUbuntu().Paused(), "canary=.", no, no, no, yes},
+		"no clusters":           {newUbuntu(), "", no, no, no, yes},
+		"soaks":                 {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
+		"waits for one offline": {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
+		"full plans":            {newUbuntu(), "canary=f", no, no, no, yes},
 		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, yes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(t, view(tt.img.WithGeneration(7), tt.fleet))
+			d := decideAndCheck(t, newView(tt.img.WithGeneration(7), tt.fleet))
 			assert.Equal(t, int64(7), d.Status.ObservedGeneration)
 			want := map[string]metav1.ConditionStatus{
 				v1alpha1.ConditionFinished: tt.finished, v1alpha1.ConditionSucceeded: tt.succeeded,
@@ -67,7 +67,7 @@ func TestConditions(t *testing.T) {
 
 // Of a FleetDiskImage with a wave that needs approval it is told whether the API server
 // checks who gives it, and of no other.
-func TestWhoApprovesIsChecked(t *testing.T) {
+func TestApprovalGuardedCondition(t *testing.T) {
 	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
 	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
 	for name, tt := range map[string]struct {
@@ -86,12 +86,12 @@ func TestWhoApprovesIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.FleetDiskImage("ubuntu").WithGeneration(7).WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: tt.approval})
-			v := view(img, "canary=.")
-			v.Guarded = tt.now
+			v := newView(img, "canary=.")
+			v.ApprovalGuarded = tt.now
 			if tt.before.Type != "" {
 				v.Image.Status.Conditions = []metav1.Condition{tt.before}
 			}
-			got := meta.FindStatusCondition(decide(t, v).Status.Conditions, v1alpha1.ConditionApprovalGuarded)
+			got := meta.FindStatusCondition(decideAndCheck(t, v).Status.Conditions, v1alpha1.ConditionApprovalGuarded)
 			if tt.want.Type == "" {
 				assert.Nil(t, got)
 				return
@@ -105,13 +105,13 @@ func TestWhoApprovesIsChecked(t *testing.T) {
 
 // Who waits for condition Finished of a new version is not answered with the
 // former one's.
-func TestAConditionMovesWithItsStatus(t *testing.T) {
-	v := view(ubuntu(), "canary=S")
-	d := decide(t, v)
-	v = later(v, d, time.Hour)
+func TestTransitionTimeMovesWithStatus(t *testing.T) {
+	v := newView(newUbuntu(), "canary=S")
+	d := decideAndCheck(t, v)
+	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version, v.Image.Generation = "2.0.0", 2
-	v.Clusters = clusters("canary=.")
-	d = decide(t, v)
+	v.Clusters = pluralClusters("canary=.")
+	d = decideAndCheck(t, v)
 	finished := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionFinished)
 	assert.Equal(t, metav1.ConditionFalse, finished.Status)
 	assert.Equal(t, now.Add(time.Hour), finished.LastTransitionTime.UTC())
@@ -119,49 +119,49 @@ func TestAConditionMovesWithItsStatus(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, progressing.Status)
 }
 
-func TestVersions(t *testing.T) {
+func TestVersionHistory(t *testing.T) {
 	type version = v1alpha1.VersionStatus
-	v := view(ubuntu(), "canary=S eu=P")
-	d := decide(t, v)
-	first := version{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *stamp(now)}
+	v := newView(newUbuntu(), "canary=S eu=P")
+	d := decideAndCheck(t, v)
+	first := version{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(now)}
 	assert.Equal(t, []version{first}, d.Status.Versions)
 	require.NotNil(t, d.Status.LastSuccessAt)
 	require.NotNil(t, d.Status.Waves[0].DoneAt)
 
-	v = later(v, d, time.Hour)
+	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version = "2.0.0"
-	v.Clusters = clusters("canary=.D eu=.")
-	d = decide(t, v)
-	second := version{Version: "2.0.0", Namespace: "images", Image: "ubuntu-2.0.0", Revision: revision, Since: *stamp(v.Now)}
+	v.Clusters = pluralClusters("canary=.D eu=.")
+	d = decideAndCheck(t, v)
+	second := version{Version: "2.0.0", Namespace: "images", Image: "ubuntu-2.0.0", Revision: revision, Since: *toStoredTime(v.Now)}
 	assert.Equal(t, []version{second, first}, d.Status.Versions)
 	assert.Nil(t, d.Status.LastSuccessAt, "it starts over")
 	assert.Nil(t, d.Status.Waves[0].DoneAt)
 
-	v = later(v, d, time.Hour)
+	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Template.URL = "https://images.example.com/mended.qcow2"
 	mended := v.Image.Spec.Template.Revision()
-	v.Clusters = clusters("canary=SD eu=.")
-	d = decide(t, v)
-	second.Revision, second.Since = mended, *stamp(v.Now)
+	v.Clusters = pluralClusters("canary=SD eu=.")
+	d = decideAndCheck(t, v)
+	second.Revision, second.Since = mended, *toStoredTime(v.Now)
 	assert.Equal(t, []version{second, first}, d.Status.Versions, "another revision of the same version")
 	assert.Equal(t, []string{"canary-0"}, d.Start, "it has the former revision")
 
-	v = later(v, d, time.Hour)
+	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version = "1.0.0"
-	d = decide(t, v)
-	first.Revision, first.Since = mended, *stamp(v.Now)
+	d = decideAndCheck(t, v)
+	first.Revision, first.Since = mended, *toStoredTime(v.Now)
 	assert.Equal(t, []version{first, second}, d.Status.Versions, "a former version moves to the front")
 
-	v = later(v, d, time.Hour)
+	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.ImageName = "jammy"
-	d = decide(t, v)
+	d = decideAndCheck(t, v)
 	assert.Equal(t, "jammy-1.0.0", d.Status.Versions[0].Image)
 	assert.Len(t, d.Status.Versions, 2)
 
 	for i := range 30 {
-		v = later(v, d, time.Hour)
+		v = advanceView(v, d, time.Hour)
 		v.Image.Spec.Version = fmt.Sprintf("3.0.%d", i)
-		d = decide(t, v)
+		d = decideAndCheck(t, v)
 	}
 	assert.Len(t, d.Status.Versions, v1alpha1.MaxVersions)
 	assert.Equal(t, "3.0.29", d.Status.Versions[0].Version)
@@ -169,23 +169,23 @@ func TestVersions(t *testing.T) {
 }
 
 // What was done with the former version says nothing of this one.
-func TestAWaveThatIsDoneStartsOverWithTheVersion(t *testing.T) {
-	v := view(ubuntu().WithMinSuccessTime(time.Hour), "eu=.")
-	d := decide(t, v)
-	assert.Equal(t, stamp(now), d.Status.Waves[0].DoneAt, "canary has no clusters")
-	v = later(v, d, 2*time.Hour)
+func TestNewVersionResetsDoneWaves(t *testing.T) {
+	v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "eu=.")
+	d := decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now), d.Status.Waves[0].DoneAt, "canary has no clusters")
+	v = advanceView(v, d, 2*time.Hour)
 	v.Image.Spec.Version = "2.0.0"
-	d = decide(t, v)
-	assert.Equal(t, stamp(now.Add(2*time.Hour)), d.Status.Waves[0].DoneAt)
+	d = decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now.Add(2*time.Hour)), d.Status.Waves[0].DoneAt)
 	assert.Equal(t, v1alpha1.ReasonMinSuccessTime, d.Status.Reason)
 }
 
-func TestExpected(t *testing.T) {
+func TestEstimatedCompletion(t *testing.T) {
 	since := now.Add(-100 * time.Minute)
 	status := func(succeeded int32, last time.Time) v1alpha1.FleetDiskImageStatus {
 		return v1alpha1.FleetDiskImageStatus{
-			Versions: []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *stamp(since)}},
-			Clusters: v1alpha1.ClusterCounts{Succeeded: succeeded}, LastSuccessAt: stamp(last),
+			Versions: []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(since)}},
+			Clusters: v1alpha1.ClusterCounts{Succeeded: succeeded}, LastSuccessAt: toStoredTime(last),
 		}
 	}
 	hour := func(b *builder) *builder { return b.WithMinSuccessTime(time.Hour) }
@@ -195,55 +195,55 @@ func TestExpected(t *testing.T) {
 		status v1alpha1.FleetDiskImageStatus
 		want   *metav1.Time
 	}{
-		"none has succeeded":                      {ubuntu(), "canary=PP", status(0, since), nil},
-		"none is left":                            {ubuntu(), "canary=SS", status(2, now), nil},
-		"those that are offline are not left":     {ubuntu(), "canary=SD", status(1, now), nil},
-		"one of two":                              {ubuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), stamp(now)},
-		"it moves with the next success":          {ubuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), stamp(now.Add(100 * time.Minute))},
-		"failed ones are not left":                {ubuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), stamp(now.Add(50 * time.Minute))},
-		"waves to come soak":                      {hour(ubuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), stamp(since.Add(40*time.Minute + 2*time.Hour))},
-		"the last wave's soak is nothing to wait": {hour(ubuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), stamp(since.Add(20 * time.Minute))},
-		"a soak that was waited is no pace":       {hour(ubuntu()), "canary=S eu=SP", status(2, now), stamp(now.Add(20 * time.Minute))},
-		"a soak that is being waited":             {hour(ubuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), stamp(since.Add(30*time.Minute + time.Hour))},
-		"soaks were longer than it took":          {ubuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), stamp(now)},
+		"none has succeeded":                      {newUbuntu(), "canary=PP", status(0, since), nil},
+		"none is left":                            {newUbuntu(), "canary=SS", status(2, now), nil},
+		"those that are offline are not left":     {newUbuntu(), "canary=SD", status(1, now), nil},
+		"one of two":                              {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
+		"it moves with the next success":          {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
+		"failed ones are not left":                {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
+		"waves to come soak":                      {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
+		"the last wave's soak is nothing to wait": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
+		"a soak that was waited is no pace":       {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
+		"a soak that is being waited":             {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
+		"soaks were longer than it took":          {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view(tt.img.WithStatus(tt.status), tt.fleet)
-			d := decide(t, v)
+			v := newView(tt.img.WithStatus(tt.status), tt.fleet)
+			d := decideAndCheck(t, v)
 			assert.Equal(t, tt.want, d.Status.ExpectedAt)
-			v = later(v, d, time.Second)
-			d = decide(t, v)
+			v = advanceView(v, d, time.Second)
+			d = decideAndCheck(t, v)
 			assert.Equal(t, tt.want, d.Status.ExpectedAt, "time alone changes nothing")
 		})
 	}
 }
 
-func TestLastSuccess(t *testing.T) {
-	v := view(ubuntu(), "canary=SPP")
-	d := decide(t, v)
-	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
-	v = later(v, d, time.Minute)
-	d = decide(t, v)
-	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
-	v.Clusters = clusters("canary=PPP")
-	d = decide(t, v)
-	assert.Equal(t, stamp(now), d.Status.LastSuccessAt)
-	v = later(v, d, time.Minute)
-	v.Clusters = clusters("canary=PSP")
-	assert.Equal(t, stamp(now.Add(2*time.Minute)), decide(t, v).Status.LastSuccessAt)
+func TestLastSuccessTime(t *testing.T) {
+	v := newView(newUbuntu(), "canary=SPP")
+	d := decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
+	v = advanceView(v, d, time.Minute)
+	d = decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
+	v.Clusters = pluralClusters("canary=PPP")
+	d = decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
+	v = advanceView(v, d, time.Minute)
+	v.Clusters = pluralClusters("canary=PSP")
+	assert.Equal(t, toStoredTime(now.Add(2*time.Minute)), decideAndCheck(t, v).Status.LastSuccessAt)
 }
 
-func TestFailing(t *testing.T) {
-	v := view(ubuntu().WithMaxFailures("1"), "canary=SFT a="+strings.Repeat("F", 30))
+func TestFailingClustersAreListed(t *testing.T) {
+	v := newView(newUbuntu().WithMaxFailures("1"), "canary=SFT a="+strings.Repeat("F", 30))
 	v.Clusters[0].Report.Message = strings.Repeat("ä", 500)
-	d := decide(t, v)
+	d := decideAndCheck(t, v)
 	require.Len(t, d.Status.Failing, v1alpha1.MaxFailingClusters)
 	assert.Equal(t, "a-0", d.Status.Failing[0].Cluster)
 	assert.LessOrEqual(t, len(d.Status.Failing[0].Message), 256)
 	assert.True(t, strings.HasSuffix(d.Status.Failing[0].Message, "ä…"), d.Status.Failing[0].Message)
 	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), where maxFailures allows 1")
 
-	d = decide(t, view(ubuntu(), "canary=SFT a=F"))
+	d = decideAndCheck(t, newView(newUbuntu(), "canary=SFT a=F"))
 	assert.Equal(t, []v1alpha1.ClusterSummary{
 		{Cluster: "a-0", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "as a-0 says"},
 		{Cluster: "canary-1", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "as canary-1 says"},
@@ -251,9 +251,9 @@ func TestFailing(t *testing.T) {
 	}, d.Status.Failing)
 }
 
-func TestASelectorThatCannotBeRead(t *testing.T) {
+func TestInvalidSelectorFreezesPlans(t *testing.T) {
 	faulty := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near", Values: []string{"eu"}}}}
-	before := decide(t, view(ubuntu(), "canary=SF eu=.")).Status
+	before := decideAndCheck(t, newView(newUbuntu(), "canary=SF eu=.")).Status
 	for name, tt := range map[string]struct {
 		spoil func(*v1alpha1.FleetDiskImageSpec)
 		want  string
@@ -262,10 +262,10 @@ func TestASelectorThatCannotBeRead(t *testing.T) {
 		"wave":      {func(s *v1alpha1.FleetDiskImageSpec) { s.Rollout.Waves[1].ClusterSelector = faulty }, "spec.rollout.waves[eu].clusterSelector: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view(ubuntu().WithStatus(before), "canary=SS eu=.")
+			v := newView(newUbuntu().WithStatus(before), "canary=SS eu=.")
 			tt.spoil(&v.Image.Spec)
-			d := decide(t, v)
-			assert.True(t, d.Hold, "plans stay as they are")
+			d := decideAndCheck(t, v)
+			assert.True(t, d.Freeze, "plans stay as they are")
 			assert.Empty(t, d.Start)
 			assert.Empty(t, d.Placed)
 			assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
@@ -277,18 +277,18 @@ func TestASelectorThatCannotBeRead(t *testing.T) {
 			assert.Equal(t, before.LastSuccessAt, d.Status.LastSuccessAt)
 
 			v.Image.Spec.Version = "2.0.0"
-			d = decide(t, v)
+			d = decideAndCheck(t, v)
 			assert.Empty(t, d.Status.Waves, "but not what was counted of another version")
 			assert.Len(t, d.Status.Versions, 2)
 		})
 	}
 }
 
-func TestARival(t *testing.T) {
-	v := view(ubuntu(), "canary=SS eu=.")
-	v.Rival = "jammy"
-	d := decide(t, v)
-	assert.False(t, d.Hold)
+func TestNameConflictStartsNothing(t *testing.T) {
+	v := newView(newUbuntu(), "canary=SS eu=.")
+	v.Conflict = "jammy"
+	d := decideAndCheck(t, v)
+	assert.False(t, d.Freeze)
 	assert.Empty(t, d.Start)
 	assert.Empty(t, d.Placed)
 	assert.Equal(t, v1alpha1.ReasonNameConflict, d.Status.Reason)
@@ -296,12 +296,12 @@ func TestARival(t *testing.T) {
 	assert.Zero(t, d.Status.Clusters)
 }
 
-func TestItIsBeingDeleted(t *testing.T) {
-	v := view(ubuntu().Deleted(now, v1alpha1.DeletionDelete), "canary=SsS eu=SSSSS")
+func TestDeletionListsHolders(t *testing.T) {
+	v := newView(newUbuntu().Deleted(now, v1alpha1.DeletionDelete), "canary=SsS eu=SSSSS")
 	v.Image.Spec.Placement.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}
 	v.Holders = []string{"canary-0", "canary-1"}
-	d := decide(t, v)
-	assert.False(t, d.Hold, "what cannot be read is no matter any more")
+	d := decideAndCheck(t, v)
+	assert.False(t, d.Freeze, "what cannot be read is no matter any more")
 	assert.Empty(t, d.Start)
 	assert.Empty(t, d.Placed)
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
@@ -309,13 +309,13 @@ func TestItIsBeingDeleted(t *testing.T) {
 	assert.Contains(t, d.Status.Message, "2 clusters still have some: canary-0, canary-1 (offline: Silent); 1 are offline")
 	assert.Contains(t, d.Status.Message, "spec.deletionPolicy: Retain")
 
-	v.Holders = names(decide(t, view(ubuntu(), "canary=SsS eu=SSSSS")))
-	assert.Contains(t, decide(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 are offline")
-	v.Holders, v.Rival = nil, "jammy"
-	assert.Equal(t, v1alpha1.ReasonDeletingImages, decide(t, v).Status.Reason)
+	v.Holders = startedNames(decideAndCheck(t, newView(newUbuntu(), "canary=SsS eu=SSSSS")))
+	assert.Contains(t, decideAndCheck(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 are offline")
+	v.Holders, v.Conflict = nil, "jammy"
+	assert.Equal(t, v1alpha1.ReasonDeletingImages, decideAndCheck(t, v).Status.Reason)
 }
 
-func TestMessages(t *testing.T) {
+func TestStatusMessages(t *testing.T) {
 	for name, tt := range map[string]struct {
 		img   *builder
 		fleet string
@@ -323,9 +323,9 @@ func TestMessages(t *testing.T) {
 	}{
 		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
 		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, where maxFailures allows 2: see status.failing; 1 are offline and catch up when they are back"},
-		"waves without clusters":   {ubuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No cluster that is placed is in wave canary, eu: is its clusterSelector right?"},
-		"no clusters":              {ubuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: mend it, or label the MemberClusters"},
-		"paused":                   {ubuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: of 3 clusters, 2 are to begin and do not"},
+		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No cluster that is placed is in wave canary, eu: is its clusterSelector right?"},
+		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: mend it, or label the MemberClusters"},
+		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: of 3 clusters, 2 are to begin and do not"},
 		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters of wave rest are on their way, where maxConcurrency allows 2; 6 wait for their turn"},
 		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters of wave rest are on their way, and none is left to begin"},
 		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster of wave rest cannot begin: their plans have no room for another image, the most is 500. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters"},
@@ -335,7 +335,7 @@ func TestMessages(t *testing.T) {
 		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 are offline and catch up when they are back"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, decide(t, view(tt.img, tt.fleet)).Status.Message)
+			assert.Equal(t, tt.want, decideAndCheck(t, newView(tt.img, tt.fleet)).Status.Message)
 		})
 	}
 }
@@ -346,9 +346,9 @@ func TestMessagesAreBounded(t *testing.T) {
 	for i := range 20 {
 		img.WithWave(strings.Repeat("w", 60) + fmt.Sprint("-", i))
 	}
-	v := view(img, "a=S")
-	v.Rival = strings.Repeat("x", 5000)
-	assert.LessOrEqual(t, len(decide(t, v).Status.Message), 2048)
-	v.Rival = ""
-	assert.LessOrEqual(t, len(decide(t, v).Status.Message), 2048)
+	v := newView(img, "a=S")
+	v.Conflict = strings.Repeat("x", 5000)
+	assert.LessOrEqual(t, len(decideAndCheck(t, v).Status.Message), 2048)
+	v.Conflict = ""
+	assert.LessOrEqual(t, len(decideAndCheck(t, v).Status.Message), 2048)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// stamp is a time as the API server stores it: read again, it is the same.
-func stamp(t time.Time) *metav1.Time {
+// toStoredTime is a time as the API server stores it: read again, it is the same.
+func toStoredTime(t time.Time) *metav1.Time {
 	at := metav1.NewTime(t.UTC().Truncate(time.Second))
 	return &at
 }
 
-// nextVersions returns the versions that a FleetDiskImage has had, the one that
+// updatedVersions returns the versions that a FleetDiskImage has had, the one that
 // its spec asks for in front. It is the stored list itself where that holds.
-func nextVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.VersionStatus {
+func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.VersionStatus {
 	former := img.Status.Versions
 	name := CurrentImage(img)
 	front := v1alpha1.VersionStatus{
 		Version: img.Spec.Version, Namespace: name.Namespace, Image: name.Name,
-		Revision: img.Spec.Template.Revision(), Since: *stamp(now),
+		Revision: img.Spec.Template.Revision(), Since: *toStoredTime(now),
 	}
 	if len(former) > 0 && sameVersion(&former[0], &front) {
 		return former

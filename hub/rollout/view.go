@@ -17,16 +17,16 @@ type View struct {
 	Image *v1alpha1.FleetDiskImage
 	// Clusters are all MemberClusters there are, placed or not, in order of name.
 	Clusters []Cluster
-	// Rival is what the function Rival returns.
-	Rival string
-	// Taken is what the function Taken returns; there is no Taken without a Rival.
-	Taken bool
+	// Conflict is what the function Rival returns.
+	Conflict string
+	// NameTaken is what the function Taken returns; there is no Taken without a Rival.
+	NameTaken bool
 	// Holders are the clusters that still report any of its images which plans have
 	// asked for, in order of name. They count while it is being deleted.
 	Holders []string
-	// Guarded is condition ApprovalGuarded as it is now, zero where that is not known.
-	Guarded metav1.Condition
-	Now     time.Time
+	// ApprovalGuarded is condition ApprovalGuarded as it is now, zero where that is not known.
+	ApprovalGuarded metav1.Condition
+	Now             time.Time
 }
 
 // Cluster is what is known of one member with regard to the current image of one
@@ -34,56 +34,56 @@ type View struct {
 type Cluster struct {
 	Name   string
 	Labels map[string]string
-	// Offline says why it is, by a condition's reason; empty: it is online.
-	Offline string
+	// OfflineReason says why it is, by a condition's reason; empty: it is online.
+	OfflineReason string
 	// OnlineSince is zero where it is not known.
 	OnlineSince time.Time
-	// Planned is the revision that its plan asks for under the current name; empty
+	// PlannedRevision is the revision that its plan asks for under the current name; empty
 	// for none. What was started and is not in the plan that is seen yet counts.
-	Planned string
+	PlannedRevision string
 	// PlannedAt is since when, zero where Planned is empty.
 	PlannedAt time.Time
 	// Full: its plan has no room for another image. It does not begin then.
-	Full   bool
-	Report Report
+	PlanFull bool
+	Report   Report
 }
 
 // Report is what a member reports of the VMDiskImage of the current name. It is
 // zero where the report has none.
 type Report struct {
 	// There: there is such a VMDiskImage.
-	There                     bool
+	Exists                    bool
 	Revision, ServingRevision string
 	Phase                     v1alpha1.Phase
 	Reason                    v1alpha1.Reason
 	Message                   string
-	// Item is what the agent did about it, empty where its plan does not name it.
-	Item        v1alpha1.PlanItemState
+	// ItemState is what the agent did about it, empty where its plan does not name it.
+	ItemState   v1alpha1.PlanItemState
 	ItemMessage string
 	// ItemRevision is the revision that Item is about; empty for one that an older
 	// agent tells of.
 	ItemRevision string
 }
 
-// ReportOf returns what a member reports of an image; nil is for none.
-func ReportOf(img *v1alpha1.ReportedImage) Report {
+// NewReport returns what a member reports of an image; nil is for none.
+func NewReport(img *v1alpha1.ReportedImage) Report {
 	if img == nil {
 		return Report{}
 	}
 	r := Report{
-		There: img.UID != "", Revision: img.Revision, ServingRevision: img.ServingRevision,
+		Exists: img.UID != "", Revision: img.Revision, ServingRevision: img.ServingRevision,
 		Phase: img.Phase, Reason: img.Reason, Message: img.Message,
 	}
 	if img.Plan != nil {
-		r.Item, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Message, img.Plan.Revision
+		r.ItemState, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Message, img.Plan.Revision
 	}
 	return r
 }
 
-// Online tells why a member is offline, by a condition's reason, or since when it
+// Availability tells why a member is offline, by a condition's reason, or since when it
 // is online where reason is empty. A member is online while its agent reports and
 // it is the cluster that it was.
-func Online(member *v1alpha1.MemberCluster) (reason string, since time.Time) {
+func Availability(member *v1alpha1.MemberCluster) (reason string, since time.Time) {
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		c := meta.FindStatusCondition(member.Status.Conditions, t)
 		switch {
@@ -98,13 +98,13 @@ func Online(member *v1alpha1.MemberCluster) (reason string, since time.Time) {
 	return "", since
 }
 
-// Placed is one cluster that the FleetDiskImage is placed in.
-type Placed struct {
+// PlacedCluster is one cluster that the FleetDiskImage is placed in.
+type PlacedCluster struct {
 	Cluster string
 	Wave    string
 	State   v1alpha1.ClusterState
 	// Begun: its plan asks for the current revision, or is to from now on.
-	Begun bool
+	Started bool
 	// Reason and Message say more where there is more to say.
 	Reason, Message string
 }
@@ -116,15 +116,15 @@ type Decision struct {
 	// as Progressing already.
 	Start []string
 	// Placed are all clusters it is placed in, by wave, then name.
-	Placed []Placed
+	Placed []PlacedCluster
 	// Hold: plans keep what they have of this FleetDiskImage, for it cannot be told
 	// where it is placed. Placed is empty then.
-	Hold bool
-	// After is when to look again although nothing happened; 0 for never.
-	After time.Duration
+	Freeze bool
+	// RequeueAfter is when to look again although nothing happened; 0 for never.
+	RequeueAfter time.Duration
 }
 
 // CurrentImage returns the VMDiskImage of the version that is to be rolled out.
 func CurrentImage(img *v1alpha1.FleetDiskImage) types.NamespacedName {
-	return types.NamespacedName{Namespace: img.Spec.TargetNamespace, Name: img.VMDiskImage(img.Spec.Version)}
+	return types.NamespacedName{Namespace: img.Spec.TargetNamespace, Name: img.ImageNameForVersion(img.Spec.Version)}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-func TestWantsOf(t *testing.T) {
+func TestComputeDesiredImages(t *testing.T) {
 	const week = 168 * time.Hour
 	fdi := func() *builder {
 		return apitest.FleetDiskImage("ubuntu").WithVersion("3").WithFormer("3", "2", "1", "0")
@@ -23,7 +23,7 @@ func TestWantsOf(t *testing.T) {
 	template := fdi().Obj().Spec.Template
 	older := template
 	older.URL = "https://images.example.com/older.qcow2"
-	before := stamp(now.Add(-time.Hour))
+	before := toStoredTime(now.Add(-time.Hour))
 	planned := func(spec v1alpha1.VMDiskImageSpec, at *metav1.Time) *v1alpha1.PlannedImage {
 		return &v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-3", Spec: spec, PlannedAt: at}
 	}
@@ -48,67 +48,67 @@ func TestWantsOf(t *testing.T) {
 		placed, begun bool
 		current       *v1alpha1.PlannedImage
 		lacks         bool // the current version, though it has begun
-		want          rollout.Wants
+		want          rollout.DesiredImages
 	}{
 		"begins": {fdi(), true, true, nil, false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
 		"has begun": {fdi(), true, true, planned(template, before), false,
-			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
+			rollout.DesiredImages{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
 		"has begun, by a plan that says not when": {fdi(), true, true, planned(template, nil), false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
 		"begins with another revision": {fdi(), true, true, planned(older, before), false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
 		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before), false,
-			rollout.Wants{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
+			rollout.DesiredImages{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
 		"its turn has not come": {fdi(), true, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before), false,
-			rollout.Wants{Images: images(planned(older, before)), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(older, before)), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"not placed": {fdi(), false, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2")}},
 		"not placed any more": {fdi(), false, true, planned(template, before), false,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2")}},
 		"one version is kept": {fdi().WithRetention(1, 0), true, true, nil, false,
-			rollout.Wants{Images: images(planned(template, stamp(now)))}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now)))}},
 		"older ones go": {fdi().WithRetention(1, week), true, true, nil, false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones stay until the current one is there": {fdi().WithRetention(1, week), true, true, nil, true,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones stay until the current one is there, though they are never to go": {fdi().WithRetention(1, 0), true, true, nil, true,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"so they do without a retention": {fdi(), true, true, nil, true,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones stay until its turn has come": {fdi().WithRetention(1, week), true, false, nil, true,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"older ones go where it is not placed": {fdi().WithRetention(3, week), false, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
 		"retention without a number keeps two": {fdi().WithRetention(0, week), true, true, nil, false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
 		"more are kept than there are": {fdi().WithRetention(10, week), true, true, nil, false,
-			rollout.Wants{Images: images(planned(template, stamp(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"a version that the status does not know yet": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-4", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-4", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"a former version is back": {fdi().WithVersion("1").WithRetention(2, week), false, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-1", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-0")}},
+			rollout.DesiredImages{Kept: kept("ubuntu-1", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-0")}},
 		"two versions that are one image": {
 			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil, false,
-			rollout.Wants{Kept: kept("ubuntu-b-1")}},
-		"is being deleted, and its images stay":                                 {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.Wants{}},
-		"is being deleted, and says nothing":                                    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.Wants{}},
-		"is being deleted before the current one is there, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), true, rollout.Wants{}},
+			rollout.DesiredImages{Kept: kept("ubuntu-b-1")}},
+		"is being deleted, and its images stay":                                 {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.DesiredImages{}},
+		"is being deleted, and says nothing":                                    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.DesiredImages{}},
+		"is being deleted before the current one is there, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), true, rollout.DesiredImages{}},
 		"is being deleted with its images before the current one is there": {fdi().Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), true,
-			rollout.Wants{Retired: retired(0, "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Retired: retired(0, "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), false,
-			rollout.Wants{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+			rollout.DesiredImages{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
 			was := img.DeepCopy()
 			current := tt.current.DeepCopy()
-			got := rollout.WantsOf(img, rollout.Standing{Placed: tt.placed, Begun: tt.begun, Has: tt.placed && tt.begun && !tt.lacks}, current, now)
+			got := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: tt.placed, Started: tt.begun, Succeeded: tt.placed && tt.begun && !tt.lacks}, current, now)
 			assert.Equal(t, tt.want, got)
 			for i := range got.Images {
-				*got.Images[i].PlannedAt, got.Images[i].Spec.Name = *stamp(time.Time{}), "changed"
+				*got.Images[i].PlannedAt, got.Images[i].Spec.Name = *toStoredTime(time.Time{}), "changed"
 			}
 			assert.Equal(t, was, img, "what it returns is nobody else's")
 			assert.Equal(t, tt.current, current)
@@ -118,21 +118,21 @@ func TestWantsOf(t *testing.T) {
 
 // keepUnreferencedFor 0s has older images go at once, which is not the same as
 // without it.
-func TestOlderImagesGoAtOnce(t *testing.T) {
+func TestUnkeptVersionsAreRetiredTogether(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("1").WithRetention(1, time.Hour).Obj()
 	img.Spec.Retention.KeepUnreferencedFor.Duration = 0
-	w := rollout.WantsOf(img, rollout.Standing{Placed: true, Begun: true, Has: true}, nil, now)
+	w := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: true, Started: true, Succeeded: true}, nil, now)
 	assert.Equal(t, []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-1"}}, w.Retired)
 }
 
 // With a rival nothing new is asked for, and nothing loses its protection.
-func TestWantsBeside(t *testing.T) {
+func TestComputeDesiredInConflict(t *testing.T) {
 	fdi := func() *builder {
 		return apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("2", "1", "0").WithRetention(1, time.Hour)
 	}
 	older := fdi().Obj().Spec.Template
 	older.URL = "https://images.example.com/older.qcow2"
-	planned := &v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-2", Spec: older, PlannedAt: stamp(now.Add(-time.Hour))}
+	planned := &v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-2", Spec: older, PlannedAt: toStoredTime(now.Add(-time.Hour))}
 	kept := func(names ...string) (kept []v1alpha1.KeptImage) {
 		for _, name := range names {
 			kept = append(kept, v1alpha1.KeptImage{Namespace: "images", Name: name})
@@ -142,21 +142,21 @@ func TestWantsBeside(t *testing.T) {
 	for name, tt := range map[string]struct {
 		img     *builder
 		current *v1alpha1.PlannedImage
-		want    rollout.Wants
+		want    rollout.DesiredImages
 	}{
-		"it has not begun, or its name is taken":            {fdi(), nil, rollout.Wants{Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"it has begun":                                      {fdi(), planned, rollout.Wants{Images: []v1alpha1.PlannedImage{*planned}, Kept: kept("ubuntu-1", "ubuntu-0")}},
-		"a version that the status does not know yet":       {fdi().WithVersion("3"), nil, rollout.Wants{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"is being deleted, and its images stay":             {fdi().Deleted(now, v1alpha1.DeletionRetain), planned, rollout.Wants{}},
-		"is being deleted with its images, but the other's": {fdi().Deleted(now, v1alpha1.DeletionDelete), planned, rollout.Wants{}},
+		"it has not begun, or its name is taken":            {fdi(), nil, rollout.DesiredImages{Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"it has begun":                                      {fdi(), planned, rollout.DesiredImages{Images: []v1alpha1.PlannedImage{*planned}, Kept: kept("ubuntu-1", "ubuntu-0")}},
+		"a version that the status does not know yet":       {fdi().WithVersion("3"), nil, rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"is being deleted, and its images stay":             {fdi().Deleted(now, v1alpha1.DeletionRetain), planned, rollout.DesiredImages{}},
+		"is being deleted with its images, but the other's": {fdi().Deleted(now, v1alpha1.DeletionDelete), planned, rollout.DesiredImages{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
 			was, current := img.DeepCopy(), tt.current.DeepCopy()
-			got := rollout.WantsBeside(img, current, now)
+			got := rollout.ComputeDesiredInConflict(img, current, now)
 			assert.Equal(t, tt.want, got)
 			for i := range got.Images {
-				*got.Images[i].PlannedAt = *stamp(time.Time{})
+				*got.Images[i].PlannedAt = *toStoredTime(time.Time{})
 			}
 			assert.Equal(t, was, img, "what it returns is nobody else's")
 			assert.Equal(t, tt.current, current)
@@ -164,7 +164,7 @@ func TestWantsBeside(t *testing.T) {
 	}
 }
 
-func TestTaken(t *testing.T) {
+func TestCurrentNameTaken(t *testing.T) {
 	fdi := func(name string) *builder { return apitest.FleetDiskImage(name).WithImageName("ubuntu") }
 	img := fdi("m").WithVersion("2").WithFormer("2", "1").Created(apitest.Epoch.Add(time.Hour)).Obj()
 	for name, tt := range map[string]struct {
@@ -184,22 +184,22 @@ func TestTaken(t *testing.T) {
 			for _, o := range tt.others {
 				all = append(all, *o.Obj())
 			}
-			assert.Equal(t, tt.want, rollout.Taken(img, all))
+			assert.Equal(t, tt.want, rollout.CurrentNameTaken(img, all))
 		})
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestImageNames(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "images", Name: name} }
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("3").WithFormer("3", "2", "1")
-	assert.Equal(t, []types.NamespacedName{key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.Names(img.Obj()))
+	assert.Equal(t, []types.NamespacedName{key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.ImageNames(img.Obj()))
 	img.WithVersion("4").WithImageName("jammy")
-	assert.Equal(t, []types.NamespacedName{key("jammy-4"), key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.Names(img.Obj()))
+	assert.Equal(t, []types.NamespacedName{key("jammy-4"), key("ubuntu-3"), key("ubuntu-2"), key("ubuntu-1")}, rollout.ImageNames(img.Obj()))
 	img.WithTargetNamespace("others")
 	assert.Equal(t, types.NamespacedName{Namespace: "others", Name: "jammy-4"}, rollout.CurrentImage(img.Obj()))
 }
 
-func TestRival(t *testing.T) {
+func TestFindConflict(t *testing.T) {
 	fdi := func(name, image string) *builder { return apitest.FleetDiskImage(name).WithImageName(image) }
 	younger := func(b *builder) *builder { return b.Created(apitest.Epoch.Add(time.Hour)) }
 	img := younger(fdi("m", "ubuntu").WithVersion("2").WithFormer("2", "1"))
@@ -226,14 +226,14 @@ func TestRival(t *testing.T) {
 			for _, o := range tt.others {
 				all = append(all, *o.Obj())
 			}
-			assert.Equal(t, tt.want, rollout.Rival(img.Obj(), all))
+			assert.Equal(t, tt.want, rollout.FindConflict(img.Obj(), all))
 		})
 	}
 }
 
 // Of several that have one image, exactly one has no rival, so that the image is
 // asked for in one way.
-func TestOneHasNoRival(t *testing.T) {
+func TestOldestImageHasNoConflict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
 		var all []v1alpha1.FleetDiskImage
@@ -244,7 +244,7 @@ func TestOneHasNoRival(t *testing.T) {
 		}
 		without := 0
 		for i := range all {
-			if rollout.Rival(&all[i], all) == "" {
+			if rollout.FindConflict(&all[i], all) == "" {
 				without++
 			}
 		}

@@ -29,10 +29,10 @@ type worldImage struct {
 	foreign           bool // somebody else has made it
 }
 
-// work is one step of the agent: it takes the plan up, goes on with each image by
+// runAgent is one step of the agent: it takes the plan up, goes on with each image by
 // one phase, and reports. A dark member works on by what it has. It tells whether
 // anything has changed.
-func (m *worldMember) work() (changed bool) {
+func (m *worldMember) runAgent() (changed bool) {
 	if !m.dark {
 		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
 		m.arrived = maps.Clone(m.plan)
@@ -58,7 +58,7 @@ func (m *worldMember) work() (changed bool) {
 		case i.revision != wanted: // the phase is that of the former one for a step
 			i.revision = wanted
 		default:
-			m.goOn(i)
+			m.advanceImage(i)
 		}
 		items[name] = v1alpha1.PlanItemApplied
 		changed = changed || *i != before
@@ -68,11 +68,11 @@ func (m *worldMember) work() (changed bool) {
 	}
 	report := map[string]rollout.Report{}
 	for name, i := range m.images {
-		report[name] = rollout.Report{There: true, Revision: i.revision, ServingRevision: i.serving, Phase: i.phase, Item: items[name]}
+		report[name] = rollout.Report{Exists: true, Revision: i.revision, ServingRevision: i.serving, Phase: i.phase, ItemState: items[name]}
 	}
 	for name, item := range items {
 		if _, there := report[name]; !there {
-			report[name] = rollout.Report{Item: item}
+			report[name] = rollout.Report{ItemState: item}
 		}
 	}
 	changed = changed || !maps.Equal(m.report, report)
@@ -82,7 +82,7 @@ func (m *worldMember) work() (changed bool) {
 
 func revisionOf(p v1alpha1.PlannedImage) string { return p.Spec.Revision() }
 
-func (m *worldMember) goOn(i *worldImage) {
+func (m *worldMember) advanceImage(i *worldImage) {
 	switch {
 	case i.serving == i.revision && i.phase == v1alpha1.PhaseSucceeded:
 	case i.phase == v1alpha1.PhaseQueued:

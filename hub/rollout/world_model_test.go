@@ -16,12 +16,12 @@ import (
 
 // The rules once more, as plain as they can be: no sharing, no order of work.
 
-func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.ClusterState {
-	begun := c.Planned == wanted
+func expectedState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.ClusterState {
+	begun := c.PlannedRevision == wanted
 	r := c.Report
-	succeeded := r.There && r.Item == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
-	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.Item == v1alpha1.PlanItemNotOurs || r.Item == v1alpha1.PlanItemRejected)
-	isFailed := r.There && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
+	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
+	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
+	isFailed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
 	since := c.PlannedAt
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
@@ -31,7 +31,7 @@ func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Clust
 		return v1alpha1.ClusterSucceeded
 	case begun && (refused || isFailed):
 		return v1alpha1.ClusterFailed
-	case c.Offline != "":
+	case c.OfflineReason != "":
 		return v1alpha1.ClusterDeferred
 	case !begun:
 		return v1alpha1.ClusterToApply
@@ -42,7 +42,7 @@ func modelState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Clust
 	}
 }
 
-func modelPart(of *intstr.IntOrString, all, unset int) int {
+func expectedPart(of *intstr.IntOrString, all, unset int) int {
 	if of == nil {
 		return unset
 	}
@@ -60,7 +60,7 @@ type model struct {
 	in    map[string][]*rollout.Cluster    // by wave
 }
 
-func (m *model) count(wave string, states ...v1alpha1.ClusterState) (n int) {
+func (m *model) expectedCounts(wave string, states ...v1alpha1.ClusterState) (n int) {
 	for name, clusters := range m.in {
 		for _, c := range clusters {
 			if (wave == "" || wave == name) && (len(states) == 0 || slices.Contains(states, m.state[c.Name])) {
@@ -71,7 +71,7 @@ func (m *model) count(wave string, states ...v1alpha1.ClusterState) (n int) {
 	return n
 }
 
-func (w *world) model(v rollout.View) *model {
+func (w *world) buildModel(v rollout.View) *model {
 	m := &model{state: map[string]v1alpha1.ClusterState{}, in: map[string][]*rollout.Cluster{}}
 	for i := range v.Clusters {
 		c := &v.Clusters[i]
@@ -83,22 +83,22 @@ func (w *world) model(v rollout.View) *model {
 			wave = v1alpha1.WaveRest
 		}
 		m.in[wave] = append(m.in[wave], c)
-		m.state[c.Name] = modelState(c, w.wanted(), w.now)
+		m.state[c.Name] = expectedState(c, w.wantedRevision(), w.now)
 	}
 	return m
 }
 
-// begins returns who is to begin, and remembers since when waves are done.
-func (w *world) begins(m *model) (start []string) {
+// checkStarted returns who is to begin, and remembers since when waves are done.
+func (w *world) checkStarted(m *model) (start []string) {
 	rules := &w.img.Spec.Rollout
 	var current string
 	for _, wave := range modelWaves {
-		open := m.count(wave, v1alpha1.ClusterToApply, v1alpha1.ClusterProgressing)
+		open := m.expectedCounts(wave, v1alpha1.ClusterToApply, v1alpha1.ClusterProgressing)
 		if rules.OfflineClusters == v1alpha1.OfflineWait {
-			open += m.count(wave, v1alpha1.ClusterDeferred)
+			open += m.expectedCounts(wave, v1alpha1.ClusterDeferred)
 		}
 		switch {
-		case wave == v1alpha1.WaveRest && m.count(wave) == 0: // nobody has named it
+		case wave == v1alpha1.WaveRest && m.expectedCounts(wave) == 0: // nobody has named it
 			delete(w.done, wave)
 		case open > 0:
 			delete(w.done, wave)
@@ -109,8 +109,8 @@ func (w *world) begins(m *model) (start []string) {
 			w.done[wave] = w.now
 		}
 	}
-	failures := m.count("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
-	if current == "" || rules.Paused || failures > modelPart(rules.MaxFailures, m.count(""), 0) {
+	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
+	if current == "" || rules.Paused || failures > expectedPart(rules.MaxFailures, m.expectedCounts(""), 0) {
 		return nil
 	}
 	for i, wave := range modelWaves {
@@ -126,20 +126,20 @@ func (w *world) begins(m *model) (start []string) {
 			return nil
 		}
 	}
-	most := modelPart(rules.MaxConcurrency, m.count(current), math.MaxInt)
-	free := max(1, most) - m.count(current, v1alpha1.ClusterProgressing)
+	most := expectedPart(rules.MaxConcurrency, m.expectedCounts(current), math.MaxInt)
+	free := max(1, most) - m.expectedCounts(current, v1alpha1.ClusterProgressing)
 	for _, c := range m.in[current] {
-		if m.state[c.Name] == v1alpha1.ClusterToApply && !c.Full && len(start) < free {
+		if m.state[c.Name] == v1alpha1.ClusterToApply && !c.PlanFull && len(start) < free {
 			start = append(start, c.Name)
 		}
 	}
 	return start
 }
 
-// check compares a decision with the model.
-func (w *world) check(v rollout.View, d rollout.Decision) {
-	m := w.model(v)
-	require.Equal(w.t, w.begins(m), d.Start, "%s: %s", states(d), d.Status.Message)
+// checkDecision compares a decision with the model.
+func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
+	m := w.buildModel(v)
+	require.Equal(w.t, w.checkStarted(m), d.Start, "%s: %s", formatStates(d), d.Status.Message)
 	for _, name := range d.Start {
 		m.state[name] = v1alpha1.ClusterProgressing
 	}
@@ -158,14 +158,14 @@ func (w *world) check(v rollout.View, d rollout.Decision) {
 	}
 	require.Len(w.t, d.Placed, len(order))
 	require.Equal(w.t, v1alpha1.ClusterCounts{
-		Total: int32(len(order)), ToApply: int32(m.count("", v1alpha1.ClusterToApply)), Progressing: int32(m.count("", v1alpha1.ClusterProgressing)),
-		Succeeded: int32(m.count("", v1alpha1.ClusterSucceeded)), Failed: int32(m.count("", v1alpha1.ClusterFailed)),
-		TimedOut: int32(m.count("", v1alpha1.ClusterTimedOut)), Deferred: int32(m.count("", v1alpha1.ClusterDeferred)),
+		Total: int32(len(order)), ToApply: int32(m.expectedCounts("", v1alpha1.ClusterToApply)), Progressing: int32(m.expectedCounts("", v1alpha1.ClusterProgressing)),
+		Succeeded: int32(m.expectedCounts("", v1alpha1.ClusterSucceeded)), Failed: int32(m.expectedCounts("", v1alpha1.ClusterFailed)),
+		TimedOut: int32(m.expectedCounts("", v1alpha1.ClusterTimedOut)), Deferred: int32(m.expectedCounts("", v1alpha1.ClusterDeferred)),
 	}, st.Clusters)
 
-	require.Equal(w.t, w.phase(m), st.Phase, "%s %s", states(d), st.Message)
+	require.Equal(w.t, w.checkPhase(m), st.Phase, "%s %s", formatStates(d), st.Message)
 	require.Equal(w.t, w.img.Spec.Version, st.Versions[0].Version)
-	require.Equal(w.t, w.wanted(), st.Versions[0].Revision)
+	require.Equal(w.t, w.wantedRevision(), st.Versions[0].Revision)
 	for _, wave := range st.Waves {
 		if since, done := w.done[wave.Name]; done {
 			require.Equal(w.t, since.UTC(), wave.DoneAt.UTC(), wave.Name)
@@ -173,29 +173,29 @@ func (w *world) check(v rollout.View, d rollout.Decision) {
 			require.Nil(w.t, wave.DoneAt, wave.Name)
 		}
 	}
-	require.GreaterOrEqual(w.t, d.After, time.Duration(0))
+	require.GreaterOrEqual(w.t, d.RequeueAfter, time.Duration(0))
 }
 
-// phase as the API's comments have it.
-func (w *world) phase(m *model) v1alpha1.RolloutPhase {
+// checkPhase as the API's comments have it.
+func (w *world) checkPhase(m *model) v1alpha1.RolloutPhase {
 	rules := &w.img.Spec.Rollout
-	failures := m.count("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
-	tooMany := failures > modelPart(rules.MaxFailures, m.count(""), 0)
-	offline := m.count("", v1alpha1.ClusterDeferred)
+	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
+	tooMany := failures > expectedPart(rules.MaxFailures, m.expectedCounts(""), 0)
+	offline := m.expectedCounts("", v1alpha1.ClusterDeferred)
 	switch {
-	case m.count("", v1alpha1.ClusterProgressing) > 0:
+	case m.expectedCounts("", v1alpha1.ClusterProgressing) > 0:
 		return v1alpha1.RolloutProgressing
 	case tooMany:
 		return v1alpha1.RolloutFailed
-	case m.count("", v1alpha1.ClusterToApply) > 0, m.count("") == offline, offline > 0 && rules.OfflineClusters == v1alpha1.OfflineWait:
+	case m.expectedCounts("", v1alpha1.ClusterToApply) > 0, m.expectedCounts("") == offline, offline > 0 && rules.OfflineClusters == v1alpha1.OfflineWait:
 		return v1alpha1.RolloutWaiting
 	default:
 		return v1alpha1.RolloutSucceeded
 	}
 }
 
-// checkWants checks what one member is asked for.
-func (w *world) checkWants(wants rollout.Wants, in rollout.Standing, current *v1alpha1.PlannedImage) {
+// checkDesired checks what one member is asked for.
+func (w *world) checkDesired(wants rollout.DesiredImages, in rollout.ClusterProgress, current *v1alpha1.PlannedImage) {
 	versions := w.decided.Versions
 	var named []string
 	for _, i := range wants.Images {
@@ -216,16 +216,16 @@ func (w *world) checkWants(wants rollout.Wants, in rollout.Standing, current *v1
 	} else {
 		require.Len(w.t, named, len(versions), "every version is")
 	}
-	if in.Placed && !in.Has {
+	if in.Placed && !in.Succeeded {
 		require.Equal(w.t, len(versions), protected, "nothing goes before the current version is there")
 	} else {
 		require.Equal(w.t, min(2, len(versions)), protected, "two versions are kept or asked for")
 	}
 
 	switch {
-	case in.Placed && in.Begun:
-		require.Equal(w.t, w.wanted(), wants.Images[0].Spec.Revision())
-		if current != nil && current.Spec.Revision() == w.wanted() {
+	case in.Placed && in.Started:
+		require.Equal(w.t, w.wantedRevision(), wants.Images[0].Spec.Revision())
+		if current != nil && current.Spec.Revision() == w.wantedRevision() {
 			require.Equal(w.t, current.PlannedAt, wants.Images[0].PlannedAt)
 		} else {
 			require.Equal(w.t, w.now.UTC(), wants.Images[0].PlannedAt.UTC())

@@ -54,15 +54,15 @@ func newWorld(t *rapid.T) *world {
 		})
 	}
 	w.img = img.Obj()
-	w.limits()
+	w.drawLimits()
 	for range rapid.IntRange(0, 10).Draw(t, "members") {
-		w.join()
+		w.addMember()
 	}
 	return w
 }
 
-// limits are changed by people.
-func (w *world) limits() {
+// drawLimits are changed by people.
+func (w *world) drawLimits() {
 	r := &w.img.Spec.Rollout
 	r.MaxConcurrency, r.MaxFailures = nil, nil
 	if of := rapid.SampledFrom([]string{"", "1", "2", "30%", "100%"}).Draw(w.t, "maxConcurrency"); of != "" {
@@ -77,7 +77,7 @@ func (w *world) limits() {
 	w.img.Generation++
 }
 
-func (w *world) join() {
+func (w *world) addMember() {
 	name := fmt.Sprintf("m%02d", w.joined)
 	w.joined++
 	w.members[name] = &worldMember{
@@ -97,66 +97,66 @@ func (w *world) drawMember() *worldMember {
 	return w.members[rapid.SampledFrom(slices.Sorted(maps.Keys(w.members))).Draw(w.t, "member")]
 }
 
-func (w *world) current() string { return rollout.CurrentImage(w.img).Name }
+func (w *world) currentName() string { return rollout.CurrentImage(w.img).Name }
 
-func (w *world) wanted() string { return w.img.Spec.Template.Revision() }
+func (w *world) wantedRevision() string { return w.img.Spec.Template.Revision() }
 
-// view is what the hub sees: plans, and what reports said last.
-func (w *world) view() rollout.View {
+// gatherView is what the hub sees: plans, and what reports said last.
+func (w *world) gatherView() rollout.View {
 	v := rollout.View{Image: w.img.DeepCopy(), Now: w.now}
 	if w.decided != nil {
 		v.Image.Status = *w.decided.DeepCopy()
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
 		m := w.members[name]
-		c := rollout.Cluster{Name: name, Labels: m.labels, Full: m.full, OnlineSince: m.onlineSince, Report: m.report[w.current()]}
+		c := rollout.Cluster{Name: name, Labels: m.labels, PlanFull: m.full, OnlineSince: m.onlineSince, Report: m.report[w.currentName()]}
 		if m.dark {
-			c.Offline, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
-		if p, planned := m.plan[w.current()]; planned {
-			c.Planned, c.PlannedAt = p.Spec.Revision(), p.PlannedAt.Time
+		if p, planned := m.plan[w.currentName()]; planned {
+			c.PlannedRevision, c.PlannedAt = p.Spec.Revision(), p.PlannedAt.Time
 		}
 		if since, begun := w.pending[name]; begun {
-			c.Planned, c.PlannedAt = w.wanted(), since
+			c.PlannedRevision, c.PlannedAt = w.wantedRevision(), since
 		}
 		v.Clusters = append(v.Clusters, c)
 	}
 	return v
 }
 
-// decide is one pass of the hub. Not all that it wants to write may get written
+// runHub is one pass of the hub. Not all that it wants to write may get written
 // before the next.
-func (w *world) decide(storesStatus, writesPlans bool) rollout.Decision {
-	v := w.view()
-	w.forgetVersion()
-	d := decide(w.t, v)
-	w.check(v, d)
+func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
+	v := w.gatherView()
+	w.dropOldVersion()
+	d := decideAndCheck(w.t, v)
+	w.checkDecision(v, d)
 
 	w.decided = &d.Status
 	if storesStatus {
-		w.img.Status = *stored(w.t, &d.Status)
+		w.img.Status = *roundTripStatus(w.t, &d.Status)
 		w.doneStored, w.doneOfStored = maps.Clone(w.done), w.doneOf
 	}
 	for _, name := range d.Start {
 		w.pending[name] = w.now
 	}
-	if writesPlans && !d.Hold {
+	if writesPlans && !d.Freeze {
 		w.writePlans(d)
 	}
 	return d
 }
 
-// forgetVersion drops what was begun with another revision, and what the model
+// dropOldVersion drops what was begun with another revision, and what the model
 // knows of it.
-func (w *world) forgetVersion() {
-	if of := w.current() + "/" + w.wanted(); of != w.doneOf {
+func (w *world) dropOldVersion() {
+	if of := w.currentName() + "/" + w.wantedRevision(); of != w.doneOf {
 		w.doneOf, w.done = of, map[string]time.Time{}
 		w.pending = map[string]time.Time{}
 	}
 }
 
 func (w *world) writePlans(d rollout.Decision) {
-	placed := map[string]rollout.Placed{}
+	placed := map[string]rollout.PlacedCluster{}
 	for _, p := range d.Placed {
 		placed[p.Cluster] = p
 	}
@@ -165,12 +165,12 @@ func (w *world) writePlans(d rollout.Decision) {
 	for name, m := range w.members {
 		p, isPlaced := placed[name]
 		var current *v1alpha1.PlannedImage
-		if at, planned := m.plan[w.current()]; planned {
+		if at, planned := m.plan[w.currentName()]; planned {
 			current = &at
 		}
-		in := rollout.Standing{Placed: isPlaced, Begun: p.Begun, Has: p.State == v1alpha1.ClusterSucceeded}
-		wants := rollout.WantsOf(img, in, current, w.now)
-		w.checkWants(wants, in, current)
+		in := rollout.ClusterProgress{Placed: isPlaced, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+		wants := rollout.ComputeDesiredImages(img, in, current, w.now)
+		w.checkDesired(wants, in, current)
 		m.plan = map[string]v1alpha1.PlannedImage{}
 		for _, i := range wants.Images {
 			m.plan[i.Name] = i
@@ -179,32 +179,32 @@ func (w *world) writePlans(d rollout.Decision) {
 	}
 }
 
-// restart loses all that is in memory, and the status that was not stored.
-func (w *world) restart() {
+// restartHub loses all that is in memory, and the status that was not stored.
+func (w *world) restartHub() {
 	w.decided, w.pending = nil, map[string]time.Time{}
 	w.done, w.doneOf = maps.Clone(w.doneStored), w.doneOfStored
 }
 
-func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
+func TestRolloutEndsUnderFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		w.decide(true, true)
+		w.runHub(true, true)
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(*rapid.T) { w.decide(rapid.Bool().Draw(t, "stored"), rapid.Bool().Draw(t, "written")) },
+			"": func(*rapid.T) { w.runHub(rapid.Bool().Draw(t, "stored"), rapid.Bool().Draw(t, "written")) },
 			"time": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
 			},
-			"agent": func(*rapid.T) { w.drawMember().work() },
+			"agent": func(*rapid.T) { w.drawMember().runAgent() },
 			"agents": func(*rapid.T) {
 				for range rapid.IntRange(1, 6).Draw(t, "for") { // images get ready, or fail
-					w.allWork()
-					w.decide(true, true)
+					w.runAllAgents()
+					w.runHub(true, true)
 				}
 			},
 			"calm spell": func(*rapid.T) {
 				for range 3 {
-					w.allWork()
-					w.decide(true, true)
+					w.runAllAgents()
+					w.runHub(true, true)
 				}
 			},
 			"fault": func(*rapid.T) {
@@ -212,28 +212,28 @@ func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
 				m.fault = rapid.SampledFrom([]string{"", "fails", "hangs", "rejects"}).Draw(t, "fault")
 			},
 			"somebody": func(*rapid.T) {
-				if m := w.drawMember(); m.images[w.current()] == nil {
-					m.images[w.current()] = &worldImage{revision: w.wanted(), phase: v1alpha1.PhaseSucceeded, foreign: true}
+				if m := w.drawMember(); m.images[w.currentName()] == nil {
+					m.images[w.currentName()] = &worldImage{revision: w.wantedRevision(), phase: v1alpha1.PhaseSucceeded, foreign: true}
 				}
 			},
 			"nobody": func(*rapid.T) {
-				if m := w.drawMember(); m.images[w.current()] != nil && m.images[w.current()].foreign {
-					delete(m.images, w.current())
+				if m := w.drawMember(); m.images[w.currentName()] != nil && m.images[w.currentName()].foreign {
+					delete(m.images, w.currentName())
 				}
 			},
 			"dark": func(*rapid.T) { w.drawMember().dark = true },
-			"back": func(*rapid.T) { w.comesBack(w.drawMember()) },
+			"back": func(*rapid.T) { w.bringOnline(w.drawMember()) },
 			"blink": func(t *rapid.T) { // before anything else can begin in its place
 				m := w.drawMember()
 				m.dark = true
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "seconds")) * time.Second)
-				w.comesBack(m)
+				w.bringOnline(m)
 			},
 			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
 			"relabel": func(*rapid.T) {
 				w.drawMember().labels = map[string]string{"placed": rapid.SampledFrom([]string{"yes", "yes", "no"}).Draw(t, "placed"), "wave": w.drawWave()}
 			},
-			"join": func(*rapid.T) { w.join() },
+			"join": func(*rapid.T) { w.addMember() },
 			"leave": func(*rapid.T) {
 				if len(w.members) > 0 {
 					name := rapid.SampledFrom(slices.Sorted(maps.Keys(w.members))).Draw(t, "leaves")
@@ -250,47 +250,47 @@ func TestAFleetUnderAllKindsOfFaults(t *testing.T) {
 				w.img.Generation++
 			},
 			"pause":   func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
-			"approve": func(*rapid.T) { w.approve(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved")) },
-			"limits":  func(*rapid.T) { w.limits() },
-			"restart": func(*rapid.T) { w.restart() },
+			"approve": func(*rapid.T) { w.approveWave(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved")) },
+			"limits":  func(*rapid.T) { w.drawLimits() },
+			"restart": func(*rapid.T) { w.restartHub() },
 		})
-		w.calm(rapid.Bool().Draw(t, "some go on failing"))
+		w.stopFaults(rapid.Bool().Draw(t, "some go on failing"))
 	})
 }
 
-func (w *world) approve(wave string) {
+func (w *world) approveWave(wave string) {
 	if !slices.ContainsFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == wave && a.Version == w.img.Spec.Version }) {
 		w.img.Spec.Approvals = append(w.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: w.img.Spec.Version, By: "operator"})
 		w.img.Generation++
 	}
 }
 
-// comesBack has been dark; that it was online before it was seen so is no matter.
-func (w *world) comesBack(m *worldMember) {
+// bringOnline has been dark; that it was online before it was seen so is no matter.
+func (w *world) bringOnline(m *worldMember) {
 	if m.dark {
 		m.dark, m.onlineSince = false, w.now
 	}
 }
 
-func (w *world) allWork() (changed bool) {
+func (w *world) runAllAgents() (changed bool) {
 	for _, m := range w.members {
-		changed = m.work() || changed
+		changed = m.runAgent() || changed
 	}
 	return changed
 }
 
-// calm has the faults stop, but for those that stay if faulty, and sees to it that
+// stopFaults has the faults stop, but for those that stay if faulty, and sees to it that
 // the rollout ends: nothing but events and Decision.After has the hub look again.
-func (w *world) calm(faulty bool) {
-	w.restart()
+func (w *world) stopFaults(faulty bool) {
+	w.restartHub()
 	w.img.Spec.Rollout.Paused = false
-	w.approve("canary")
-	w.approve("eu")
+	w.approveWave("canary")
+	w.approveWave("eu")
 	for _, m := range w.members {
-		w.comesBack(m)
+		w.bringOnline(m)
 		m.full = false
-		if i := m.images[w.current()]; i != nil && i.foreign {
-			delete(m.images, w.current())
+		if i := m.images[w.currentName()]; i != nil && i.foreign {
+			delete(m.images, w.currentName())
 		}
 		if !faulty {
 			m.fault = ""
@@ -298,40 +298,40 @@ func (w *world) calm(faulty bool) {
 	}
 	var d rollout.Decision
 	for range 500 {
-		d = w.decide(true, true)
-		changed := w.allWork()
+		d = w.runHub(true, true)
+		changed := w.runAllAgents()
 		switch {
 		case changed || len(d.Start) > 0:
 			w.now = w.now.Add(time.Second)
-		case d.After > 0:
-			w.now = w.now.Add((d.After + time.Second - 1).Truncate(time.Second)) // as times are stored
+		case d.RequeueAfter > 0:
+			w.now = w.now.Add((d.RequeueAfter + time.Second - 1).Truncate(time.Second)) // as times are stored
 		default:
-			w.over(d, faulty)
+			w.checkOutcome(d, faulty)
 			return
 		}
 	}
-	w.t.Fatalf("it does not end: %s %s %s: %s", d.Status.Phase, d.Status.Reason, states(d), d.Status.Message)
+	w.t.Fatalf("it does not end: %s %s %s: %s", d.Status.Phase, d.Status.Reason, formatStates(d), d.Status.Message)
 }
 
-// over checks how a rollout has ended whose faults have stopped.
-func (w *world) over(d rollout.Decision, faulty bool) {
+// checkOutcome checks how a rollout has ended whose faults have stopped.
+func (w *world) checkOutcome(d rollout.Decision, faulty bool) {
 	switch {
 	case d.Status.Clusters.Total == 0:
 		require.Equal(w.t, v1alpha1.ReasonNoClusters, d.Status.Reason)
 	case !faulty:
-		require.Equal(w.t, v1alpha1.RolloutSucceeded, d.Status.Phase, "%s: %s", states(d), d.Status.Message)
+		require.Equal(w.t, v1alpha1.RolloutSucceeded, d.Status.Phase, "%s: %s", formatStates(d), d.Status.Message)
 	default:
-		require.Contains(w.t, []v1alpha1.RolloutPhase{v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}, d.Status.Phase, "%s: %s", states(d), d.Status.Message)
+		require.Contains(w.t, []v1alpha1.RolloutPhase{v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}, d.Status.Phase, "%s: %s", formatStates(d), d.Status.Message)
 	}
 	if d.Status.Phase != v1alpha1.RolloutSucceeded {
 		return
 	}
 	for name, m := range w.members {
 		if m.labels["placed"] == "yes" && m.fault == "" {
-			i := m.images[w.current()]
+			i := m.images[w.currentName()]
 			require.NotNil(w.t, i, name)
-			require.Equal(w.t, worldImage{revision: w.wanted(), serving: w.wanted(), phase: v1alpha1.PhaseSucceeded}, *i, name)
+			require.Equal(w.t, worldImage{revision: w.wantedRevision(), serving: w.wantedRevision(), phase: v1alpha1.PhaseSucceeded}, *i, name)
 		}
 	}
-	require.Empty(w.t, strings.Trim(states(d), "canryeust= SFT"))
+	require.Empty(w.t, strings.Trim(formatStates(d), "canryeust= SFT"))
 }

@@ -61,8 +61,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// fleets of a size at which all assignments can be tried.
-func fleets(avoid bool) *rapid.Generator[[]Member] {
+// generateMembers of a size at which all assignments can be tried.
+func generateMembers(avoid bool) *rapid.Generator[[]Member] {
 	return rapid.Custom(func(t *rapid.T) []Member {
 		members := make([]Member, rapid.IntRange(0, 7).Draw(t, "members"))
 		for i := range members {
@@ -75,12 +75,12 @@ func fleets(avoid bool) *rapid.Generator[[]Member] {
 	})
 }
 
-func alive(t *rapid.T) []string {
+func generateReplicas(t *rapid.T) []string {
 	return []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "replicas")]
 }
 
-// spread is how many members the fullest replica has more than the emptiest.
-func spread(assigned map[string]string, replicas []string) int {
+// computeSpread is how many members the fullest replica has more than the emptiest.
+func computeSpread(assigned map[string]string, replicas []string) int {
 	counts := map[string]int{}
 	for _, replica := range assigned {
 		counts[replica]++
@@ -92,8 +92,8 @@ func spread(assigned map[string]string, replicas []string) int {
 	return max(0, most-least)
 }
 
-// moved are the members that leave a replica that is alive.
-func moved(members []Member, assigned map[string]string, replicas []string) (n int) {
+// countMoves are the members that leave a replica that is alive.
+func countMoves(members []Member, assigned map[string]string, replicas []string) (n int) {
 	for _, m := range members {
 		if slices.Contains(replicas, m.Replica) && assigned[m.Name] != m.Replica {
 			n++
@@ -102,8 +102,8 @@ func moved(members []Member, assigned map[string]string, replicas []string) (n i
 	return n
 }
 
-// tryAll looks at every assignment in which no member is where it is not to be.
-func tryAll(members []Member, replicas []string, look func(assigned map[string]string)) {
+// forEachAssignment looks at every assignment in which no member is where it is not to be.
+func forEachAssignment(members []Member, replicas []string, look func(assigned map[string]string)) {
 	assigned := map[string]string{}
 	var try func(i int)
 	try = func(i int) {
@@ -122,62 +122,62 @@ func tryAll(members []Member, replicas []string, look func(assigned map[string]s
 	try(0)
 }
 
-// fewest moves of all assignments that are even enough.
-func fewest(members []Member, replicas []string) int {
+// minMoves moves of all assignments that are even enough.
+func minMoves(members []Member, replicas []string) int {
 	best := len(members)
-	tryAll(members, replicas, func(assigned map[string]string) {
-		if spread(assigned, replicas) <= 1 {
-			best = min(best, moved(members, assigned, replicas))
+	forEachAssignment(members, replicas, func(assigned map[string]string) {
+		if computeSpread(assigned, replicas) <= 1 {
+			best = min(best, countMoves(members, assigned, replicas))
 		}
 	})
 	return best
 }
 
-// evenest is the least spread that any assignment has in which no member is where it
+// minSpread is the least spread that any assignment has in which no member is where it
 // is not to be.
-func evenest(members []Member, replicas []string) int {
+func minSpread(members []Member, replicas []string) int {
 	best := len(members)
-	tryAll(members, replicas, func(assigned map[string]string) { best = min(best, spread(assigned, replicas)) })
+	forEachAssignment(members, replicas, func(assigned map[string]string) { best = min(best, computeSpread(assigned, replicas)) })
 	return best
 }
 
-func TestAssignMovesNoMoreThanItMust(t *testing.T) {
+func TestAssignMovesAsFewAsPossible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		members, replicas := fleets(false).Draw(t, "fleet"), alive(t)
+		members, replicas := generateMembers(false).Draw(t, "fleet"), generateReplicas(t)
 		assigned := Assign(members, replicas)
 		require.Len(t, assigned, len(members), "everybody has a replica")
-		require.LessOrEqual(t, spread(assigned, replicas), 1)
-		require.Equal(t, fewest(members, replicas), moved(members, assigned, replicas), "%v", assigned)
+		require.LessOrEqual(t, computeSpread(assigned, replicas), 1)
+		require.Equal(t, minMoves(members, replicas), countMoves(members, assigned, replicas), "%v", assigned)
 	})
 }
 
-func TestAssignIsTheSameInAnyOrder(t *testing.T) {
+func TestAssignIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		members, replicas := fleets(true).Draw(t, "fleet"), alive(t)
+		members, replicas := generateMembers(true).Draw(t, "fleet"), generateReplicas(t)
 		assigned := Assign(members, replicas)
 		require.Equal(t, assigned, Assign(rapid.Permutation(members).Draw(t, "order"), rapid.Permutation(replicas).Draw(t, "replicas in order")))
 	})
 }
 
-func TestAssignAgainMovesNobody(t *testing.T) {
+func TestAssignIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		members, replicas := fleets(true).Draw(t, "fleet"), alive(t)
+		members, replicas := generateMembers(true).Draw(t, "fleet"), generateReplicas(t)
 		assigned := Assign(members, replicas)
 		for i := range members {
 			members[i].Replica, members[i].Avoid = assigned[members[i].Name], ""
 		}
 		again := Assign(members, replicas)
-		if spread(assigned, replicas) > 1 { // they had something to avoid that left no even assignment
-			require.LessOrEqual(t, spread(again, replicas), 1)
+		if computeSpread(assigned, replicas) > 1 { // they had something to avoid that left no even assignment
+			require.LessOrEqual(t, computeSpread(again, replicas), 1)
 			return
 		}
 		require.Equal(t, assigned, again)
 	})
 }
 
-func TestAssignAvoids(t *testing.T) {
+func TestAssignAvoidsReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		members, replicas := fleets(true).Draw(t, "fleet"), alive(t)
+		members, replicas := generateMembers(true).Draw(t, "fleet"), generateReplicas(t)
 		assigned := Assign(members, replicas)
 		require.Len(t, assigned, len(members))
 		for _, m := range members {
@@ -185,6 +185,6 @@ func TestAssignAvoids(t *testing.T) {
 				require.NotEqual(t, m.Avoid, assigned[m.Name], m.Name)
 			}
 		}
-		require.Equal(t, evenest(members, replicas) <= 1, spread(assigned, replicas) <= 1, "%v", assigned)
+		require.Equal(t, minSpread(members, replicas) <= 1, computeSpread(assigned, replicas) <= 1, "%v", assigned)
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// validity of a certificate that is made for one process, and ends with it.
-const validity = 10 * 365 * 24 * time.Hour
+// certificateValidity of a certificate that is made for one process, and ends with it.
+const certificateValidity = 10 * 365 * 24 * time.Hour
 
 // NewCertificate makes a certificate for a process to serve with, signed by itself:
 // who is to trust it is told the fingerprint of its key.
@@ -34,7 +34,7 @@ func NewCertificate(address string) (*tls.Certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "ot-hub"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity),
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateValidity),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
@@ -58,9 +58,9 @@ func NewCertificate(address string) (*tls.Certificate, error) {
 // certificate is chosen whose fingerprint the Lease tells.
 const replicaName = "replica.ot-hub.internal"
 
-// Shown has other replicas be shown the certificate of this process, and everybody else
+// SelectCertificate has other replicas be shown the certificate of this process, and everybody else
 // one that was given, where one was: that may change while a Lease tells of the other.
-func Shown(own *tls.Certificate, given *certwatcher.CertWatcher) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func SelectCertificate(own *tls.Certificate, given *certwatcher.CertWatcher) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if given == nil || hello.ServerName == replicaName {
 			return own, nil

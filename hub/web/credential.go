@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// authorization is the key of what a caller has identified itself with.
-type authorization struct{}
+// authorizationKey is the key of what a caller has identified itself with.
+type authorizationKey struct{}
 
 // KeepCredential returns a filter that lets a Forwarder know the credential of a
 // caller that another filter has authorized: the API server's own authentication
@@ -27,16 +27,16 @@ func KeepCredential(provider func(*rest.Config, *http.Client) (server.Filter, er
 				return nil, err
 			}
 			return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-				known := context.WithValue(request.Context(), authorization{}, request.Header.Get("Authorization"))
+				known := context.WithValue(request.Context(), authorizationKey{}, request.Header.Get("Authorization"))
 				filtered.ServeHTTP(w, request.WithContext(known))
 			}), nil
 		}, nil
 	}
 }
 
-// credentialOf is what a caller has identified itself with.
-func credentialOf(request *http.Request) string {
-	if kept, is := request.Context().Value(authorization{}).(string); is {
+// callerCredential is what a caller has identified itself with.
+func callerCredential(request *http.Request) string {
+	if kept, is := request.Context().Value(authorizationKey{}).(string); is {
 		return kept
 	}
 	return request.Header.Get("Authorization")

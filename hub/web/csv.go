@@ -21,8 +21,8 @@ type download struct {
 	write             func(io.Writer) error
 }
 
-// columns of a PruneReport's rows as CSV, in their order.
-var columns = []struct {
+// csvColumns of a PruneReport's rows as CSV, in their order.
+var csvColumns = []struct {
 	name string
 	of   func(*PruneRow) string
 }{
@@ -47,48 +47,48 @@ var columns = []struct {
 		}
 		return strconv.FormatInt(*r.Bytes, 10)
 	}},
-	{"unreferencedSince", func(r *PruneRow) string { return moment(r.UnreferencedSince) }},
-	{"observedAt", func(r *PruneRow) string { return moment(r.ObservedAt) }},
+	{"unreferencedSince", func(r *PruneRow) string { return formatTime(r.UnreferencedSince) }},
+	{"observedAt", func(r *PruneRow) string { return formatTime(r.ObservedAt) }},
 }
 
-func moment(t *metav1.Time) string {
+func formatTime(t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
 }
 
-// formulas are what spreadsheets take the rest of a cell for a formula after.
-const formulas = "=+-@\t\r\n＝＋－＠"
+// formulaPrefixes are what spreadsheets take the rest of a cell for a formula after.
+const formulaPrefixes = "=+-@\t\r\n＝＋－＠"
 
-// cell is a text that no spreadsheet runs: some of what a report says was written by
+// escapeCell is a text that no spreadsheet runs: some of what a report says was written by
 // whoever may name an object in a member.
-func cell(text string) string {
-	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulas, first) {
+func escapeCell(text string) string {
+	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulaPrefixes, first) {
 		return "'" + text
 	}
 	return text
 }
 
-// download answers with a report as CSV. All of it is read before the first byte is
+// downloadCSV answers with a report as CSV. All of it is read before the first byte is
 // sent, so that a report that is not whole is refused in words, and again while it is
 // sent. What changes in between breaks the answer off.
-func (a *API) download(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter) (any, error) {
-	proven, err := a.prove(ctx, report)
+func (a *API) downloadCSV(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter) (any, error) {
+	proven, err := a.verifyPages(ctx, report)
 	if err != nil {
 		return nil, err
 	}
 	write := func(to io.Writer) error {
 		w := csv.NewWriter(to)
-		line := make([]string, len(columns))
-		for i, column := range columns {
+		line := make([]string, len(csvColumns))
+		for i, column := range csvColumns {
 			line[i] = column.name
 		}
 		if err := w.Write(line); err != nil {
 			return err
 		}
 		for n := range proven {
-			if !proven[n].mayHave(filter.cluster) {
+			if !proven[n].mayInclude(filter.cluster) {
 				continue
 			}
 			page, err := a.readPage(ctx, report, n)
@@ -96,15 +96,15 @@ func (a *API) download(ctx context.Context, report *v1alpha1.PruneReport, filter
 				return err
 			}
 			if pageDigest(report, page) != proven[n].digest {
-				return changed(report)
+				return reportChanged(report)
 			}
 			for i := range page {
-				for row := range rowsOf(&page[i]) {
-					if !filter.wants(&row) {
+				for row := range eachRow(&page[i]) {
+					if !filter.matches(&row) {
 						continue
 					}
-					for i, column := range columns {
-						line[i] = cell(column.of(&row))
+					for i, column := range csvColumns {
+						line[i] = escapeCell(column.of(&row))
 					}
 					if err := w.Write(line); err != nil {
 						return err

@@ -20,71 +20,71 @@ const (
 	annotationReadAPICert = "pelotech.ot/read-api-cert"
 )
 
-// Served says where a replica serves its read API.
-type Served struct {
+// ReplicaAddress says where a replica serves its read API.
+type ReplicaAddress struct {
 	// Process is what the Lease of the elected replica names as its holder, if this
 	// is the one.
 	Process string
 	// URL, without a path; empty where nobody is to be forwarded to it.
 	URL string
-	// Key is the Fingerprint of the certificate that it serves with; empty for plain
+	// Fingerprint is the Fingerprint of the certificate that it serves with; empty for plain
 	// text.
-	Key string
+	Fingerprint string
 }
 
-// ServedAt says where a process serves whose server is bound to an address; key is
+// NewReplicaAddress says where a process serves whose server is bound to an address; key is
 // empty for plain text. Without an advertised address, or without a fixed port,
 // nobody can be forwarded to it.
-func ServedAt(process, advertised, bound, key string) Served {
-	s := Served{Process: process}
+func NewReplicaAddress(process, advertised, bound, key string) ReplicaAddress {
+	s := ReplicaAddress{Process: process}
 	_, port, err := net.SplitHostPort(bound)
 	if advertised == "" || err != nil || port == "" || port == "0" {
 		return s
 	}
 	scheme := "http"
 	if key != "" {
-		scheme, s.Key = "https", key
+		scheme, s.Fingerprint = "https", key
 	}
 	s.URL = scheme + "://" + net.JoinHostPort(advertised, port)
 	return s
 }
 
 // Annotations of the replica's Lease that tell it to the others.
-func (s Served) Annotations() map[string]string {
+func (s ReplicaAddress) Annotations() map[string]string {
 	told := map[string]string{annotationProcess: s.Process}
 	if s.URL != "" {
 		told[annotationReadAPI] = s.URL
 	}
-	if s.Key != "" {
-		told[annotationReadAPICert] = s.Key
+	if s.Fingerprint != "" {
+		told[annotationReadAPICert] = s.Fingerprint
 	}
 	return told
 }
 
-// served is what a Lease tells.
-func served(lease *coordinationv1.Lease) Served {
+// addressFromLease is what a Lease tells.
+func addressFromLease(lease *coordinationv1.Lease) ReplicaAddress {
 	a := lease.Annotations
-	return Served{Process: a[annotationProcess], URL: a[annotationReadAPI], Key: a[annotationReadAPICert]}
+	return ReplicaAddress{Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert]}
 }
 
 const (
-	// remembered is for how long one look at the Leases is good enough.
-	remembered = time.Second
-	// lookTimeout ends a look.
-	lookTimeout = 5 * time.Second
+	// leaderCacheTTL is for how long one look at the Leases is good enough.
+	leaderCacheTTL = time.Second
+	// listTimeout ends a look.
+	listTimeout = 5 * time.Second
 )
 
 // Reasons why nobody is known to forward to.
 var (
-	errNobody = errors.New("no replica of the hub is elected at the moment")
-	errSilent = errors.New("the elected replica of the hub does not tell where it serves (--advertise-address)")
+	errNoLeader  = errors.New("no replica of the hub is elected at the moment")
+	errNoAddress = errors.New("the elected replica of the hub does not tell where it serves (--advertise-address)")
 	// Callers' credentials go to where the Lease says. Whoever may make Leases beside the
 	// hub's, and not change those, is not to have them come to him.
-	errSeveral = errors.New("several Leases tell where the elected replica of the hub serves: delete those that no replica has made")
+	errSeveralAddresses = errors.New("several Leases tell where the elected replica of the hub serves: delete those that no replica has made")
 )
 
-// Electorate finds out which replica is elected and where it serves.
-type Electorate struct {
+// LeaderLocator finds out which replica is elected and where it serves.
+type LeaderLocator struct {
 	// Live reads the Leases.
 	Live client.Reader
 	// Namespace of the Leases; Lease is the name of the one that the elected replica
@@ -93,39 +93,39 @@ type Electorate struct {
 	// Prefix of the names of the replicas' Leases.
 	Prefix string
 
-	mu   sync.Mutex
-	last Served
-	err  error
-	at   time.Time
+	mu        sync.Mutex
+	cached    ReplicaAddress
+	cachedErr error
+	cachedAt  time.Time
 }
 
-// Elected returns where the elected replica serves.
-func (e *Electorate) Elected(ctx context.Context) (Served, error) {
+// Locate returns where the elected replica serves.
+func (e *LeaderLocator) Locate(ctx context.Context) (ReplicaAddress, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.at.IsZero() || time.Since(e.at) >= remembered {
-		e.last, e.err = e.look(ctx)
-		e.at = time.Now()
+	if e.cachedAt.IsZero() || time.Since(e.cachedAt) >= leaderCacheTTL {
+		e.cached, e.cachedErr = e.listLeases(ctx)
+		e.cachedAt = time.Now()
 	}
-	return e.last, e.err
+	return e.cached, e.cachedErr
 }
 
-// Forget has the next one look anew: what was found has proved wrong.
-func (e *Electorate) Forget() {
+// Invalidate has the next one look anew: what was found has proved wrong.
+func (e *LeaderLocator) Invalidate() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.at = time.Time{}
+	e.cachedAt = time.Time{}
 }
 
-// look reads all Leases at once: those of the replicas are as old as the one of the
+// listLeases reads all Leases at once: those of the replicas are as old as the one of the
 // election.
-func (e *Electorate) look(ctx context.Context) (Served, error) {
+func (e *LeaderLocator) listLeases(ctx context.Context) (ReplicaAddress, error) {
 	// Others wait for the answer that one caller may not wait for.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
 	defer cancel()
 	var leases coordinationv1.LeaseList
 	if err := e.Live.List(ctx, &leases, client.InNamespace(e.Namespace)); err != nil {
-		return Served{}, fmt.Errorf("looking for the elected replica of the hub: %w", err)
+		return ReplicaAddress{}, fmt.Errorf("looking for the elected replica of the hub: %w", err)
 	}
 	holder := ""
 	for i := range leases.Items {
@@ -134,20 +134,20 @@ func (e *Electorate) look(ctx context.Context) (Served, error) {
 		}
 	}
 	if holder == "" {
-		return Served{}, errNobody
+		return ReplicaAddress{}, errNoLeader
 	}
-	var found []Served
+	var found []ReplicaAddress
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		if s := served(lease); strings.HasPrefix(lease.Name, e.Prefix) && s.Process == holder {
+		if s := addressFromLease(lease); strings.HasPrefix(lease.Name, e.Prefix) && s.Process == holder {
 			found = append(found, s)
 		}
 	}
 	switch {
 	case len(found) > 1:
-		return Served{}, errSeveral
+		return ReplicaAddress{}, errSeveralAddresses
 	case len(found) == 0 || found[0].URL == "":
-		return Served{}, errSilent
+		return ReplicaAddress{}, errNoAddress
 	}
 	return found[0], nil
 }

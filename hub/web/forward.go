@@ -19,12 +19,12 @@ import (
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=list
 
-// forwarded stands on a request that a replica has forwarded.
-const forwarded = "Ot-Hub-Forwarded"
+// forwardedHeader stands on a request that a replica has forwarded.
+const forwardedHeader = "Ot-Hub-Forwarded"
 
-// tryAgain is when whoever was refused for want of an elected replica may try again,
+// retryAfterSeconds is when whoever was refused for want of an elected replica may try again,
 // in seconds.
-const tryAgain = "2"
+const retryAfterSeconds = "2"
 
 // Timeouts of a forwarded request. Its answer may take as long as it comes: whoever
 // asked ends it, and pings tell a connection that is dead.
@@ -45,10 +45,10 @@ const (
 type Forwarder struct {
 	// Elected is closed when this replica is.
 	Elected <-chan struct{}
-	// Others tells where the elected replica serves.
-	Others *Electorate
-	// Plain allows to forward in plain text; never where this replica serves by HTTPS.
-	Plain bool
+	// Leader tells where the elected replica serves.
+	Leader *LeaderLocator
+	// AllowPlainText allows to forward in plain text; never where this replica serves by HTTPS.
+	AllowPlainText bool
 	// AnswerTimeout ends the wait for the beginning of an answer; by default 30 s.
 	AnswerTimeout time.Duration
 
@@ -58,7 +58,7 @@ type Forwarder struct {
 
 // route leads to the replica that was forwarded to last.
 type route struct {
-	to        Served
+	address   ReplicaAddress
 	transport *http.Transport
 	proxy     http.Handler
 }
@@ -73,16 +73,16 @@ func (f *Forwarder) Wrap(here http.Handler) http.Handler {
 		default:
 		}
 		if err := f.forward(w, request); err != nil {
-			unavailable(w, err)
+			writeUnavailable(w, err)
 		}
 	})
 }
 
 func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request) error {
-	if request.Header.Get(forwarded) != "" {
+	if request.Header.Get(forwardedHeader) != "" {
 		return errors.New("this replica of the hub is not elected, and another took it for the one that is")
 	}
-	to, err := f.Others.Elected(request.Context())
+	to, err := f.Leader.Locate(request.Context())
 	if err != nil {
 		return err
 	}
@@ -94,17 +94,17 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request) error 
 	return nil
 }
 
-func unavailable(w http.ResponseWriter, err error) {
-	w.Header().Set("Retry-After", tryAgain)
+func writeUnavailable(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", retryAfterSeconds)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error() + ": try again"}) // who asked is gone
 }
 
-func (f *Forwarder) routeTo(to Served) (*route, error) {
+func (f *Forwarder) routeTo(to ReplicaAddress) (*route, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.route != nil && f.route.to == to {
+	if f.route != nil && f.route.address == to {
 		return f.route, nil
 	}
 	r, err := f.newRoute(to)
@@ -118,15 +118,15 @@ func (f *Forwarder) routeTo(to Served) (*route, error) {
 	return r, nil
 }
 
-var errOtherKey = errors.New("it shows another certificate than its Lease tells")
+var errWrongCertificate = errors.New("it shows another certificate than its Lease tells")
 
-func (f *Forwarder) newRoute(to Served) (*route, error) {
+func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
 	target, err := url.Parse(to.URL)
 	if err != nil || target.Host == "" || target.User != nil || target.Path+target.RawQuery+target.Fragment != "" {
 		return nil, fmt.Errorf("the Lease of the elected replica of the hub tells no address that one can ask, but %q", to.URL)
 	}
-	pinned := target.Scheme == "https" && to.Key != ""
-	if plain := f.Plain && target.Scheme == "http"; !pinned && !plain {
+	pinned := target.Scheme == "https" && to.Fingerprint != ""
+	if plain := f.AllowPlainText && target.Scheme == "http"; !pinned && !plain {
 		return nil, fmt.Errorf("the elected replica of the hub serves at %s without a certificate that is known, and nobody's credential is sent there", to.URL)
 	}
 	t := &http.Transport{
@@ -141,8 +141,8 @@ func (f *Forwarder) newRoute(to Served) (*route, error) {
 			ServerName:         replicaName,
 			InsecureSkipVerify: true, //nolint:gosec // it is signed by itself, and told by its fingerprint
 			VerifyConnection: func(state tls.ConnectionState) error {
-				if len(state.PeerCertificates) == 0 || Fingerprint(state.PeerCertificates[0]) != to.Key {
-					return errOtherKey
+				if len(state.PeerCertificates) == 0 || Fingerprint(state.PeerCertificates[0]) != to.Fingerprint {
+					return errWrongCertificate
 				}
 				return nil
 			},
@@ -155,8 +155,8 @@ func (f *Forwarder) newRoute(to Served) (*route, error) {
 		Transport: t,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Header.Set(forwarded, "true")
-			if credential := credentialOf(r.In); credential != "" {
+			r.Out.Header.Set(forwardedHeader, "true")
+			if credential := callerCredential(r.In); credential != "" {
 				r.Out.Header.Set("Authorization", credential)
 			}
 		},
@@ -164,16 +164,16 @@ func (f *Forwarder) newRoute(to Served) (*route, error) {
 		FlushInterval: -1,
 		ModifyResponse: func(response *http.Response) error {
 			if response.StatusCode == http.StatusServiceUnavailable {
-				f.Others.Forget() // it may not be elected any more
+				f.Leader.Invalidate() // it may not be elected any more
 			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, request *http.Request, err error) {
-			f.Others.Forget()
+			f.Leader.Invalidate()
 			logf.FromContext(request.Context()).V(1).Info("Forwarding a reader to the elected replica", "to", to.URL, "error", err.Error())
-			unavailable(w, fmt.Errorf("the elected replica of the hub does not answer at %s: %w", to.URL, err))
+			writeUnavailable(w, fmt.Errorf("the elected replica of the hub does not answer at %s: %w", to.URL, err))
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // answers that break off: who asked knows
 	}
-	return &route{to: to, transport: t, proxy: proxy}, nil
+	return &route{address: to, transport: t, proxy: proxy}, nil
 }

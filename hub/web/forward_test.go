@@ -31,8 +31,8 @@ import (
 
 const testPath = "/fleet/v1/members"
 
-// leases are those that the election and the replicas keep.
-func leases(t *testing.T, holder string, replicas ...Served) client.Client {
+// newLeases are those that the election and the replicas keep.
+func newLeases(t *testing.T, holder string, replicas ...ReplicaAddress) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, coordinationv1.AddToScheme(scheme))
@@ -49,22 +49,22 @@ func leases(t *testing.T, holder string, replicas ...Served) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
-// notElected answers as a replica does that is not.
-func notElected(live client.Reader) *Forwarder {
-	return &Forwarder{Elected: make(chan struct{}), Others: &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}}
+// newForwarder answers as a replica does that is not.
+func newForwarder(live client.Reader) *Forwarder {
+	return &Forwarder{Elected: make(chan struct{}), Leader: &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}}
 }
 
-// other is a replica that serves with a certificate of its own; asked is told each
+// newOtherReplica is a replica that serves with a certificate of its own; asked is told each
 // request.
-func other(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served Served) {
+func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
 	t.Helper()
 	certificate, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
-	return otherShows(t, certificate, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, asked)
+	return newOtherReplicaShowing(t, certificate, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, asked)
 }
 
-// otherShows is another replica, which shows certificates as it likes and tells of its own.
-func otherShows(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served Served) {
+// newOtherReplicaShowing is another replica, which shows certificates as it likes and tells of its own.
+func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(asked))
 	server.TLS = &tls.Config{GetCertificate: shown, MinVersion: tls.VersionTLS12}
@@ -74,18 +74,18 @@ func otherShows(t *testing.T, certificate *tls.Certificate, shown func(*tls.Clie
 	// What it is bound to is not where it is reached.
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	require.NoError(t, err)
-	return ServedAt("other", "127.0.0.1", ":"+port, Fingerprint(certificate.Leaf))
+	return NewReplicaAddress("other", "127.0.0.1", ":"+port, Fingerprint(certificate.Leaf))
 }
 
-func nobodyAsked(t *testing.T) func(http.ResponseWriter, *http.Request) {
+func failOnRequest(t *testing.T) func(http.ResponseWriter, *http.Request) {
 	return func(_ http.ResponseWriter, request *http.Request) {
 		t.Errorf("it was asked for %s with Authorization %q", request.URL, request.Header.Get("Authorization"))
 	}
 }
 
-// authenticated takes the credential out of a request, as the API server's own
+// stripCredential takes the credential out of a request, as the API server's own
 // authentication does.
-func authenticated(*rest.Config, *http.Client) (server.Filter, error) {
+func stripCredential(*rest.Config, *http.Client) (server.Filter, error) {
 	return func(_ logr.Logger, handler http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			request.Header.Del("Authorization")
@@ -94,16 +94,16 @@ func authenticated(*rest.Config, *http.Client) (server.Filter, error) {
 	}, nil
 }
 
-// answered is an answer that was read to its end.
-type answered struct {
+// readResponse is an answer that was read to its end.
+type readResponse struct {
 	status int
 	header http.Header
 }
 
-// through asks a Forwarder, over a connection, as a caller that was authenticated.
-func through(t *testing.T, f *Forwarder, request func(*http.Request)) (answered, string) {
+// sendThrough asks a Forwarder, over a connection, as a caller that was authenticated.
+func sendThrough(t *testing.T, f *Forwarder, request func(*http.Request)) (readResponse, string) {
 	t.Helper()
-	filter, err := KeepCredential(authenticated)(nil, nil)
+	filter, err := KeepCredential(stripCredential)(nil, nil)
 	require.NoError(t, err)
 	handler, err := filter(logr.Discard(), f.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })))
 	require.NoError(t, err)
@@ -120,35 +120,35 @@ func through(t *testing.T, f *Forwarder, request func(*http.Request)) (answered,
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	return answered{response.StatusCode, response.Header}, string(body)
+	return readResponse{response.StatusCode, response.Header}, string(body)
 }
 
-func wantUnavailable(t *testing.T, response answered, body, says string) {
+func requireUnavailable(t *testing.T, response readResponse, body, says string) {
 	t.Helper()
 	assert.Equal(t, http.StatusServiceUnavailable, response.status)
 	assert.NotEmpty(t, response.header.Get("Retry-After"))
 	assert.Contains(t, body, says)
 }
 
-func TestElectedAnswersItself(t *testing.T) {
-	f := notElected(leases(t, "other", other(t, nobodyAsked(t))))
+func TestLeaderAnswersItself(t *testing.T) {
+	f := newForwarder(newLeases(t, "other", newOtherReplica(t, failOnRequest(t))))
 	elected := make(chan struct{})
 	close(elected)
 	f.Elected = elected
 	// Also what another replica has forwarded.
-	_, body := through(t, f, func(r *http.Request) { r.Header.Set(forwarded, "true") })
+	_, body := sendThrough(t, f, func(r *http.Request) { r.Header.Set(forwardedHeader, "true") })
 	assert.Equal(t, "here", body)
 }
 
-func TestForwarded(t *testing.T) {
+func TestForwardsToLeader(t *testing.T) {
 	var asked *http.Request
-	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+	to := newOtherReplica(t, func(w http.ResponseWriter, request *http.Request) {
 		asked = request
 		w.Header().Set("Content-Disposition", "attachment")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "there")
 	})
-	response, body := through(t, notElected(leases(t, "other", Served{Process: "third"}, to)), nil)
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "third"}, to)), nil)
 	assert.Equal(t, "there", body)
 	assert.Equal(t, http.StatusTeapot, response.status)
 	assert.Equal(t, "attachment", response.header.Get("Content-Disposition"))
@@ -156,13 +156,13 @@ func TestForwarded(t *testing.T) {
 	assert.Equal(t, testPath, asked.URL.Path)
 	assert.Equal(t, "limit=2&after=a%2Fb", asked.URL.RawQuery)
 	assert.Equal(t, "Bearer reader", asked.Header.Get("Authorization"))
-	assert.NotEmpty(t, asked.Header.Get(forwarded))
+	assert.NotEmpty(t, asked.Header.Get(forwardedHeader))
 }
 
 // A long answer reaches who asked while it is still being written.
-func TestForwardedAsItComes(t *testing.T) {
+func TestForwardedAnswerIsStreamed(t *testing.T) {
 	read := make(chan struct{})
-	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+	to := newOtherReplica(t, func(w http.ResponseWriter, request *http.Request) {
 		_, _ = io.WriteString(w, "first ")
 		w.(http.Flusher).Flush()
 		select {
@@ -171,7 +171,7 @@ func TestForwardedAsItComes(t *testing.T) {
 		case <-request.Context().Done():
 		}
 	})
-	server := httptest.NewServer(notElected(leases(t, "other", to)).Wrap(http.NotFoundHandler()))
+	server := httptest.NewServer(newForwarder(newLeases(t, "other", to)).Wrap(http.NotFoundHandler()))
 	t.Cleanup(server.Close)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
 	require.NoError(t, err)
@@ -188,13 +188,13 @@ func TestForwardedAsItComes(t *testing.T) {
 }
 
 // An answer that breaks off there breaks off here: it is not taken for all there is.
-func TestForwardedBreaksOff(t *testing.T) {
-	to := other(t, func(w http.ResponseWriter, _ *http.Request) {
+func TestBrokenForwardIsAborted(t *testing.T) {
+	to := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "first")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	server := httptest.NewServer(notElected(leases(t, "other", to)).Wrap(http.NotFoundHandler()))
+	server := httptest.NewServer(newForwarder(newLeases(t, "other", to)).Wrap(http.NotFoundHandler()))
 	t.Cleanup(server.Close)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
 	require.NoError(t, err)
@@ -206,60 +206,60 @@ func TestForwardedBreaksOff(t *testing.T) {
 }
 
 // Whoever has taken the address of the elected replica is shown no credential.
-func TestOtherCertificateIsRefused(t *testing.T) {
-	to := other(t, nobodyAsked(t))
+func TestUnknownCertificateIsRefused(t *testing.T) {
+	to := newOtherReplica(t, failOnRequest(t))
 	certificate, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
-	to.Key = Fingerprint(certificate.Leaf)
-	response, body := through(t, notElected(leases(t, "other", to)), nil)
-	wantUnavailable(t, response, body, errOtherKey.Error())
+	to.Fingerprint = Fingerprint(certificate.Leaf)
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", to)), nil)
+	requireUnavailable(t, response, body, errWrongCertificate.Error())
 }
 
 // Nor whoever makes it serve without one.
 func TestPlainTextIsRefused(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(nobodyAsked(t)))
+	server := httptest.NewServer(http.HandlerFunc(failOnRequest(t)))
 	t.Cleanup(server.Close)
-	response, body := through(t, notElected(leases(t, "other", Served{Process: "other", URL: server.URL})), nil)
-	wantUnavailable(t, response, body, "without a certificate that is known")
-	response, body = through(t, notElected(leases(t, "other", Served{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
-	wantUnavailable(t, response, body, "without a certificate that is known")
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: server.URL})), nil)
+	requireUnavailable(t, response, body, "without a certificate that is known")
+	response, body = sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
+	requireUnavailable(t, response, body, "without a certificate that is known")
 }
 
-func TestPlainText(t *testing.T) {
+func TestPlainTextWhereAllowed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") }))
 	t.Cleanup(server.Close)
-	f := notElected(leases(t, "other", ServedAt("other", "127.0.0.1", server.Listener.Addr().String(), "")))
-	f.Plain = true
-	_, body := through(t, f, nil)
+	f := newForwarder(newLeases(t, "other", NewReplicaAddress("other", "127.0.0.1", server.Listener.Addr().String(), "")))
+	f.AllowPlainText = true
+	_, body := sendThrough(t, f, nil)
 	assert.Equal(t, "there", body)
 }
 
-func TestForwardedOnceOnly(t *testing.T) {
-	f := notElected(leases(t, "other", other(t, nobodyAsked(t))))
-	response, body := through(t, f, func(r *http.Request) { r.Header.Set(forwarded, "true") })
-	wantUnavailable(t, response, body, "another took it for the one that is")
+func TestForwardedOnlyOnce(t *testing.T) {
+	f := newForwarder(newLeases(t, "other", newOtherReplica(t, failOnRequest(t))))
+	response, body := sendThrough(t, f, func(r *http.Request) { r.Header.Set(forwardedHeader, "true") })
+	requireUnavailable(t, response, body, "another took it for the one that is")
 }
 
 // Two replicas each of which takes the other for the elected one ask no further.
-func TestForwardedInACircle(t *testing.T) {
+func TestForwardLoopIsRefused(t *testing.T) {
 	asked := 0
 	var first http.Handler
-	to := other(t, func(w http.ResponseWriter, request *http.Request) {
+	to := newOtherReplica(t, func(w http.ResponseWriter, request *http.Request) {
 		if asked++; asked > 10 {
 			panic(http.ErrAbortHandler)
 		}
 		first.ServeHTTP(w, request)
 	})
-	f := notElected(leases(t, "other", to))
+	f := newForwarder(newLeases(t, "other", to))
 	first = f.Wrap(http.NotFoundHandler())
-	response, body := through(t, f, nil)
-	wantUnavailable(t, response, body, "another took it for the one that is")
+	response, body := sendThrough(t, f, nil)
+	requireUnavailable(t, response, body, "another took it for the one that is")
 	assert.Equal(t, 1, asked)
 }
 
 // A certificate that is given, and may change, is shown to readers; the replica that
 // forwards is shown the one that the Lease tells of.
-func TestForwardedPastAGivenCertificate(t *testing.T) {
+func TestForwardIgnoresGivenCertificate(t *testing.T) {
 	own, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
 	certFile, keyFile := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
@@ -269,9 +269,9 @@ func TestForwardedPastAGivenCertificate(t *testing.T) {
 	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
 	given, err := certwatcher.New(certFile, keyFile)
 	require.NoError(t, err)
-	shown := Shown(own, given)
-	to := otherShows(t, own, shown, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") })
-	response, body := through(t, notElected(leases(t, "other", to)), nil)
+	shown := SelectCertificate(own, given)
+	to := newOtherReplicaShowing(t, own, shown, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") })
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", to)), nil)
 	assert.Equal(t, http.StatusOK, response.status)
 	assert.Equal(t, "there", body)
 
@@ -282,78 +282,78 @@ func TestForwardedPastAGivenCertificate(t *testing.T) {
 	}
 }
 
-func TestNobodyToForwardTo(t *testing.T) {
+func TestNoLeaderToForwardTo(t *testing.T) {
 	certificate, err := NewCertificate("")
 	require.NoError(t, err)
 	key := Fingerprint(certificate.Leaf)
 	const free = "127.0.0.1:1" // a port that no process is given by chance
 	for name, c := range map[string]struct {
 		holder string
-		lease  Served
+		lease  ReplicaAddress
 		want   string
 	}{
-		"nobody is elected":         {"", ServedAt("other", "127.0.0.1", free, key), errNobody.Error()},
-		"it has no Lease":           {"gone", ServedAt("other", "127.0.0.1", free, key), errSilent.Error()},
-		"it tells no address":       {"other", ServedAt("other", "", free, key), errSilent.Error()},
-		"it is bound to any port":   {"other", ServedAt("other", "127.0.0.1", "127.0.0.1:0", key), errSilent.Error()},
-		"it serves nowhere":         {"other", ServedAt("other", "127.0.0.1", "0", key), errSilent.Error()},
-		"what it tells is no URL":   {"other", Served{Process: "other", URL: "nowhere", Key: key}, "no address"},
-		"nobody listens there":      {"other", ServedAt("other", "127.0.0.1", free, key), "does not answer"},
-		"it listens, and is silent": {"other", other(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
+		"nobody is elected":         {"", NewReplicaAddress("other", "127.0.0.1", free, key), errNoLeader.Error()},
+		"it has no Lease":           {"gone", NewReplicaAddress("other", "127.0.0.1", free, key), errNoAddress.Error()},
+		"it tells no address":       {"other", NewReplicaAddress("other", "", free, key), errNoAddress.Error()},
+		"it is bound to any port":   {"other", NewReplicaAddress("other", "127.0.0.1", "127.0.0.1:0", key), errNoAddress.Error()},
+		"it serves nowhere":         {"other", NewReplicaAddress("other", "127.0.0.1", "0", key), errNoAddress.Error()},
+		"what it tells is no URL":   {"other", ReplicaAddress{Process: "other", URL: "nowhere", Fingerprint: key}, "no address"},
+		"nobody listens there":      {"other", NewReplicaAddress("other", "127.0.0.1", free, key), "does not answer"},
+		"it listens, and is silent": {"other", newOtherReplica(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := notElected(leases(t, c.holder, c.lease))
+			f := newForwarder(newLeases(t, c.holder, c.lease))
 			f.AnswerTimeout = 100 * time.Millisecond
-			response, body := through(t, f, nil)
-			wantUnavailable(t, response, body, c.want)
+			response, body := sendThrough(t, f, nil)
+			requireUnavailable(t, response, body, c.want)
 		})
 	}
 }
 
 // After a failure the Leases are looked at anew: another one may be elected.
-func TestForwardedToTheNextOne(t *testing.T) {
-	before := other(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	after := other(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") })
+func TestForwardsToNewLeader(t *testing.T) {
+	before := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	after := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") })
 	after.Process = "next"
-	live := leases(t, "other", before, after)
-	f := notElected(live)
-	response, _ := through(t, f, nil)
+	live := newLeases(t, "other", before, after)
+	f := newForwarder(live)
+	response, _ := sendThrough(t, f, nil)
 	assert.Equal(t, http.StatusServiceUnavailable, response.status)
 	lease := &coordinationv1.Lease{}
 	ctx := context.WithoutCancel(t.Context())
 	require.NoError(t, live.Get(ctx, client.ObjectKey{Namespace: "hub", Name: "ot-hub"}, lease))
 	lease.Spec.HolderIdentity = ptr.To("next")
 	require.NoError(t, live.Update(ctx, lease))
-	_, body := through(t, f, nil)
+	_, body := sendThrough(t, f, nil)
 	assert.Equal(t, "next", body)
 }
 
 // Whoever may only add Leases gets nobody's credential, nor has one path answered by
 // another.
-func TestForgedLeases(t *testing.T) {
-	real := Served{Process: "one", URL: "https://127.0.0.1:1", Key: "key"}
-	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: Served{Process: "one", URL: "https://127.0.0.1:2", Key: "other"}.Annotations()}}
-	live := leases(t, "one", real)
+func TestForgedLeasesAreRefused(t *testing.T) {
+	real := ReplicaAddress{Process: "one", URL: "https://127.0.0.1:1", Fingerprint: "key"}
+	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: ReplicaAddress{Process: "one", URL: "https://127.0.0.1:2", Fingerprint: "other"}.Annotations()}}
+	live := newLeases(t, "one", real)
 	require.NoError(t, live.Create(t.Context(), forged))
-	electorate := &Electorate{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}
-	to, err := electorate.Elected(t.Context())
+	electorate := &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}
+	to, err := electorate.Locate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, real, to, "it is no replica's")
 
 	forged.ObjectMeta.Name, forged.ResourceVersion = "ot-hub-replica-", ""
 	require.NoError(t, live.Create(t.Context(), forged))
-	electorate.Forget()
-	_, err = electorate.Elected(t.Context())
-	require.ErrorIs(t, err, errSeveral)
+	electorate.Invalidate()
+	_, err = electorate.Locate(t.Context())
+	require.ErrorIs(t, err, errSeveralAddresses)
 
 	for _, url := range []string{"https://user:password@127.0.0.1:1", "https://127.0.0.1:1/another", "https://127.0.0.1:1?to=another", "https://127.0.0.1:1#x", "ftp://127.0.0.1", "https:"} {
-		_, err := (&Forwarder{}).newRoute(Served{URL: url, Key: "key"})
+		_, err := (&Forwarder{}).newRoute(ReplicaAddress{URL: url, Fingerprint: "key"})
 		assert.Error(t, err, url)
 	}
 }
 
-func TestServedAt(t *testing.T) {
-	assert.Equal(t, "https://10.0.0.7:8080", ServedAt("p", "10.0.0.7", ":8080", "key").URL)
-	assert.Equal(t, "https://[fd00::7]:8080", ServedAt("p", "fd00::7", ":8080", "key").URL)
-	assert.Equal(t, map[string]string{"pelotech.ot/process": "p", "pelotech.ot/read-api": "http://10.0.0.7:8080"}, ServedAt("p", "10.0.0.7", ":8080", "").Annotations())
+func TestNewReplicaAddress(t *testing.T) {
+	assert.Equal(t, "https://10.0.0.7:8080", NewReplicaAddress("p", "10.0.0.7", ":8080", "key").URL)
+	assert.Equal(t, "https://[fd00::7]:8080", NewReplicaAddress("p", "fd00::7", ":8080", "key").URL)
+	assert.Equal(t, map[string]string{"pelotech.ot/process": "p", "pelotech.ot/read-api": "http://10.0.0.7:8080"}, NewReplicaAddress("p", "10.0.0.7", ":8080", "").Annotations())
 }

@@ -32,7 +32,7 @@ const (
 	VerdictUnknown Verdict = "unknown"
 )
 
-var verdicts = []Verdict{VerdictCandidate, VerdictKept, VerdictOrphan, VerdictUnknown}
+var allVerdicts = []Verdict{VerdictCandidate, VerdictKept, VerdictOrphan, VerdictUnknown}
 
 // PruneRows are a part of what a PruneReport says, by cluster. Next is what to pass
 // as after to get on; empty at the end.
@@ -78,8 +78,8 @@ const kindImage = "VMDiskImage"
 // reasonOmitted of a row that stands for orphans which no row tells of.
 const reasonOmitted = "Omitted"
 
-// rowsOf are all that a part of a cluster says.
-func rowsOf(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
+// eachRow are all that a part of a cluster says.
+func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 	return func(yield func(PruneRow) bool) {
 		row := func(verdict Verdict) PruneRow {
 			return PruneRow{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Verdict: verdict, ObservedAt: c.ObservedAt}
@@ -132,78 +132,78 @@ type rowFilter struct {
 	verdict Verdict
 }
 
-func (f rowFilter) wants(r *PruneRow) bool {
+func (f rowFilter) matches(r *PruneRow) bool {
 	return (f.cluster == "" || r.Cluster == f.cluster) && (f.verdict == "" || r.Verdict == f.verdict)
 }
 
-func (a *API) pruneRows(request *http.Request) (any, error) {
+func (a *API) listPruneRows(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	filter := rowFilter{query.Get("cluster"), Verdict(query.Get("verdict"))}
-	if filter.verdict != "" && !slices.Contains(verdicts, filter.verdict) {
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("verdict=%s: give one of %s", filter.verdict, joined(verdicts))}
+	if filter.verdict != "" && !slices.Contains(allVerdicts, filter.verdict) {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("verdict=%s: give one of %s", filter.verdict, joinValues(allVerdicts))}
 	}
 	format := query.Get("format")
 	whole := format == "csv"
-	most, err := limit(request)
+	most, err := parseLimit(request)
 	switch {
 	case err != nil:
 		return nil, err
 	case format != "" && format != "json" && !whole:
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("format=%s: give json or csv", format)}
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("format=%s: give json or csv", format)}
 	case whole && (query.Has("limit") || query.Has("after")):
-		return nil, refusal{http.StatusBadRequest, "limit and after go with format=json: format=csv gives all rows at once"}
+		return nil, httpError{http.StatusBadRequest, "limit and after go with format=json: format=csv gives all rows at once"}
 	}
-	report, err := a.completeReport(request.Context(), query.Get("report"))
+	report, err := a.getCompleteReport(request.Context(), query.Get("report"))
 	if err != nil {
 		return nil, err
 	}
 	if whole {
-		return a.download(request.Context(), report, filter)
+		return a.downloadCSV(request.Context(), report, filter)
 	}
 	from, err := parseCursor(query.Get("after"), report.Status.Digest)
 	if err != nil {
 		return nil, err
 	}
-	return a.rowsAfter(request.Context(), report, filter, from, most)
+	return a.listRowsAfter(request.Context(), report, filter, from, most)
 }
 
-// completeReport is a PruneReport that has rows to be read.
-func (a *API) completeReport(ctx context.Context, name string) (*v1alpha1.PruneReport, error) {
+// getCompleteReport is a PruneReport that has rows to be read.
+func (a *API) getCompleteReport(ctx context.Context, name string) (*v1alpha1.PruneReport, error) {
 	if name == "" {
-		return nil, refusal{http.StatusBadRequest, "name the PruneReport: report=… as /fleet/v1/prunereports lists it"}
+		return nil, httpError{http.StatusBadRequest, "name the PruneReport: report=… as /fleet/v1/prunereports lists it"}
 	}
 	report := &v1alpha1.PruneReport{}
 	err := a.Members.Get(ctx, client.ObjectKey{Name: name}, report)
 	st := &report.Status
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no PruneReport %s", name)}
+		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no PruneReport %s", name)}
 	case err != nil:
 		return nil, fmt.Errorf("reading PruneReport %s: %w", name, err)
 	case report.Spec.Schedule != "" && st.LastReport != "":
-		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s makes reports by its schedule, and is none itself: its last is %s", name, st.LastReport)}
+		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s makes reports by its schedule, and is none itself: its last is %s", name, st.LastReport)}
 	case report.Spec.Schedule != "":
-		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s makes reports by its schedule, and has made none yet", name)}
+		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s makes reports by its schedule, and has made none yet", name)}
 	case st.Phase == v1alpha1.PruneReportFailed:
-		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s could not be made: %s", name, st.Message)}
+		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s could not be made: %s", name, st.Message)}
 	case st.Phase != v1alpha1.PruneReportComplete:
-		return nil, refusal{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: kubectl wait prunereport/%s --for=condition=%s",
+		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: kubectl wait prunereport/%s --for=condition=%s",
 			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionFinished)}
 	}
 	return report, nil
 }
 
-// rowsAfter answers with a part of a report. Each page is read anew, and is what it
+// listRowsAfter answers with a part of a report. Each page is read anew, and is what it
 // was when all of them were seen to be the report's.
-func (a *API) rowsAfter(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter, from cursor, most int) (any, error) {
-	proven, err := a.proven(ctx, report)
+func (a *API) listRowsAfter(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter, from cursor, most int) (any, error) {
+	proven, err := a.verifiedPages(ctx, report)
 	if err != nil {
 		return nil, err
 	}
 	answer := PruneRows{Report: report.Name, Digest: report.Status.Digest, Rows: []PruneRow{}}
 	var last cursor
 	for n := from.page; n < len(proven); n++ {
-		if !proven[n].mayHave(filter.cluster) {
+		if !proven[n].mayInclude(filter.cluster) {
 			continue
 		}
 		page, err := a.readPage(ctx, report, n)
@@ -211,18 +211,18 @@ func (a *API) rowsAfter(ctx context.Context, report *v1alpha1.PruneReport, filte
 			return nil, err
 		}
 		if pageDigest(report, page) != proven[n].digest {
-			a.proofs.forget(report)
-			return nil, changed(report)
+			a.verified.forget(report)
+			return nil, reportChanged(report)
 		}
 		at := 0
 		for i := range page {
-			for row := range rowsOf(&page[i]) {
+			for row := range eachRow(&page[i]) {
 				at++ // a cursor names the row that follows it
-				if n == from.page && at <= from.row || !filter.wants(&row) {
+				if n == from.page && at <= from.row || !filter.matches(&row) {
 					continue
 				}
 				if len(answer.Rows) == most {
-					answer.Next = last.text(report.Status.Digest)
+					answer.Next = last.format(report.Status.Digest)
 					return answer, nil
 				}
 				answer.Rows, last = append(answer.Rows, row), cursor{n, at}
@@ -235,7 +235,7 @@ func (a *API) rowsAfter(ctx context.Context, report *v1alpha1.PruneReport, filte
 // cursor is a place in a report: so many rows of a page have been given.
 type cursor struct{ page, row int }
 
-func (c cursor) text(digest string) string { return fmt.Sprintf("%s-%d-%d", digest, c.page, c.row) }
+func (c cursor) format(digest string) string { return fmt.Sprintf("%s-%d-%d", digest, c.page, c.row) }
 
 func parseCursor(text, digest string) (c cursor, err error) {
 	if text == "" {
@@ -247,10 +247,10 @@ func parseCursor(text, digest string) (c cursor, err error) {
 		switch {
 		case pageErr != nil || rowErr != nil:
 		case parts[0] != digest:
-			return c, refusal{http.StatusConflict, "the report is another one than when after was given: begin anew, without it"}
+			return c, httpError{http.StatusConflict, "the report is another one than when after was given: begin anew, without it"}
 		default:
 			return cursor{int(page), int(row)}, nil
 		}
 	}
-	return c, refusal{http.StatusBadRequest, fmt.Sprintf("after=%s: give what the answer before said as next", text)}
+	return c, httpError{http.StatusBadRequest, fmt.Sprintf("after=%s: give what the answer before said as next", text)}
 }

@@ -65,10 +65,10 @@ type PruneTarget struct {
 	Until *metav1.Time `json:"until,omitempty"`
 }
 
-func (t PruneTarget) key() string { return t.Cluster + "/" + t.Namespace + "/" + t.Name }
+func (t PruneTarget) sortKey() string { return t.Cluster + "/" + t.Namespace + "/" + t.Name }
 
-func (a *API) pruneReports(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listPruneReports(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (a *API) pruneReports(request *http.Request) (any, error) {
 		all[i] = &stored.Items[i]
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.PruneReport) int { return strings.Compare(a.Name, b.Name) })
-	part, next := after(all, request.URL.Query().Get("after"), most, func(r *v1alpha1.PruneReport) string { return r.Name })
+	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(r *v1alpha1.PruneReport) string { return r.Name })
 	list := PruneReportList{Reports: make([]PruneReport, len(part)), Next: next}
 	for i, r := range part {
 		st := &r.Status
@@ -96,8 +96,8 @@ func (a *API) pruneReports(request *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *API) pruneTargets(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listPruneTargets(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -105,20 +105,20 @@ func (a *API) pruneTargets(request *http.Request) (any, error) {
 	name, state := query.Get("prune"), v1alpha1.PruneState(query.Get("state"))
 	switch {
 	case name == "":
-		return nil, refusal{http.StatusBadRequest, "name the ImagePrune: prune=…"}
+		return nil, httpError{http.StatusBadRequest, "name the ImagePrune: prune=…"}
 	case state != "" && !slices.Contains(v1alpha1.PruneStates(), state):
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joined(v1alpha1.PruneStates()))}
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joinValues(v1alpha1.PruneStates()))}
 	}
 	targets, found, err := a.PruneTargets(request.Context(), name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no ImagePrune %s", name)}
+		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no ImagePrune %s", name)}
 	}
 	targets = slices.DeleteFunc(targets, func(t PruneTarget) bool { return state != "" && t.State != state })
-	slices.SortFunc(targets, func(a, b PruneTarget) int { return strings.Compare(a.key(), b.key()) })
-	part, next := after(targets, query.Get("after"), most, PruneTarget.key)
+	slices.SortFunc(targets, func(a, b PruneTarget) int { return strings.Compare(a.sortKey(), b.sortKey()) })
+	part, next := pageAfter(targets, query.Get("after"), most, PruneTarget.sortKey)
 	if part == nil {
 		part = []PruneTarget{}
 	}

@@ -28,24 +28,24 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-var moon = metav1.NewTime(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC))
+var moonLanding = metav1.NewTime(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC))
 
-// reported is a report of four clusters, one of them on two pages.
-func reported() [][]v1alpha1.ReportedCluster {
+// newReportedPages is a report of four clusters, one of them on two pages.
+func newReportedPages() [][]v1alpha1.ReportedCluster {
 	candidate := func(name string, bytes int64) v1alpha1.PruneCandidate {
 		return v1alpha1.PruneCandidate{Namespace: "images", Name: name, UID: "uid", Revision: "r1", Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, Bytes: bytes}
 	}
 	spelled := candidate("debian", 7)
-	spelled.UnreferencedSince, spelled.DeclaredBy = &moon, "debian-lts"
+	spelled.UnreferencedSince, spelled.DeclaredBy = &moonLanding, "debian-lts"
 	return [][]v1alpha1.ReportedCluster{
 		{
 			{Cluster: "aarhus", Unknown: v1alpha1.ReasonOffline, Message: "its agent does not report"},
-			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moon, Candidates: []v1alpha1.PruneCandidate{spelled}, Orphans: []v1alpha1.OrphanedObject{
+			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moonLanding, Candidates: []v1alpha1.PruneCandidate{spelled}, Orphans: []v1alpha1.OrphanedObject{
 				{Kind: "DataVolume", Namespace: "images", Name: "dv", Image: "debian", ImageUID: "gone"},
 			}, OmittedOrphans: 3, OmittedOrphanBytes: 12},
 		},
 		{
-			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moon, Kept: []v1alpha1.KeptImages{
+			{Cluster: "bergen", ClusterUID: "b", ObservedAt: &moonLanding, Kept: []v1alpha1.KeptImages{
 				{Reason: v1alpha1.KeptReferenced, Detail: "2 VirtualMachines", Bytes: 9, Images: []string{"images/ubuntu-1", "images/ubuntu-2"}},
 			}},
 			{Cluster: "lund", ClusterUID: "l"},
@@ -54,8 +54,8 @@ func reported() [][]v1alpha1.ReportedCluster {
 	}
 }
 
-// stored are a PruneReport and its pages.
-func stored(name string, pages [][]v1alpha1.ReportedCluster) []client.Object {
+// newStoredReport are a PruneReport and its pages.
+func newStoredReport(name string, pages [][]v1alpha1.ReportedCluster) []client.Object {
 	report := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "report-uid"},
 		Status: v1alpha1.PruneReportStatus{
@@ -70,19 +70,19 @@ func stored(name string, pages [][]v1alpha1.ReportedCluster) []client.Object {
 	return objects
 }
 
-// live is where pages are stored; asked counts their reads.
-type live struct {
+// liveReader is where pages are stored; asked counts their reads.
+type liveReader struct {
 	client.WithWatch
 	asked atomic.Int64
 	// during is done to a page that is read, whose number among all reads is given.
 	during func(n int64, page *v1alpha1.PruneReportPage) error
 }
 
-func pruneAPI(t *testing.T, objects ...client.Object) (*API, *live) {
+func newPruneAPI(t *testing.T, objects ...client.Object) (*API, *liveReader) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	api, l := testAPI(true), &live{}
+	api, l := newTestAPI(true), &liveReader{}
 	l.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 			page, is := into.(*v1alpha1.PruneReportPage)
@@ -99,7 +99,7 @@ func pruneAPI(t *testing.T, objects ...client.Object) (*API, *live) {
 	return api, l
 }
 
-func rowsText(rows []PruneRow) (all []string) {
+func formatRows(rows []PruneRow) (all []string) {
 	for _, r := range rows {
 		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s %s/%s %s", r.Cluster, r.Verdict, r.Namespace, r.Name, r.Reason), " "))
 	}
@@ -111,17 +111,17 @@ var allRows = []string{
 	"bergen kept images/ubuntu-1 Referenced", "bergen kept images/ubuntu-2 Referenced", "oslo candidate images/ubuntu",
 }
 
-func TestPruneReportsInParts(t *testing.T) {
+func TestPruneReportsArePaged(t *testing.T) {
 	schedule := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: "a-schedule"}, Spec: v1alpha1.PruneReportSpec{Schedule: "0 6 * * 1"},
-		Status: v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportScheduled, LastReport: "weekly", NextScheduleTime: &moon},
+		Status: v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportScheduled, LastReport: "weekly", NextScheduleTime: &moonLanding},
 	}
-	objects := append(stored("weekly", reported()), schedule, &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
-	api, l := pruneAPI(t, objects...)
+	objects := append(newStoredReport("weekly", newReportedPages()), schedule, &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+	api, l := newPruneAPI(t, objects...)
 	var all []PruneReport
 	for after := ""; ; {
 		var list PruneReportList
-		require.Equal(t, http.StatusOK, ask(t, api, http.MethodGet, "/fleet/v1/prunereports?limit=2&after="+after, &list))
+		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports?limit=2&after="+after, &list))
 		all = append(all, list.Reports...)
 		if after = list.Next; after == "" {
 			break
@@ -132,39 +132,39 @@ func TestPruneReportsInParts(t *testing.T) {
 	assert.Equal(t, "weekly", all[0].LastReport)
 	assert.Equal(t, PruneReport{Name: "new"}, all[1])
 	assert.Equal(t, PruneReport{
-		Name: "weekly", Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Digest: prune.Digest("report-uid", reported()),
+		Name: "weekly", Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Digest: prune.Digest("report-uid", newReportedPages()),
 		Candidates: v1alpha1.PruneTotal{Count: 2, Bytes: 7 + 1<<40}, Clusters: v1alpha1.AnswerCounts{Total: 4, Answered: 3, Unknown: 1},
 	}, all[2])
 	assert.Zero(t, l.asked.Load(), "pages are not read for it")
 }
 
-func TestRowsOfAReportInParts(t *testing.T) {
+func TestReportRowsArePaged(t *testing.T) {
 	for limit := 1; limit <= 8; limit++ {
-		api, l := pruneAPI(t, stored("weekly", reported())...)
+		api, l := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
 		var all []PruneRow
 		for after := ""; ; {
 			var list PruneRows
-			require.Equal(t, http.StatusOK, ask(t, api, http.MethodGet, fmt.Sprintf("/fleet/v1/prunereports/rows?report=weekly&limit=%d&after=%s", limit, after), &list))
-			assert.Equal(t, prune.Digest("report-uid", reported()), list.Digest)
+			require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, fmt.Sprintf("/fleet/v1/prunereports/rows?report=weekly&limit=%d&after=%s", limit, after), &list))
+			assert.Equal(t, prune.Digest("report-uid", newReportedPages()), list.Digest)
 			assert.LessOrEqual(t, len(list.Rows), limit)
 			all = append(all, list.Rows...)
 			if after = list.Next; after == "" {
 				break
 			}
 		}
-		assert.Equal(t, allRows, rowsText(all), "%d at a time", limit)
+		assert.Equal(t, allRows, formatRows(all), "%d at a time", limit)
 		assert.Equal(t, PruneRow{
 			Cluster: "bergen", ClusterUID: "b", Verdict: VerdictCandidate, Kind: "VMDiskImage", Namespace: "images", Name: "debian", UID: "uid", Revision: "r1",
 			Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, DeclaredBy: "debian-lts", Bytes: ptr.To[int64](7), UnreferencedSince: all[1].UnreferencedSince, ObservedAt: all[1].ObservedAt,
 		}, all[1])
-		assert.True(t, moon.Equal(all[1].UnreferencedSince))
+		assert.True(t, moonLanding.Equal(all[1].UnreferencedSince))
 		assert.Nil(t, all[4].Bytes, "of images that are kept nobody knows them one by one")
 		assert.Equal(t, "3 more are not listed", all[3].Detail)
 		assert.LessOrEqual(t, l.asked.Load(), int64(2+len(all)+2), "it is read as a whole but once")
 	}
 }
 
-func TestRowsThatAreAskedFor(t *testing.T) {
+func TestReportRowsAreFiltered(t *testing.T) {
 	for query, want := range map[string][]string{
 		"":                                {"aarhus", "bergen", "bergen", "bergen", "bergen", "bergen", "oslo"},
 		"&cluster=oslo":                   {"oslo"},
@@ -177,9 +177,9 @@ func TestRowsThatAreAskedFor(t *testing.T) {
 		"&verdict=kept&cluster=oslo":      {},
 		"&verdict=candidate&cluster=oslo": {"oslo"},
 	} {
-		api, _ := pruneAPI(t, stored("weekly", reported())...)
+		api, _ := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
 		var list PruneRows
-		require.Equal(t, http.StatusOK, ask(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly"+query, &list), query)
+		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly"+query, &list), query)
 		clusters := []string{}
 		for _, r := range list.Rows {
 			clusters = append(clusters, r.Cluster)
@@ -187,21 +187,21 @@ func TestRowsThatAreAskedFor(t *testing.T) {
 		assert.Equal(t, want, clusters, query)
 		assert.Empty(t, list.Next, query)
 
-		lines := csvOf(t, api, query)
+		lines := parseCSV(t, api, query)
 		require.Len(t, lines, len(want)+1, query)
 		for i, cluster := range want {
 			assert.Equal(t, cluster, lines[i+1][0], query)
 		}
 	}
-	api, _ := pruneAPI(t, stored("weekly", reported())...)
+	api, _ := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
 	var list PruneRows
-	ask(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1", &list)
+	getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1", &list)
 	require.NotEmpty(t, list.Next)
-	ask(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1&after="+list.Next, &list)
-	assert.Equal(t, []string{"oslo candidate images/ubuntu"}, rowsText(list.Rows))
+	getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1&after="+list.Next, &list)
+	assert.Equal(t, []string{"oslo candidate images/ubuntu"}, formatRows(list.Rows))
 }
 
-func get(t *testing.T, api *API, method, target string) *httptest.ResponseRecorder {
+func getRaw(t *testing.T, api *API, method, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, target, nil)
 	recorder := httptest.NewRecorder()
@@ -209,20 +209,20 @@ func get(t *testing.T, api *API, method, target string) *httptest.ResponseRecord
 	return recorder
 }
 
-func csvOf(t *testing.T, api *API, query string) [][]string {
+func parseCSV(t *testing.T, api *API, query string) [][]string {
 	t.Helper()
-	answer := get(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&format=csv"+query)
+	answer := getRaw(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&format=csv"+query)
 	require.Equal(t, http.StatusOK, answer.Code, "%s", answer.Body)
 	lines, err := csv.NewReader(answer.Body).ReadAll()
 	require.NoError(t, err)
 	return lines
 }
 
-func TestRowsAsCSV(t *testing.T) {
-	api, _ := pruneAPI(t, stored("weekly", reported())...)
-	answer := get(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&format=csv")
+func TestReportRowsAsCSV(t *testing.T) {
+	api, _ := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
+	answer := getRaw(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&format=csv")
 	assert.Equal(t, "text/csv; charset=utf-8", answer.Header().Get("Content-Type"))
-	assert.Equal(t, `attachment; filename="weekly-`+prune.Digest("report-uid", reported())+`.csv"`, answer.Header().Get("Content-Disposition"))
+	assert.Equal(t, `attachment; filename="weekly-`+prune.Digest("report-uid", newReportedPages())+`.csv"`, answer.Header().Get("Content-Disposition"))
 	assert.Equal(t, strings.Join([]string{
 		"cluster,clusterUID,verdict,reason,detail,kind,namespace,name,uid,revision,phase,origin,declaredBy,image,imageUID,bytes,unreferencedSince,observedAt",
 		"aarhus,,unknown,Offline,its agent does not report,,,,,,,,,,,,,",
@@ -235,28 +235,28 @@ func TestRowsAsCSV(t *testing.T) {
 		"",
 	}, "\n"), answer.Body.String())
 
-	head := get(t, api, http.MethodHead, "/fleet/v1/prunereports/rows?report=weekly&format=csv")
+	head := getRaw(t, api, http.MethodHead, "/fleet/v1/prunereports/rows?report=weekly&format=csv")
 	assert.Equal(t, http.StatusOK, head.Code)
 	assert.Empty(t, head.Body)
 }
 
 // A member's people name their images, and a spreadsheet runs what looks like a
 // formula.
-func TestCellsAreNoFormulas(t *testing.T) {
+func TestCSVCellsAreNoFormulas(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "ubuntu": "ubuntu", "1-2": "1-2", "a=b": "a=b", "'quoted": "'quoted",
 		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "\r=1": "'\r=1", "\n=1": "'\n=1", "＝1": "'＝1",
 		"=HYPERLINK(\"https://example.com\")": "'=HYPERLINK(\"https://example.com\")",
 	} {
-		assert.Equal(t, want, cell(text))
+		assert.Equal(t, want, escapeCell(text))
 	}
 	pages := [][]v1alpha1.ReportedCluster{{{
 		Cluster: "=a", ClusterUID: "=b", Candidates: []v1alpha1.PruneCandidate{{Namespace: "=c", Name: "=d", UID: "=e", Revision: "=f", Phase: "=g", Origin: "=h", DeclaredBy: "=i"}},
 		Kept: []v1alpha1.KeptImages{{Reason: "=j", Detail: "=k", Images: []string{"=l/=m"}}}, Orphans: []v1alpha1.OrphanedObject{{Kind: "=n", Namespace: "=o", Name: "=p", Image: "=q", ImageUID: "=r"}},
 	}, {Cluster: "=s", Unknown: "=t", Message: "=u\n=v,\"=w"}}}
-	api, _ := pruneAPI(t, stored("weekly", pages)...)
+	api, _ := newPruneAPI(t, newStoredReport("weekly", pages)...)
 	seen := 0
-	for _, line := range csvOf(t, api, "") {
+	for _, line := range parseCSV(t, api, "") {
 		for _, text := range line {
 			assert.False(t, strings.HasPrefix(text, "="), "%q", text)
 			if strings.HasPrefix(text, "'=") {
@@ -267,20 +267,20 @@ func TestCellsAreNoFormulas(t *testing.T) {
 	assert.Equal(t, 9+6+7+3, seen)
 }
 
-func TestReportsThatHaveNoRows(t *testing.T) {
+func TestIncompleteReportsHaveNoRows(t *testing.T) {
 	of := func(name string, spec v1alpha1.PruneReportSpec, status v1alpha1.PruneReportStatus) client.Object {
 		return &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec, Status: status}
 	}
 	weekly := v1alpha1.PruneReportSpec{Schedule: "0 6 * * 1"}
-	objects := append(stored("weekly", reported()),
+	objects := append(newStoredReport("weekly", newReportedPages()),
 		of("new", v1alpha1.PruneReportSpec{}, v1alpha1.PruneReportStatus{}),
 		of("collecting", v1alpha1.PruneReportSpec{}, v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportCollecting, Clusters: v1alpha1.AnswerCounts{Total: 4, Answered: 1}}),
 		of("failed", v1alpha1.PruneReportSpec{}, v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportFailed, Message: "it is too large"}),
 		of("schedule", weekly, v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportScheduled, LastReport: "schedule-29"}),
 		of("first", weekly, v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportScheduled}),
 	)
-	api, _ := pruneAPI(t, objects...)
-	digest := prune.Digest("report-uid", reported())
+	api, _ := newPruneAPI(t, objects...)
+	digest := prune.Digest("report-uid", newReportedPages())
 	for query, want := range map[string]struct {
 		code int
 		says string
@@ -302,21 +302,21 @@ func TestReportsThatHaveNoRows(t *testing.T) {
 		"?report=weekly&after=another-0-1":        {http.StatusConflict, "the report is another one than when after was given"},
 	} {
 		var answer map[string]string
-		assert.Equal(t, want.code, ask(t, api, http.MethodGet, "/fleet/v1/prunereports/rows"+query, &answer), query)
+		assert.Equal(t, want.code, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows"+query, &answer), query)
 		assert.Contains(t, answer["error"], want.says, query)
 	}
 }
 
 // What was changed after it was reviewed is told of nobody as if it were the report.
-func TestReportsThatAreNotWhatTheyWere(t *testing.T) {
+func TestChangedReportsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(t *testing.T, l *live, page *v1alpha1.PruneReportPage)
+		change func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage)
 		says   string
 	}{
-		"a page is missing": {func(t *testing.T, l *live, page *v1alpha1.PruneReportPage) {
+		"a page is missing": {func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage) {
 			require.NoError(t, l.Delete(t.Context(), page))
 		}, "is missing. Make another PruneReport"},
-		"a page was changed": {func(t *testing.T, l *live, page *v1alpha1.PruneReportPage) {
+		"a page was changed": {func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage) {
 			page.Clusters[0].Kept = nil
 			require.NoError(t, l.Update(t.Context(), page))
 		}, "its pages are not those of digest"},
@@ -324,17 +324,17 @@ func TestReportsThatAreNotWhatTheyWere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, format := range []string{"json", "csv"} {
 				for _, before := range []bool{false, true} {
-					api, l := pruneAPI(t, stored("weekly", reported())...)
+					api, l := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
 					target := "/fleet/v1/prunereports/rows?report=weekly&format=" + format
 					if before {
-						require.Equal(t, http.StatusOK, get(t, api, http.MethodGet, target).Code)
+						require.Equal(t, http.StatusOK, getRaw(t, api, http.MethodGet, target).Code)
 					}
 					page := &v1alpha1.PruneReportPage{}
-					require.NoError(t, l.Get(t.Context(), client.ObjectKey{Name: prune.PageName("weekly", prune.Digest("report-uid", reported()), 1)}, page))
+					require.NoError(t, l.Get(t.Context(), client.ObjectKey{Name: prune.PageName("weekly", prune.Digest("report-uid", newReportedPages()), 1)}, page))
 					test.change(t, l, page)
 					for range 2 {
 						var answer map[string]string
-						assert.Equal(t, http.StatusGone, ask(t, api, http.MethodGet, target, &answer), "%s, read before: %t", format, before)
+						assert.Equal(t, http.StatusGone, getJSON(t, api, http.MethodGet, target, &answer), "%s, read before: %t", format, before)
 						assert.Contains(t, answer["error"], test.says)
 					}
 				}
@@ -344,7 +344,7 @@ func TestReportsThatAreNotWhatTheyWere(t *testing.T) {
 }
 
 // The end of a file must not look like the end of the report.
-func TestFileThatBreaksOff(t *testing.T) {
+func TestBrokenDownloadIsAborted(t *testing.T) {
 	const sent = int64(4) // read once to be looked at, then to be sent: the second page
 	for name, during := range map[string]func(n int64, page *v1alpha1.PruneReportPage) error{
 		"a page goes while it is sent": func(n int64, page *v1alpha1.PruneReportPage) error {
@@ -367,7 +367,7 @@ func TestFileThatBreaksOff(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api, l := pruneAPI(t, stored("weekly", reported())...)
+			api, l := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
 			l.during = during
 			server := httptest.NewServer(api.Handlers()["/fleet/v1/prunereports/rows"])
 			defer server.Close()
@@ -384,30 +384,30 @@ func TestFileThatBreaksOff(t *testing.T) {
 	}
 }
 
-func TestProofsAreBounded(t *testing.T) {
-	var p proofs
+func TestVerifiedReportsAreBounded(t *testing.T) {
+	var p verifiedReports
 	of := func(n int) *v1alpha1.PruneReport {
 		return &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: v1alpha1.PruneReportStatus{Digest: fmt.Sprint(n)}}
 	}
-	for n := range 3 * mostProofs {
+	for n := range 3 * maxVerifiedReports {
 		p.add(of(n), nil)
 		p.add(of(n), nil)
 	}
-	assert.Len(t, p.known, mostProofs)
-	assert.Len(t, p.order, mostProofs)
-	_, known := p.of(of(3*mostProofs - 1))
+	assert.Len(t, p.known, maxVerifiedReports)
+	assert.Len(t, p.order, maxVerifiedReports)
+	_, known := p.get(of(3*maxVerifiedReports - 1))
 	assert.True(t, known)
-	p.forget(of(3*mostProofs - 1))
-	_, known = p.of(of(3*mostProofs - 1))
+	p.forget(of(3*maxVerifiedReports - 1))
+	_, known = p.get(of(3*maxVerifiedReports - 1))
 	assert.False(t, known)
-	assert.Len(t, p.order, mostProofs-1)
+	assert.Len(t, p.order, maxVerifiedReports-1)
 }
 
-func TestTargetsOfAPrune(t *testing.T) {
-	api := testAPI(true)
+func TestPruneTargetsAreListed(t *testing.T) {
+	api := newTestAPI(true)
 	api.PruneTargets = func(_ context.Context, name string) ([]PruneTarget, bool, error) {
 		return []PruneTarget{
-			{Cluster: "oslo", Namespace: "images", Name: "ubuntu", State: v1alpha1.PrunePending, Until: &moon},
+			{Cluster: "oslo", Namespace: "images", Name: "ubuntu", State: v1alpha1.PrunePending, Until: &moonLanding},
 			{Cluster: "bergen", Namespace: "images", Name: "ubuntu", State: v1alpha1.PrunePruned},
 			{Cluster: "bergen", Namespace: "images", Name: "debian", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced},
 		}, name == "weekly", nil
@@ -424,10 +424,10 @@ func TestTargetsOfAPrune(t *testing.T) {
 		"&state=Pending&after=zz/images/debian": {names: []string{}},
 	} {
 		var list PruneTargets
-		require.Equal(t, http.StatusOK, ask(t, api, http.MethodGet, "/fleet/v1/imageprunes/targets?prune=weekly"+query, &list), query)
+		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/imageprunes/targets?prune=weekly"+query, &list), query)
 		names := []string{}
 		for _, target := range list.Targets {
-			names = append(names, target.key())
+			names = append(names, target.sortKey())
 		}
 		assert.Equal(t, want.names, names, query)
 		assert.Equal(t, want.next, list.Next, query)
@@ -440,7 +440,7 @@ func TestTargetsOfAPrune(t *testing.T) {
 		"/fleet/v1/imageprunes/targets?prune=nothing":           http.StatusNotFound,
 	} {
 		var answer map[string]string
-		assert.Equal(t, want, ask(t, api, http.MethodGet, target, &answer), target)
+		assert.Equal(t, want, getJSON(t, api, http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)
 	}
 }

@@ -53,8 +53,8 @@ type RolloutCluster struct {
 	Message string                `json:"message,omitempty"`
 }
 
-func (a *API) rollouts(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listRollouts(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (a *API) rollouts(request *http.Request) (any, error) {
 		all[i] = &stored.Items[i]
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
-	part, next := after(all, request.URL.Query().Get("after"), most, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
+	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
 	list := RolloutList{Rollouts: make([]Rollout, len(part)), Next: next}
 	for i, img := range part {
 		st := &img.Status
@@ -81,8 +81,8 @@ func (a *API) rollouts(request *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *API) rolloutClusters(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listRolloutClusters(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -90,17 +90,17 @@ func (a *API) rolloutClusters(request *http.Request) (any, error) {
 	name, state := query.Get("name"), v1alpha1.ClusterState(query.Get("state"))
 	switch {
 	case name == "":
-		return nil, refusal{http.StatusBadRequest, "name the FleetDiskImage: name=… as /fleet/v1/rollouts lists it"}
+		return nil, httpError{http.StatusBadRequest, "name the FleetDiskImage: name=… as /fleet/v1/rollouts lists it"}
 	case state != "" && !slices.Contains(v1alpha1.ClusterStates(), state):
-		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joined(v1alpha1.ClusterStates()))}
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joinValues(v1alpha1.ClusterStates()))}
 	}
-	placed, found := a.Rollouts(name)
+	placed, found := a.PlacedClusters(name)
 	if !found {
-		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no FleetDiskImage %s", name)}
+		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no FleetDiskImage %s", name)}
 	}
-	placed = slices.DeleteFunc(placed, func(p rollout.Placed) bool { return state != "" && p.State != state })
-	slices.SortFunc(placed, func(a, b rollout.Placed) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	part, next := after(placed, query.Get("after"), most, func(p rollout.Placed) string { return p.Cluster })
+	placed = slices.DeleteFunc(placed, func(p rollout.PlacedCluster) bool { return state != "" && p.State != state })
+	slices.SortFunc(placed, func(a, b rollout.PlacedCluster) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	part, next := pageAfter(placed, query.Get("after"), most, func(p rollout.PlacedCluster) string { return p.Cluster })
 	list := RolloutClusters{Clusters: make([]RolloutCluster, len(part)), Next: next}
 	for i, p := range part {
 		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: p.Message}
@@ -108,7 +108,7 @@ func (a *API) rolloutClusters(request *http.Request) (any, error) {
 	return list, nil
 }
 
-func joined[T ~string](states []T) string {
+func joinValues[T ~string](states []T) string {
 	names := make([]string, len(states))
 	for i, state := range states {
 		names[i] = string(state)
@@ -116,9 +116,9 @@ func joined[T ~string](states []T) string {
 	return strings.Join(names, ", ")
 }
 
-// after returns the part of a sorted list that follows a name, and the name of its
+// pageAfter returns the part of a sorted list that follows a name, and the name of its
 // last where there is more.
-func after[T any](all []T, name string, most int, nameOf func(T) string) (part []T, next string) {
+func pageAfter[T any](all []T, name string, most int, nameOf func(T) string) (part []T, next string) {
 	from, found := slices.BinarySearchFunc(all, name, func(one T, name string) int { return strings.Compare(nameOf(one), name) })
 	if found {
 		from++

@@ -14,11 +14,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-func rolloutAPI(t *testing.T) *API {
+func newRolloutAPI(t *testing.T) *API {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	api := testAPI(true)
+	api := newTestAPI(true)
 	api.Members = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithStatus(v1alpha1.FleetDiskImageStatus{
 			ObservedGeneration: 2, Phase: v1alpha1.RolloutProgressing, Clusters: v1alpha1.ClusterCounts{Total: 4, Succeeded: 3},
@@ -26,10 +26,10 @@ func rolloutAPI(t *testing.T) *API {
 		apitest.FleetDiskImage("debian").WithVersion("2.0.0").WithGeneration(2).WithStatus(v1alpha1.FleetDiskImageStatus{ObservedGeneration: 1}).Obj(),
 		apitest.FleetDiskImage("windows").WithGeneration(1).Obj(),
 	).Build()
-	api.Rollouts = func(image string) ([]rollout.Placed, bool) {
-		return []rollout.Placed{
-			{Cluster: "bergen", Wave: "canary", State: v1alpha1.ClusterSucceeded, Begun: true},
-			{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Begun: true, Reason: "NotFound", Message: "404"},
+	api.PlacedClusters = func(image string) ([]rollout.PlacedCluster, bool) {
+		return []rollout.PlacedCluster{
+			{Cluster: "bergen", Wave: "canary", State: v1alpha1.ClusterSucceeded, Started: true},
+			{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Started: true, Reason: "NotFound", Message: "404"},
 			{Cluster: "aarhus", Wave: "rest", State: v1alpha1.ClusterToApply},
 			{Cluster: "lund", Wave: "rest", State: v1alpha1.ClusterToApply},
 		}, image == "ubuntu"
@@ -37,11 +37,11 @@ func rolloutAPI(t *testing.T) *API {
 	return api
 }
 
-func TestRolloutsInParts(t *testing.T) {
+func TestRolloutsArePaged(t *testing.T) {
 	var all []Rollout
 	for after := ""; ; {
 		var list RolloutList
-		require.Equal(t, http.StatusOK, ask(t, rolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts?limit=2&after="+after, &list))
+		require.Equal(t, http.StatusOK, getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts?limit=2&after="+after, &list))
 		all = append(all, list.Rollouts...)
 		if after = list.Next; after == "" {
 			break
@@ -54,7 +54,7 @@ func TestRolloutsInParts(t *testing.T) {
 	}, all)
 }
 
-func TestClustersOfARollout(t *testing.T) {
+func TestRolloutClustersAreListed(t *testing.T) {
 	for query, want := range map[string]struct {
 		names []string
 		next  string
@@ -70,7 +70,7 @@ func TestClustersOfARollout(t *testing.T) {
 		"&state=Failed&limit=1&after=aa": {names: []string{"oslo"}},
 	} {
 		var list RolloutClusters
-		require.Equal(t, http.StatusOK, ask(t, rolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu"+query, &list), query)
+		require.Equal(t, http.StatusOK, getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu"+query, &list), query)
 		names := []string{}
 		for _, c := range list.Clusters {
 			names = append(names, c.Cluster)
@@ -79,11 +79,11 @@ func TestClustersOfARollout(t *testing.T) {
 		assert.Equal(t, want.next, list.Next, query)
 	}
 	var list RolloutClusters
-	ask(t, rolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu&state=Failed", &list)
+	getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu&state=Failed", &list)
 	assert.Equal(t, []RolloutCluster{{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "404"}}, list.Clusters)
 }
 
-func TestRefusalsOfRollouts(t *testing.T) {
+func TestRolloutRequestsAreValidated(t *testing.T) {
 	for target, want := range map[string]int{
 		"/fleet/v1/rollouts?limit=0":                         http.StatusBadRequest,
 		"/fleet/v1/rollouts/clusters":                        http.StatusBadRequest,
@@ -91,7 +91,7 @@ func TestRefusalsOfRollouts(t *testing.T) {
 		"/fleet/v1/rollouts/clusters?name=nothing":           http.StatusNotFound,
 	} {
 		var answer map[string]string
-		assert.Equal(t, want, ask(t, rolloutAPI(t), http.MethodGet, target, &answer), target)
+		assert.Equal(t, want, getJSON(t, newRolloutAPI(t), http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)
 	}
 }

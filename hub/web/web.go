@@ -29,7 +29,7 @@ import (
 
 const (
 	defaultLimit = 100
-	mostLimit    = 1000
+	maxLimit     = 1000
 )
 
 // Pages reads one page of a member's report.
@@ -45,19 +45,19 @@ type API struct {
 	Live  client.Reader
 	Index *fleet.Index
 	Pages Pages
-	// Root lists the names of a member's pages, sorted.
-	Root func(member string) []string
-	// Rollouts tells where a FleetDiskImage is placed, by wave, then name; false where
+	// PageNames lists the names of a member's pages, sorted.
+	PageNames func(member string) []string
+	// PlacedClusters tells where a FleetDiskImage is placed, by wave, then name; false where
 	// there is none of that name.
-	Rollouts func(image string) ([]rollout.Placed, bool)
+	PlacedClusters func(image string) ([]rollout.PlacedCluster, bool)
 	// PruneTargets tells how far the targets of an ImagePrune are; found is false where
 	// there is none of that name.
 	PruneTargets func(ctx context.Context, prune string) (targets []PruneTarget, found bool, err error)
-	// Filled tells that all that is stored has been read. Before, what is not there
+	// ReportsLoaded tells that all that is stored has been read. Before, what is not there
 	// may just not have been read.
-	Filled func() bool
+	ReportsLoaded func() bool
 
-	proofs proofs
+	verified verifiedReports
 }
 
 // MemberList is a part of the members, by name. Next is what to pass as after to
@@ -106,27 +106,27 @@ type MemberImages struct {
 // authenticated may read there.
 func (a *API) Handlers() map[string]http.Handler {
 	return map[string]http.Handler{
-		"/fleet/v1/members":        a.handle(a.members),
-		"/fleet/v1/members/images": a.handle(a.memberImages),
-		"/fleet/v1/images":         a.handle(a.images),
-		"/fleet/v1/images/detail":  a.handle(a.image),
+		"/fleet/v1/members":        a.handle(a.listMembers),
+		"/fleet/v1/members/images": a.handle(a.listMemberImages),
+		"/fleet/v1/images":         a.handle(a.listImages),
+		"/fleet/v1/images/detail":  a.handle(a.getImage),
 
-		"/fleet/v1/rollouts":          a.handle(a.rollouts),
-		"/fleet/v1/rollouts/clusters": a.handle(a.rolloutClusters),
+		"/fleet/v1/rollouts":          a.handle(a.listRollouts),
+		"/fleet/v1/rollouts/clusters": a.handle(a.listRolloutClusters),
 
-		"/fleet/v1/prunereports":        a.handle(a.pruneReports),
-		"/fleet/v1/prunereports/rows":   a.handle(a.pruneRows),
-		"/fleet/v1/imageprunes/targets": a.handle(a.pruneTargets),
+		"/fleet/v1/prunereports":        a.handle(a.listPruneReports),
+		"/fleet/v1/prunereports/rows":   a.handle(a.listPruneRows),
+		"/fleet/v1/imageprunes/targets": a.handle(a.listPruneTargets),
 	}
 }
 
-// refusal is an answer that is no success.
-type refusal struct {
+// httpError is an answer that is no success.
+type httpError struct {
 	status  int
 	message string
 }
 
-func (r refusal) Error() string { return r.message }
+func (r httpError) Error() string { return r.message }
 
 func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -135,23 +135,23 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 		switch {
 		case request.Method != http.MethodGet && request.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			err = refusal{http.StatusMethodNotAllowed, "this is read only: use GET"}
-		case !a.Filled():
+			err = httpError{http.StatusMethodNotAllowed, "this is read only: use GET"}
+		case !a.ReportsLoaded():
 			w.Header().Set("Retry-After", "1")
-			err = refusal{http.StatusServiceUnavailable, "the replica of the hub that is elected has just begun and is reading the stored reports: try again"}
+			err = httpError{http.StatusServiceUnavailable, "the replica of the hub that is elected has just begun and is reading the stored reports: try again"}
 		default:
 			body, err = answer(request)
 		}
 		status := http.StatusOK
 		if err != nil {
 			status = http.StatusInternalServerError
-			if refused, is := errors.AsType[refusal](err); is {
+			if refused, is := errors.AsType[httpError](err); is {
 				status = refused.status
 			}
 			body = map[string]string{"error": err.Error()}
 		}
 		if file, is := body.(download); is {
-			send(w, request, file)
+			sendDownload(w, request, file)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -162,9 +162,9 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 	})
 }
 
-// send writes a file. Where that fails, the connection breaks: an answer that ended
+// sendDownload writes a file. Where that fails, the connection breaks: an answer that ended
 // as if it were whole would be taken for all there is.
-func send(w http.ResponseWriter, request *http.Request, file download) {
+func sendDownload(w http.ResponseWriter, request *http.Request, file download) {
 	w.Header().Set("Content-Type", file.contentType)
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", file.name))
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -178,20 +178,20 @@ func send(w http.ResponseWriter, request *http.Request, file download) {
 	}
 }
 
-func limit(request *http.Request) (int, error) {
+func parseLimit(request *http.Request) (int, error) {
 	text := request.URL.Query().Get("limit")
 	if text == "" {
 		return defaultLimit, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > mostLimit {
-		return 0, refusal{http.StatusBadRequest, fmt.Sprintf("limit=%s: give a number from 1 to %d", text, mostLimit)}
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: give a number from 1 to %d", text, maxLimit)}
 	}
 	return n, nil
 }
 
-func (a *API) members(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listMembers(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -204,15 +204,15 @@ func (a *API) members(request *http.Request) (any, error) {
 		byName[stored.Items[i].Name] = &stored.Items[i]
 	}
 	all := a.Index.Members()
-	part, next := after(all, request.URL.Query().Get("after"), most, func(m fleet.MemberSummary) string { return m.Member })
+	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(m fleet.MemberSummary) string { return m.Member })
 	list := MemberList{Members: make([]Member, 0, len(part)), Next: next}
 	for _, summary := range part {
-		list.Members = append(list.Members, member(summary, byName[summary.Member]))
+		list.Members = append(list.Members, summarizeMember(summary, byName[summary.Member]))
 	}
 	return list, nil
 }
 
-func member(summary fleet.MemberSummary, stored *v1alpha1.MemberCluster) Member {
+func summarizeMember(summary fleet.MemberSummary, stored *v1alpha1.MemberCluster) Member {
 	m := Member{MemberSummary: summary}
 	if stored == nil {
 		stored = &v1alpha1.MemberCluster{}
@@ -235,38 +235,38 @@ func member(summary fleet.MemberSummary, stored *v1alpha1.MemberCluster) Member 
 	return m
 }
 
-func (a *API) images(request *http.Request) (any, error) {
-	most, err := limit(request)
+func (a *API) listImages(request *http.Request) (any, error) {
+	most, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
-	list := ImageList{UnknownMembers: a.Index.Unknown()}
+	list := ImageList{UnknownMembers: a.Index.UnknownMembers()}
 	list.Images, list.Next = a.Index.Images(most, request.URL.Query().Get("after"))
 	return list, nil
 }
 
-func (a *API) image(request *http.Request) (any, error) {
+func (a *API) getImage(request *http.Request) (any, error) {
 	source := request.URL.Query().Get("source")
 	if source == "" {
-		return nil, refusal{http.StatusBadRequest, "name the image: source=… as /fleet/v1/images lists it"}
+		return nil, httpError{http.StatusBadRequest, "name the image: source=… as /fleet/v1/images lists it"}
 	}
 	detail, found := a.Index.Image(source)
 	if !found {
-		detail = fleet.ImageDetail{Image: fleet.Image{Source: source}, In: []fleet.ImageInMember{}, UnknownMembers: a.Index.Unknown()}
+		detail = fleet.ImageDetail{Image: fleet.Image{Source: source}, PerMember: []fleet.ImageInMember{}, UnknownMembers: a.Index.UnknownMembers()}
 		detail.Unknown = len(detail.UnknownMembers)
 	}
 	return detail, nil
 }
 
-func (a *API) memberImages(request *http.Request) (any, error) {
+func (a *API) listMemberImages(request *http.Request) (any, error) {
 	name, page := request.URL.Query().Get("member"), request.URL.Query().Get("page")
 	if name == "" {
-		return nil, refusal{http.StatusBadRequest, "name the member: member=…"}
+		return nil, httpError{http.StatusBadRequest, "name the member: member=…"}
 	}
-	pages := a.Root(name)
+	pages := a.PageNames(name)
 	if len(pages) == 0 {
 		if _, known := a.Index.Totals(name); !known {
-			return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no MemberCluster %s", name)}
+			return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no MemberCluster %s", name)}
 		}
 	}
 	at := 0

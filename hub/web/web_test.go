@@ -15,16 +15,16 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// pagesOf has one image on each page, of the page's name.
-type pagesOf struct{}
+// fakePages has one image on each page, of the page's name.
+type fakePages struct{}
 
-func (pagesOf) Page(_ context.Context, _, page string) ([]v1alpha1.ReportedImage, bool, error) {
+func (fakePages) Page(_ context.Context, _, page string) ([]v1alpha1.ReportedImage, bool, error) {
 	return []v1alpha1.ReportedImage{{Namespace: "images", Name: page}}, true, nil
 }
 
-func testAPI(filled bool) *API {
+func newTestAPI(filled bool) *API {
 	index := fleet.NewIndex()
-	index.Add("dark")
+	index.AddMember("dark")
 	index.SetRoot("a", &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page", Sequence: 1}}})
 	var images []v1alpha1.ReportedImage
 	for n := range 5 {
@@ -32,8 +32,8 @@ func testAPI(filled bool) *API {
 	}
 	index.SetPage("a", "page", 1, images)
 	return &API{
-		Index: index, Pages: pagesOf{}, Filled: func() bool { return filled },
-		Root: func(member string) []string {
+		Index: index, Pages: fakePages{}, ReportsLoaded: func() bool { return filled },
+		PageNames: func(member string) []string {
 			if member == "a" {
 				return []string{"page-0", "page-1"}
 			}
@@ -42,7 +42,7 @@ func testAPI(filled bool) *API {
 	}
 }
 
-func ask(t *testing.T, api *API, method, target string, into any) int {
+func getJSON(t *testing.T, api *API, method, target string, into any) int {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, target, nil)
 	handler := api.Handlers()[request.URL.Path]
@@ -55,11 +55,11 @@ func ask(t *testing.T, api *API, method, target string, into any) int {
 	return recorder.Code
 }
 
-func TestImagesInParts(t *testing.T) {
+func TestImagesArePaged(t *testing.T) {
 	var sources []string
 	for after := ""; ; {
 		var list ImageList
-		require.Equal(t, http.StatusOK, ask(t, testAPI(true), http.MethodGet, "/fleet/v1/images?limit=2&after="+after, &list))
+		require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images?limit=2&after="+after, &list))
 		assert.Equal(t, []fleet.UnknownMember{{Member: "dark", Reason: v1alpha1.ReasonNeverReported}}, list.UnknownMembers)
 		for _, image := range list.Images {
 			sources = append(sources, image.Source)
@@ -74,26 +74,26 @@ func TestImagesInParts(t *testing.T) {
 
 // Also an image that nobody is known to have may be in a member that has not
 // reported.
-func TestImageThatNobodyIsKnownToHave(t *testing.T) {
+func TestUnknownImageListsUnknownMembers(t *testing.T) {
 	var detail fleet.ImageDetail
-	require.Equal(t, http.StatusOK, ask(t, testAPI(true), http.MethodGet, "/fleet/v1/images/detail?source=elsewhere", &detail))
-	assert.Empty(t, detail.In)
+	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images/detail?source=elsewhere", &detail))
+	assert.Empty(t, detail.PerMember)
 	assert.Equal(t, 1, detail.Unknown)
 	require.Len(t, detail.UnknownMembers, 1)
 }
 
-func TestImagesOfAMember(t *testing.T) {
+func TestMemberImagesArePaged(t *testing.T) {
 	var first, second MemberImages
-	require.Equal(t, http.StatusOK, ask(t, testAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a", &first))
-	require.Equal(t, http.StatusOK, ask(t, testAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a&page="+first.Next, &second))
+	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a", &first))
+	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a&page="+first.Next, &second))
 	assert.Equal(t, []string{"page-0", "page-1"}, []string{first.Images[0].Name, second.Images[0].Name})
 	assert.Empty(t, second.Next)
 	var none MemberImages
-	require.Equal(t, http.StatusOK, ask(t, testAPI(true), http.MethodGet, "/fleet/v1/members/images?member=dark", &none))
+	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=dark", &none))
 	assert.Empty(t, none.Images)
 }
 
-func TestRefusals(t *testing.T) {
+func TestRequestsAreValidated(t *testing.T) {
 	for target, want := range map[string]int{
 		"/fleet/v1/images?limit=0":                http.StatusBadRequest,
 		"/fleet/v1/images?limit=1001":             http.StatusBadRequest,
@@ -102,9 +102,9 @@ func TestRefusals(t *testing.T) {
 		"/fleet/v1/members/images?member=nowhere": http.StatusNotFound,
 	} {
 		var answer map[string]string
-		assert.Equal(t, want, ask(t, testAPI(true), http.MethodGet, target, &answer), target)
+		assert.Equal(t, want, getJSON(t, newTestAPI(true), http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)
 	}
-	assert.Equal(t, http.StatusMethodNotAllowed, ask(t, testAPI(true), http.MethodPost, "/fleet/v1/images", nil))
-	assert.Equal(t, http.StatusServiceUnavailable, ask(t, testAPI(false), http.MethodGet, "/fleet/v1/images", nil))
+	assert.Equal(t, http.StatusMethodNotAllowed, getJSON(t, newTestAPI(true), http.MethodPost, "/fleet/v1/images", nil))
+	assert.Equal(t, http.StatusServiceUnavailable, getJSON(t, newTestAPI(false), http.MethodGet, "/fleet/v1/images", nil))
 }

@@ -11,22 +11,22 @@ import (
 	"regexp"
 )
 
-// fromBuilder are the settings of Go that say where modules come from, where the caches
+// builderGoVariables are the settings of Go that say where modules come from, where the caches
 // are and which version of Go it is. No other setting of whoever builds reaches a
 // binary: there is always another one that changes its bytes.
-var fromBuilder = []string{
+var builderGoVariables = []string{
 	"GOAUTH", "GOCACHE", "GOCACHEPROG", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB",
 	"GOPATH", "GOPROXY", "GOSUMDB", "GOTMPDIR", "GOTOOLCHAIN", "GOVCS",
 }
 
-// ofGo are the variables that are Go's, and not those of GOOGLE_….
-var ofGo = regexp.MustCompile(`^(GO[A-Z0-9]*=|C?GO_)`)
+// goVariablePattern are the variables that are Go's, and not those of GOOGLE_….
+var goVariablePattern = regexp.MustCompile(`^(GO[A-Z0-9]*=|C?GO_)`)
 
-// environment is what binaries are built in: of Go's settings those of fromBuilder, and
+// buildEnvironment is what binaries are built in: of Go's settings those of builderGoVariables, and
 // all that are not Go's, as proxies and PATH. Settings can stand in the environment or in
 // the file of `go env -w`, which a build does not read therefore.
-func environment(ctx context.Context) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, fromBuilder...)...).Output()
+func buildEnvironment(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, builderGoVariables...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking go env for the settings of this machine: %w", err)
 	}
@@ -36,19 +36,19 @@ func environment(ctx context.Context) ([]string, error) {
 	}
 	var all []string
 	for _, variable := range os.Environ() {
-		if !ofGo.MatchString(variable) {
+		if !goVariablePattern.MatchString(variable) {
 			all = append(all, variable)
 		}
 	}
-	for _, name := range fromBuilder {
+	for _, name := range builderGoVariables {
 		all = append(all, name+"="+settings[name])
 	}
 	return append(all, "GOENV=off", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux"), nil
 }
 
-// compile returns a static binary, in which nothing tells where it was built, and the
+// compileBinary returns a static binary, in which nothing tells where it was built, and the
 // version of Go that it was built with.
-func compile(ctx context.Context, o options, p program, architecture string) (binary []byte, version string, err error) {
+func compileBinary(ctx context.Context, o options, p program, architecture string) (binary []byte, version string, err error) {
 	directory, err := os.MkdirTemp("", "ot-images-")
 	if err != nil {
 		return nil, "", err
@@ -56,7 +56,7 @@ func compile(ctx context.Context, o options, p program, architecture string) (bi
 	defer func() { _ = os.RemoveAll(directory) }()
 	path := filepath.Join(directory, p.name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X main.version="+o.version, "-o", path, p.pkg)
-	if cmd.Env, err = environment(ctx); err != nil {
+	if cmd.Env, err = buildEnvironment(ctx); err != nil {
 		return nil, "", err
 	}
 	cmd.Env = append(cmd.Env, "GOARCH="+architecture)

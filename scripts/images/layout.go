@@ -35,8 +35,8 @@ func newBlob(data []byte) blob {
 	return blob{digest: "sha256:" + hex.EncodeToString(sum[:]), data: data}
 }
 
-// path in an OCI layout.
-func (b blob) path() string { return "blobs/sha256/" + strings.TrimPrefix(b.digest, "sha256:") }
+// layoutPath in an OCI layout.
+func (b blob) layoutPath() string { return "blobs/sha256/" + strings.TrimPrefix(b.digest, "sha256:") }
 
 // image of one platform.
 type image struct {
@@ -96,7 +96,7 @@ type history struct {
 func newImage(o options, p program, architecture string, binary []byte) (image, error) {
 	var files bytes.Buffer
 	writer := tar.NewWriter(&files)
-	if err := add(writer, o, p.name, 0o755, binary); err != nil {
+	if err := addFile(writer, o, p.name, 0o755, binary); err != nil {
 		return image{}, err
 	}
 	if err := writer.Close(); err != nil {
@@ -128,29 +128,29 @@ func newImage(o options, p program, architecture string, binary []byte) (image, 
 	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{plain.digest}
 	c.History = []history{{o.created, "scripts/images"}}
 	var err error
-	if made.config, err = encode(c); err != nil {
+	if made.config, err = encodeJSON(c); err != nil {
 		return image{}, err
 	}
-	made.manifest, err = encode(manifest{
+	made.manifest, err = encodeJSON(manifest{
 		SchemaVersion: 2, MediaType: mediaManifest,
-		Config: describe(mediaConfig, made.config),
-		Layers: []descriptor{describe(mediaLayer, made.layer)},
+		Config: newDescriptor(mediaConfig, made.config),
+		Layers: []descriptor{newDescriptor(mediaLayer, made.layer)},
 	})
 	return made, err
 }
 
-func describe(mediaType string, b blob) descriptor {
+func newDescriptor(mediaType string, b blob) descriptor {
 	return descriptor{MediaType: mediaType, Digest: b.digest, Size: len(b.data)}
 }
 
-func encode(v any) (blob, error) {
+func encodeJSON(v any) (blob, error) {
 	data, err := json.Marshal(v)
 	return newBlob(data), err
 }
 
-// write makes an archive that is an OCI layout. With one image it also is what
+// writeArchive makes an archive that is an OCI layout. With one image it also is what
 // `docker save` writes, for engines that know nothing else.
-func write(o options, name string, all []image) (err error) {
+func writeArchive(o options, name string, all []image) (err error) {
 	path := filepath.Join(o.directory, name+".tar")
 	file, err := os.Create(path)
 	if err != nil {
@@ -161,31 +161,31 @@ func write(o options, name string, all []image) (err error) {
 			err = closeErr
 		}
 	}()
-	if err := archive(file, o, strings.TrimSuffix(name, "-"+all[0].architecture), all); err != nil {
+	if err := writeLayout(file, o, strings.TrimSuffix(name, "-"+all[0].architecture), all); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil
 }
 
-func archive(to io.Writer, o options, name string, all []image) error {
+func writeLayout(to io.Writer, o options, name string, all []image) error {
 	writer := tar.NewWriter(to)
 	reference := o.registry + "/" + name + ":" + o.version
 	top := index{SchemaVersion: 2, MediaType: mediaIndex}
 	for _, one := range all {
-		d := describe(mediaManifest, one.manifest)
+		d := newDescriptor(mediaManifest, one.manifest)
 		d.Platform = &platform{one.architecture, "linux"}
 		top.Manifests = append(top.Manifests, d)
 	}
 	if len(all) > 1 {
 		// Of several platforms one index, which the name leads to.
-		nested, err := encode(top)
+		nested, err := encodeJSON(top)
 		if err != nil {
 			return err
 		}
-		if err := add(writer, o, nested.path(), 0o644, nested.data); err != nil {
+		if err := addFile(writer, o, nested.layoutPath(), 0o644, nested.data); err != nil {
 			return err
 		}
-		top.Manifests = []descriptor{describe(mediaIndex, nested)}
+		top.Manifests = []descriptor{newDescriptor(mediaIndex, nested)}
 	}
 	top.Manifests[0].Annotations = map[string]string{
 		"org.opencontainers.image.ref.name": o.version,
@@ -194,24 +194,24 @@ func archive(to io.Writer, o options, name string, all []image) error {
 	files := map[string]any{"index.json": top, "oci-layout": map[string]string{"imageLayoutVersion": "1.0.0"}}
 	if len(all) == 1 {
 		files["manifest.json"] = []map[string]any{{
-			"Config": all[0].config.path(), "RepoTags": []string{reference}, "Layers": []string{all[0].layer.path()},
+			"Config": all[0].config.layoutPath(), "RepoTags": []string{reference}, "Layers": []string{all[0].layer.layoutPath()},
 		}}
 	}
 	for _, name := range []string{"oci-layout", "index.json", "manifest.json"} {
 		if files[name] == nil {
 			continue
 		}
-		content, err := encode(files[name])
+		content, err := encodeJSON(files[name])
 		if err != nil {
 			return err
 		}
-		if err := add(writer, o, name, 0o644, content.data); err != nil {
+		if err := addFile(writer, o, name, 0o644, content.data); err != nil {
 			return err
 		}
 	}
 	for _, one := range all {
 		for _, b := range []blob{one.manifest, one.config, one.layer} {
-			if err := add(writer, o, b.path(), 0o644, b.data); err != nil {
+			if err := addFile(writer, o, b.layoutPath(), 0o644, b.data); err != nil {
 				return err
 			}
 		}
@@ -219,7 +219,7 @@ func archive(to io.Writer, o options, name string, all []image) error {
 	return writer.Close()
 }
 
-func add(writer *tar.Writer, o options, name string, mode int64, data []byte) error {
+func addFile(writer *tar.Writer, o options, name string, mode int64, data []byte) error {
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: o.created, Format: tar.FormatUSTAR}
 	if err := writer.WriteHeader(header); err != nil {
 		return err

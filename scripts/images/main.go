@@ -51,16 +51,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	o.platforms = strings.Split(*platforms, ",")
-	if err := run(ctx, o, programs); err != nil {
+	if err := buildAll(ctx, o, programs); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options, programs []program) error {
+func buildAll(ctx context.Context, o options, programs []program) error {
 	var err error
-	if o.created, err = sourceDate(); err != nil {
+	if o.created, err = readSourceDate(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(o.directory, 0o755); err != nil {
@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, programs []program) error {
 	for _, p := range programs {
 		var all []image
 		for _, architecture := range o.platforms {
-			binary, version, err := compile(ctx, o, p, architecture)
+			binary, version, err := compileBinary(ctx, o, p, architecture)
 			if err != nil {
 				return err
 			}
@@ -78,21 +78,21 @@ func run(ctx context.Context, o options, programs []program) error {
 				return err
 			}
 			all = append(all, made)
-			if err := write(o, p.name+"-"+architecture, []image{made}); err != nil {
+			if err := writeArchive(o, p.name+"-"+architecture, []image{made}); err != nil {
 				return err
 			}
 			fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, made.manifest.digest, version)
 		}
-		if err := write(o, p.name, all); err != nil {
+		if err := writeArchive(o, p.name, all); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sourceDate is the one time that images tell: reproducible-builds.org has what
+// readSourceDate is the one time that images tell: reproducible-builds.org has what
 // SOURCE_DATE_EPOCH is.
-func sourceDate() (time.Time, error) {
+func readSourceDate() (time.Time, error) {
 	given := os.Getenv("SOURCE_DATE_EPOCH")
 	if given == "" {
 		return time.Unix(0, 0).UTC(), nil

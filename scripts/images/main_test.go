@@ -20,17 +20,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var hello = program{name: "hello", pkg: "./testdata/hello", description: "says so"}
+var helloProgram = program{name: "hello", pkg: "./testdata/hello", description: "says so"}
 
-func build(t *testing.T, p program, platforms ...string) string {
+func buildImages(t *testing.T, p program, platforms ...string) string {
 	t.Helper()
 	directory := t.TempDir()
 	o := options{directory: directory, registry: "registry.example/ot", version: "v1.2.3", revision: "abc", platforms: platforms}
-	require.NoError(t, run(t.Context(), o, []program{p}))
+	require.NoError(t, buildAll(t.Context(), o, []program{p}))
 	return directory
 }
 
-func files(t *testing.T, archive []byte) map[string][]byte {
+func readArchive(t *testing.T, archive []byte) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	for reader := tar.NewReader(bytes.NewReader(archive)); ; {
@@ -46,15 +46,15 @@ func files(t *testing.T, archive []byte) map[string][]byte {
 	}
 }
 
-func decode[T any](t *testing.T, data []byte) (into T) {
+func decodeJSON[T any](t *testing.T, data []byte) (into T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(data, &into))
 	return into
 }
 
-// elsewhere is a copy of hello, in a module of its own, and the folder that builds go on
+// copyHello is a copy of hello, in a module of its own, and the folder that builds go on
 // in. What `go env -w` has set is read there.
-func elsewhere(t *testing.T, further map[string]string) program {
+func copyHello(t *testing.T, further map[string]string) program {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("testdata", "hello", "main.go"))
 	require.NoError(t, err)
@@ -67,13 +67,13 @@ func elsewhere(t *testing.T, further map[string]string) program {
 	}
 	t.Chdir(directory)
 	t.Setenv("XDG_CONFIG_HOME", directory)
-	return program{name: hello.name, pkg: ".", description: hello.description}
+	return program{name: helloProgram.name, pkg: ".", description: helloProgram.description}
 }
 
-// archives are those that a build of all platforms writes.
-func archives(t *testing.T, p program) map[string][]byte {
+// readArchives are those that a build of all platforms writes.
+func readArchives(t *testing.T, p program) map[string][]byte {
 	t.Helper()
-	directory := build(t, p, "amd64", "arm64")
+	directory := buildImages(t, p, "amd64", "arm64")
 	all := map[string][]byte{}
 	for _, name := range []string{"hello-amd64.tar", "hello-arm64.tar", "hello.tar"} {
 		content, err := os.ReadFile(filepath.Join(directory, name))
@@ -85,10 +85,10 @@ func archives(t *testing.T, p program) map[string][]byte {
 
 // Two builds, in whatever folder and with whatever settings of Go, are the same to the
 // last byte.
-func TestTwoBuildsAreOne(t *testing.T) {
+func TestBuildsAreReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	var first map[string][]byte
-	t.Run("the first", func(t *testing.T) { first = archives(t, elsewhere(t, nil)) })
+	t.Run("the first", func(t *testing.T) { first = readArchives(t, copyHello(t, nil)) })
 	for name, test := range map[string]struct {
 		environment, files map[string]string
 		wantOther          bool
@@ -108,7 +108,7 @@ func TestTwoBuildsAreOne(t *testing.T) {
 			for variable, value := range test.environment {
 				t.Setenv(variable, value)
 			}
-			for name, archive := range archives(t, elsewhere(t, test.files)) {
+			for name, archive := range readArchives(t, copyHello(t, test.files)) {
 				assert.Equal(t, !test.wantOther, bytes.Equal(first[name], archive), name)
 			}
 		})
@@ -116,7 +116,7 @@ func TestTwoBuildsAreOne(t *testing.T) {
 }
 
 // What a builder needs to get modules reaches the build, from wherever it is set.
-func TestWhatABuilderNeeds(t *testing.T) {
+func TestBuilderSettingsReachTheBuild(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "settings")
 	require.NoError(t, os.WriteFile(settings, []byte("GOPROXY=https://modules.example\nGOFLAGS=-mod=mod\nGOAMD64=v2\n"), 0o600))
 	for name, value := range map[string]string{
@@ -125,7 +125,7 @@ func TestWhatABuilderNeeds(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	all, err := environment(t.Context())
+	all, err := buildEnvironment(t.Context())
 	require.NoError(t, err)
 	for _, variable := range []string{
 		"GOPROXY=https://modules.example", "GONOPROXY=git.example", "GONOSUMDB=git.example", "GOCACHE=/cache",
@@ -144,23 +144,23 @@ func TestImageHoldsOneBinary(t *testing.T) {
 	// What else a builder may have set would have it be loaded by the system's loader.
 	t.Setenv("GOFLAGS", "-buildmode=pie")
 	t.Setenv("CGO_ENABLED", "1")
-	directory := build(t, hello, "amd64", "arm64")
+	directory := buildImages(t, helloProgram, "amd64", "arm64")
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
-		t.Run(architecture, func(t *testing.T) { holdsOneBinary(t, directory, architecture, machine) })
+		t.Run(architecture, func(t *testing.T) { requireOneBinary(t, directory, architecture, machine) })
 	}
 }
 
-func holdsOneBinary(t *testing.T, directory, architecture string, machine elf.Machine) {
+func requireOneBinary(t *testing.T, directory, architecture string, machine elf.Machine) {
 	text, err := os.ReadFile(filepath.Join(directory, "hello-"+architecture+".tar"))
 	require.NoError(t, err)
-	content := files(t, text)
+	content := readArchive(t, text)
 	for name, data := range content {
 		if digest, is := strings.CutPrefix(name, "blobs/sha256/"); is {
 			sum := sha256.Sum256(data)
 			assert.Equal(t, digest, hex.EncodeToString(sum[:]))
 		}
 	}
-	top := decode[index](t, content["index.json"])
+	top := decodeJSON[index](t, content["index.json"])
 	require.Len(t, top.Manifests, 1)
 	assert.Equal(t, "registry.example/ot/hello:v1.2.3", top.Manifests[0].Annotations["io.containerd.image.name"])
 	blobOf := func(d descriptor) []byte {
@@ -169,15 +169,15 @@ func holdsOneBinary(t *testing.T, directory, architecture string, machine elf.Ma
 		require.Len(t, data, d.Size)
 		return data
 	}
-	m := decode[manifest](t, blobOf(top.Manifests[0]))
-	c := decode[config](t, blobOf(m.Config))
+	m := decodeJSON[manifest](t, blobOf(top.Manifests[0]))
+	c := decodeJSON[config](t, blobOf(m.Config))
 	assert.Equal(t, "65532:65532", c.Config.User)
 	assert.Equal(t, []string{"/hello"}, c.Config.Entrypoint)
 	assert.Equal(t, platform{architecture, "linux"}, c.platform)
 	assert.Equal(t, "v1.2.3", c.Config.Labels["org.opencontainers.image.version"])
 
 	// What `docker load` reads names the same blobs.
-	saved := decode[[]struct {
+	saved := decodeJSON[[]struct {
 		Config   string
 		RepoTags []string
 		Layers   []string
@@ -193,7 +193,7 @@ func holdsOneBinary(t *testing.T, directory, architecture string, machine elf.Ma
 	require.NoError(t, err)
 	sum := sha256.Sum256(layer)
 	assert.Equal(t, []string{"sha256:" + hex.EncodeToString(sum[:])}, c.RootFS.DiffIDs)
-	inside := files(t, layer)
+	inside := readArchive(t, layer)
 	assert.Len(t, inside, 1)
 	binary := inside["hello"]
 	require.NotEmpty(t, binary)
@@ -212,14 +212,14 @@ func holdsOneBinary(t *testing.T, directory, architecture string, machine elf.Ma
 
 // The archive of all platforms has one index that the name leads to.
 func TestArchiveOfAllPlatforms(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(build(t, hello, "amd64", "arm64"), "hello.tar"))
+	text, err := os.ReadFile(filepath.Join(buildImages(t, helloProgram, "amd64", "arm64"), "hello.tar"))
 	require.NoError(t, err)
-	content := files(t, text)
+	content := readArchive(t, text)
 	assert.NotContains(t, content, "manifest.json", "`docker save` knows no platforms")
-	top := decode[index](t, content["index.json"])
+	top := decodeJSON[index](t, content["index.json"])
 	require.Len(t, top.Manifests, 1)
 	assert.Equal(t, mediaIndex, top.Manifests[0].MediaType)
-	nested := decode[index](t, content["blobs/sha256/"+strings.TrimPrefix(top.Manifests[0].Digest, "sha256:")])
+	nested := decodeJSON[index](t, content["blobs/sha256/"+strings.TrimPrefix(top.Manifests[0].Digest, "sha256:")])
 	var platforms []platform
 	for _, d := range nested.Manifests {
 		platforms = append(platforms, *d.Platform)
@@ -228,7 +228,7 @@ func TestArchiveOfAllPlatforms(t *testing.T) {
 	assert.Equal(t, []platform{{"amd64", "linux"}, {"arm64", "linux"}}, platforms)
 }
 
-func TestTimeThatIsNone(t *testing.T) {
+func TestInvalidSourceDateEpoch(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	require.ErrorContains(t, run(t.Context(), options{directory: t.TempDir()}, nil), "SOURCE_DATE_EPOCH")
+	require.ErrorContains(t, buildAll(t.Context(), options{directory: t.TempDir()}, nil), "SOURCE_DATE_EPOCH")
 }

@@ -16,40 +16,40 @@ import (
 )
 
 const (
-	// beatInterval of the Lease by which the hub knows that this agent dials in.
-	beatInterval = 20 * time.Second
-	// beatRetry is how soon it is tried again.
-	beatRetry = 2 * time.Second
+	// heartbeatInterval of the Lease by which the hub knows that this agent dials in.
+	heartbeatInterval = 20 * time.Second
+	// heartbeatRetryDelay is how soon it is tried again.
+	heartbeatRetryDelay = 2 * time.Second
 )
 
-// beat renews the Lease on the hub until ctx ends. The first time tells the hub that
+// runHeartbeat renews the Lease on the hub until ctx ends. The first time tells the hub that
 // the credential has arrived.
-func (c *Carrier) beat(ctx context.Context, d *dialled, hub *dial.Connection) {
+func (c *Syncer) runHeartbeat(ctx context.Context, d *hubSession, hub *dial.Connection) {
 	for ctx.Err() == nil {
-		wait := beatInterval
+		wait := heartbeatInterval
 		if err := c.renewLease(ctx, d, hub.GetClient()); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("The sign of life to the hub is tried again", "error", err.Error())
-			wait = beatRetry
+			wait = heartbeatRetryDelay
 		}
-		dial.Await(ctx, nil, wait)
+		dial.WaitForTrigger(ctx, nil, wait)
 	}
 }
 
-func (c *Carrier) renewLease(ctx context.Context, d *dialled, hub client.Client) error {
-	if err := c.Leader.Leads(ctx); err != nil {
+func (c *Syncer) renewLease(ctx context.Context, d *hubSession, hub client.Client) error {
+	if err := c.Leader.Confirm(ctx); err != nil {
 		return err
 	}
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: d.what.access.Namespace, Name: join.LeaseName}
+	key := client.ObjectKey{Namespace: d.credential.access.Namespace, Name: join.LeaseName}
 	if err := hub.Get(ctx, key, lease); err != nil {
 		return fmt.Errorf("reading Lease %s on the hub: %w", key, err)
 	}
-	holder, now := join.Holder(c.BootID, d.what.token), metav1.NowMicro()
+	holder, now := join.LeaseHolder(c.BootID, d.credential.token), metav1.NowMicro()
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
 		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &holder, &now
 	}
 	lease.Spec.RenewTime = &now
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(3 * beatInterval / time.Second))
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(3 * heartbeatInterval / time.Second))
 	if err := hub.Update(ctx, lease); err != nil {
 		return fmt.Errorf("renewing Lease %s on the hub: %w", key, err)
 	}

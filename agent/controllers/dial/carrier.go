@@ -15,27 +15,27 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// refusedDelay is the wait before a credential is tried again that the hub has
+// unauthorizedRetryDelay is the wait before a credential is tried again that the hub has
 // refused: it stays refused, but for an API server that knows too little yet.
-const refusedDelay = 30 * time.Second
+const unauthorizedRetryDelay = 30 * time.Second
 
-// Carrier holds the one connection to the hub, and carries over it.
-type Carrier struct {
+// Syncer holds the one connection to the hub, and carries over it.
+type Syncer struct {
 	// Member is this cluster: Cached and Live of the agent's own namespace.
 	Member  Member
-	Leader  *Leader
-	Metrics *metrics.Hub
+	Leader  *LeadershipCheck
+	Metrics *metrics.PullMode
 	// BootID of this process.
 	BootID  string
 	Options dial.Options
-	// Changed is called when the state of the connection has changed. It must not
+	// OnConnectionChange is called when the state of the connection has changed. It must not
 	// block.
-	Changed func()
+	OnConnectionChange func()
 
-	mu      sync.Mutex
-	ctx     context.Context // of Start; nil before it runs
-	current *dialled
-	line    line
+	mu             sync.Mutex
+	ctx            context.Context // of Start; nil before it runs
+	currentSession *hubSession
+	connection     connectionState
 }
 
 // Member is the agent's own end of the mailbox.
@@ -43,57 +43,57 @@ type Member struct {
 	// Cached may be old, and Live may not answer from a cache.
 	Cached client.Reader
 	Live   client.Client
-	// Follow has something done at every event of the mailbox here, from now on. It is
+	// Watch has something done at every event of the mailbox here, from now on. It is
 	// called once, when there is first something to be carried with.
-	Follow    func(ctx context.Context, do func()) error
+	Watch     func(ctx context.Context, do func()) error
 	Namespace string
 }
 
-// dialled is what one credential is used for. Its token may be replaced under it,
+// hubSession is what one credential is used for. Its token may be replaced under it,
 // by another one of the same account; all else is another connection.
-type dialled struct {
-	to     string
-	what   credential
-	token  dial.Token
-	probe  chan struct{}
-	pokes  chan struct{}
-	cancel context.CancelFunc
-	done   chan struct{}
+type hubSession struct {
+	target        string
+	credential    credential
+	token         dial.Token
+	probeRequests chan struct{}
+	syncRequests  chan struct{}
+	cancel        context.CancelFunc
+	done          chan struct{}
 }
 
 // NeedLeaderElection is true: one agent of a cluster carries.
-func (c *Carrier) NeedLeaderElection() bool { return true }
+func (c *Syncer) NeedLeaderElection() bool { return true }
 
 // Start carries until ctx ends.
-func (c *Carrier) Start(ctx context.Context) error {
-	if err := c.Leader.Leads(ctx); err != nil {
+func (c *Syncer) Start(ctx context.Context) error {
+	if err := c.Leader.Confirm(ctx); err != nil {
 		log.FromContext(ctx).Info("Whether this agent leads is asked again before it carries", "error", err.Error())
 	}
 	c.mu.Lock()
 	c.ctx = ctx
-	if c.current != nil {
-		c.startLocked(c.current)
+	if c.currentSession != nil {
+		c.startSessionLocked(c.currentSession)
 	}
 	c.mu.Unlock()
 	<-ctx.Done()
-	c.Use(nil)
+	c.UseCredential(nil)
 	return nil
 }
 
-// Use has everything carried with this from now on; nil for nothing. It waits for
+// UseCredential has everything carried with this from now on; nil for nothing. It waits for
 // what was carried with another credential to end.
-func (c *Carrier) Use(what *credential) {
+func (c *Syncer) UseCredential(what *credential) {
 	c.mu.Lock()
-	was := c.current
-	if was != nil && what != nil && was.to == target(*what) {
+	was := c.currentSession
+	if was != nil && what != nil && was.target == connectionTarget(*what) {
 		if was.token.Get() != what.access.Token {
 			was.token.Set(what.access.Token)
-			poke(was.probe)
+			notify(was.probeRequests)
 		}
 		c.mu.Unlock()
 		return
 	}
-	c.current, c.line = nil, line{}
+	c.currentSession, c.connection = nil, connectionState{}
 	if was != nil && was.cancel != nil {
 		was.cancel()
 	}
@@ -104,119 +104,119 @@ func (c *Carrier) Use(what *credential) {
 	if what == nil {
 		return
 	}
-	next := &dialled{to: target(*what), what: *what, probe: make(chan struct{}, 1), pokes: make(chan struct{}, 1)}
+	next := &hubSession{target: connectionTarget(*what), credential: *what, probeRequests: make(chan struct{}, 1), syncRequests: make(chan struct{}, 1)}
 	next.token.Set(what.access.Token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx != nil && c.ctx.Err() != nil {
 		return
 	}
-	c.current = next
+	c.currentSession = next
 	if c.ctx != nil {
-		c.startLocked(next)
+		c.startSessionLocked(next)
 	}
 }
 
-// target is the same where a connection may go on with another token.
-func target(c credential) string {
-	return c.access.Server + " " + c.access.Namespace + " " + string(c.token.Account) + " " + string(c.access.CA)
+// connectionTarget is the same where a connection may go on with another token.
+func connectionTarget(c credential) string {
+	return c.access.Server + " " + c.access.Namespace + " " + string(c.token.AccountUID) + " " + string(c.access.CA)
 }
 
-func (c *Carrier) startLocked(d *dialled) {
+func (c *Syncer) startSessionLocked(d *hubSession) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	d.cancel, d.done = cancel, make(chan struct{})
 	go func() {
 		defer close(d.done)
 		defer cancel()
-		c.look(ctx, d)
+		c.keepConnected(ctx, d)
 	}()
 }
 
-// state is how the connection is.
-func (c *Carrier) state() line {
+// connectionState is how the connection is.
+func (c *Syncer) connectionState() connectionState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.line
+	return c.connection
 }
 
-// Poke has it looked at what there is to be carried. It never blocks: one poke that
+// RequestSync has it looked at what there is to be carried. It never blocks: one poke that
 // is not taken yet stands for all.
-func (c *Carrier) Poke() {
+func (c *Syncer) RequestSync() {
 	c.mu.Lock()
-	d := c.current
+	d := c.currentSession
 	c.mu.Unlock()
 	if d != nil {
-		poke(d.pokes)
+		notify(d.syncRequests)
 	}
 }
 
-func poke(channel chan struct{}) {
+func notify(channel chan struct{}) {
 	select {
 	case channel <- struct{}{}:
 	default:
 	}
 }
 
-func (c *Carrier) settle(d *dialled, l line) {
+func (c *Syncer) setConnectionState(d *hubSession, l connectionState) {
 	c.mu.Lock()
-	same := c.current != d || c.line == l
+	same := c.currentSession != d || c.connection == l
 	if !same {
-		c.line = l
+		c.connection = l
 	}
 	c.mu.Unlock()
 	if !same {
-		c.Changed()
+		c.OnConnectionChange()
 	}
 }
 
-// look keeps the hub connected until ctx ends.
-func (c *Carrier) look(ctx context.Context, d *dialled) {
+// keepConnected keeps the hub connected until ctx ends.
+func (c *Syncer) keepConnected(ctx context.Context, d *hubSession) {
 	longest := c.Options.ProbeInterval
-	pause := min(dial.FirstRetry, longest)
+	pause := min(dial.FirstRetryDelay, longest)
 	for ctx.Err() == nil {
-		connected, err := c.session(ctx, d)
+		connected, err := c.runSession(ctx, d)
 		if ctx.Err() != nil {
 			return
 		}
 		if connected {
-			pause = min(dial.FirstRetry, longest)
+			pause = min(dial.FirstRetryDelay, longest)
 		}
 		wait := pause
 		switch {
 		case errors.Is(err, errNotLeading):
 			log.FromContext(ctx).Info("Another agent leads: nothing is carried any more")
-			c.settle(d, line{known: true, outcome: outcome{v1alpha1.ReasonConnecting, "another agent of this cluster leads"}})
+			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonConnecting, "another agent of this cluster leads"}})
 			return // the manager ends, too
-		case errors.Is(err, dial.ErrDeaf):
+		case errors.Is(err, dial.ErrWatchStale):
 			log.FromContext(ctx).Info("Connecting to the hub anew", "reason", err.Error())
-		case errors.Is(err, errNoMailbox):
-			c.settle(d, line{known: true, outcome: outcome{v1alpha1.ReasonNotServed, "connected to the hub, but this cluster does not serve ClusterPlans, TransferGrants and ClusterReports: install ot-agent's chart with crds.mailbox"}})
+		case errors.Is(err, errMailboxNotServed):
+			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonMailboxNotServed, "connected to the hub, but this cluster does not serve ClusterPlans, TransferGrants and ClusterReports: install ot-agent's chart with crds.mailbox"}})
 			wait = longest
 		case errors.Is(err, dial.ErrNotServed):
-			c.settle(d, line{known: true, outcome: outcome{v1alpha1.ReasonNotServed, "the hub does not serve ClusterReports: is ot-hub's chart installed there?"}})
+			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonMailboxNotServed, "the hub does not serve ClusterReports: is ot-hub's chart installed there?"}})
 			wait = longest
 		case err != nil:
-			o := faultOf(err)
+			o := explainConnectionError(err)
 			log.FromContext(ctx).Info("No connection to the hub", "reason", o.reason, "error", err.Error())
-			c.settle(d, line{known: true, outcome: o})
+			c.setConnectionState(d, connectionState{attempted: true, outcome: o})
 			if o.reason == v1alpha1.ReasonUnauthorized {
-				wait = max(wait, refusedDelay)
+				wait = max(wait, unauthorizedRetryDelay)
 			}
 		}
-		dial.Await(ctx, d.probe, wait)
+		dial.WaitForTrigger(ctx, d.probeRequests, wait)
 		pause = min(2*pause, longest)
 	}
 }
 
-// session is one connection, from dialling until it is no longer good. It tells
+// runSession is one connection, from dialling until it is no longer good. It tells
 // whether it was good at all.
-func (c *Carrier) session(ctx context.Context, d *dialled) (connected bool, err error) {
+func (c *Syncer) runSession(ctx context.Context, d *hubSession) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reports := &metav1.PartialObjectMetadata{}
 	reports.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
-	hub, err := dial.New(dial.End{
-		Config: config(d.what.access), Token: &d.token, Namespace: d.what.access.Namespace,
+	hub, err := dial.New(dial.Endpoint{
+		Config: newRESTConfig(d.credential.access), Token: &d.token, Namespace: d.credential.access.Namespace,
 		Watched: []client.Object{&v1alpha1.MemberLink{}, &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, reports}, Report: reports,
 	}, c.Options)
 	if err != nil {
@@ -229,47 +229,47 @@ func (c *Carrier) session(ctx context.Context, d *dialled) (connected bool, err 
 	if err := hub.Start(ctx); err != nil {
 		return false, err
 	}
-	if err := c.Member.Follow(ctx, c.Poke); err != nil {
+	if err := c.Member.Watch(ctx, c.RequestSync); err != nil {
 		return false, err
 	}
-	if err := hub.OnMail(func(o client.Object, deleted bool) {
+	if err := hub.OnMailboxEvent(func(o client.Object, deleted bool) {
 		// What is carried up is no reason to look again.
 		if _, report := o.(*metav1.PartialObjectMetadata); !report || deleted {
-			poke(d.pokes)
+			notify(d.syncRequests)
 		}
 	}); err != nil {
 		return false, err
 	}
-	c.settle(d, line{known: true, connected: true, outcome: outcome{
-		v1alpha1.ReasonConnected, "connected to " + d.what.access.Server + " as " + d.what.access.Namespace}})
+	c.setConnectionState(d, connectionState{attempted: true, connected: true, outcome: outcome{
+		v1alpha1.ReasonConnected, "connected to " + d.credential.access.Server + " as " + d.credential.access.Namespace}})
 
 	held := make(chan error, 1)
-	go func() { held <- hub.Hold(ctx, d.probe) }()
+	go func() { held <- hub.WaitUntilBroken(ctx, d.probeRequests) }()
 	beats := make(chan struct{})
 	go func() {
 		defer close(beats)
-		c.beat(ctx, d, hub)
+		c.runHeartbeat(ctx, d, hub)
 	}()
 	defer func() {
 		cancel()
 		<-beats
 	}()
-	return true, c.carryOn(ctx, d, hub, held)
+	return true, c.syncUntilClosed(ctx, d, hub, held)
 }
 
-// carryOn carries whenever there may be something to be carried, until the
+// syncUntilClosed carries whenever there may be something to be carried, until the
 // connection is no longer good.
-func (c *Carrier) carryOn(ctx context.Context, d *dialled, hub *dial.Connection, held <-chan error) error {
-	t := &transfer{carrier: c, hub: hub, namespace: d.what.access.Namespace}
-	poke(d.pokes)
-	return pace(ctx, held, d.pokes, t.carry)
+func (c *Syncer) syncUntilClosed(ctx context.Context, d *hubSession, hub *dial.Connection, held <-chan error) error {
+	t := &connectionSync{syncer: c, hub: hub, namespace: d.credential.access.Namespace}
+	notify(d.syncRequests)
+	return runSyncLoop(ctx, held, d.syncRequests, t.syncOnce)
 }
 
-// pace carries whenever it is poked, and goes on by itself where that says when.
+// runSyncLoop carries whenever it is poked, and goes on by itself where that says when.
 // What failed waits longer each time, whoever pokes meanwhile: there are as many
 // pokes as there are events, and each would be one more that fails.
-func pace(ctx context.Context, held <-chan error, pokes <-chan struct{}, carry func(context.Context) (time.Duration, error)) error {
-	backoff := leastBackoff
+func runSyncLoop(ctx context.Context, held <-chan error, pokes <-chan struct{}, carry func(context.Context) (time.Duration, error)) error {
+	backoff := minSyncBackoff
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
@@ -291,9 +291,9 @@ func pace(ctx context.Context, held <-chan error, pokes <-chan struct{}, carry f
 			return err
 		case err != nil:
 			log.FromContext(ctx).Info("Not everything could be carried; it is tried again", "error", err.Error())
-			again, backoff, due = backoff, min(2*backoff, mostBackoff), nil
+			again, backoff, due = backoff, min(2*backoff, maxSyncBackoff), nil
 		default:
-			backoff = leastBackoff
+			backoff = minSyncBackoff
 		}
 		if again > 0 {
 			timer.Reset(again)

@@ -14,10 +14,10 @@ import (
 // errNotLeading: another agent of this cluster leads.
 var errNotLeading = errors.New("another agent of this cluster leads")
 
-// Leader tells whether this process still leads, by the Lease that agents of one
+// LeadershipCheck tells whether this process still leads, by the Lease that agents of one
 // cluster lead by. One that was paused goes on before it is told that it has lost
 // that: so it looks before it carries.
-type Leader struct {
+type LeadershipCheck struct {
 	// Live reads past any cache; nil where agents need not be elected.
 	Live client.Reader
 	Key  client.ObjectKey
@@ -26,10 +26,10 @@ type Leader struct {
 	holder string
 }
 
-// Leads returns errNotLeading once another agent leads than when it was first
+// Confirm returns errNotLeading once another agent leads than when it was first
 // called, which is to be right after this one was elected: until a credential is
 // there, hours may pass, and another agent lead by then.
-func (l *Leader) Leads(ctx context.Context) error {
+func (l *LeadershipCheck) Confirm(ctx context.Context) error {
 	if l.Live == nil {
 		return nil
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 // What fails is not tried more often because more happens meanwhile.
-func TestWhatFailsIsTriedAtItsOwnPace(t *testing.T) {
+func TestFailedSyncBacksOffDespiteRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		pokes := make(chan struct{}, 1)
 		tries, failing := 0, true
 		done := make(chan error, 1)
 		go func() {
-			done <- pace(ctx, nil, pokes, func(context.Context) (time.Duration, error) {
+			done <- runSyncLoop(ctx, nil, pokes, func(context.Context) (time.Duration, error) {
 				tries++
 				if failing {
 					return 0, errors.New("away")
@@ -28,48 +28,48 @@ func TestWhatFailsIsTriedAtItsOwnPace(t *testing.T) {
 		}()
 		began := time.Now()
 		for time.Since(began) < time.Hour {
-			poke(pokes)
+			notify(pokes)
 			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the bubble's clock
 		}
 		synctest.Wait()
-		most := int(time.Hour/mostBackoff) + 10
+		most := int(time.Hour/maxSyncBackoff) + 10
 		require.LessOrEqual(t, tries, most)
 		require.Greater(t, tries, most-20)
 
 		// It is tried again without anybody's poking, and then each poke counts.
 		failing, tries = false, 0
-		time.Sleep(mostBackoff) //nolint:forbidigo // of the bubble's clock
+		time.Sleep(maxSyncBackoff) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Positive(t, tries)
 		before := tries
-		poke(pokes)
+		notify(pokes)
 		synctest.Wait()
 		require.Equal(t, before+1, tries)
 		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Equal(t, before+1, tries, "nothing is to be tried again")
 		cancel()
-		poke(pokes)
+		notify(pokes)
 		require.NoError(t, <-done)
 	})
 }
 
-func TestWhatIsToGoOnGoesOn(t *testing.T) {
+func TestSyncContinuesAfterRequestedDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pokes, held := make(chan struct{}, 1), make(chan error, 1)
 		tries := 0
 		done := make(chan error, 1)
 		go func() {
-			done <- pace(t.Context(), held, pokes, func(context.Context) (time.Duration, error) {
+			done <- runSyncLoop(t.Context(), held, pokes, func(context.Context) (time.Duration, error) {
 				tries++
 				if tries < 3 {
-					return soon, nil
+					return conflictRetryDelay, nil
 				}
 				return 0, nil
 			})
 		}()
-		poke(pokes)
-		time.Sleep(2*soon + time.Millisecond) //nolint:forbidigo // of the bubble's clock
+		notify(pokes)
+		time.Sleep(2*conflictRetryDelay + time.Millisecond) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Equal(t, 3, tries)
 		away := errors.New("away")

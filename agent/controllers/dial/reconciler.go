@@ -35,11 +35,11 @@ import (
 
 // How soon something is tried again, growing from the first to the second.
 const (
-	hubSoon, hubLate       = time.Second, 30 * time.Second
-	peopleSoon, peopleLate = time.Second, 10 * time.Second
-	seldomDelay            = time.Minute
-	// requestTimeout ends a request to the hub.
-	requestTimeout = 10 * time.Second
+	minHubRetryDelay, maxHubRetryDelay               = time.Second, 30 * time.Second
+	minAcceptanceRetryDelay, maxAcceptanceRetryDelay = time.Second, 10 * time.Second
+	rejectedRetryDelay                               = time.Minute
+	// hubRequestTimeout ends a request to the hub.
+	hubRequestTimeout = 10 * time.Second
 )
 
 // Reconciler joins, and keeps the credential.
@@ -47,8 +47,8 @@ type Reconciler struct {
 	client.Client
 	// Live reads from the API server, past the cache.
 	Live    client.Reader
-	Cluster *identity.Cluster
-	Metrics *metrics.Hub
+	Cluster *identity.ClusterIdentity
+	Metrics *metrics.PullMode
 	// Namespace of the agent.
 	Namespace string
 	// Version of the agent.
@@ -56,22 +56,22 @@ type Reconciler struct {
 	// RenewAfter is the age at which a token is renewed; by default two thirds of its
 	// life.
 	RenewAfter time.Duration
-	Carrier    *Carrier
-	// Changed is called when what Condition says has changed. It must not block.
-	Changed func()
+	Syncer     *Syncer
+	// OnChange is called when what Condition says has changed. It must not block.
+	OnChange func()
 
-	pokes chan event.GenericEvent
-	// tries of what was tried last, in vain so far. Only Reconcile touches them, one
+	triggers chan event.GenericEvent
+	// retries of what was tried last, in vain so far. Only Reconcile touches them, one
 	// at a time.
-	tries tries
-	said  said
-	// used is what is being carried with. Only Reconcile touches it, too.
-	used *credential
+	retries   retryCounter
+	published publishedStatus
+	// activeCredential is what is being carried with. Only Reconcile touches it, too.
+	activeCredential *credential
 }
 
-// tries counts those in a row that have waited in the same way.
-type tries struct {
-	of    wait
+// retryCounter counts those in a row that have waited in the same way.
+type retryCounter struct {
+	class retryClass
 	count int
 }
 
@@ -79,104 +79,104 @@ type tries struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, stored, err := r.gather(ctx)
 	if err != nil {
-		return r.failed(ctx, decision{carry: r.used}, "what the agent dials in with could not be read, and that is tried again", err)
+		return r.reportStorageFailure(ctx, decision{activeCredential: r.activeCredential}, "what the agent dials in with could not be read, and that is tried again", err)
 	}
 	var d decision
 	for {
 		v.now = time.Now()
 		d = decide(v)
 		switch d.step {
-		case makeKey:
-			key, err := join.NewKey(rand.Reader)
+		case stepCreateKey:
+			key, err := join.NewKeyPair(rand.Reader)
 			if err != nil {
 				return ctrl.Result{}, err
 			}
-			d.kept.key = &key
+			d.stored.key = &key
 			fallthrough
-		case store:
-			if stored, err = r.keep(ctx, d.kept, stored); outdated(err) {
-				return ctrl.Result{RequeueAfter: hubSoon}, nil // it is decided again from what is stored by now
+		case stepStore:
+			if stored, err = r.storeCredential(ctx, d.stored, stored); isOutdatedWrite(err) {
+				return ctrl.Result{RequeueAfter: minHubRetryDelay}, nil // it is decided again from what is stored by now
 			} else if err != nil {
-				return r.failed(ctx, d, "what the hub is to know this agent by could not be stored, and that is tried again", err)
+				return r.reportStorageFailure(ctx, d, "what the hub is to know this agent by could not be stored, and that is tried again", err)
 			}
-			r.stored(ctx, v.kept, d.kept)
-			v.kept, v.answer, v.renewal = d.kept, answer{}, renewal{}
+			r.recordStored(ctx, v.stored, d.stored)
+			v.stored, v.answer, v.renewal = d.stored, joinAnswer{}, renewalResult{}
 			continue
-		case ask:
-			v.answer = r.ask(ctx, v)
+		case stepAskHub:
+			v.answer = r.requestJoin(ctx, v)
 			continue
-		case renew:
-			v.renewal = r.renew(ctx, *d.kept.credential)
+		case stepRenew:
+			v.renewal = r.renewCredential(ctx, *d.stored.credential)
 			continue
 		}
 		break
 	}
-	r.used = d.carry
-	r.Carrier.Use(d.carry)
-	r.say(ctx, d)
-	return ctrl.Result{RequeueAfter: r.pause(v, d)}, nil
+	r.activeCredential = d.activeCredential
+	r.Syncer.UseCredential(d.activeCredential)
+	r.publishStatus(ctx, d)
+	return ctrl.Result{RequeueAfter: r.retryDelay(v, d)}, nil
 }
 
-func (r *Reconciler) gather(ctx context.Context) (v view, stored *corev1.Secret, err error) {
+func (r *Reconciler) gather(ctx context.Context) (v decisionInput, stored *corev1.Secret, err error) {
 	v.renewAfter = r.RenewAfter
-	if v.cluster, err = r.Cluster.UID(ctx); err != nil {
+	if v.clusterUID, err = r.Cluster.UID(ctx); err != nil {
 		return v, nil, err
 	}
-	if v.invitation, err = r.readInvitation(ctx); err != nil {
+	if v.joinSecret, err = r.readJoinSecret(ctx); err != nil {
 		return v, nil, err
 	}
-	v.kept, stored, err = r.readKept(ctx)
+	v.stored, stored, err = r.readStoredCredential(ctx)
 	return v, stored, err
 }
 
-// outdated tells of a write that somebody else was faster than.
-func outdated(err error) bool {
+// isOutdatedWrite tells of a write that somebody else was faster than.
+func isOutdatedWrite(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// failed tells people of Secrets that cannot be read or written, and has it tried
+// reportStorageFailure tells people of Secrets that cannot be read or written, and has it tried
 // again. What is being carried goes on with what it has.
-func (r *Reconciler) failed(ctx context.Context, d decision, what string, err error) (ctrl.Result, error) {
-	r.Metrics.NotStored()
-	d.carry, d.joining, d.trouble = r.used, nil, what+": "+err.Error()
-	r.say(ctx, d)
+func (r *Reconciler) reportStorageFailure(ctx context.Context, d decision, what string, err error) (ctrl.Result, error) {
+	r.Metrics.CountStoreFailure()
+	d.activeCredential, d.joinProblem, d.credentialProblem = r.activeCredential, nil, what+": "+err.Error()
+	r.publishStatus(ctx, d)
 	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) stored(ctx context.Context, before, now kept) {
+func (r *Reconciler) recordStored(ctx context.Context, before, now storedCredential) {
 	switch c := now.credential; {
 	case c == nil:
-		fingerprint, _ := join.Fingerprint(now.key.Public())
+		fingerprint, _ := join.Fingerprint(now.key.PublicKey())
 		log.FromContext(ctx).Info("Made the key that the hub is asked with to be let in", "fingerprint", fingerprint)
-	case before.credential == nil || before.used != now.used:
+	case before.credential == nil || before.usedJoinHash != now.usedJoinHash:
 		log.FromContext(ctx).Info("The hub has let this agent in", "hub", c.access.Server, "namespace", c.access.Namespace, "expires", c.token.Expires)
 	default:
 		log.FromContext(ctx).Info("Renewed the credential on the hub", "expires", c.token.Expires)
-		r.Metrics.Renewed()
+		r.Metrics.CountRenewal()
 	}
 }
 
-// pause is how long to wait for what nothing tells of.
-func (r *Reconciler) pause(v view, d decision) time.Duration {
-	if r.tries.of != d.waits {
-		r.tries = tries{of: d.waits}
+// retryDelay is how long to wait for what nothing tells of.
+func (r *Reconciler) retryDelay(v decisionInput, d decision) time.Duration {
+	if r.retries.class != d.retry {
+		r.retries = retryCounter{class: d.retry}
 	}
-	r.tries.count++
+	r.retries.count++
 	grow := func(soon, late time.Duration) time.Duration {
-		return min(late, soon<<min(r.tries.count-1, 10))
+		return min(late, soon<<min(r.retries.count-1, 10))
 	}
 	var wait time.Duration
-	switch d.waits {
-	case forHub:
-		return grow(hubSoon, hubLate)
-	case forPeople:
-		wait = grow(peopleSoon, peopleLate)
-	case seldom:
-		wait = seldomDelay
-	case forNews:
+	switch d.retry {
+	case retryHub:
+		return grow(minHubRetryDelay, maxHubRetryDelay)
+	case retryAcceptance:
+		wait = grow(minAcceptanceRetryDelay, maxAcceptanceRetryDelay)
+	case retryRejected:
+		wait = rejectedRetryDelay
+	case retryNever:
 	}
-	if c := d.kept.credential; c != nil {
-		due := max(v.due(*c).Sub(v.now), hubSoon)
+	if c := d.stored.credential; c != nil {
+		due := max(v.renewalDue(*c).Sub(v.now), minHubRetryDelay)
 		if wait == 0 || due < wait {
 			wait = due
 		}
@@ -184,18 +184,18 @@ func (r *Reconciler) pause(v view, d decision) time.Duration {
 	return wait
 }
 
-// ask presents the join token, unless that was done, and reads the answer.
-func (r *Reconciler) ask(ctx context.Context, v view) answer {
-	hub, done, err := connect(v.invitation.access)
+// requestJoin presents the join token, unless that was done, and reads the answer.
+func (r *Reconciler) requestJoin(ctx context.Context, v decisionInput) joinAnswer {
+	hub, done, err := newHubClient(v.joinSecret.access)
 	if err != nil {
-		return unanswered(err)
+		return joinFailure(err)
 	}
 	defer done()
 	mine := v1alpha1.ClusterJoinSpec{
-		ClusterUID: v.cluster, PublicKey: v.kept.key.Public(), Account: v.invitation.token.Account, AgentVersion: r.Version,
+		ClusterUID: v.clusterUID, PublicKey: v.stored.key.PublicKey(), Account: v.joinSecret.token.AccountUID, AgentVersion: r.Version,
 	}
 	there := &v1alpha1.ClusterJoin{}
-	key := client.ObjectKey{Namespace: v.invitation.access.Namespace, Name: v1alpha1.MailboxName}
+	key := client.ObjectKey{Namespace: v.joinSecret.access.Namespace, Name: v1alpha1.MailboxName}
 	err = hub.Get(ctx, key, there)
 	if apierrors.IsNotFound(err) {
 		there = &v1alpha1.ClusterJoin{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: mine}
@@ -204,55 +204,55 @@ func (r *Reconciler) ask(ctx context.Context, v view) answer {
 		}
 	}
 	if err != nil {
-		return unanswered(err)
+		return joinFailure(err)
 	}
-	return answerOf(there, mine)
+	return evaluateJoin(there, mine)
 }
 
-func answerOf(there *v1alpha1.ClusterJoin, mine v1alpha1.ClusterJoinSpec) answer {
+func evaluateJoin(there *v1alpha1.ClusterJoin, mine v1alpha1.ClusterJoinSpec) joinAnswer {
 	switch {
 	case there.Spec.Account != mine.Account:
-		return answer{kind: pending} // of the join token before, and being removed
+		return joinAnswer{kind: joinPending} // of the join token before, and being removed
 	case there.Spec.PublicKey != mine.PublicKey || there.Spec.ClusterUID != mine.ClusterUID:
-		return answer{kind: taken}
+		return joinAnswer{kind: joinTaken}
 	case there.Status.Phase == v1alpha1.JoinIssued:
-		return answer{kind: issued, sealed: there.Status.Credential}
+		return joinAnswer{kind: joinIssued, sealed: there.Status.Credential}
 	}
-	return answer{kind: pending}
+	return joinAnswer{kind: joinPending}
 }
 
-func unanswered(err error) answer {
-	fault, _ := dial.FaultOf(err)
-	if fault == dial.FaultUnauthorized || fault == dial.FaultForbidden {
-		return answer{kind: refused, message: "the hub does not take the join token"}
+func joinFailure(err error) joinAnswer {
+	fault, _ := dial.ClassifyError(err)
+	if fault == dial.UnauthorizedFailure || fault == dial.ForbiddenFailure {
+		return joinAnswer{kind: joinRefused, message: "the hub does not take the join token"}
 	}
-	return answer{kind: noAnswer, fault: fault, message: faultOf(err).message}
+	return joinAnswer{kind: joinUnanswered, fault: fault, message: explainConnectionError(err).message}
 }
 
-// renew asks for the next token.
-func (r *Reconciler) renew(ctx context.Context, c credential) renewal {
+// renewCredential asks for the next token.
+func (r *Reconciler) renewCredential(ctx context.Context, c credential) renewalResult {
 	token, err := requestToken(ctx, c)
 	if err != nil {
-		r.Metrics.NotRenewed()
+		r.Metrics.CountFailedRenewal()
 		log.FromContext(ctx).Info("The credential on the hub could not be renewed; it is tried again", "expires", c.token.Expires, "error", err.Error())
-		_, why := dial.FaultOf(err)
-		return renewal{asked: true, fault: why}
+		_, why := dial.ClassifyError(err)
+		return renewalResult{attempted: true, fault: why}
 	}
-	return renewal{asked: true, token: token}
+	return renewalResult{attempted: true, token: token}
 }
 
 func requestToken(ctx context.Context, c credential) (string, error) {
-	hub, done, err := connect(c.access)
+	hub, done, err := newHubClient(c.access)
 	if err != nil {
 		return "", err
 	}
 	defer done()
-	return nextToken(ctx, hub, c)
+	return requestNextToken(ctx, hub, c)
 }
 
-// nextToken asks for one that lives as long as the one before. Where the hub allows
+// requestNextToken asks for one that lives as long as the one before. Where the hub allows
 // less by now, which it says by forbidding it, half of that is asked for, and so on.
-func nextToken(ctx context.Context, hub client.Client, c credential) (string, error) {
+func requestNextToken(ctx context.Context, hub client.Client, c credential) (string, error) {
 	for life := c.token.Expires.Sub(c.token.Issued); ; life = max(life/2, join.MinTokenLife) {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life.Seconds()))}}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.access.Namespace, Name: join.AgentAccount}}
@@ -266,14 +266,14 @@ func nextToken(ctx context.Context, hub client.Client, c credential) (string, er
 	}
 }
 
-// connect makes a client for a few requests to the hub.
-func connect(a join.Access) (hub client.Client, done func(), err error) {
-	cfg := config(a)
+// newHubClient makes a client for a few requests to the hub.
+func newHubClient(a join.HubAccess) (hub client.Client, done func(), err error) {
+	cfg := newRESTConfig(a)
 	cfg.BearerToken = a.Token
-	return dial.NewClient(cfg, requestTimeout, client.Options{Scheme: dial.Scheme, Mapper: dial.Mapper})
+	return dial.NewClient(cfg, hubRequestTimeout, client.Options{Scheme: dial.Scheme, Mapper: dial.Mapper})
 }
 
-// config without the token.
-func config(a join.Access) *rest.Config {
+// newRESTConfig without the token.
+func newRESTConfig(a join.HubAccess) *rest.Config {
 	return &rest.Config{Host: a.Server, UserAgent: "ot-agent", TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}}
 }

@@ -11,55 +11,55 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// said is what was told last of the connection to the hub.
-type said struct {
+// publishedStatus is what was told last of the connection to the hub.
+type publishedStatus struct {
 	mu        sync.Mutex
 	connected bool
 	outcome   *outcome
 }
 
-// say tells people how the connection is: in a condition, which the ledger's
+// publishStatus tells people how the connection is: in a condition, which the ledger's
 // controller writes with what else it has to say, in metrics, and in the log.
-func (r *Reconciler) say(ctx context.Context, d decision) {
-	connected, o := tell(d, r.Carrier.state())
+func (r *Reconciler) publishStatus(ctx context.Context, d decision) {
+	connected, o := summarizeConnection(d, r.Syncer.connectionState())
 	if o != nil {
-		o.message = dial.Cut(o.message, mostMessage)
+		o.message = dial.TruncateText(o.message, maxConditionMessageBytes)
 	}
-	r.Metrics.Connected(connected)
-	if d.carry != nil {
-		r.Metrics.Expires(d.carry.token.Expires)
+	r.Metrics.SetConnected(connected)
+	if d.activeCredential != nil {
+		r.Metrics.SetCredentialExpiry(d.activeCredential.token.Expires)
 	}
-	r.said.mu.Lock()
-	before := r.said.outcome
-	same := (before == nil) == (o == nil) && (o == nil || *o == *before) && r.said.connected == connected
-	r.said.connected, r.said.outcome = connected, o
-	r.said.mu.Unlock()
+	r.published.mu.Lock()
+	before := r.published.outcome
+	same := (before == nil) == (o == nil) && (o == nil || *o == *before) && r.published.connected == connected
+	r.published.connected, r.published.outcome = connected, o
+	r.published.mu.Unlock()
 	if same {
 		return
 	}
 	if o != nil {
 		log.FromContext(ctx).Info("The connection to the hub", "connected", connected, "reason", o.reason, "message", o.message)
 	}
-	r.Changed()
+	r.OnChange()
 }
 
-// mostMessage of a condition: what is in a Secret may be longer than a ledger takes, and
+// maxConditionMessageBytes of a condition: what is in a Secret may be longer than a ledger takes, and
 // a ledger that cannot be written stops everything.
-const mostMessage = 2048
+const maxConditionMessageBytes = 2048
 
 // Condition is HubConnected for the ledger; nil where nothing was ever given to this
 // agent to dial in with.
 func (r *Reconciler) Condition() *metav1.Condition {
-	r.said.mu.Lock()
-	defer r.said.mu.Unlock()
-	if r.said.outcome == nil {
+	r.published.mu.Lock()
+	defer r.published.mu.Unlock()
+	if r.published.outcome == nil {
 		return nil
 	}
 	c := &metav1.Condition{
 		Type: v1alpha1.ConditionHubConnected, Status: metav1.ConditionFalse,
-		Reason: r.said.outcome.reason, Message: r.said.outcome.message,
+		Reason: r.published.outcome.reason, Message: r.published.outcome.message,
 	}
-	if r.said.connected {
+	if r.published.connected {
 		c.Status = metav1.ConditionTrue
 	}
 	return c

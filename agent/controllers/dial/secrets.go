@@ -18,29 +18,29 @@ import (
 
 // Keys of Secret ot-hub-credential, beside join.KubeconfigKey with the credential.
 const (
-	clusterKey  = "cluster"
-	keyKey      = "key"
-	usedKey     = "used"
-	receivedKey = "received"
+	clusterUIDKey   = "cluster"
+	privateKeyKey   = "key"
+	usedJoinHashKey = "used"
+	receivedAtKey   = "received"
 )
 
-// readInvitation returns what the platform team has put there; nil for nothing.
-func (r *Reconciler) readInvitation(ctx context.Context) (*invitation, error) {
-	secret, err := r.secret(ctx, join.JoinSecret)
+// readJoinSecret returns what the platform team has put there; nil for nothing.
+func (r *Reconciler) readJoinSecret(ctx context.Context) (*joinSecret, error) {
+	secret, err := r.getSecret(ctx, join.JoinSecret)
 	if err != nil || secret == nil {
 		return nil, err
 	}
-	return parseInvitation(secret.Data), nil
+	return parseJoinSecret(secret.Data), nil
 }
 
-func parseInvitation(data map[string][]byte) *invitation {
+func parseJoinSecret(data map[string][]byte) *joinSecret {
 	kubeconfig := data[join.KubeconfigKey]
 	if len(kubeconfig) == 0 {
-		return &invitation{fault: fmt.Sprintf("Secret %s has no key %s", join.JoinSecret, join.KubeconfigKey)}
+		return &joinSecret{fault: fmt.Sprintf("Secret %s has no key %s", join.JoinSecret, join.KubeconfigKey)}
 	}
 	sum := sha256.Sum256(kubeconfig)
-	i := &invitation{hash: hex.EncodeToString(sum[:])}
-	c, err := readCredential(kubeconfig)
+	i := &joinSecret{hash: hex.EncodeToString(sum[:])}
+	c, err := parseCredential(kubeconfig)
 	if err != nil {
 		i.fault = fmt.Sprintf("Secret %s, key %s: %v", join.JoinSecret, join.KubeconfigKey, err)
 		return i
@@ -49,49 +49,49 @@ func parseInvitation(data map[string][]byte) *invitation {
 	return i
 }
 
-// readKept returns what this agent, or one before it, has stored. What somebody made
+// readStoredCredential returns what this agent, or one before it, has stored. What somebody made
 // unreadable is not there.
-func (r *Reconciler) readKept(ctx context.Context) (kept, *corev1.Secret, error) {
-	secret, err := r.secret(ctx, join.CredentialSecret)
+func (r *Reconciler) readStoredCredential(ctx context.Context) (storedCredential, *corev1.Secret, error) {
+	secret, err := r.getSecret(ctx, join.CredentialSecret)
 	if err != nil || secret == nil {
-		return kept{}, nil, err
+		return storedCredential{}, nil, err
 	}
-	return parseKept(secret.Data), secret, nil
+	return parseStoredCredential(secret.Data), secret, nil
 }
 
-func parseKept(data map[string][]byte) kept {
-	k := kept{cluster: types.UID(data[clusterKey]), used: string(data[usedKey])}
-	if key, err := join.ParseKey(data[keyKey]); err == nil {
+func parseStoredCredential(data map[string][]byte) storedCredential {
+	k := storedCredential{clusterUID: types.UID(data[clusterUIDKey]), usedJoinHash: string(data[usedJoinHashKey])}
+	if key, err := join.ParseKeyPair(data[privateKeyKey]); err == nil {
 		k.key = &key
 	}
-	if c, err := readCredential(data[join.KubeconfigKey]); err == nil {
+	if c, err := parseCredential(data[join.KubeconfigKey]); err == nil {
 		// A time that cannot be read is long ago: the token is renewed.
-		c.received, _ = time.Parse(time.RFC3339Nano, string(data[receivedKey]))
+		c.receivedAt, _ = time.Parse(time.RFC3339Nano, string(data[receivedAtKey]))
 		k.credential = &c
 	}
 	return k
 }
 
-func (k kept) data() (map[string][]byte, error) {
-	data := map[string][]byte{clusterKey: []byte(k.cluster), usedKey: []byte(k.used)}
+func (k storedCredential) secretData() (map[string][]byte, error) {
+	data := map[string][]byte{clusterUIDKey: []byte(k.clusterUID), usedJoinHashKey: []byte(k.usedJoinHash)}
 	if k.key != nil {
-		data[keyKey] = k.key.Bytes()
+		data[privateKeyKey] = k.key.Bytes()
 	}
 	if c := k.credential; c != nil {
-		kubeconfig, err := c.access.Kubeconfig()
+		kubeconfig, err := c.access.MarshalKubeconfig()
 		if err != nil {
 			return nil, err
 		}
 		data[join.KubeconfigKey] = kubeconfig
-		data[receivedKey] = []byte(c.received.UTC().Format(time.RFC3339Nano))
+		data[receivedAtKey] = []byte(c.receivedAt.UTC().Format(time.RFC3339Nano))
 	}
 	return data, nil
 }
 
-// keep stores what is to be kept, unless somebody else has since it was read: an
+// storeCredential stores what is to be kept, unless somebody else has since it was read: an
 // agent that was paused must not replace the key with which the next one has asked.
-func (r *Reconciler) keep(ctx context.Context, k kept, was *corev1.Secret) (*corev1.Secret, error) {
-	data, err := k.data()
+func (r *Reconciler) storeCredential(ctx context.Context, k storedCredential, was *corev1.Secret) (*corev1.Secret, error) {
+	data, err := k.secretData()
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (r *Reconciler) keep(ctx context.Context, k kept, was *corev1.Secret) (*cor
 	return next, nil
 }
 
-// secret is read past any cache; nil where there is none.
-func (r *Reconciler) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+// getSecret is read past any cache; nil where there is none.
+func (r *Reconciler) getSecret(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret)
 	switch {

@@ -29,8 +29,8 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans;transfergrants,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterreports,verbs=get;list;watch
 
-// SecretCache are the options of a cache of one Secret: no others may be watched.
-func SecretCache(namespace, name string) cache.Options {
+// SecretCacheOptions are the options of a cache of one Secret: no others may be watched.
+func SecretCacheOptions(namespace, name string) cache.Options {
 	return cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{namespace: {}},
@@ -39,19 +39,19 @@ func SecretCache(namespace, name string) cache.Options {
 	}}
 }
 
-// errNoMailbox: this cluster does not serve what is to be carried.
-var errNoMailbox = errors.New("this cluster does not serve the kinds of the mailbox")
+// errMailboxNotServed: this cluster does not serve what is to be carried.
+var errMailboxNotServed = errors.New("this cluster does not serve the kinds of the mailbox")
 
-// carried are the kinds that are.
-var carried = map[schema.GroupVersionKind]client.Object{
+// mailboxKinds are the kinds that are.
+var mailboxKinds = map[schema.GroupVersionKind]client.Object{
 	v1alpha1.GroupVersion.WithKind("ClusterPlan"):   &v1alpha1.ClusterPlan{},
 	v1alpha1.GroupVersion.WithKind("TransferGrant"): &v1alpha1.TransferGrant{},
 	v1alpha1.GroupVersion.WithKind("ClusterReport"): &v1alpha1.ClusterReport{},
 }
 
-// Follow is Member.Follow for a cache of the mailbox. Call it before served starts.
-func Follow(mailbox cache.Cache, served *kinds.Served) func(context.Context, func()) error {
-	for kind := range carried {
+// WatchMailbox is Member.Follow for a cache of the mailbox. Call it before served starts.
+func WatchMailbox(mailbox cache.Cache, served *kinds.KindTracker) func(context.Context, func()) error {
+	for kind := range mailboxKinds {
 		served.WhenServed(kind, func(context.Context) error { return nil })
 	}
 	var mu sync.Mutex
@@ -59,14 +59,14 @@ func Follow(mailbox cache.Cache, served *kinds.Served) func(context.Context, fun
 	return func(ctx context.Context, do func()) error {
 		mu.Lock()
 		defer mu.Unlock()
-		for kind, object := range carried {
+		for kind, object := range mailboxKinds {
 			switch {
-			case !served.Serves(kind):
-				return fmt.Errorf("%s: %w", kind.Kind, errNoMailbox)
+			case !served.IsServed(kind):
+				return fmt.Errorf("%s: %w", kind.Kind, errMailboxNotServed)
 			case followed[kind]:
 				continue
 			}
-			if err := kinds.Follow(ctx, mailbox, object, do); err != nil {
+			if err := kinds.NotifyOnEvents(ctx, mailbox, object, do); err != nil {
 				return err
 			}
 			followed[kind] = true
@@ -76,30 +76,30 @@ func Follow(mailbox cache.Cache, served *kinds.Served) func(context.Context, fun
 }
 
 // Setup adds the controller and the carrier to a manager. There is one request.
-// invitations and credentials are caches of SecretCache.
+// invitations and credentials are caches of SecretCacheOptions.
 func (r *Reconciler) Setup(mgr ctrl.Manager, invitations, credentials cache.Cache) error {
-	r.pokes = make(chan event.GenericEvent, 1)
-	r.Carrier.Options.SetDefaults()
-	r.Carrier.Changed = func() {
+	r.triggers = make(chan event.GenericEvent, 1)
+	r.Syncer.Options.SetDefaults()
+	r.Syncer.OnConnectionChange = func() {
 		select {
-		case r.pokes <- event.GenericEvent{}:
+		case r.triggers <- event.GenericEvent{}:
 		default:
 		}
 	}
 	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: join.JoinSecret}}}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	// What was stored is to be used without anybody's asking for it.
-	r.Carrier.Changed()
-	if err := mgr.Add(r.Carrier); err != nil {
+	r.Syncer.OnConnectionChange()
+	if err := mgr.Add(r.Syncer); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("dial").
 		WithOptions(controller.Options{
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](hubSoon, hubLate),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minHubRetryDelay, maxHubRetryDelay),
 		}).
 		WatchesRawSource(source.Kind(invitations, client.Object(&corev1.Secret{}), one)).
 		WatchesRawSource(source.Kind(credentials, client.Object(&corev1.Secret{}), one)).
-		WatchesRawSource(source.Channel(r.pokes, one)).
+		WatchesRawSource(source.Channel(r.triggers, one)).
 		Complete(r)
 }

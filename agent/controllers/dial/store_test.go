@@ -26,24 +26,24 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// member is an agent whose API server does with its Secrets what the test says.
-func member(t *testing.T, funcs interceptor.Funcs, secrets ...client.Object) (*Reconciler, *prometheus.Registry) {
+// newTestReconciler is an agent whose API server does with its Secrets what the test says.
+func newTestReconciler(t *testing.T, funcs interceptor.Funcs, secrets ...client.Object) (*Reconciler, *prometheus.Registry) {
 	t.Helper()
-	kubeSystem := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: mine}}
+	kubeSystem := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: ownClusterUID}}
 	c := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(append(secrets, kubeSystem)...).WithInterceptorFuncs(funcs).Build()
 	registry := prometheus.NewRegistry()
-	counted := metrics.NewHub(registry)
+	counted := metrics.NewPullMode(registry)
 	return &Reconciler{
-		Client: c, Live: c, Cluster: identity.New(c), Metrics: counted, Namespace: "ot-agent",
-		Carrier: &Carrier{Leader: &Leader{}, Metrics: counted}, Changed: func() {},
+		Client: c, Live: c, Cluster: identity.NewClusterIdentity(c), Metrics: counted, Namespace: "ot-agent",
+		Syncer: &Syncer{Leader: &LeadershipCheck{}, Metrics: counted}, OnChange: func() {},
 	}, registry
 }
 
-func secret(name string, data map[string][]byte) *corev1.Secret {
+func newSecret(name string, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: name}, Data: data}
 }
 
-func count(t *testing.T, r *prometheus.Registry, name string) float64 {
+func metricValue(t *testing.T, r *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := r.Gather()
 	require.NoError(t, err)
@@ -57,11 +57,11 @@ func count(t *testing.T, r *prometheus.Registry, name string) float64 {
 }
 
 // Who looks at the ledger sees that Secrets are in the way, and that goes when it does.
-func TestSecretsThatCannotBeStoredAreTold(t *testing.T) {
+func TestUnstorableSecretIsReported(t *testing.T) {
 	refuse := true
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, join.CredentialSecret, errors.New("a quota"))
-	invited := secret(join.JoinSecret, map[string][]byte{join.KubeconfigKey: accessTo(t, "ot-member-a", tokenOf("join-1", begin, time.Hour))})
-	r, registry := member(t, interceptor.Funcs{
+	invited := newSecret(join.JoinSecret, map[string][]byte{join.KubeconfigKey: newKubeconfig(t, "ot-member-a", newToken("join-1", testStart, time.Hour))})
+	r, registry := newTestReconciler(t, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if refuse {
 				return refusal
@@ -77,69 +77,69 @@ func TestSecretsThatCannotBeStoredAreTold(t *testing.T) {
 	require.Equal(t, v1alpha1.ReasonCredentialNotStored, c.Reason)
 	require.Equal(t, metav1.ConditionFalse, c.Status)
 	require.Contains(t, c.Message, "a quota")
-	require.Equal(t, 1, int(count(t, registry, "ot_agent_hub_credential_store_failures_total")))
+	require.Equal(t, 1, int(metricValue(t, registry, "ot_agent_hub_credential_store_failures_total")))
 
 	refuse = false
 	cancel() // it asks nobody
 	_, err = r.Reconcile(ctx, ctrl.Request{})
 	require.NoError(t, err)
 	require.NotEqual(t, v1alpha1.ReasonCredentialNotStored, r.Condition().Reason)
-	kept, _, err := r.readKept(t.Context())
+	kept, _, err := r.readStoredCredential(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, kept.key)
 }
 
 // What cannot be read is no reason to carry nothing.
-func TestSecretsThatCannotBeReadAreTold(t *testing.T) {
-	held, err := readCredential(accessTo(t, "ot-member-a", tokenOf("agent-1", begin, time.Hour)))
+func TestUnreadableSecretIsReported(t *testing.T) {
+	held, err := parseCredential(newKubeconfig(t, "ot-member-a", newToken("agent-1", testStart, time.Hour)))
 	require.NoError(t, err)
-	held.received = time.Now()
-	data, err := kept{cluster: mine, key: newKey(t), credential: &held}.data()
+	held.receivedAt = time.Now()
+	data, err := storedCredential{clusterUID: ownClusterUID, key: newKey(t), credential: &held}.secretData()
 	require.NoError(t, err)
 	refuse := false
-	r, _ := member(t, interceptor.Funcs{
+	r, _ := newTestReconciler(t, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			if _, is := o.(*corev1.Secret); is && refuse {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, errors.New("no role"))
 			}
 			return c.Get(ctx, key, o, options...)
 		},
-	}, secret(join.CredentialSecret, data))
+	}, newSecret(join.CredentialSecret, data))
 	_, err = r.Reconcile(t.Context(), ctrl.Request{})
 	require.NoError(t, err)
-	carrying := r.Carrier.current
+	carrying := r.Syncer.currentSession
 	require.NotNil(t, carrying)
 
 	refuse = true
 	_, err = r.Reconcile(t.Context(), ctrl.Request{})
 	require.Error(t, err)
-	require.Same(t, carrying, r.Carrier.current)
+	require.Same(t, carrying, r.Syncer.currentSession)
 	require.Equal(t, v1alpha1.ReasonConnecting, r.Condition().Reason)
 	require.Contains(t, r.Condition().Message, "no role")
 }
 
 // A ledger that cannot be written stops everything: what is in a Secret must not have
 // its API server refuse it.
-func TestWhatIsToldFitsIntoALedger(t *testing.T) {
+func TestConditionMessageFitsLedger(t *testing.T) {
 	long := strings.Repeat("ä.", 40_000)
-	invited := secret(join.JoinSecret, nil)
-	access := join.Access{Server: "https://" + long, Namespace: long, Token: tokenOf("join-1", begin, time.Hour)}
-	kubeconfig, err := access.Kubeconfig()
+	invited := newSecret(join.JoinSecret, nil)
+	access := join.HubAccess{Server: "https://" + long, Namespace: long, Token: newToken("join-1", testStart, time.Hour)}
+	kubeconfig, err := access.MarshalKubeconfig()
 	require.NoError(t, err)
 	invited.Data = map[string][]byte{join.KubeconfigKey: kubeconfig}
-	r, _ := member(t, interceptor.Funcs{}, invited)
+	r, _ := newTestReconciler(t, interceptor.Funcs{}, invited)
 	_, err = r.Reconcile(t.Context(), ctrl.Request{})
 	require.NoError(t, err)
 	require.NotNil(t, r.Condition())
 	require.Less(t, len(r.Condition().Message), 4096)
 
-	r.say(t.Context(), decision{trouble: long})
+	r.publishStatus(t.Context(), decision{credentialProblem: long})
 	require.Less(t, len(r.Condition().Message), 4096)
 	require.Equal(t, r.Condition().Message, strings.ToValidUTF8(r.Condition().Message, "?"))
 }
 
 // Where the hub allows a token less time than the one before had, it gets that.
-func TestTheNextTokenLivesAsLongAsItMay(t *testing.T) {
+func TestNextTokenLifeIsHalvedWhenForbidden(t *testing.T) {
 	for name, tt := range map[string]struct {
 		had, may time.Duration
 		want     time.Duration // 0: none
@@ -164,7 +164,7 @@ func TestTheNextTokenLivesAsLongAsItMay(t *testing.T) {
 					return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, join.AgentAccount, errors.New("too long"))
 				},
 			}).Build()
-			token, err := nextToken(t.Context(), hub, credential{token: join.Token{Issued: begin, Expires: begin.Add(tt.had)}})
+			token, err := requestNextToken(t.Context(), hub, credential{token: join.TokenClaims{Issued: testStart, Expires: testStart.Add(tt.had)}})
 			require.Equal(t, tt.want, got)
 			require.Equal(t, tt.want > 0, err == nil)
 			require.Equal(t, tt.want > 0, token != "")

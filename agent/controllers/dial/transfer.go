@@ -18,37 +18,37 @@ import (
 )
 
 const (
-	// soon is when carrying goes on that somebody else was faster than.
-	soon = 50 * time.Millisecond
+	// conflictRetryDelay is when carrying goes on that somebody else was faster than.
+	conflictRetryDelay = 50 * time.Millisecond
 	// The wait before it is tried again doubles between these.
-	leastBackoff = 100 * time.Millisecond
-	mostBackoff  = 10 * time.Second
-	// farewellAttempts are so many before the hub is told that plan and grant may be
+	minSyncBackoff = 100 * time.Millisecond
+	maxSyncBackoff = 10 * time.Second
+	// maxCleanUpAttempts are so many before the hub is told that plan and grant may be
 	// left.
-	farewellAttempts = 3
-	// settled is how long what was deleted at a farewell must stay away.
-	settled = 300 * time.Millisecond
-	// maxError is how much of an error goes into a MemberLink.
-	maxError = 1024
+	maxCleanUpAttempts = 3
+	// recreationWait is how long what was deleted at a farewell must stay away.
+	recreationWait = 300 * time.Millisecond
+	// maxErrorBytes is how much of an error goes into a MemberLink.
+	maxErrorBytes = 1024
 )
 
-// transfer carries over one connection.
-type transfer struct {
-	carrier   *Carrier
+// connectionSync carries over one connection.
+type connectionSync struct {
+	syncer    *Syncer
 	hub       *dial.Connection
 	namespace string
 
 	// seen and result are of what was carried since challenge was read.
-	seen      *relay.Seen
-	challenge string
-	result    relay.Result
-	farewells int
+	seen            *relay.EqualCopies
+	challenge       string
+	result          relay.Findings
+	cleanUpAttempts int
 }
 
-// carry carries what there is to be carried, if it is for this agent to do. again
+// syncOnce carries what there is to be carried, if it is for this agent to do. again
 // is when to go on, 0 for when something happens.
-func (t *transfer) carry(ctx context.Context) (again time.Duration, err error) {
-	if err := t.carrier.Leader.Leads(ctx); err != nil {
+func (t *connectionSync) syncOnce(ctx context.Context) (again time.Duration, err error) {
+	if err := t.syncer.Leader.Confirm(ctx); err != nil {
 		return 0, err
 	}
 	link := &v1alpha1.MemberLink{}
@@ -63,71 +63,71 @@ func (t *transfer) carry(ctx context.Context) (again time.Duration, err error) {
 		return 0, nil // a replica of the hub carries
 	}
 	if t.seen == nil || t.challenge != link.Spec.Challenge {
-		t.seen, t.challenge = &relay.Seen{}, link.Spec.Challenge
-		t.result = relay.Told(&link.Status, t.challenge)
+		t.seen, t.challenge = &relay.EqualCopies{}, link.Spec.Challenge
+		t.result = relay.FindingsFromStatus(&link.Status, t.challenge)
 	}
 	next := *link.Status.DeepCopy()
-	next.ObservedGeneration, next.Carrier = link.Generation, "agent/"+t.carrier.BootID
+	next.ObservedGeneration, next.Carrier = link.Generation, "agent/"+t.syncer.BootID
 	next.Known, next.Reachable = true, true
 	next.Reason, next.Message = v1alpha1.ReasonConnected, "the agent dials in"
 	if link.Spec.Leaving {
-		err = t.farewell(ctx, &next)
+		err = t.cleanUpMember(ctx, &next)
 	} else {
 		next.CleanedUp, next.CleanUpError = false, ""
-		again, err = t.relay(ctx)
-		t.result.Tell(&next, t.challenge)
+		again, err = t.syncMailbox(ctx)
+		t.result.SetStatus(&next, t.challenge)
 	}
-	told, tellErr := t.tell(ctx, link, next)
+	told, tellErr := t.updateLinkStatus(ctx, link, next)
 	switch {
 	case err != nil:
 		return 0, err
 	case tellErr != nil:
 		return 0, tellErr
 	case !told:
-		again = soon
+		again = conflictRetryDelay
 	}
 	return again, nil
 }
 
-// relay carries the report up, and plan and grant down.
-func (t *transfer) relay(ctx context.Context) (again time.Duration, err error) {
-	m := t.carrier.Member
+// syncMailbox carries the report up, and plan and grant down.
+func (t *connectionSync) syncMailbox(ctx context.Context) (again time.Duration, err error) {
+	m := t.syncer.Member
 	r := relay.Relay{
-		Hub:    relay.End{Cached: t.hub.GetCache(), Live: t.hub.GetClient(), Namespace: t.namespace},
-		Member: relay.End{Cached: m.Cached, Live: m.Live, Namespace: m.Namespace},
-		Seen:   t.seen,
+		Hub:    relay.Side{Cached: t.hub.GetCache(), Live: t.hub.GetClient(), Namespace: t.namespace},
+		Member: relay.Side{Cached: m.Cached, Live: m.Live, Namespace: m.Namespace},
+		Copies: t.seen,
 	}
-	known, err := t.known(ctx)
+	known, err := t.knownClusterUID(ctx)
 	if err != nil {
 		return 0, err
 	}
 	// Up first: what the member says may be what a plan waits for.
-	up, upErr := r.Up(ctx, known)
-	t.carrier.Metrics.Carried(metrics.Up, up.Carried)
-	down, downErr := r.Down(ctx)
-	t.carrier.Metrics.Carried(metrics.Down, len(down.Carried))
+	up, upErr := r.SyncUp(ctx, known)
+	t.syncer.Metrics.CountCopied(metrics.DirectionUp, up.Written)
+	down, downErr := r.SyncDown(ctx)
+	t.syncer.Metrics.CountCopied(metrics.DirectionDown, len(down.Written))
 	t.result = t.result.Merge(up, upErr, down, downErr)
 
 	conflict := false
-	for direction, failed := range map[string]error{metrics.Up: upErr, metrics.Down: downErr} {
+	for direction, failed := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
 		switch {
 		case failed == nil || ctx.Err() != nil:
 		case apierrors.IsConflict(failed):
 			conflict = true
 		default:
-			t.carrier.Metrics.NotCarried(direction)
+			t.syncer.Metrics.CountCopyFailure(direction)
 			err = failed
 		}
 	}
 	if conflict {
-		again = soon
+		again = conflictRetryDelay
 	}
 	return again, err
 }
 
-// known is the cluster that the hub plans for: what another one reports is not
+// knownClusterUID is the cluster that the hub plans for: what another one reports is not
 // carried. Before there is a plan the hub's copy of the report tells.
-func (t *transfer) known(ctx context.Context) (types.UID, error) {
+func (t *connectionSync) knownClusterUID(ctx context.Context) (types.UID, error) {
 	plan := &v1alpha1.ClusterPlan{}
 	err := t.hub.GetCache().Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: v1alpha1.MailboxName}, plan)
 	if client.IgnoreNotFound(err) != nil {
@@ -136,26 +136,26 @@ func (t *transfer) known(ctx context.Context) (types.UID, error) {
 	return plan.Spec.ClusterUID, nil
 }
 
-// farewell removes plan and grant in this cluster: the hub lets go of it.
-func (t *transfer) farewell(ctx context.Context, status *v1alpha1.MemberLinkStatus) error {
+// cleanUpMember removes plan and grant in this cluster: the hub lets go of it.
+func (t *connectionSync) cleanUpMember(ctx context.Context, status *v1alpha1.MemberLinkStatus) error {
 	if status.CleanedUp || status.CleanUpError != "" {
 		return nil
 	}
-	err := t.remove(ctx)
-	t.farewells++
+	err := t.deletePlanAndGrant(ctx)
+	t.cleanUpAttempts++
 	switch {
 	case err == nil:
 		status.CleanedUp = true
-	case t.farewells >= farewellAttempts:
-		status.CleanUpError = err.Error()[:min(len(err.Error()), maxError)]
+	case t.cleanUpAttempts >= maxCleanUpAttempts:
+		status.CleanUpError = err.Error()[:min(len(err.Error()), maxErrorBytes)]
 	}
 	return err
 }
 
-// remove deletes them twice: an agent that was paused may have brought back what was
+// deletePlanAndGrant deletes them twice: an agent that was paused may have brought back what was
 // deleted.
-func (t *transfer) remove(ctx context.Context) error {
-	m := t.carrier.Member
+func (t *connectionSync) deletePlanAndGrant(ctx context.Context) error {
+	m := t.syncer.Member
 	for range 2 {
 		for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
 			o.SetNamespace(m.Namespace)
@@ -164,7 +164,7 @@ func (t *transfer) remove(ctx context.Context) error {
 				return fmt.Errorf("deleting %T %s/%s: %w", o, m.Namespace, v1alpha1.MailboxName, err)
 			}
 		}
-		dial.Await(ctx, nil, settled)
+		dial.WaitForTrigger(ctx, nil, recreationWait)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -172,9 +172,9 @@ func (t *transfer) remove(ctx context.Context) error {
 	return nil
 }
 
-// tell writes the status where it has changed; not told is what somebody else has
+// updateLinkStatus writes the status where it has changed; not told is what somebody else has
 // changed meanwhile.
-func (t *transfer) tell(ctx context.Context, link *v1alpha1.MemberLink, next v1alpha1.MemberLinkStatus) (told bool, err error) {
+func (t *connectionSync) updateLinkStatus(ctx context.Context, link *v1alpha1.MemberLink, next v1alpha1.MemberLinkStatus) (told bool, err error) {
 	if equality.Semantic.DeepEqual(link.Status, next) {
 		return true, nil
 	}

@@ -15,69 +15,69 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// arrivals gives every revision its place in the queue, in the order in which
+// arrivalTracker gives every revision its place in the queue, in the order in which
 // the agent first sees them, until the place stands in the image's status.
-type arrivals struct {
-	index  *queue.Index
+type arrivalTracker struct {
+	index  *queue.Queue
 	reader client.Reader
 	once   sync.Once
 
 	mu    sync.Mutex
-	known map[types.UID]arrival
+	byUID map[types.UID]arrivalRecord
 }
 
-type arrival struct {
+type arrivalRecord struct {
 	name     types.NamespacedName
 	revision string
 	key      v1alpha1.OrderingKey
 }
 
-// begin gives those their places that came while no agent ran: by creation
+// orderExistingImages gives those their places that came while no agent ran: by creation
 // time, and within one second by resourceVersion (comparable by KEP-5504). It
 // runs before the first event is handled: those of the initial list come in no
 // useful order.
-func (a *arrivals) begin(ctx context.Context) {
+func (a *arrivalTracker) orderExistingImages(ctx context.Context) {
 	a.once.Do(func() {
 		var list v1alpha1.VMDiskImageList
 		if err := a.reader.List(ctx, &list); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Listing the images that came while no agent ran; they queue in no particular order")
 			return
 		}
-		slices.SortFunc(list.Items, byAge)
+		slices.SortFunc(list.Items, compareArrival)
 		for i := range list.Items {
-			if e := currentEntry(&list.Items[i]); e != nil {
-				a.index.Saw(e.OrderingKey)
+			if e := currentRevision(&list.Items[i]); e != nil {
+				a.index.ObserveKey(e.OrderingKey)
 			}
 		}
 		for i := range list.Items {
-			if img := &list.Items[i]; currentEntry(img) == nil {
-				a.put(img, a.index.NewKeyByAge(img.CreationTimestamp))
+			if img := &list.Items[i]; currentRevision(img) == nil {
+				a.recordArrival(img, a.index.NewKeyByCreation(img.CreationTimestamp))
 			}
 		}
 	})
 }
 
-func byAge(a, b v1alpha1.VMDiskImage) int {
+func compareArrival(a, b v1alpha1.VMDiskImage) int {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(unseen(a), unseen(b)),
-		cmp.Compare(version(a.ResourceVersion), version(b.ResourceVersion)),
+		cmp.Compare(unseenRank(a), unseenRank(b)),
+		cmp.Compare(parseResourceVersion(a.ResourceVersion), parseResourceVersion(b.ResourceVersion)),
 		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Name, b.Name),
 	)
 }
 
-// unseen is 0 for an image that an agent has seen before it went: it came before
+// unseenRank is 0 for an image that an agent has seen before it went: it came before
 // those of the same second that none has, though its finalizer has given it a
 // later resourceVersion.
-func unseen(img v1alpha1.VMDiskImage) int {
+func unseenRank(img v1alpha1.VMDiskImage) int {
 	if slices.Contains(img.Finalizers, v1alpha1.FinalizerImage) {
 		return 0
 	}
 	return 1
 }
 
-func version(resourceVersion string) uint64 {
+func parseResourceVersion(resourceVersion string) uint64 {
 	v, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
 		return 0
@@ -85,46 +85,46 @@ func version(resourceVersion string) uint64 {
 	return v
 }
 
-// key returns the place of the revision that an image asks for.
-func (a *arrivals) key(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
-	if e := currentEntry(img); e != nil {
-		a.index.Saw(e.OrderingKey)
-		a.put(img, e.OrderingKey)
+// orderingKey returns the place of the revision that an image asks for.
+func (a *arrivalTracker) orderingKey(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
+	if e := currentRevision(img); e != nil {
+		a.index.ObserveKey(e.OrderingKey)
+		a.recordArrival(img, e.OrderingKey)
 		return e.OrderingKey
 	}
 	a.mu.Lock()
-	known, there := a.known[img.UID]
+	known, there := a.byUID[img.UID]
 	a.mu.Unlock()
 	if there && known.revision == img.Spec.Revision() {
 		return known.key
 	}
-	key := a.index.NewKey(img.CreationTimestamp)
-	a.put(img, key)
+	key := a.index.NewKeyAtEnd(img.CreationTimestamp)
+	a.recordArrival(img, key)
 	return key
 }
 
-func (a *arrivals) put(img *v1alpha1.VMDiskImage, key v1alpha1.OrderingKey) {
+func (a *arrivalTracker) recordArrival(img *v1alpha1.VMDiskImage, key v1alpha1.OrderingKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known[img.UID] = arrival{client.ObjectKeyFromObject(img), img.Spec.Revision(), key}
+	a.byUID[img.UID] = arrivalRecord{client.ObjectKeyFromObject(img), img.Spec.Revision(), key}
 }
 
-// name finds an image by its UID.
-func (a *arrivals) name(uid types.UID) (types.NamespacedName, bool) {
+// nameForUID finds an image by its UID.
+func (a *arrivalTracker) nameForUID(uid types.UID) (types.NamespacedName, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, there := a.known[uid]
+	known, there := a.byUID[uid]
 	return known.name, there
 }
 
-func (a *arrivals) forget(uid types.UID) {
+func (a *arrivalTracker) forgetImage(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.known, uid)
+	delete(a.byUID, uid)
 }
 
-// currentEntry is what the status holds of the revision that the spec asks for.
-func currentEntry(img *v1alpha1.VMDiskImage) *v1alpha1.RevisionStatus {
+// currentRevision is what the status holds of the revision that the spec asks for.
+func currentRevision(img *v1alpha1.VMDiskImage) *v1alpha1.RevisionStatus {
 	revision := img.Spec.Revision()
 	for i := range img.Status.Revisions {
 		if img.Status.Revisions[i].Revision == revision {

@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestByAge(t *testing.T) {
+func TestCompareArrival(t *testing.T) {
 	at := func(name string, second int, version string, finalizers ...string) v1alpha1.VMDiskImage {
 		return v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{
 			Name: name, ResourceVersion: version, Finalizers: finalizers,
@@ -26,7 +26,7 @@ func TestByAge(t *testing.T) {
 		at("b", 1, "4"),
 		at("a", 0, "99"),
 	}
-	slices.SortFunc(got, byAge)
+	slices.SortFunc(got, compareArrival)
 	var names []string
 	for _, img := range got {
 		names = append(names, img.Name)

@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestHolding(t *testing.T) {
+func TestHoldChangedPredicate(t *testing.T) {
 	now := metav1.Now()
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.VirtualMachine)
@@ -37,10 +37,10 @@ func TestHolding(t *testing.T) {
 			before := apitest.VirtualMachine("ns", "vm").WithPin(v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{UID: "uid"}, Attempt: 1}).Obj()
 			after := before.DeepCopy()
 			tt.change(after)
-			assert.Equal(t, tt.want, holding().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
+			assert.Equal(t, tt.want, holdChangedPredicate().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
 		})
 	}
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
-	assert.True(t, holding().Create(event.CreateEvent{Object: vm}))
-	assert.True(t, holding().Delete(event.DeleteEvent{Object: vm}))
+	assert.True(t, holdChangedPredicate().Create(event.CreateEvent{Object: vm}))
+	assert.True(t, holdChangedPredicate().Delete(event.DeleteEvent{Object: vm}))
 }

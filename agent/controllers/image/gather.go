@@ -24,36 +24,36 @@ import (
 // gather collects from the cache what a decision rests on.
 func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (image.View, error) {
 	v := image.View{
-		Now:        time.Now(),
-		Image:      img,
-		Policy:     r.Policy(),
-		ArrivalKey: r.arrivals.key(img),
-		FreshKey:   r.Index.NewKey(metav1.Time{}),
-		Preflight:  r.answer(img),
+		Now:           time.Now(),
+		Image:         img,
+		Policy:        r.Policy(),
+		ArrivalKey:    r.arrivals.orderingKey(img),
+		EndOfQueueKey: r.Queue.NewKeyAtEnd(metav1.Time{}),
+		Preflight:     r.preflightAnswer(img),
 	}
-	if p, queued := r.Index.Position(img.UID); queued {
-		v.Position = &p
-		v.Withheld = r.Index.Withheld(img.UID)
+	if p, queued := r.Queue.Position(img.UID); queued {
+		v.QueuePosition = &p
+		v.WithheldReason = r.Queue.WithheldReason(img.UID)
 	}
 	var err error
-	if v.Slots, err = r.slots(ctx, r.Client, img); err != nil {
+	if v.Slots, err = r.listSlots(ctx, r.Client, img); err != nil {
 		return v, err
 	}
-	v.Ages = r.ages(v.Slots)
-	if v.Attempts, err = r.objects(ctx, r.Client, img, client.MatchingFields{image.UIDIndex: string(img.UID)}); err != nil {
+	v.SlotAges = r.slotAges(v.Slots)
+	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Client, img, client.MatchingFields{image.ImageUIDIndex: string(img.UID)}); err != nil {
 		return v, err
 	}
-	if err = r.wanted(ctx, &v); err != nil {
+	if err = r.gatherRetention(ctx, &v); err != nil {
 		return v, err
 	}
-	v.Blocker, err = r.blocker(ctx, img)
+	v.Blocker, err = r.findBlocker(ctx, img)
 	return v, err
 }
 
-func (r *Reconciler) ages(slots []v1alpha1.Slot) map[string]time.Duration {
+func (r *Reconciler) slotAges(slots []v1alpha1.Slot) map[string]time.Duration {
 	ages := make(map[string]time.Duration, len(slots))
 	for _, slot := range slots {
-		ages[slot.DataVolume] = r.Ages.Of(queue.DataVolumeKey(slot), slot.StartedAt.Time)
+		ages[slot.DataVolume] = r.Ages.AgeOf(queue.DataVolumeKey(slot), slot.StartedAt.Time)
 	}
 	return ages
 }
@@ -64,36 +64,36 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	now := &v1alpha1.VMDiskImage{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.Image), now)
 	if apierrors.IsNotFound(err) || (err == nil && now.ResourceVersion != v.Image.ResourceVersion) {
-		return v, errChanged
+		return v, errImageChanged
 	}
 	if err != nil {
 		return v, fmt.Errorf("reading VMDiskImage %s/%s: %w", v.Image.Namespace, v.Image.Name, err)
 	}
 	v.Live = true
-	if err = r.wanted(ctx, &v); err != nil {
+	if err = r.gatherRetention(ctx, &v); err != nil {
 		return v, err
 	}
-	if v.Attempts, err = r.objects(ctx, r.Live, v.Image, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
+	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Live, v.Image, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
 		return v, err
 	}
 	// Last: a DataVolume is not there before its slot is, nor after it.
-	if v.Slots, err = r.slots(ctx, r.Live, v.Image); err != nil {
+	if v.Slots, err = r.listSlots(ctx, r.Live, v.Image); err != nil {
 		return v, err
 	}
-	v.Ages = r.ages(v.Slots)
+	v.SlotAges = r.slotAges(v.Slots)
 	return v, nil
 }
 
-// wanted looks who wants an image to be there.
-func (r *Reconciler) wanted(ctx context.Context, v *image.View) (err error) {
+// gatherRetention looks who wants an image to be there.
+func (r *Reconciler) gatherRetention(ctx context.Context, v *image.View) (err error) {
 	img := v.Image
-	if v.Holders, err = r.holders(ctx, img, v.Live); err != nil {
+	if v.Holders, err = r.gatherHolders(ctx, img, v.Live); err != nil {
 		return err
 	}
-	v.NamespaceGoing, v.Plan = false, image.Wish{}
+	v.NamespaceTerminating, v.Plan = false, image.PlannedState{}
 	held := len(v.Holders) > 0
 	if img.DeletionTimestamp != nil && held {
-		if v.NamespaceGoing, err = r.namespaceGoing(ctx, img); err != nil {
+		if v.NamespaceTerminating, err = r.isNamespaceTerminating(ctx, img); err != nil {
 			return err
 		}
 	}
@@ -104,8 +104,8 @@ func (r *Reconciler) wanted(ctx context.Context, v *image.View) (err error) {
 	return err
 }
 
-// namespaceGoing tells, live, whether the namespace of an image is being deleted.
-func (r *Reconciler) namespaceGoing(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
+// isNamespaceTerminating tells, live, whether the namespace of an image is being deleted.
+func (r *Reconciler) isNamespaceTerminating(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
 	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 	err := r.Live.Get(ctx, types.NamespacedName{Name: img.Namespace}, ns)
 	if client.IgnoreNotFound(err) != nil {
@@ -114,18 +114,18 @@ func (r *Reconciler) namespaceGoing(ctx context.Context, img *v1alpha1.VMDiskIma
 	return err != nil || ns.DeletionTimestamp != nil, nil
 }
 
-func (r *Reconciler) holders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
-	if r.Holders == nil {
+func (r *Reconciler) gatherHolders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
+	if r.ListHolders == nil {
 		return nil, nil
 	}
-	holders, err := r.Holders(ctx, img, live)
+	holders, err := r.ListHolders(ctx, img, live)
 	if err != nil {
 		return nil, fmt.Errorf("listing what holds VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
 	}
 	return holders, nil
 }
 
-func (r *Reconciler) slots(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage) ([]v1alpha1.Slot, error) {
+func (r *Reconciler) listSlots(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage) ([]v1alpha1.Slot, error) {
 	ledger := &v1alpha1.SyncLedger{}
 	err := from.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}, ledger)
 	if err != nil {
@@ -143,9 +143,9 @@ func (r *Reconciler) slots(ctx context.Context, from client.Reader, img *v1alpha
 	return slots, nil
 }
 
-// objects lists what exists of an image. Kinds that the cluster does not serve
+// listChildren lists what exists of an image. Kinds that the cluster does not serve
 // have no objects.
-func (r *Reconciler) objects(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage, match client.ListOption) (map[int32]*image.Objects, error) {
+func (r *Reconciler) listChildren(ctx context.Context, from client.Reader, img *v1alpha1.VMDiskImage, match client.ListOption) (map[int32]*image.AttemptObjects, error) {
 	var (
 		dvs       cdiv1.DataVolumeList
 		claims    corev1.PersistentVolumeClaimList
@@ -155,55 +155,55 @@ func (r *Reconciler) objects(ctx context.Context, from client.Reader, img *v1alp
 	for _, l := range []struct {
 		list client.ObjectList
 		kind *schema.GroupVersionKind
-	}{{&dvs, &image.DataVolumeKind}, {&claims, nil}, {&pods, nil}, {&snapshots, &image.VolumeSnapshotKind}} {
-		if l.kind != nil && !r.Kinds.Serves(*l.kind) {
+	}{{&dvs, &image.DataVolumeGVK}, {&claims, nil}, {&pods, nil}, {&snapshots, &image.VolumeSnapshotGVK}} {
+		if l.kind != nil && !r.Kinds.IsServed(*l.kind) {
 			continue
 		}
 		if err := from.List(ctx, l.list, client.InNamespace(img.Namespace), match); err != nil {
 			return nil, fmt.Errorf("listing what exists of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
 		}
 	}
-	return image.ByAttempt(image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}), nil
+	return image.GroupByAttempt(image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}), nil
 }
 
-func (r *Reconciler) answer(img *v1alpha1.VMDiskImage) image.Preflight {
+func (r *Reconciler) preflightAnswer(img *v1alpha1.VMDiskImage) image.PreflightResult {
 	url, askable := image.PreflightURL(img.Spec)
 	if !askable {
-		return image.Preflight{Known: true}
+		return image.PreflightResult{Known: true}
 	}
-	return r.Preflight.Answer(img.UID, url, img.Status.LastAttempt+1)
+	return r.Preflight.CachedResult(img.UID, url, img.Status.LastAttempt+1)
 }
 
-// blocker looks for what the next attempt of an image needs and the cluster
+// findBlocker looks for what the next attempt of an image needs and the cluster
 // lacks. An image that is ready for a slot has been looked at already, but for
 // room: those before it take that.
-func (r *Reconciler) blocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
-	if !r.Kinds.Serves(image.DataVolumeKind) {
+func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"}, nil
 	}
-	standing := image.StandingOf(img)
-	imported := standing == queue.Out
+	standing := image.QueueStateOf(img)
+	imported := standing == queue.NotQueued
 	if !imported {
-		if b, err := r.storageClassBlocker(ctx, img.Spec.StorageClass); b != nil || err != nil {
+		if b, err := r.findStorageClassBlocker(ctx, img.Spec.StorageClass); b != nil || err != nil {
 			return b, err
 		}
 	}
-	if b, err := r.snapshotClassBlocker(ctx, img); b != nil || err != nil {
+	if b, err := r.findSnapshotClassBlocker(ctx, img); b != nil || err != nil {
 		return b, err
 	}
 	if imported {
 		return nil, nil
 	}
-	if standing != queue.Ready {
-		if b, err := r.referenceBlocker(ctx, img); b != nil || err != nil {
+	if standing != queue.Admissible {
+		if b, err := r.findReferenceBlocker(ctx, img); b != nil || err != nil {
 			return b, err
 		}
 	}
-	return r.lack(ctx, img, room.Age)
+	return r.findCapacityBlocker(ctx, img, room.MaxAgeWhileWaiting)
 }
 
-// referenceBlocker looks for what the spec of an image names in its namespace.
-func (r *Reconciler) referenceBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+// findReferenceBlocker looks for what the spec of an image names in its namespace.
+func (r *Reconciler) findReferenceBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
 	for _, need := range []struct {
 		kind, name string
 		reason     v1alpha1.Reason
@@ -226,7 +226,7 @@ func (r *Reconciler) referenceBlocker(ctx context.Context, img *v1alpha1.VMDiskI
 	return nil, nil
 }
 
-func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {
+func (r *Reconciler) findStorageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {
 	if class != "" {
 		err := r.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
 		if apierrors.IsNotFound(err) {
@@ -234,22 +234,22 @@ func (r *Reconciler) storageClassBlocker(ctx context.Context, class string) (*im
 		}
 		return nil, err
 	}
-	if found, err := r.defaultStorageClass(ctx); found != "" || err != nil {
+	if found, err := r.findDefaultStorageClass(ctx); found != "" || err != nil {
 		return nil, err
 	}
 	return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "spec.storageClass is not set and no StorageClass is the default"}, nil
 }
 
-func (r *Reconciler) snapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
 	class := img.Spec.SnapshotClass
 	if class == "" {
 		return nil, nil
 	}
-	if !r.Kinds.Serves(image.VolumeSnapshotKind) {
+	if !r.Kinds.IsServed(image.VolumeSnapshotGVK) {
 		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "the cluster does not serve VolumeSnapshots: install the snapshot controller and its CRDs, or remove spec.snapshotClass"}, nil
 	}
 	phase := img.Status.Phase
-	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.StandingOf(img) == queue.Ready {
+	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == queue.Admissible {
 		return nil, nil
 	}
 	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})

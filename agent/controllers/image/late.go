@@ -20,30 +20,30 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// removeLateSnapshots has VolumeSnapshots removed whose creation reached the API
+// setupLateSnapshotController has VolumeSnapshots removed whose creation reached the API
 // server when their image was gone: it was held up, and its sender had lost the
 // Lease meanwhile. No image looks after them.
-func (r *Reconciler) removeLateSnapshots(mgr manager.Manager) error {
-	c, err := controller.New("late-snapshots", mgr, controller.Options{Reconciler: reconcile.Func(r.removeIfLate)})
+func (r *Reconciler) setupLateSnapshotController(mgr manager.Manager) error {
+	c, err := controller.New("late-snapshots", mgr, controller.Options{Reconciler: reconcile.Func(r.reconcileLateSnapshot)})
 	if err != nil {
 		return err
 	}
-	r.Kinds.WhenServed(image.VolumeSnapshotKind, func(ctx context.Context) error {
+	r.Kinds.WhenServed(image.VolumeSnapshotGVK, func(ctx context.Context) error {
 		return kinds.Watch(ctx, c, mgr.GetCache(), &snapshotv1.VolumeSnapshot{}, &handler.EnqueueRequestForObject{})
 	})
 	return nil
 }
 
-// removeIfLate removes only what can be of no use to anybody: the image is gone,
+// reconcileLateSnapshot removes only what can be of no use to anybody: the image is gone,
 // and so is the claim that was to be copied before it was. The finished snapshot
 // of an image that somebody has forced away is left to them.
-func (r *Reconciler) removeIfLate(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) reconcileLateSnapshot(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	snap := &snapshotv1.VolumeSnapshot{}
 	if err := r.Get(ctx, req.NamespacedName, snap); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	uid := types.UID(snap.Labels[v1alpha1.LabelImageUID])
-	if _, known := r.arrivals.name(uid); known || image.SnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
+	if _, known := r.arrivals.nameForUID(uid); known || image.SnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
 		return ctrl.Result{}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}

@@ -31,23 +31,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// pruning is a controller with an image whose prune is due.
-type pruning struct {
+// pruneFixture is a controller with an image whose prune is due.
+type pruneFixture struct {
 	*Reconciler
 	t        *testing.T
 	registry *prometheus.Registry
 	events   *events.FakeRecorder
 	img      *v1alpha1.VMDiskImage
 	// cached and live are what the plan says, and who holds the image.
-	cached, live               image.Wish
+	cached, live               image.PlannedState
 	cachedHolders, liveHolders []image.Holder
-	// meanwhile happens right before the image is deleted.
-	meanwhile func(client.Client)
+	// beforeDelete happens right before the image is deleted.
+	beforeDelete func(client.Client)
 }
 
-// newPruning brings the status of the image up to date: what is left to do is to
+// newPruneFixture brings the status of the image up to date: what is left to do is to
 // delete it. It has failed, so that no storage is needed.
-func newPruning(t *testing.T) *pruning {
+func newPruneFixture(t *testing.T) *pruneFixture {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -60,72 +60,72 @@ func newPruning(t *testing.T) *pruning {
 		Revision: b.Obj().Spec.Revision(), Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed,
 		Failure: &v1alpha1.Failure{Reason: v1alpha1.ReasonNotFound, Message: "404", Time: past},
 	}).Obj()
-	p := &pruning{t: t, registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(20), img: img}
+	p := &pruneFixture{t: t, registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(20), img: img}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(img).WithStatusSubresource(img).
-		WithIndex(&corev1.PersistentVolumeClaim{}, image.UIDIndex, uidOf).WithIndex(&corev1.Pod{}, image.UIDIndex, uidOf).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: p.deleteOne}).Build()
-	served := kinds.New(meta.NewDefaultRESTMapper(nil))
+		WithIndex(&corev1.PersistentVolumeClaim{}, image.ImageUIDIndex, indexImageUID).WithIndex(&corev1.Pod{}, image.ImageUIDIndex, indexImageUID).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: p.interceptDelete}).Build()
+	served := kinds.NewKindTracker(meta.NewDefaultRESTMapper(nil))
 	require.NoError(t, served.Start(t.Context()))
-	index, rules := queue.NewIndex(), policy.Default()
+	index, rules := queue.NewQueue(), policy.Default()
 	p.Reconciler = &Reconciler{
-		Client: c, Live: c, Events: p.events, Index: index, Kinds: served, Metrics: metrics.New(p.registry, index), Preflight: preflight.New(),
+		Client: c, Live: c, Events: p.events, Queue: index, Kinds: served, Metrics: metrics.New(p.registry, index), Preflight: preflight.New(),
 		Policy: func() *policy.Policy { return &rules }, PolicyKnown: func() bool { return true },
-		Holders: func(_ context.Context, _ *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
+		ListHolders: func(_ context.Context, _ *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 			if live {
 				return p.liveHolders, nil
 			}
 			return p.cachedHolders, nil
 		},
-		Wish: func(_ context.Context, _ types.NamespacedName, live bool) (image.Wish, error) {
+		Wish: func(_ context.Context, _ types.NamespacedName, live bool) (image.PlannedState, error) {
 			if live {
 				return p.live, nil
 			}
 			return p.cached, nil
 		},
 		Namespace: "ot-agent",
-		arrivals:  arrivals{index: index, reader: c, known: map[types.UID]arrival{}},
+		arrivals:  arrivalTracker{index: index, reader: c, byUID: map[types.UID]arrivalRecord{}},
 	}
-	p.cached = image.Wish{Stays: true, Unknown: true}
-	p.reconcile()
-	p.cached = image.Wish{Prune: &v1alpha1.PlannedPrune{
+	p.cached = image.PlannedState{Keep: true, Unknown: true}
+	p.mustReconcile()
+	p.cached = image.PlannedState{Prune: &v1alpha1.PlannedPrune{
 		Namespace: "ns", Name: "a", ImageUID: img.UID, Revision: img.Spec.Revision(), UID: "prune",
 		UnreferencedSince: time.Now().Add(time.Hour).Unix(), Others: true,
 	}}
 	p.live = p.cached
-	require.Equal(t, v1alpha1.PhasePrunePending, p.now().Status.Phase)
-	p.told()
+	require.Equal(t, v1alpha1.PhasePrunePending, p.getImage().Status.Phase)
+	p.drainEvents()
 	return p
 }
 
-// deleteOne minds what the API server does: the UID too.
-func (p *pruning) deleteOne(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-	if p.meanwhile != nil {
-		p.meanwhile(c)
+// interceptDelete minds what the API server does: the UID too.
+func (p *pruneFixture) interceptDelete(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+	if p.beforeDelete != nil {
+		p.beforeDelete(c)
 	}
 	var o client.DeleteOptions
 	o.ApplyOptions(opts)
 	require.NotNil(p.t, o.Preconditions)
 	require.NotNil(p.t, o.Preconditions.UID)
-	if now := p.now(); now.UID != *o.Preconditions.UID {
+	if now := p.getImage(); now.UID != *o.Preconditions.UID {
 		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), obj.GetName(), assert.AnError)
 	}
 	return c.Delete(ctx, obj, opts...)
 }
 
-func (p *pruning) reconcile() ctrl.Result {
+func (p *pruneFixture) mustReconcile() ctrl.Result {
 	result, err := p.Reconcile(p.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(p.img)})
 	require.NoError(p.t, err)
 	return result
 }
 
-func (p *pruning) now() *v1alpha1.VMDiskImage {
+func (p *pruneFixture) getImage() *v1alpha1.VMDiskImage {
 	img := &v1alpha1.VMDiskImage{}
 	require.NoError(p.t, p.Client.Get(p.t.Context(), client.ObjectKeyFromObject(p.img), img))
 	return img
 }
 
-// told are the events since it was asked last.
-func (p *pruning) told() (all string) {
+// drainEvents are the events since it was asked last.
+func (p *pruneFixture) drainEvents() (all string) {
 	for {
 		select {
 		case e := <-p.events.Events:
@@ -136,7 +136,7 @@ func (p *pruning) told() (all string) {
 	}
 }
 
-func (p *pruning) counts(metric, label string) float64 {
+func (p *pruneFixture) metricValue(metric, label string) float64 {
 	families, err := p.registry.Gather()
 	require.NoError(p.t, err)
 	for _, f := range families {
@@ -150,72 +150,72 @@ func (p *pruning) counts(metric, label string) float64 {
 	return 0
 }
 
-func TestPrunes(t *testing.T) {
-	p := newPruning(t)
-	p.reconcile()
-	assert.NotNil(t, p.now().DeletionTimestamp)
-	told := p.told()
+func TestPruneDeletesImage(t *testing.T) {
+	p := newPruneFixture(t)
+	p.mustReconcile()
+	assert.NotNil(t, p.getImage().DeletionTimestamp)
+	told := p.drainEvents()
 	assert.Contains(t, told, "Normal Pruned ")
 	assert.Contains(t, told, "ImagePrune with UID prune")
-	assert.InDelta(t, 1, p.counts("ot_agent_images_pruned_total", ""), 0)
+	assert.InDelta(t, 1, p.metricValue("ot_agent_images_pruned_total", ""), 0)
 }
 
-// TestPrunesOnlyAsDecided has somebody be quicker than the agent.
-func TestPrunesOnlyAsDecided(t *testing.T) {
+// TestPruneIsSkippedWhenStateChanges has somebody be quicker than the agent.
+func TestPruneIsSkippedWhenStateChanges(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens    func(*pruning)
+		happens    func(*pruneFixture)
 		wantReason string
 	}{
-		"another leader writes its status": {happens: func(p *pruning) {
-			p.meanwhile = func(c client.Client) {
-				img := p.now()
+		"another leader writes its status": {happens: func(p *pruneFixture) {
+			p.beforeDelete = func(c client.Client) {
+				img := p.getImage()
 				img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced}
 				require.NoError(t, c.Status().Update(t.Context(), img))
 			}
 		}, wantReason: v1alpha1.PruneReferenced},
-		"somebody hands it over": {happens: func(p *pruning) {
-			p.meanwhile = func(c client.Client) {
-				img := p.now()
-				img.Labels = map[string]string{v1alpha1.LabelPlanned: image.Planned}
+		"somebody hands it over": {happens: func(p *pruneFixture) {
+			p.beforeDelete = func(c client.Client) {
+				img := p.getImage()
+				img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 				require.NoError(t, c.Update(t.Context(), img))
 			}
 		}},
-		"a machine that the cache does not show": {happens: func(p *pruning) {
+		"a machine that the cache does not show": {happens: func(p *pruneFixture) {
 			p.liveHolders = []image.Holder{{Name: "ns/vm"}}
 		}, wantReason: v1alpha1.PruneReferenced},
-		"a plan that the cache does not show": {happens: func(p *pruning) {
+		"a plan that the cache does not show": {happens: func(p *pruneFixture) {
 			undone := *p.live.Prune
 			undone.Undo = true
 			p.live.Prune = &undone
 		}, wantReason: v1alpha1.PruneUndoAsked},
-		"a plan that is refused by now": {happens: func(p *pruning) {
-			p.live = image.Wish{Stays: true, Unknown: true}
+		"a plan that is refused by now": {happens: func(p *pruneFixture) {
+			p.live = image.PlannedState{Keep: true, Unknown: true}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPruning(t)
+			p := newPruneFixture(t)
 			tt.happens(p)
-			p.reconcile()
-			now := p.now()
+			p.mustReconcile()
+			now := p.getImage()
 			assert.Nil(t, now.DeletionTimestamp)
 			assert.Equal(t, tt.wantReason, now.Status.Prune.Reason)
-			assert.NotContains(t, p.told(), "Pruned")
-			assert.Zero(t, p.counts("ot_agent_images_pruned_total", ""))
+			assert.NotContains(t, p.drainEvents(), "Pruned")
+			assert.Zero(t, p.metricValue("ot_agent_images_pruned_total", ""))
 		})
 	}
 }
 
-// TestDeletesOnlyAsDecided: the same holds of what the plan retires, and of what has
+// TestDeleteIsRefusedForAnotherVersion: the same holds of what the plan retires, and of what has
 // outlived its spec's time.
-func TestDeletesOnlyAsDecided(t *testing.T) {
+func TestDeleteIsRefusedForAnotherVersion(t *testing.T) {
 	for name, d := range map[string]image.Decision{
 		"pruned":       {Pruned: true},
-		"retired":      {Retired: true},
+		"retired":      {ExpiredByPlan: true},
 		"unreferenced": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPruning(t)
-			decided := p.now()
+			p := newPruneFixture(t)
+			decided := p.getImage()
 			decided.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Minute}
 			for _, change := range []func(*v1alpha1.VMDiskImage){
 				func(img *v1alpha1.VMDiskImage) { img.ResourceVersion = "1" },
@@ -224,36 +224,36 @@ func TestDeletesOnlyAsDecided(t *testing.T) {
 				other := decided.DeepCopy()
 				change(other)
 				assert.True(t, apierrors.IsConflict(p.deleteUnreferenced(t.Context(), other, d)))
-				assert.Nil(t, p.now().DeletionTimestamp)
-				assert.Empty(t, p.told())
+				assert.Nil(t, p.getImage().DeletionTimestamp)
+				assert.Empty(t, p.drainEvents())
 			}
 			require.NoError(t, p.deleteUnreferenced(t.Context(), decided, d))
-			assert.NotNil(t, p.now().DeletionTimestamp)
-			assert.NotEmpty(t, p.told())
+			assert.NotNil(t, p.getImage().DeletionTimestamp)
+			assert.NotEmpty(t, p.drainEvents())
 		})
 	}
 }
 
-// TestAnswersAPruneOfAHeldImage: the plan is asked also for what nothing can delete.
-func TestAnswersAPruneOfAHeldImage(t *testing.T) {
-	p := newPruning(t)
+// TestPruneOfHeldImageIsSkipped: the plan is asked also for what nothing can delete.
+func TestPruneOfHeldImageIsSkipped(t *testing.T) {
+	p := newPruneFixture(t)
 	asked := *p.cached.Prune
 	asked.UID = "next"
 	p.cached.Prune, p.live.Prune = &asked, &asked
 	p.cachedHolders = []image.Holder{{Name: "ns/vm"}}
 	p.liveHolders = p.cachedHolders
-	p.reconcile()
-	now := p.now()
+	p.mustReconcile()
+	now := p.getImage()
 	assert.Equal(t, types.UID("next"), now.Status.Prune.UID)
 	assert.Equal(t, v1alpha1.PruneSkipped, now.Status.Prune.State)
 	assert.Equal(t, v1alpha1.PhaseFailed, now.Status.Phase)
-	told := p.told()
+	told := p.drainEvents()
 	assert.Contains(t, told, "PruneSkipped")
 	assert.Contains(t, told, "ns/vm")
-	assert.InDelta(t, 1, p.counts("ot_agent_prunes_skipped_total", v1alpha1.PruneReferenced), 0)
-	assert.Zero(t, p.counts("ot_agent_prunes_skipped_total", v1alpha1.PruneChanged))
+	assert.InDelta(t, 1, p.metricValue("ot_agent_prunes_skipped_total", v1alpha1.PruneReferenced), 0)
+	assert.Zero(t, p.metricValue("ot_agent_prunes_skipped_total", v1alpha1.PruneChanged))
 	p.cachedHolders = append(p.cachedHolders, image.Holder{Name: "ns/other"})
-	p.reconcile()
-	require.EqualValues(t, 2, p.now().Status.References.Count)
-	assert.Empty(t, p.told(), "once")
+	p.mustReconcile()
+	require.EqualValues(t, 2, p.getImage().Status.References.Count)
+	assert.Empty(t, p.drainEvents(), "once")
 }

@@ -40,13 +40,13 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets;configmaps;namespaces,verbs=get
 
-// Holders lists who needs an image: by its name, or by a pin of it. With live, it
+// HolderFunc lists who needs an image: by its name, or by a pin of it. With live, it
 // reads past every cache.
-type Holders func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error)
+type HolderFunc func(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error)
 
-// Wish tells what the ClusterPlan in force says about the stay of an image. With
+// WishFunc tells what the ClusterPlan in force says about the stay of an image. With
 // live, it reads past every cache.
-type Wish func(ctx context.Context, img types.NamespacedName, live bool) (image.Wish, error)
+type WishFunc func(ctx context.Context, img types.NamespacedName, live bool) (image.PlannedState, error)
 
 // Reconciler looks after VMDiskImages.
 type Reconciler struct {
@@ -54,41 +54,41 @@ type Reconciler struct {
 	// Live reads from the API server, past the cache.
 	Live      client.Reader
 	Events    events.EventRecorder
-	Index     *queue.Index
-	Kinds     *kinds.Served
+	Queue     *queue.Queue
+	Kinds     *kinds.KindTracker
 	Metrics   *metrics.Metrics
 	Preflight *preflight.Prober
 	// Policy in force; nil where there has never been a valid one.
 	Policy func() *policy.Policy
 	// PolicyKnown tells whether Policy has been read: nothing is decided before.
 	PolicyKnown func() bool
-	// PokeLedger has the ledger looked at.
-	PokeLedger func()
-	// Holders of images; nil where nothing can hold one.
-	Holders Holders
+	// EnqueueLedger has the ledger looked at.
+	EnqueueLedger func()
+	// ListHolders of images; nil where nothing can hold one.
+	ListHolders HolderFunc
 	// Room of the cluster's storage; nil where nobody asks for it.
 	Room *room.Reader
 	// Wish of the plan; nil where there are no plans.
-	Wish Wish
+	Wish WishFunc
 	// Ages of the slots.
-	Ages *clock.Ages
+	Ages *clock.AgeTracker
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 
-	arrivals arrivals
-	own      writes
-	roomless roomless
-	again    chan event.GenericEvent
+	arrivals        arrivalTracker
+	ownWrites       writeTracker
+	capacityWaiters capacityWaiters
+	enqueued        chan event.GenericEvent
 }
 
-// errChanged: the image is not any more as the cache showed it. The event of
+// errImageChanged: the image is not any more as the cache showed it. The event of
 // that change brings it back.
-var errChanged = errors.New("the image has changed meanwhile")
+var errImageChanged = errors.New("the image has changed meanwhile")
 
 // Reconcile takes one image one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !r.Kinds.Known() || !r.PolicyKnown() {
-		return ctrl.Result{RequeueAfter: changedDelay}, nil
+	if !r.Kinds.Discovered() || !r.PolicyKnown() {
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}
 	if err := r.Get(ctx, req.NamespacedName, img); err != nil {
@@ -97,18 +97,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if img.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(img, v1alpha1.FinalizerImage) {
 		return ctrl.Result{}, nil
 	}
-	if !r.own.shows(img) {
-		return ctrl.Result{RequeueAfter: cacheDelay}, nil
+	if !r.ownWrites.isCacheCurrent(img) {
+		return ctrl.Result{RequeueAfter: cacheLagTimeout}, nil
 	}
 	view, err := r.gather(ctx, img)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	d := image.Decide(view)
-	if d.NeedsLive {
+	if d.NeedsLiveRead {
 		view, err = r.gatherLive(ctx, view)
-		if errors.Is(err, errChanged) {
-			return ctrl.Result{RequeueAfter: changedDelay}, nil
+		if errors.Is(err, errImageChanged) {
+			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, err
@@ -117,31 +117,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	err = r.apply(ctx, img, d)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: changedDelay}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
-	return ctrl.Result{RequeueAfter: d.After}, err
+	return ctrl.Result{RequeueAfter: d.RequeueAfter}, err
 }
 
-// changedDelay is the wait after a write that met another one, should the event
+// conflictRetryDelay is the wait after a write that met another one, should the event
 // of that one have come before.
-const changedDelay = 50 * time.Millisecond
+const conflictRetryDelay = 50 * time.Millisecond
 
 // apply carries out a decision. Children are deleted only once the status that
 // lets go of them is stored, against the resourceVersion it was decided on.
 func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
 	if d.RemoveFinalizer {
-		return r.setFinalizer(ctx, img, controllerutil.RemoveFinalizer)
+		return r.patchFinalizer(ctx, img, controllerutil.RemoveFinalizer)
 	}
-	if d.AskSource { // it answers while the rest is stored
-		r.ask(ctx, img, d.Status.LastAttempt+1)
+	if d.ProbeSource { // it answers while the rest is stored
+		r.startPreflight(ctx, img, d.Status.LastAttempt+1)
 	}
 	if d.AddFinalizer {
 		// The event of this write brings the image back for its first status, and
 		// by then a source that is near has answered: one status the less.
-		if err := r.setFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
+		if err := r.patchFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
-		r.own.wrote(img)
+		r.ownWrites.recordWrite(img)
 		return nil
 	}
 	if d.CreateSnapshot != nil {
@@ -155,14 +155,14 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		if err := r.Status().Update(ctx, img); err != nil {
 			return fmt.Errorf("storing status of VMDiskImage %s/%s: %w", img.Namespace, img.Name, err)
 		}
-		r.own.wrote(img)
-		r.tell(img, before, d)
+		r.ownWrites.recordWrite(img)
+		r.recordEvents(img, before, d)
 	}
-	if !d.AskSource {
+	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
 	for _, target := range d.Delete {
-		if err := r.deleteTarget(ctx, img, target); err != nil {
+		if err := r.deleteChild(ctx, img, target); err != nil {
 			return err
 		}
 	}
@@ -185,9 +185,9 @@ func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDis
 	}
 	switch {
 	case d.Pruned:
-		r.Metrics.Pruned()
+		r.Metrics.CountPrunedImage()
 		tell("Pruned", "deleted: the undo window of the hub's ImagePrune with UID %s has ended, and no VirtualMachine has referenced it since %s", img.Status.Prune.UID, since)
-	case d.Retired:
+	case d.ExpiredByPlan:
 		tell("Retired", "deleted: the ClusterPlan has retired it, and no VirtualMachine has referenced it since %s", since)
 	default:
 		tell("Unreferenced", "deleted: no VirtualMachine has referenced it since %s, for longer than spec.deleteUnreferencedAfter, %s",
@@ -196,7 +196,7 @@ func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDis
 	return nil
 }
 
-func (r *Reconciler) setFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, set func(client.Object, string) bool) error {
+func (r *Reconciler) patchFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, set func(client.Object, string) bool) error {
 	base := img.DeepCopy()
 	if !set(img, v1alpha1.FinalizerImage) {
 		return nil
@@ -207,14 +207,14 @@ func (r *Reconciler) setFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage
 	return nil
 }
 
-// ask asks the source of an image before an attempt, in the background.
-func (r *Reconciler) ask(ctx context.Context, img *v1alpha1.VMDiskImage, attempt int32) {
+// startPreflight asks the source of an image before an attempt, in the background.
+func (r *Reconciler) startPreflight(ctx context.Context, img *v1alpha1.VMDiskImage, attempt int32) {
 	key := image.KeyOf(img)
 	url, _ := image.PreflightURL(img.Spec)
-	r.Preflight.Ask(context.WithoutCancel(ctx), img.UID, url, attempt, func() { r.Refresh(key) })
+	r.Preflight.ProbeAsync(context.WithoutCancel(ctx), img.UID, url, attempt, func() { r.Enqueue(key) })
 }
 
-func (r *Reconciler) deleteTarget(ctx context.Context, img *v1alpha1.VMDiskImage, t image.Target) error {
+func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage, t image.DeleteTarget) error {
 	meta := metav1.ObjectMeta{Namespace: img.Namespace, Name: t.Name}
 	var obj client.Object
 	switch t.Kind {
@@ -236,28 +236,28 @@ func (r *Reconciler) deleteTarget(ctx context.Context, img *v1alpha1.VMDiskImage
 	return nil
 }
 
-// tell counts and reports what a stored status says for the first time.
-func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
-	for _, ended := range d.Ended {
+// recordEvents counts and reports what a stored status says for the first time.
+func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
+	for _, ended := range d.EndedAttempts {
 		if ended.Outcome == v1alpha1.OutcomeSucceeded {
 			var took time.Duration
 			if !ended.Slot.StartedAt.IsZero() {
 				took = time.Since(ended.Slot.StartedAt.Time)
 			}
-			r.Metrics.Succeeded(ended.Bytes, took)
+			r.Metrics.RecordSuccess(ended.DownloadedBytes, took)
 			r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Imported", "Import", "attempt %d succeeded", ended.Slot.Attempt)
 			continue
 		}
-		r.Metrics.Failed(ended.Failure.Reason, ended.Bytes)
+		r.Metrics.RecordFailure(ended.Failure.Reason, ended.DownloadedBytes)
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(ended.Failure.Reason), "Import", "attempt %d failed: %s", ended.Slot.Attempt, ended.Failure.Message)
 	}
-	if resyncs(&img.Status) > resyncs(before) {
-		r.Metrics.Resync()
+	if countResyncs(&img.Status) > countResyncs(before) {
+		r.Metrics.CountResync()
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStorageLost), "Resync", "storage of a finished image is gone: it is made again")
 	}
-	r.tellPrune(img, before.Prune)
+	r.recordPruneEvent(img, before.Prune)
 	// That an import has begun was told with its slot.
-	if before.Phase != img.Status.Phase && len(d.Ended) == 0 && img.Status.Reason != v1alpha1.ReasonImporting {
+	if before.Phase != img.Status.Phase && len(d.EndedAttempts) == 0 && img.Status.Reason != v1alpha1.ReasonImporting {
 		kind := corev1.EventTypeNormal
 		if img.Status.Phase == v1alpha1.PhaseFailed {
 			kind = corev1.EventTypeWarning
@@ -266,20 +266,20 @@ func (r *Reconciler) tell(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImag
 	}
 }
 
-// tellPrune tells of a prune that ends without the image's end. That one begins, the
+// recordPruneEvent tells of a prune that ends without the image's end. That one begins, the
 // phase tells.
-func (r *Reconciler) tellPrune(img *v1alpha1.VMDiskImage, before *v1alpha1.PruneStatus) {
+func (r *Reconciler) recordPruneEvent(img *v1alpha1.VMDiskImage, before *v1alpha1.PruneStatus) {
 	p := img.Status.Prune
-	if p == nil || !p.State.Ended() || (before != nil && before.UID == p.UID && before.State == p.State) {
+	if p == nil || !p.State.IsFinal() || (before != nil && before.UID == p.UID && before.State == p.State) {
 		return
 	}
 	if p.State == v1alpha1.PruneSkipped {
-		r.Metrics.PruneSkipped(p.Reason)
+		r.Metrics.CountSkippedPrune(p.Reason)
 	}
 	r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Prune"+string(p.State), "Prune", "stays, in spite of the hub's ImagePrune with UID %s: %s: %s", p.UID, p.Reason, p.Message)
 }
 
-func resyncs(st *v1alpha1.VMDiskImageStatus) (n int32) {
+func countResyncs(st *v1alpha1.VMDiskImageStatus) (n int32) {
 	for i := range st.Revisions {
 		if st.Revisions[i].Revision == st.Revision {
 			n = st.Revisions[i].Resyncs
@@ -288,20 +288,20 @@ func resyncs(st *v1alpha1.VMDiskImageStatus) (n int32) {
 	return n
 }
 
-// Refresh has one image looked at again.
-func (r *Reconciler) Refresh(key v1alpha1.ImageKey) {
-	r.again <- refresh(key)
+// Enqueue has one image looked at again.
+func (r *Reconciler) Enqueue(key v1alpha1.ImageKey) {
+	r.enqueued <- newEnqueueEvent(key)
 }
 
-func refresh(key v1alpha1.ImageKey) event.GenericEvent {
+func newEnqueueEvent(key v1alpha1.ImageKey) event.GenericEvent {
 	return event.GenericEvent{Object: &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: key.UID}}}
 }
 
-// RefreshUnready has all images looked at again that wait in the queue or, which
+// EnqueueUnready has all images looked at again that wait in the queue or, which
 // no queue knows, for a snapshot, and some others.
-func (r *Reconciler) RefreshUnready(ctx context.Context, others ...v1alpha1.ImageKey) {
+func (r *Reconciler) EnqueueUnready(ctx context.Context, others ...v1alpha1.ImageKey) {
 	go func() {
-		keys := append(r.Index.Keys(), others...)
+		keys := append(r.Queue.ListKeys(), others...)
 		var images v1alpha1.VMDiskImageList
 		if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
 			log.FromContext(ctx).Error(err, "listing the VMDiskImages that wait for a snapshot: they go by the former policy until their time is up")
@@ -311,26 +311,26 @@ func (r *Reconciler) RefreshUnready(ctx context.Context, others ...v1alpha1.Imag
 				keys = append(keys, image.KeyOf(&images.Items[i]))
 			}
 		}
-		r.refreshAll(ctx, keys)
+		r.enqueueEach(ctx, keys)
 	}()
 }
 
-// RefreshAll has images looked at again, and does not wait until they are.
-func (r *Reconciler) RefreshAll(ctx context.Context, keys ...v1alpha1.ImageKey) {
-	go r.refreshAll(ctx, keys)
+// EnqueueAll has images looked at again, and does not wait until they are.
+func (r *Reconciler) EnqueueAll(ctx context.Context, keys ...v1alpha1.ImageKey) {
+	go r.enqueueEach(ctx, keys)
 }
 
-func (r *Reconciler) refreshAll(ctx context.Context, keys []v1alpha1.ImageKey) {
+func (r *Reconciler) enqueueEach(ctx context.Context, keys []v1alpha1.ImageKey) {
 	for _, key := range keys {
 		select {
 		case <-ctx.Done():
 			return
 		default:
-			r.Refresh(key)
+			r.Enqueue(key)
 		}
 	}
 }
 
-func name(key v1alpha1.ImageKey) types.NamespacedName {
+func namespacedName(key v1alpha1.ImageKey) types.NamespacedName {
 	return types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 }

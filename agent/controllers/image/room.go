@@ -22,50 +22,50 @@ import (
 // Annotations that make a StorageClass the default, KubeVirt's first: CDI asks
 // for them in this order (CDI 1.65).
 const (
-	defaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
-	defaultClass     = "storageclass.kubernetes.io/is-default-class"
+	defaultVirtClassAnnotation = "storageclass.kubevirt.io/is-default-virt-class"
+	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 )
 
-// lack tells what keeps an image from being imported for want of room, by what was
+// findCapacityBlocker tells what keeps an image from being imported for want of room, by what was
 // read of it no longer ago than age; nil for nothing that is known of.
-func (r *Reconciler) lack(ctx context.Context, img *v1alpha1.VMDiskImage, age time.Duration) (*image.Blocker, error) {
+func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, age time.Duration) (*image.Blocker, error) {
 	if r.Room == nil {
 		return nil, nil
 	}
 	class := img.Spec.StorageClass
 	if class == "" {
 		var err error
-		if class, err = r.defaultStorageClass(ctx); err != nil {
+		if class, err = r.findDefaultStorageClass(ctx); err != nil {
 			return nil, err
 		}
 	}
-	b := storage.Lack(img, class, r.Room.Of(ctx, img.Namespace, class, age))
-	r.roomless.set(image.KeyOf(img), b != nil)
+	b := storage.FindShortage(img, class, r.Room.AvailabilityFor(ctx, img.Namespace, class, age))
+	r.capacityWaiters.setWaiting(image.KeyOf(img), b != nil)
 	return b, nil
 }
 
-// LacksNow tells whether an image that is about to get a slot lacks room by now,
+// LacksCapacity tells whether an image that is about to get a slot lacks room by now,
 // and has it looked at where it does: it leaves the queue then.
-func (r *Reconciler) LacksNow(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
-	b, err := r.lack(ctx, img, room.Fresh)
+func (r *Reconciler) LacksCapacity(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
+	b, err := r.findCapacityBlocker(ctx, img, room.MaxAgeAtAdmission)
 	if b != nil {
-		r.Refresh(image.KeyOf(img))
+		r.Enqueue(image.KeyOf(img))
 	}
 	return b != nil, err
 }
 
-// defaultStorageClass is the one that CDI takes where none is named; empty for
+// findDefaultStorageClass is the one that CDI takes where none is named; empty for
 // none. Of several the youngest counts, as with Kubernetes.
-func (r *Reconciler) defaultStorageClass(ctx context.Context) (string, error) {
+func (r *Reconciler) findDefaultStorageClass(ctx context.Context) (string, error) {
 	var classes storagev1.StorageClassList
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing StorageClasses: %w", err)
 	}
-	for _, annotation := range []string{defaultVirtClass, defaultClass} {
+	for _, annotation := range []string{defaultVirtClassAnnotation, defaultClassAnnotation} {
 		var found *storagev1.StorageClass
 		for i := range classes.Items {
 			class := &classes.Items[i]
-			if class.Annotations[annotation] == "true" && (found == nil || younger(class, found)) {
+			if class.Annotations[annotation] == "true" && (found == nil || isYounger(class, found)) {
 				found = class
 			}
 		}
@@ -76,20 +76,20 @@ func (r *Reconciler) defaultStorageClass(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-func younger(a, b *storagev1.StorageClass) bool {
+func isYounger(a, b *storagev1.StorageClass) bool {
 	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
 		return order > 0
 	}
 	return a.Name < b.Name
 }
 
-// roomless are the images that were last found to lack room.
-type roomless struct {
+// capacityWaiters are the images that were last found to lack room.
+type capacityWaiters struct {
 	mu   sync.Mutex
 	keys map[types.UID]v1alpha1.ImageKey
 }
 
-func (l *roomless) set(key v1alpha1.ImageKey, lacks bool) {
+func (l *capacityWaiters) setWaiting(key v1alpha1.ImageKey, lacks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.keys == nil {
@@ -102,28 +102,28 @@ func (l *roomless) set(key v1alpha1.ImageKey, lacks bool) {
 	}
 }
 
-func (l *roomless) list() []v1alpha1.ImageKey {
+func (l *capacityWaiters) list() []v1alpha1.ImageKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Values(l.keys))
 }
 
-// followRoom has the images that lack room looked at when there is another. It
+// pollCapacity has the images that lack room looked at when there is another. It
 // asks only while there are such.
-func (r *Reconciler) followRoom(ctx context.Context) error {
+func (r *Reconciler) pollCapacity(ctx context.Context) error {
 	last := 0
-	_ = wait.PollUntilContextCancel(ctx, room.Age, false, func(ctx context.Context) (bool, error) {
-		keys := r.roomless.list()
+	_ = wait.PollUntilContextCancel(ctx, room.MaxAgeWhileWaiting, false, func(ctx context.Context) (bool, error) {
+		keys := r.capacityWaiters.list()
 		if len(keys) == 0 {
 			return false, nil
 		}
-		now := r.Room.Version(ctx, room.Age/2)
+		now := r.Room.Version(ctx, room.MaxAgeWhileWaiting/2)
 		if now == last {
 			return false, nil
 		}
 		last = now
 		for _, key := range keys {
-			r.Refresh(key)
+			r.Enqueue(key)
 		}
 		return false, nil
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func clusterOf(t *testing.T, objects ...client.Object) client.Client {
+func newFakeClient(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
@@ -31,7 +31,7 @@ func clusterOf(t *testing.T, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
-func class(name string, second int64, annotations ...string) *storagev1.StorageClass {
+func newStorageClass(name string, second int64, annotations ...string) *storagev1.StorageClass {
 	c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(second, 0), Annotations: map[string]string{}}}
 	for _, a := range annotations {
 		c.Annotations[a] = "true"
@@ -39,60 +39,60 @@ func class(name string, second int64, annotations ...string) *storagev1.StorageC
 	return c
 }
 
-func TestDefaultStorageClass(t *testing.T) {
-	off := class("off", 9)
-	off.Annotations[defaultClass] = "false"
+func TestFindDefaultStorageClass(t *testing.T) {
+	off := newStorageClass("off", 9)
+	off.Annotations[defaultClassAnnotation] = "false"
 	for _, tt := range []struct {
 		name    string
 		classes []client.Object
 		want    string
 	}{
 		{"none", nil, ""},
-		{"none that is one", []client.Object{class("a", 1), off}, ""},
-		{"one", []client.Object{class("a", 2), class("b", 1, defaultClass)}, "b"},
-		{"the youngest of two", []client.Object{class("a", 1, defaultClass), class("b", 2, defaultClass)}, "b"},
-		{"the first by name of two of one age", []client.Object{class("b", 1, defaultClass), class("a", 1, defaultClass)}, "a"},
-		{"KubeVirt's before any other", []client.Object{class("a", 9, defaultClass), class("b", 1, defaultVirtClass)}, "b"},
+		{"none that is one", []client.Object{newStorageClass("a", 1), off}, ""},
+		{"one", []client.Object{newStorageClass("a", 2), newStorageClass("b", 1, defaultClassAnnotation)}, "b"},
+		{"the youngest of two", []client.Object{newStorageClass("a", 1, defaultClassAnnotation), newStorageClass("b", 2, defaultClassAnnotation)}, "b"},
+		{"the first by name of two of one age", []client.Object{newStorageClass("b", 1, defaultClassAnnotation), newStorageClass("a", 1, defaultClassAnnotation)}, "a"},
+		{"KubeVirt's before any other", []client.Object{newStorageClass("a", 9, defaultClassAnnotation), newStorageClass("b", 1, defaultVirtClassAnnotation)}, "b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := (&Reconciler{Client: clusterOf(t, tt.classes...)}).defaultStorageClass(t.Context())
+			got, err := (&Reconciler{Client: newFakeClient(t, tt.classes...)}).findDefaultStorageClass(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
 	}
 }
 
-// TestLacksNow wants an image that lacks room to be looked at again, and to be
+// TestLacksCapacity wants an image that lacks room to be looked at again, and to be
 // followed until it does not lack it any more.
-func TestLacksNow(t *testing.T) {
+func TestLacksCapacity(t *testing.T) {
 	pool := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "pool"}, StorageClassName: "csi",
 		NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("1Gi")),
 	}
-	c := clusterOf(t, class("csi", 1, defaultClass), pool)
-	r := &Reconciler{Client: c, Room: room.New(c), again: make(chan event.GenericEvent, 1)}
+	c := newFakeClient(t, newStorageClass("csi", 1, defaultClassAnnotation), pool)
+	r := &Reconciler{Client: c, Room: room.NewReader(c), enqueued: make(chan event.GenericEvent, 1)}
 	large, small := apitest.Image("ns/large").WithDiskSize("2Gi").Obj(), apitest.Image("ns/small").WithDiskSize("1Gi").Obj()
 	small.UID = "another"
 
-	lacks, err := r.LacksNow(t.Context(), small)
+	lacks, err := r.LacksCapacity(t.Context(), small)
 	require.NoError(t, err)
 	assert.False(t, lacks)
-	assert.Empty(t, r.again)
+	assert.Empty(t, r.enqueued)
 
-	lacks, err = r.LacksNow(t.Context(), large)
+	lacks, err = r.LacksCapacity(t.Context(), large)
 	require.NoError(t, err)
 	assert.True(t, lacks)
-	assert.Equal(t, large.Name, (<-r.again).Object.GetName())
-	assert.Equal(t, []v1alpha1.ImageKey{image.KeyOf(large)}, r.roomless.list())
+	assert.Equal(t, large.Name, (<-r.enqueued).Object.GetName())
+	assert.Equal(t, []v1alpha1.ImageKey{image.KeyOf(large)}, r.capacityWaiters.list())
 
 	pool.MaximumVolumeSize = ptr.To(resource.MustParse("2Gi"))
 	require.NoError(t, c.Update(t.Context(), pool))
-	b, err := r.lack(t.Context(), large, time.Duration(0))
+	b, err := r.findCapacityBlocker(t.Context(), large, time.Duration(0))
 	require.NoError(t, err)
 	assert.Nil(t, b)
-	assert.Empty(t, r.roomless.list())
+	assert.Empty(t, r.capacityWaiters.list())
 
-	lacks, err = (&Reconciler{}).LacksNow(t.Context(), large)
+	lacks, err = (&Reconciler{}).LacksCapacity(t.Context(), large)
 	require.NoError(t, err)
 	assert.False(t, lacks, "nobody asks")
 }

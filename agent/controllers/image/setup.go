@@ -28,157 +28,157 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// workers look after images at a time.
-const workers = 4
+// maxConcurrentReconciles look after images at a time.
+const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	r.again = make(chan event.GenericEvent, 1024)
-	r.arrivals = arrivals{index: r.Index, reader: mgr.GetCache(), known: map[types.UID]arrival{}}
-	child := handler.EnqueueRequestsFromMapFunc(r.ofChild)
+	r.enqueued = make(chan event.GenericEvent, 1024)
+	r.arrivals = arrivalTracker{index: r.Queue, reader: mgr.GetCache(), byUID: map[types.UID]arrivalRecord{}}
+	child := handler.EnqueueRequestsFromMapFunc(r.mapChildToImage)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("image").
-		Watches(&v1alpha1.VMDiskImage{}, r.handler()).
-		Watches(&v1alpha1.SyncLedger{}, ledgerHandler()).
-		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(heldBy), builder.WithPredicates(holding())).
+		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
+		Watches(&v1alpha1.SyncLedger{}, slotEventHandler()).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(mapVMToImages), builder.WithPredicates(holdChangedPredicate())).
 		Watches(&corev1.PersistentVolumeClaim{}, child).
 		Watches(&corev1.Pod{}, child).
-		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.skipped)).
-		WatchesRawSource(source.Channel(r.again, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.mapToSkippedImages)).
+		WatchesRawSource(source.Channel(r.enqueued, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Build(r)
 	if err != nil {
 		return err
 	}
 	for _, obj := range []client.Object{&corev1.PersistentVolumeClaim{}, &corev1.Pod{}} {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, obj, image.UIDIndex, uidOf); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, obj, image.ImageUIDIndex, indexImageUID); err != nil {
 			return err
 		}
 	}
-	r.Kinds.WhenServed(image.DataVolumeKind, r.takeUp(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
-	r.Kinds.WhenServed(image.VolumeSnapshotKind, r.takeUp(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
+	r.Kinds.WhenServed(image.DataVolumeGVK, r.watchWhenServed(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
+	r.Kinds.WhenServed(image.VolumeSnapshotGVK, r.watchWhenServed(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
 	if r.Room != nil {
-		if err := mgr.Add(manager.RunnableFunc(r.followRoom)); err != nil {
+		if err := mgr.Add(manager.RunnableFunc(r.pollCapacity)); err != nil {
 			return err
 		}
 	}
-	return r.removeLateSnapshots(mgr)
+	return r.setupLateSnapshotController(mgr)
 }
 
-// takeUp watches a kind once it is served, and has all images looked at again
+// watchWhenServed watches a kind once it is served, and has all images looked at again
 // that waited for it.
-func (r *Reconciler) takeUp(mgr ctrl.Manager, c controller.Controller, obj func() client.Object, child handler.EventHandler) func(context.Context) error {
+func (r *Reconciler) watchWhenServed(mgr ctrl.Manager, c controller.Controller, obj func() client.Object, child handler.EventHandler) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, obj(), image.UIDIndex, uidOf); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, obj(), image.ImageUIDIndex, indexImageUID); err != nil {
 			return err
 		}
 		if err := kinds.Watch(ctx, c, mgr.GetCache(), obj(), child); err != nil {
 			return err
 		}
-		r.RefreshUnready(ctx)
+		r.EnqueueUnready(ctx)
 		return nil
 	}
 }
 
-func uidOf(o client.Object) []string {
+func indexImageUID(o client.Object) []string {
 	if uid := o.GetLabels()[v1alpha1.LabelImageUID]; uid != "" {
 		return []string{uid}
 	}
 	return nil
 }
 
-// heldBy are the images that a machine holds. Of a change both what it held and
+// mapVMToImages are the images that a machine holds. Of a change both what it held and
 // what it holds is asked for.
-func heldBy(_ context.Context, o client.Object) []reconcile.Request {
+func mapVMToImages(_ context.Context, o client.Object) []reconcile.Request {
 	machine := o.(*v1alpha1.VirtualMachine)
-	held := []reconcile.Request{{NamespacedName: machine.ImageName()}}
-	if p := machine.Status.Pinned; p != nil && (p.Namespace != machine.ImageName().Namespace || p.Name != machine.ImageName().Name) {
+	held := []reconcile.Request{{NamespacedName: machine.ImageNamespacedName()}}
+	if p := machine.Status.Pinned; p != nil && (p.Namespace != machine.ImageNamespacedName().Namespace || p.Name != machine.ImageNamespacedName().Name) {
 		held = append(held, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}})
 	}
 	return held
 }
 
-// ofChild finds the image of a child by its UID.
-func (r *Reconciler) ofChild(_ context.Context, o client.Object) []reconcile.Request {
-	if key, known := r.arrivals.name(types.UID(o.GetLabels()[v1alpha1.LabelImageUID])); known {
+// mapChildToImage finds the image of a child by its UID.
+func (r *Reconciler) mapChildToImage(_ context.Context, o client.Object) []reconcile.Request {
+	if key, known := r.arrivals.nameForUID(types.UID(o.GetLabels()[v1alpha1.LabelImageUID])); known {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
 	return nil
 }
 
-// skipped are the images that wait for something of their own.
-func (r *Reconciler) skipped(context.Context, client.Object) []reconcile.Request {
+// mapToSkippedImages are the images that wait for something of their own.
+func (r *Reconciler) mapToSkippedImages(context.Context, client.Object) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, key := range r.Index.Keys(queue.Skipped) {
-		requests = append(requests, reconcile.Request{NamespacedName: name(key)})
+	for _, key := range r.Queue.ListKeys(queue.Skipped) {
+		requests = append(requests, reconcile.Request{NamespacedName: namespacedName(key)})
 	}
 	return requests
 }
 
-type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// handler keeps the queue as the images are. It does so before the image is
+// imageEventHandler keeps the queue as the images are. It does so before the image is
 // looked at, in the order in which the events come: that is the order of
 // arrival.
-func (r *Reconciler) handler() handler.EventHandler {
-	seen := func(img *v1alpha1.VMDiskImage, q requests) {
-		r.follow(q, r.Index.Set(queue.Item{
-			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.key(img),
-			Priority: img.Spec.Priority, Standing: image.StandingOf(img), Since: time.Now(), Host: image.HostOf(img.Spec),
+func (r *Reconciler) imageEventHandler() handler.EventHandler {
+	seen := func(img *v1alpha1.VMDiskImage, q requestQueue) {
+		r.propagateQueueChange(q, r.Queue.Set(queue.QueuedImage{
+			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.orderingKey(img),
+			Priority: img.Spec.Priority, State: image.QueueStateOf(img), Since: time.Now(), Host: image.HostOf(img.Spec),
 		}))
 	}
-	enqueue := func(o client.Object, q requests) {
+	enqueue := func(o client.Object, q requestQueue) {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requests) {
-			r.arrivals.begin(ctx)
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) {
+			r.arrivals.orderExistingImages(ctx)
 			seen(e.Object.(*v1alpha1.VMDiskImage), q)
 			enqueue(e.Object, q)
 		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requests) {
-			r.arrivals.begin(ctx)
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+			r.arrivals.orderExistingImages(ctx)
 			before, after := e.ObjectOld.(*v1alpha1.VMDiskImage), e.ObjectNew.(*v1alpha1.VMDiskImage)
 			if before.UID != after.UID {
-				r.forget(before, q)
+				r.forgetImage(before, q)
 			}
 			seen(after, q)
-			if ended(before) != ended(after) {
-				r.PokeLedger()
+			if outcomesFingerprint(before) != outcomesFingerprint(after) {
+				r.EnqueueLedger()
 			}
 			enqueue(e.ObjectNew, q)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q requests) {
-			r.forget(e.Object.(*v1alpha1.VMDiskImage), q)
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q requestQueue) {
+			r.forgetImage(e.Object.(*v1alpha1.VMDiskImage), q)
 		},
 	}
 }
 
-func (r *Reconciler) forget(img *v1alpha1.VMDiskImage, q requests) {
-	r.follow(q, r.Index.Remove(img.UID))
-	r.arrivals.forget(img.UID)
-	r.own.forget(img.UID)
-	r.roomless.set(image.KeyOf(img), false)
+func (r *Reconciler) forgetImage(img *v1alpha1.VMDiskImage, q requestQueue) {
+	r.propagateQueueChange(q, r.Queue.Remove(img.UID))
+	r.arrivals.forgetImage(img.UID)
+	r.ownWrites.forgetImage(img.UID)
+	r.capacityWaiters.setWaiting(image.KeyOf(img), false)
 	r.Preflight.Forget(img.UID)
-	r.PokeLedger()
+	r.EnqueueLedger()
 }
 
-// follow passes on what a change of the queue means for others.
-func (r *Reconciler) follow(q requests, c queue.Change) {
-	if c.Head {
-		r.PokeLedger()
+// propagateQueueChange passes on what a change of the queue means for others.
+func (r *Reconciler) propagateQueueChange(q requestQueue, c queue.QueueChange) {
+	if c.HeadChanged {
+		r.EnqueueLedger()
 	}
-	for _, key := range c.Passed {
-		q.AddAfter(reconcile.Request{NamespacedName: name(key)}, positionDelay)
+	for _, key := range c.Advanced {
+		q.AddAfter(reconcile.Request{NamespacedName: namespacedName(key)}, positionRefreshDelay)
 	}
 }
 
-// positionDelay lets the images that get a slot go first: a place in the queue
+// positionRefreshDelay lets the images that get a slot go first: a place in the queue
 // is only told, and those at its head may be out of it by then.
-const positionDelay = 300 * time.Millisecond
+const positionRefreshDelay = 300 * time.Millisecond
 
-// ended sums up which outcomes an image holds.
-func ended(img *v1alpha1.VMDiskImage) (sum string) {
+// outcomesFingerprint sums up which outcomes an image holds.
+func outcomesFingerprint(img *v1alpha1.VMDiskImage) (sum string) {
 	for i := range img.Status.Revisions {
 		e := &img.Status.Revisions[i]
 		sum += e.Revision + ":" + strconv.Itoa(int(e.AttemptEnded)) + string(e.Outcome) + " "
@@ -186,28 +186,28 @@ func ended(img *v1alpha1.VMDiskImage) (sum string) {
 	return sum
 }
 
-// ledgerHandler has those images looked at whose slots changed.
-func ledgerHandler() handler.EventHandler {
+// slotEventHandler has those images looked at whose slots changed.
+func slotEventHandler() handler.EventHandler {
 	slots := func(o client.Object) []v1alpha1.Slot {
 		if l := o.(*v1alpha1.SyncLedger); l.Status != nil {
 			return l.Status.Slots
 		}
 		return nil
 	}
-	enqueue := func(q requests, these, others []v1alpha1.Slot) {
+	enqueue := func(q requestQueue, these, others []v1alpha1.Slot) {
 		for _, s := range these {
 			if !slices.Contains(others, s) {
-				q.Add(reconcile.Request{NamespacedName: name(s.Image)})
+				q.Add(reconcile.Request{NamespacedName: namespacedName(s.Image)})
 			}
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q requests) { enqueue(q, slots(e.Object), nil) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q requests) {
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q requestQueue) { enqueue(q, slots(e.Object), nil) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q requestQueue) {
 			before, after := slots(e.ObjectOld), slots(e.ObjectNew)
 			enqueue(q, before, after)
 			enqueue(q, after, before)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q requests) { enqueue(q, slots(e.Object), nil) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q requestQueue) { enqueue(q, slots(e.Object), nil) },
 	}
 }

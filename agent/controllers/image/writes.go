@@ -9,46 +9,46 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// writes remember what this process has stored and the cache does not show yet.
+// writeTracker remember what this process has stored and the cache does not show yet.
 // A decision on an image as it was before could only be refused: its write
 // would carry an old resourceVersion.
-type writes struct {
+type writeTracker struct {
 	mu     sync.Mutex
-	stored map[types.UID]write
+	stored map[types.UID]trackedWrite
 }
 
-type write struct {
+type trackedWrite struct {
 	version uint64
 	at      time.Time
 }
 
-// cacheDelay is how long the cache may take to show a write. One that it shows
+// cacheLagTimeout is how long the cache may take to show a write. One that it shows
 // not even then is no more: the cluster was restored from a backup.
-const cacheDelay = 10 * time.Second
+const cacheLagTimeout = 10 * time.Second
 
-// wrote notes the resourceVersion that a write was answered with.
-func (w *writes) wrote(img *v1alpha1.VMDiskImage) {
+// recordWrite notes the resourceVersion that a write was answered with.
+func (w *writeTracker) recordWrite(img *v1alpha1.VMDiskImage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stored == nil {
-		w.stored = map[types.UID]write{}
+		w.stored = map[types.UID]trackedWrite{}
 	}
-	w.stored[img.UID] = write{version(img.ResourceVersion), time.Now()}
+	w.stored[img.UID] = trackedWrite{parseResourceVersion(img.ResourceVersion), time.Now()}
 }
 
-// shows tells whether an image, as the cache has it, is at least as new as what
+// isCacheCurrent tells whether an image, as the cache has it, is at least as new as what
 // was stored. Where it is not, the event of that write brings it back.
-func (w *writes) shows(img *v1alpha1.VMDiskImage) bool {
+func (w *writeTracker) isCacheCurrent(img *v1alpha1.VMDiskImage) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last := w.stored[img.UID]; version(img.ResourceVersion) < last.version && time.Since(last.at) < cacheDelay {
+	if last := w.stored[img.UID]; parseResourceVersion(img.ResourceVersion) < last.version && time.Since(last.at) < cacheLagTimeout {
 		return false
 	}
 	delete(w.stored, img.UID)
 	return true
 }
 
-func (w *writes) forget(uid types.UID) {
+func (w *writeTracker) forgetImage(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.stored, uid)

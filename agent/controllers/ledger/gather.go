@@ -22,35 +22,35 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// findings are what a step is carried out with.
-type findings struct {
+// gatheredFacts are what a step is carried out with.
+type gatheredFacts struct {
 	// images that were read live, by UID.
 	images map[types.UID]*v1alpha1.VMDiskImage
-	facts  map[string]queue.Facts
-	// remove are objects that no image of ours keeps; strays counts which of
+	facts  map[string]queue.SlotFacts
+	// toDelete are objects that no image of ours keeps; strays counts which of
 	// them were in no slot.
-	remove []client.Object
-	strays map[types.UID]bool
-	// wait is when to look again for what no event tells of; 0 for never.
-	wait time.Duration
+	toDelete []client.Object
+	strays   map[types.UID]bool
+	// requeueAfter is when to look again for what no event tells of; 0 for never.
+	requeueAfter time.Duration
 }
 
-func (f *findings) within(d time.Duration) {
-	if f.wait == 0 || d < f.wait {
-		f.wait = d
+func (f *gatheredFacts) requeueWithin(d time.Duration) {
+	if f.requeueAfter == 0 || d < f.requeueAfter {
+		f.requeueAfter = d
 	}
 }
 
 // gather reads what a step rests on. The ledger has been read before, live, and
 // that order matters: see package queue. unfinished are the DataVolumes that the
 // cache showed before.
-func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, may limited, unfinished []cdiv1.DataVolume) (queue.View, findings, error) {
+func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, may stepLimits, unfinished []cdiv1.DataVolume) (queue.View, gatheredFacts, error) {
 	v := queue.View{
-		Now: time.Now(), Ledger: ledger.Status, Budget: may.limits.Budget, Facts: map[string]queue.Facts{},
-		Rooms: may.limits.Rooms, GroupOf: may.groupOf,
+		Now: time.Now(), Ledger: ledger.Status, Budget: may.limits.Budget, Facts: map[string]queue.SlotFacts{},
+		SourceGroupLimits: may.limits.SourceGroupLimits, SourceGroupOf: may.sourceGroupOf,
 	}
-	found := findings{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
-	if !r.Kinds.Serves(image.DataVolumeKind) {
+	found := gatheredFacts{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		v.Budget = 0
 		return v, found, nil
 	}
@@ -62,7 +62,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, ma
 	var due, freeable []v1alpha1.Slot
 	for _, slot := range slots {
 		listed[queue.DataVolumeKey(slot)] = true
-		look, err := r.due(ctx, slot, &found)
+		look, err := r.needsLiveRead(ctx, slot, &found)
 		if err != nil {
 			return v, found, err
 		}
@@ -75,25 +75,25 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, ma
 	}
 	// The head of the queue is read beside the slots: neither rests on the other.
 	group, reading := errgroup.WithContext(ctx)
-	var next candidates
+	var next candidateSet
 	group.Go(func() (err error) {
 		next, err = r.findCandidates(reading, slots, freeable, may)
 		return err
 	})
-	group.Go(func() error { return r.lookAtAll(reading, due, &found) })
+	group.Go(func() error { return r.readSlotsLive(reading, due, &found) })
 	if err := group.Wait(); err != nil {
 		return v, found, err
 	}
 	v.Candidates = next.list
 	maps.Copy(found.images, next.images)
-	if next.wait > 0 {
-		found.within(next.wait)
+	if next.requeueAfter > 0 {
+		found.requeueWithin(next.requeueAfter)
 	}
-	if !r.knows(ledger.ResourceVersion) {
+	if !r.isLastVersion(ledger.ResourceVersion) {
 		// Somebody else has written the ledger, or this process has just begun:
 		// slots may be missing from it that the cache cannot tell of yet.
 		var err error
-		if unfinished, err = r.unfinishedNow(ctx); err != nil {
+		if unfinished, err = r.listUnfinishedLive(ctx); err != nil {
 			return v, found, err
 		}
 	}
@@ -105,9 +105,9 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, ma
 	return v, found, err
 }
 
-// due tells, by the cache, whether a slot may have to be freed or rolled
+// needsLiveRead tells, by the cache, whether a slot may have to be freed or rolled
 // forward. Only then is it looked at live.
-func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot, found *findings) (bool, error) {
+func (r *Reconciler) needsLiveRead(ctx context.Context, slot v1alpha1.Slot, found *gatheredFacts) (bool, error) {
 	if slot.Ended {
 		return true, nil
 	}
@@ -125,37 +125,37 @@ func (r *Reconciler) due(ctx context.Context, slot v1alpha1.Slot, found *finding
 	key := queue.DataVolumeKey(slot)
 	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
 	if err == nil {
-		delete(r.created, key)
+		delete(r.createdAt, key)
 		return false, nil
 	}
 	if !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	if at, created := r.created[key]; created {
-		if left := cacheDelay - time.Since(at); left > 0 {
-			found.within(left)
+	if at, created := r.createdAt[key]; created {
+		if left := cacheLagTimeout - time.Since(at); left > 0 {
+			found.requeueWithin(left)
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// cacheDelay is how long the cache may take to show a DataVolume that was
+// cacheLagTimeout is how long the cache may take to show a DataVolume that was
 // created. After it, what the cache does not show is looked for live.
-const cacheDelay = 2 * time.Second
+const cacheLagTimeout = 2 * time.Second
 
-// reads is how many slots, or candidates, are read at a time: one after another,
+// maxConcurrentReads is how many slots, or candidates, are read at a time: one after another,
 // a large budget would wait for the API server most of its time.
-const reads = 8
+const maxConcurrentReads = 8
 
-// lookAtAll reads the facts of slots live.
-func (r *Reconciler) lookAtAll(ctx context.Context, slots []v1alpha1.Slot, found *findings) error {
-	seen := make([]sighting, len(slots))
+// readSlotsLive reads the facts of slots live.
+func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, found *gatheredFacts) error {
+	seen := make([]slotReading, len(slots))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(reads)
+	group.SetLimit(maxConcurrentReads)
 	for i := range slots {
 		group.Go(func() (err error) {
-			seen[i], err = r.look(ctx, slots[i])
+			seen[i], err = r.readSlotLive(ctx, slots[i])
 			return err
 		})
 	}
@@ -167,32 +167,32 @@ func (r *Reconciler) lookAtAll(ctx context.Context, slots []v1alpha1.Slot, found
 		if s.image != nil {
 			found.images[s.image.UID] = s.image
 		} else if s.objects != nil {
-			found.removeAll(s.objects)
+			found.addLeftovers(s.objects)
 		}
 	}
 	return nil
 }
 
-// sighting is what a live look at a slot showed; image and objects are nil where
+// slotReading is what a live look at a slot showed; image and objects are nil where
 // there are none.
-type sighting struct {
-	facts   queue.Facts
+type slotReading struct {
+	facts   queue.SlotFacts
 	image   *v1alpha1.VMDiskImage
-	objects *image.Objects
+	objects *image.AttemptObjects
 }
 
-// look reads the facts of a slot live, the image before its storage.
-func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, error) {
-	var s sighting
-	var imported *image.Objects
+// readSlotLive reads the facts of a slot live, the image before its storage.
+func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slotReading, error) {
+	var s slotReading
+	var imported *image.AttemptObjects
 	group, reading := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		s.image, err = r.liveImage(reading, slot.Image)
+		s.image, err = r.readImageLive(reading, slot.Image)
 		return err
 	})
 	if slot.Ended { // its outcome was stored before: no order is left to be kept
 		group.Go(func() (err error) {
-			imported, err = r.liveImport(reading, slot)
+			imported, err = r.readImportLive(reading, slot)
 			return err
 		})
 	}
@@ -202,7 +202,7 @@ func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, er
 	if s.image == nil {
 		s.facts.ImageGone = true
 	} else {
-		s.facts.Outcome, s.facts.Begun = image.OutcomeOf(s.image, slot)
+		s.facts.Outcome, s.facts.Started = image.OutcomeOf(s.image, slot)
 	}
 	if s.facts.Outcome == v1alpha1.OutcomeSucceeded && !slot.Ended {
 		return s, nil // it is marked first: what is there matters after that
@@ -210,26 +210,26 @@ func (r *Reconciler) look(ctx context.Context, slot v1alpha1.Slot) (sighting, er
 	if s.facts.Outcome == v1alpha1.OutcomeSucceeded {
 		s.objects = imported
 	}
-	if !s.objects.Complete() {
-		lists, err := r.liveLists(ctx, slot)
+	if !s.objects.ImportComplete() {
+		lists, err := r.listAttemptLive(ctx, slot)
 		if err != nil {
 			return s, err
 		}
-		s.objects = image.ByAttempt(lists)[slot.Attempt]
+		s.objects = image.GroupByAttempt(lists)[slot.Attempt]
 	}
 	if s.objects != nil {
 		s.facts.DataVolume = s.objects.DataVolume != nil
-		s.facts.Complete = s.objects.Complete()
-		s.facts.Remains = s.objects.Importing()
+		s.facts.Complete = s.objects.ImportComplete()
+		s.facts.ObjectsRemain = s.objects.CanDownload()
 	}
 	return s, nil
 }
 
-// liveImport reads live what a successful attempt has left, by the names that
+// readImportLive reads live what a successful attempt has left, by the names that
 // are given once: two reads beside each other, where lists of all that can be
 // there would each wait until the API server's cache has caught up. What else
 // there is does not matter to a success that is complete.
-func (r *Reconciler) liveImport(ctx context.Context, slot v1alpha1.Slot) (*image.Objects, error) {
+func (r *Reconciler) readImportLive(ctx context.Context, slot v1alpha1.Slot) (*image.AttemptObjects, error) {
 	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
 	dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
 	group, ctx := errgroup.WithContext(ctx)
@@ -244,29 +244,29 @@ func (r *Reconciler) liveImport(ctx context.Context, slot v1alpha1.Slot) (*image
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var lists image.Lists
+	var lists image.ObjectLists
 	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
 		lists.DataVolumes = []cdiv1.DataVolume{*dv}
 	}
 	if claim.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
 		lists.Claims = []corev1.PersistentVolumeClaim{*claim}
 	}
-	return image.ByAttempt(lists)[slot.Attempt], nil
+	return image.GroupByAttempt(lists)[slot.Attempt], nil
 }
 
-// removeAll has what is left of an image that is gone removed. Its snapshots
+// addLeftovers has what is left of an image that is gone removed. Its snapshots
 // are not touched: they hold no slot, and somebody forced the image away.
-func (f *findings) removeAll(o *image.Objects) {
+func (f *gatheredFacts) addLeftovers(o *image.AttemptObjects) {
 	switch {
 	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
-		f.remove = append(f.remove, o.DataVolume)
+		f.toDelete = append(f.toDelete, o.DataVolume)
 	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
-		f.remove = append(f.remove, o.Claim)
+		f.toDelete = append(f.toDelete, o.Claim)
 	}
 }
 
-// liveImage reads an image live; nil where it, by its UID, is gone.
-func (r *Reconciler) liveImage(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
+// readImageLive reads an image live; nil where it, by its UID, is gone.
+func (r *Reconciler) readImageLive(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
 	// A DataVolume that is none of ours may name anything, or nothing.
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
 		return nil, nil
@@ -282,8 +282,8 @@ func (r *Reconciler) liveImage(ctx context.Context, key v1alpha1.ImageKey) (*v1a
 	return img, nil
 }
 
-// liveLists reads live what exists of a slot's attempt.
-func (r *Reconciler) liveLists(ctx context.Context, slot v1alpha1.Slot) (image.Lists, error) {
+// listAttemptLive reads live what exists of a slot's attempt.
+func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (image.ObjectLists, error) {
 	match := client.MatchingLabels{v1alpha1.LabelImageUID: string(slot.Image.UID), v1alpha1.LabelAttempt: strconv.Itoa(int(slot.Attempt))}
 	var (
 		dvs    cdiv1.DataVolumeList
@@ -292,28 +292,28 @@ func (r *Reconciler) liveLists(ctx context.Context, slot v1alpha1.Slot) (image.L
 	)
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
 		if err := r.Live.List(ctx, list, client.InNamespace(slot.Image.Namespace), match); err != nil {
-			return image.Lists{}, fmt.Errorf("listing what exists of DataVolume %s: %w", queue.DataVolumeKey(slot), err)
+			return image.ObjectLists{}, fmt.Errorf("listing what exists of DataVolume %s: %w", queue.DataVolumeKey(slot), err)
 		}
 	}
-	return image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
+	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
 }
 
-// unfinishedCached lists the DataVolumes of ours that may still download, as the
+// listUnfinishedCached lists the DataVolumes of ours that may still download, as the
 // cache shows them. It is read before the ledger: a slot is written before its
 // DataVolume is created, so the ledger that is read then lists them all.
-func (r *Reconciler) unfinishedCached(ctx context.Context) ([]cdiv1.DataVolume, error) {
-	if !r.Kinds.Serves(image.DataVolumeKind) {
+func (r *Reconciler) listUnfinishedCached(ctx context.Context) ([]cdiv1.DataVolume, error) {
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		return nil, nil
 	}
 	var dvs cdiv1.DataVolumeList
-	if err := r.List(ctx, &dvs, client.MatchingFields{image.UnfinishedIndex: image.Unfinished}); err != nil {
+	if err := r.List(ctx, &dvs, client.MatchingFields{image.UnfinishedIndex: image.UnfinishedIndexValue}); err != nil {
 		return nil, fmt.Errorf("listing unfinished DataVolumes: %w", err)
 	}
 	return dvs.Items, nil
 }
 
-// unfinishedNow lists the same, live.
-func (r *Reconciler) unfinishedNow(ctx context.Context) ([]cdiv1.DataVolume, error) {
+// listUnfinishedLive lists the same, live.
+func (r *Reconciler) listUnfinishedLive(ctx context.Context) ([]cdiv1.DataVolume, error) {
 	var dvs cdiv1.DataVolumeList
 	if err := r.Live.List(ctx, &dvs, client.HasLabels{v1alpha1.LabelImageUID}); err != nil {
 		return nil, fmt.Errorf("listing DataVolumes: %w", err)
@@ -323,14 +323,14 @@ func (r *Reconciler) unfinishedNow(ctx context.Context) ([]cdiv1.DataVolume, err
 
 // findUnlisted finds which of the unfinished DataVolumes stand in no slot. What
 // was seen of them may be old, so it is checked live.
-func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, listed map[string]bool, found *findings) ([]queue.Unlisted, error) {
-	var unlisted []queue.Unlisted
+func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, listed map[string]bool, found *gatheredFacts) ([]queue.UnlistedDataVolume, error) {
+	var unlisted []queue.UnlistedDataVolume
 	for i := range dvs {
 		dv := &dvs[i]
 		if listed[dv.Namespace+"/"+dv.Name] {
 			continue
 		}
-		u, there, err := r.lookUnlisted(ctx, dv, found)
+		u, there, err := r.checkUnlisted(ctx, dv, found)
 		if err != nil {
 			return nil, err
 		}
@@ -341,23 +341,23 @@ func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, l
 	return unlisted, nil
 }
 
-func (r *Reconciler) lookUnlisted(ctx context.Context, seen *cdiv1.DataVolume, found *findings) (queue.Unlisted, bool, error) {
+func (r *Reconciler) checkUnlisted(ctx context.Context, seen *cdiv1.DataVolume, found *gatheredFacts) (queue.UnlistedDataVolume, bool, error) {
 	attempt, _ := strconv.ParseInt(seen.Labels[v1alpha1.LabelAttempt], 10, 32)
-	u := queue.Unlisted{Slot: v1alpha1.Slot{
+	u := queue.UnlistedDataVolume{Slot: v1alpha1.Slot{
 		Image: v1alpha1.ImageKey{
 			Namespace: seen.Namespace, Name: seen.Annotations[v1alpha1.AnnotationImageName],
 			UID: types.UID(seen.Labels[v1alpha1.LabelImageUID]),
 		},
 		Revision: seen.Labels[v1alpha1.LabelRevision], Attempt: int32(attempt),
-		DataVolume: seen.Name, StartedAt: seen.CreationTimestamp, Host: image.HostOfImport(seen),
+		DataVolume: seen.Name, StartedAt: seen.CreationTimestamp, Host: image.DataVolumeHost(seen),
 	}}
-	img, err := r.liveImage(ctx, u.Slot.Image)
+	img, err := r.readImageLive(ctx, u.Slot.Image)
 	if err != nil {
 		return u, false, err
 	}
 	if img != nil {
 		found.images[img.UID] = img
-		u.Wanted = attempt > 0 && seen.Name == queue.DataVolumeName(u.Slot.Image, u.Slot.Attempt) && image.MayRun(img, u.Slot)
+		u.Adoptable = attempt > 0 && seen.Name == queue.DataVolumeName(u.Slot.Image, u.Slot.Attempt) && image.IsAdoptable(img, u.Slot)
 	}
 	dv := &cdiv1.DataVolume{}
 	err = r.Live.Get(ctx, client.ObjectKeyFromObject(seen), dv)
@@ -367,58 +367,58 @@ func (r *Reconciler) lookUnlisted(ctx context.Context, seen *cdiv1.DataVolume, f
 	case err != nil:
 		return u, false, fmt.Errorf("reading DataVolume %s/%s: %w", seen.Namespace, seen.Name, err)
 	}
-	if dv.DeletionTimestamp == nil && !u.Wanted {
-		found.remove = append(found.remove, dv)
+	if dv.DeletionTimestamp == nil && !u.Adoptable {
+		found.toDelete = append(found.toDelete, dv)
 		found.strays[dv.UID] = true
 	}
 	return u, true, nil
 }
 
-// candidates are the head of the queue, read live; wait is how long one whose
+// candidateSet are the head of the queue, read live; wait is how long one whose
 // standing is open can hold up those behind it.
-type candidates struct {
-	list   []queue.Candidate
-	images map[types.UID]*v1alpha1.VMDiskImage
-	wait   time.Duration
+type candidateSet struct {
+	list         []queue.Candidate
+	images       map[types.UID]*v1alpha1.VMDiskImage
+	requeueAfter time.Duration
 }
 
-func (c *candidates) within(d time.Duration) {
-	if c.wait == 0 || d < c.wait {
-		c.wait = d
+func (c *candidateSet) requeueWithin(d time.Duration) {
+	if c.requeueAfter == 0 || d < c.requeueAfter {
+		c.requeueAfter = d
 	}
 }
 
 // findCandidates reads the head of the queue live: as many as can be admitted at the
 // most, should all slots that are freeable be freed. Those of a group of sources that
 // has no room are passed.
-func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alpha1.Slot, may limited) (candidates, error) {
-	c := candidates{images: map[types.UID]*v1alpha1.VMDiskImage{}}
+func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alpha1.Slot, may stepLimits) (candidateSet, error) {
+	c := candidateSet{images: map[types.UID]*v1alpha1.VMDiskImage{}}
 	n := int(may.limits.Budget) - len(slots) + len(freeable)
 	if n <= 0 {
 		return c, nil
 	}
-	held := holders(slots)
-	taken := queue.View{Rooms: may.limits.Rooms, GroupOf: may.groupOf}
-	running, ending := taken.Running(slots), taken.Running(freeable)
+	held := slotHolders(slots)
+	taken := queue.View{SourceGroupLimits: may.limits.SourceGroupLimits, SourceGroupOf: may.sourceGroupOf}
+	running, ending := taken.CountRunningByGroup(slots), taken.CountRunningByGroup(freeable)
 	left, most := map[string]int{}, map[string]int{}
-	for group, room := range may.limits.Rooms {
+	for group, room := range may.limits.SourceGroupLimits {
 		left[group] = max(0, int(room-running[group]+ending[group]))
 		most[group] = left[group] + int(running[group]) // some of which may have slots already
 	}
-	head, wait := r.Index.Head(n+len(held), time.Now(), most)
-	c.wait = wait
-	head = slices.DeleteFunc(head, func(item queue.Item) bool {
-		room, limited := left[item.Group]
+	head, wait := r.Queue.PeekHead(n+len(held), time.Now(), most)
+	c.requeueAfter = wait
+	head = slices.DeleteFunc(head, func(item queue.QueuedImage) bool {
+		room, limited := left[item.SourceGroup]
 		if held[item.Image.UID] || limited && room == 0 {
 			return true
 		}
-		left[item.Group]--
+		left[item.SourceGroup]--
 		return false
 	})
 	for len(c.list) < n && len(head) > 0 {
 		next := head[:min(n-len(c.list), len(head))]
 		head = head[len(next):]
-		images, err := r.liveImages(ctx, next)
+		images, err := r.readImagesLive(ctx, next)
 		if err != nil {
 			return c, err
 		}
@@ -428,10 +428,10 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 			}
 			if candidate, may := image.CandidateOf(img); may {
 				// Those that got a slot since it was looked at have taken room.
-				if lacks, err := r.Lacks(ctx, img); err != nil {
+				if lacks, err := r.LacksCapacity(ctx, img); err != nil {
 					return c, err
 				} else if lacks {
-					c.within(room.Age) // it may find room again before it has left
+					c.requeueWithin(room.MaxAgeWhileWaiting) // it may find room again before it has left
 					continue
 				}
 				c.images[img.UID] = img
@@ -442,14 +442,14 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 	return c, nil
 }
 
-// liveImages reads images live, in their order; nil for each that is gone.
-func (r *Reconciler) liveImages(ctx context.Context, items []queue.Item) ([]*v1alpha1.VMDiskImage, error) {
+// readImagesLive reads images live, in their order; nil for each that is gone.
+func (r *Reconciler) readImagesLive(ctx context.Context, items []queue.QueuedImage) ([]*v1alpha1.VMDiskImage, error) {
 	images := make([]*v1alpha1.VMDiskImage, len(items))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(reads)
+	group.SetLimit(maxConcurrentReads)
 	for i := range items {
 		group.Go(func() (err error) {
-			images[i], err = r.liveImage(ctx, items[i].Image)
+			images[i], err = r.readImageLive(ctx, items[i].Image)
 			return err
 		})
 	}

@@ -16,80 +16,80 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// planReading is what was made of the ClusterPlan.
-type planReading struct {
+// planState is what was made of the ClusterPlan.
+type planState struct {
 	// policy of the hub that holds; nil for none. Where a plan is refused, it is
 	// the policy of the one that was acknowledged last.
-	policy *policy.Policy
-	source string
-	// accepted is acknowledged by the write of the ledger; nil where no plan is
+	policy       *policy.Policy
+	policySource string
+	// acceptedPlan is acknowledged by the write of the ledger; nil where no plan is
 	// gone by.
-	accepted *v1alpha1.ClusterPlanSpec
+	acceptedPlan *v1alpha1.ClusterPlanSpec
 	// gone: there is no plan, as a live read has told.
-	gone    bool
+	absent  bool
 	reason  string
 	message string
 }
 
-// settledPlan is a plan that is not to be gone by, as a live read has confirmed:
+// confirmedRefusal is a plan that is not to be gone by, as a live read has confirmed:
 // the version of its object, and the plan that had been acknowledged then.
-type settledPlan struct {
-	object       string
-	acknowledged v1alpha1.PlanVersion
+type confirmedRefusal struct {
+	resourceVersion string
+	acknowledged    v1alpha1.PlanVersion
 }
 
 // readPlan reads the ClusterPlan.
-func (r *Reconciler) readPlan(ctx context.Context, ledger *v1alpha1.SyncLedger) (planReading, error) {
+func (r *Reconciler) readPlan(ctx context.Context, ledger *v1alpha1.SyncLedger) (planState, error) {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
-	none := planReading{
+	none := planState{
 		reason:  v1alpha1.ReasonNoPlan,
 		message: fmt.Sprintf("there is no ClusterPlan %s: the policy ConfigMap alone holds", key),
 	}
 	if !r.planServed.Load() {
 		return none, nil
 	}
-	st := statusOf(ledger)
-	p, err := r.currentPlan(ctx, key, st)
+	st := ledgerStatus(ledger)
+	p, err := r.readCurrentPlan(ctx, key, st)
 	if err != nil {
-		return planReading{}, err
+		return planState{}, err
 	}
 	if p == nil {
-		none.gone = true
+		none.absent = true
 		return none, nil
 	}
 	own, err := r.Cluster.UID(ctx)
 	if err != nil {
-		return planReading{}, err
+		return planState{}, err
 	}
-	verdict := plan.Judge(p.Spec, own, st.Plan)
-	reading := planReading{reason: verdict.Reason, message: verdict.Message}
+	verdict := plan.EvaluatePlan(p.Spec, own, st.Plan)
+	reading := planState{reason: verdict.Reason, message: verdict.Message}
 	if verdict.Accepted {
-		reading.accepted = &p.Spec
-		reading.policy, reading.source = verdict.Policy, p.Spec.PolicySource
+		reading.acceptedPlan = &p.Spec
+		reading.policy, reading.policySource = verdict.Policy, p.Spec.PolicySource
 		return reading, nil
 	}
 	if len(st.PlanPolicy) > 0 {
 		if last, _, errs := policy.Parse(st.PlanPolicy); len(errs) == 0 {
-			reading.policy, reading.source = &last, st.PlanPolicySource
+			reading.policy, reading.policySource = &last, st.PlanPolicySource
 		}
 	}
-	if c := planCondition(st); c == nil || c.Message != verdict.Message {
+	if c := findPlanCondition(st); c == nil || c.Message != verdict.Message {
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, "PlanRefused", "ReadPlan", "%s: %s", verdict.Reason, verdict.Message)
 	}
 	return reading, nil
 }
 
-// currentPlan is the plan as the cache shows it, nil where there is none. One
+// readCurrentPlan is the plan as the cache shows it, nil where there is none. One
 // that is gone while the ledger still has something of it, or that does not follow what the ledger was written under, be it that another
 // leader has acknowledged a newer one, is read live: going by it would raise a
 // budget again that was lowered.
-func (r *Reconciler) currentPlan(ctx context.Context, key types.NamespacedName, st v1alpha1.SyncLedgerStatus) (*v1alpha1.ClusterPlan, error) {
+func (r *Reconciler) readCurrentPlan(ctx context.Context, key types.NamespacedName, st v1alpha1.SyncLedgerStatus) (*v1alpha1.ClusterPlan, error) {
 	p := &v1alpha1.ClusterPlan{}
 	err := r.Mailbox.Get(ctx, key, p)
-	if cached := p.ResourceVersion; r.mayBeOld(p, err, st) {
+	if cached := p.ResourceVersion; r.mayBeStale(p, err, st) {
 		p = &v1alpha1.ClusterPlan{}
 		if err = r.Live.Get(ctx, key, p); err == nil && p.ResourceVersion == cached {
-			r.settled = settledPlan{object: cached, acknowledged: *st.Plan}
+			r.confirmedRefusal = confirmedRefusal{resourceVersion: cached, acknowledged: *st.Plan}
 		}
 	}
 	if apierrors.IsNotFound(err) {
@@ -101,36 +101,36 @@ func (r *Reconciler) currentPlan(ctx context.Context, key types.NamespacedName, 
 	return p, nil
 }
 
-// mayBeOld tells that the cache's answer is from before what the ledger says.
-func (r *Reconciler) mayBeOld(p *v1alpha1.ClusterPlan, err error, st v1alpha1.SyncLedgerStatus) bool {
+// mayBeStale tells that the cache's answer is from before what the ledger says.
+func (r *Reconciler) mayBeStale(p *v1alpha1.ClusterPlan, err error, st v1alpha1.SyncLedgerStatus) bool {
 	switch {
 	case st.Plan == nil:
 		return false
 	case err == nil:
-		return !plan.Follows(p.Spec.PlanVersion, st.Plan) && r.settled != settledPlan{object: p.ResourceVersion, acknowledged: *st.Plan}
+		return !plan.MayFollow(p.Spec.PlanVersion, st.Plan) && r.confirmedRefusal != confirmedRefusal{resourceVersion: p.ResourceVersion, acknowledged: *st.Plan}
 	case apierrors.IsNotFound(err):
-		c := planCondition(st)
+		c := findPlanCondition(st)
 		return c == nil || c.Reason != v1alpha1.ReasonNoPlan || len(st.PlanPolicy) > 0
 	default:
 		return false
 	}
 }
 
-// acknowledge writes what was made of the plan into the ledger. planPolicy stays
+// writeStatus writes what was made of the plan into the ledger. planPolicy stays
 // while a plan is there, one that is refused included: a hub that was restored
 // from a backup reads there what it has forgotten. With the plan it goes: the
 // hub let go of the member, and one that takes it back is not to be held to it.
 // What was acknowledged stays, so that a later plan is above it.
-func (p planReading) acknowledge(st *v1alpha1.SyncLedgerStatus) {
-	if p.gone {
+func (p planState) writeStatus(st *v1alpha1.SyncLedgerStatus) {
+	if p.absent {
 		st.PlanPolicy, st.PlanPolicySource = nil, ""
 	}
-	if p.accepted == nil {
+	if p.acceptedPlan == nil {
 		return
 	}
-	version := p.accepted.PlanVersion
+	version := p.acceptedPlan.PlanVersion
 	st.Plan = &version
-	st.PlanPolicy, st.PlanPolicySource = maps.Clone(p.accepted.Policy), p.accepted.PolicySource
+	st.PlanPolicy, st.PlanPolicySource = maps.Clone(p.acceptedPlan.Policy), p.acceptedPlan.PolicySource
 }
 
 // ownPolicy is a valid policy ConfigMap.
@@ -139,10 +139,10 @@ type ownPolicy struct {
 	concurrency int32
 }
 
-// underPlan is what holds of the member's own policy and of the plan's.
-func (r *Reconciler) underPlan(own reading, p planReading, st v1alpha1.SyncLedgerStatus) reading {
+// combineWithPlan is what holds of the member's own policy and of the plan's.
+func (r *Reconciler) combineWithPlan(own policyState, p planState, st v1alpha1.SyncLedgerStatus) policyState {
 	if own.accepted {
-		r.own = ownPolicy{version: own.version, concurrency: own.policy.Concurrency}
+		r.lastOwnPolicy = ownPolicy{version: own.configMapVersion, concurrency: own.policy.Concurrency}
 	}
 	own.plan = p
 	if p.policy == nil {
@@ -150,50 +150,50 @@ func (r *Reconciler) underPlan(own reading, p planReading, st v1alpha1.SyncLedge
 		return own
 	}
 	text := "the hub's policy is in force"
-	if p.source != "" {
-		text += " (" + p.source + ")"
+	if p.policySource != "" {
+		text += " (" + p.policySource + ")"
 	}
 	switch own.reason {
 	case reasonAccepted:
 		if own.policy.Concurrency < p.policy.Concurrency {
 			text += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.PolicyKey, own.policy.Concurrency)
 		}
-		own.policy, own.message = policy.Combine(own.policy, p.policy), text+own.ignored
+		own.policy, own.message = policy.Combine(own.policy, p.policy), text+own.ignoredKeys
 	case reasonMissing:
 		own.accepted, own.reason = true, reasonAccepted
 		own.policy, own.message = policy.Combine(nil, p.policy), text
 	case reasonInvalid:
-		last, known := r.lastOwn(st)
+		last, known := r.lastOwnConcurrency(st)
 		own.policy = policy.Combine(nil, p.policy)
 		if known {
 			own.policy.Concurrency = min(own.policy.Concurrency, last)
 		}
 		own.message = fmt.Sprintf("%s %s, concurrency %d", own.fault, text, own.policy.Concurrency)
 	}
-	own.store = true
+	own.storePolicy = true
 	return own
 }
 
-// lastOwn is the concurrency of the last valid ConfigMap that the ledger was
+// lastOwnConcurrency is the concurrency of the last valid ConfigMap that the ledger was
 // written under: it goes on to be a limit while the ConfigMap is wrong. An agent
 // that has not read it itself takes the concurrency in force, which was no
 // higher.
-func (r *Reconciler) lastOwn(st v1alpha1.SyncLedgerStatus) (concurrency int32, known bool) {
+func (r *Reconciler) lastOwnConcurrency(st v1alpha1.SyncLedgerStatus) (concurrency int32, known bool) {
 	if st.PolicyVersion == "" {
 		return 0, false
 	}
-	if r.own.version == st.PolicyVersion {
-		return r.own.concurrency, true
+	if r.lastOwnPolicy.version == st.PolicyVersion {
+		return r.lastOwnPolicy.concurrency, true
 	}
 	p, _, errs := policy.Parse(st.Policy)
 	return p.Concurrency, len(errs) == 0
 }
 
-func planCondition(st v1alpha1.SyncLedgerStatus) *metav1.Condition {
+func findPlanCondition(st v1alpha1.SyncLedgerStatus) *metav1.Condition {
 	return meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPlanAccepted)
 }
 
-func statusOf(ledger *v1alpha1.SyncLedger) v1alpha1.SyncLedgerStatus {
+func ledgerStatus(ledger *v1alpha1.SyncLedger) v1alpha1.SyncLedgerStatus {
 	if ledger.Status == nil {
 		return v1alpha1.SyncLedgerStatus{}
 	}

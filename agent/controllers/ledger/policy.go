@@ -19,8 +19,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Policy is the policy in force, for those who only follow it.
-type Policy struct {
+// PolicyInForce is the policy in force, for those who only follow it.
+type PolicyInForce struct {
 	current atomic.Pointer[policy.Policy]
 	known   atomic.Bool
 }
@@ -28,11 +28,11 @@ type Policy struct {
 // Known tells whether the policy has been read. A new leader that judged an
 // attempt before would go by the defaults: another backoff and, worse, more
 // retries than the policy allows.
-func (p *Policy) Known() bool { return p.known.Load() }
+func (p *PolicyInForce) Known() bool { return p.known.Load() }
 
-// begin takes what is read first into force. What is read later is in force
+// setInitial takes what is read first into force. What is read later is in force
 // only once the ledger is written under it.
-func (p *Policy) begin(first *policy.Policy) {
+func (p *PolicyInForce) setInitial(first *policy.Policy) {
 	if !p.known.Load() {
 		p.current.Store(first)
 		p.known.Store(true)
@@ -41,10 +41,10 @@ func (p *Policy) begin(first *policy.Policy) {
 
 // Current returns the policy in force, nil where there has never been a valid
 // one.
-func (p *Policy) Current() *policy.Policy { return p.current.Load() }
+func (p *PolicyInForce) Current() *policy.Policy { return p.current.Load() }
 
-// set tells whether images see another policy now that they may act upon.
-func (p *Policy) set(next *policy.Policy) bool {
+// replace tells whether images see another policy now that they may act upon.
+func (p *PolicyInForce) replace(next *policy.Policy) bool {
 	before := p.current.Swap(next)
 	paused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
 	return paused(before) != paused(next) || (before == nil) != (next == nil) ||
@@ -58,92 +58,92 @@ const (
 	reasonMissing  = "Missing"
 )
 
-// reading is what the policy ConfigMap said, and what is in force after it and
+// policyState is what the policy ConfigMap said, and what is in force after it and
 // after the plan.
-type reading struct {
-	policy   *policy.Policy // nil: none was ever valid
-	accepted bool           // policy is what the ConfigMap says, or would if there were one
-	store    bool           // policy is to be stored, as the last valid one
-	reason   string
-	message  string
-	errs     []policy.KeyError
-	version  string
-	uid      types.UID
+type policyState struct {
+	policy           *policy.Policy // nil: none was ever valid
+	accepted         bool           // policy is what the ConfigMap says, or would if there were one
+	storePolicy      bool           // policy is to be stored, as the last valid one
+	reason           string
+	message          string
+	keyErrors        []policy.KeyError
+	configMapVersion string
+	configMapUID     types.UID
 
-	fault   string // what is wrong with the ConfigMap
-	ignored string // which of its keys are ignored
-	about   *corev1.ConfigMap
-	plan    planReading
-	limited
+	fault       string // what is wrong with the ConfigMap
+	ignoredKeys string // which of its keys are ignored
+	configMap   *corev1.ConfigMap
+	plan        planState
+	stepLimits
 }
 
 // readPolicies reads the plan and the ConfigMap, and works out what holds.
-func (r *Reconciler) readPolicies(ctx context.Context, ledger *v1alpha1.SyncLedger) (reading, error) {
+func (r *Reconciler) readPolicies(ctx context.Context, ledger *v1alpha1.SyncLedger) (policyState, error) {
 	plan, err := r.readPlan(ctx, ledger)
 	if err != nil {
-		return reading{}, err
+		return policyState{}, err
 	}
-	own, err := r.askPolicy(ctx, ledger, plan.policy != nil)
+	own, err := r.readOwnPolicy(ctx, ledger, plan.policy != nil)
 	if err != nil {
-		return reading{}, err
+		return policyState{}, err
 	}
-	p := r.underPlan(own, plan, statusOf(ledger))
+	p := r.combineWithPlan(own, plan, ledgerStatus(ledger))
 	if p.reason == reasonInvalid && (acceptedReason(ledger) != reasonInvalid || acceptedMessage(ledger) != p.message) {
-		r.Events.Eventf(p.about, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", p.message)
+		r.Events.Eventf(p.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", p.message)
 	}
-	r.Policy.begin(p.policy)
+	r.Policy.setInitial(p.policy)
 	return p, nil
 }
 
-// askPolicy reads the ConfigMap. Where it is missing or wrong, the last good
+// readOwnPolicy reads the ConfigMap. Where it is missing or wrong, the last good
 // policy, which is kept in the ledger, stays in force. planned: there is a
 // policy of the hub's, which holds alone where there is no ConfigMap.
-func (r *Reconciler) askPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger, planned bool) (reading, error) {
-	st := statusOf(ledger)
+func (r *Reconciler) readOwnPolicy(ctx context.Context, ledger *v1alpha1.SyncLedger, planned bool) (policyState, error) {
+	st := ledgerStatus(ledger)
 	var last *policy.Policy
 	if len(st.Policy) > 0 {
-		if p, _, errs := policy.ParseOwn(st.Policy); len(errs) == 0 {
+		if p, _, errs := policy.ParseConfigMap(st.Policy); len(errs) == 0 {
 			last = &p
 		}
 	}
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
 	missed := planned && apierrors.IsNotFound(err) && st.PolicyVersion != ""
-	if missed || (err == nil && older(cm, ledger)) {
+	if missed || (err == nil && isOlderThanLedger(cm, ledger)) {
 		err = r.Live.Get(ctx, r.PolicyKey, cm)
 	}
 	if apierrors.IsNotFound(err) {
-		p := reading{policy: last, reason: reasonMissing, message: fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)}
-		p.message += inForce(last)
+		p := policyState{policy: last, reason: reasonMissing, message: fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)}
+		p.message += describeInForce(last)
 		return p, nil
 	}
 	if err != nil {
-		return reading{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.PolicyKey, err)
+		return policyState{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.PolicyKey, err)
 	}
-	parsed, unknown, errs := policy.ParseOwn(cm.Data)
+	parsed, unknown, errs := policy.ParseConfigMap(cm.Data)
 	if len(errs) > 0 {
 		texts := make([]string, len(errs))
 		for i, e := range errs {
 			texts[i] = e.Error()
 		}
 		fault := fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, strings.Join(texts, "; "))
-		return reading{policy: last, reason: reasonInvalid, message: fault + inForce(last), fault: fault, errs: errs, about: cm}, nil
+		return policyState{policy: last, reason: reasonInvalid, message: fault + describeInForce(last), fault: fault, keyErrors: errs, configMap: cm}, nil
 	}
 	ignored := ""
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.Keys(), ", "))
+		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.ConfigMapKeys(), ", "))
 	}
-	return reading{
-		policy: &parsed, accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignored: ignored,
-		version: cm.ResourceVersion, uid: cm.UID,
+	return policyState{
+		policy: &parsed, accepted: true, storePolicy: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
+		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID,
 	}, nil
 }
 
-// older tells that the cache shows a policy from before the one that the ledger
+// isOlderThanLedger tells that the cache shows a policy from before the one that the ledger
 // was written under, by another leader: going by it would raise a budget again
 // that was lowered. A live read tells what holds.
-func older(cm *corev1.ConfigMap, ledger *v1alpha1.SyncLedger) bool {
+func isOlderThanLedger(cm *corev1.ConfigMap, ledger *v1alpha1.SyncLedger) bool {
 	if ledger.Status == nil {
 		return false
 	}
@@ -151,37 +151,37 @@ func older(cm *corev1.ConfigMap, ledger *v1alpha1.SyncLedger) bool {
 	return err == nil && order < 0
 }
 
-func inForce(last *policy.Policy) string {
+func describeInForce(last *policy.Policy) string {
 	if last == nil {
 		return " There was never a valid policy, so nothing is downloaded."
 	}
 	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
 }
 
-func (p reading) maxPriority() int32 {
+func (p policyState) maxPriority() int32 {
 	if p.policy == nil {
 		return 0
 	}
 	return p.policy.MaxPriority
 }
 
-func (p reading) invalidKeys() []string {
-	keys := make([]string, len(p.errs))
-	for i, e := range p.errs {
+func (p policyState) invalidKeys() []string {
+	keys := make([]string, len(p.keyErrors))
+	for i, e := range p.keyErrors {
 		keys[i] = e.Key
 	}
 	return keys
 }
 
-// describe writes the policy in force and the conditions into the ledger.
-func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
-	if p.store {
-		st.Policy = p.policy.Data()
+// writeStatus writes the policy in force and the conditions into the ledger.
+func (p policyState) writeStatus(st *v1alpha1.SyncLedgerStatus, generation int64) {
+	if p.storePolicy {
+		st.Policy = p.policy.ToData()
 	}
 	if p.accepted {
-		st.PolicyVersion, st.PolicyUID = p.version, p.uid
+		st.PolicyVersion, st.PolicyUID = p.configMapVersion, p.configMapUID
 	}
-	p.plan.acknowledge(st)
+	p.plan.writeStatus(st)
 	set := func(t string, holds bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if holds {
@@ -190,8 +190,8 @@ func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: t, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
 	}
 	set(v1alpha1.ConditionPolicyAccepted, p.accepted, p.reason, p.message)
-	set(v1alpha1.ConditionPlanAccepted, p.plan.accepted != nil, p.plan.reason, p.plan.message)
-	granted, why, text := grant.Condition(p.terms, p.share, p.wanted)
+	set(v1alpha1.ConditionPlanAccepted, p.plan.acceptedPlan != nil, p.plan.reason, p.plan.message)
+	granted, why, text := grant.GrantedCondition(p.terms, p.share, p.wanted)
 	set(v1alpha1.ConditionGranted, granted, why, text)
 	if budget := p.limits.Budget; len(st.Slots) > int(budget) {
 		allows := "the policy allows"
@@ -204,28 +204,28 @@ func (p reading) describe(st *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 }
 
-// describeRights says what the agent was found not to be allowed.
-func (r *Reconciler) describeRights(st *v1alpha1.SyncLedgerStatus, generation int64) {
+// setRightsCondition says what the agent was found not to be allowed.
+func (r *Reconciler) setRightsCondition(st *v1alpha1.SyncLedgerStatus, generation int64) {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionRightsComplete, Status: metav1.ConditionTrue, Reason: "RightsComplete",
 		Message: "nothing is refused to the agent that it has to do", ObservedGeneration: generation,
 	}
-	if text := r.Lacking(); text != "" {
+	if text := r.MissingRights(); text != "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "RightsMissing", text
 	}
 	meta.SetStatusCondition(&st.Conditions, c)
 }
 
-// describeLooks says what was found of the API server and of CDI.
-func describeLooks(st *v1alpha1.SyncLedgerStatus, generation int64, looks ...metav1.Condition) {
+// setConditions says what was found of the API server and of CDI.
+func setConditions(st *v1alpha1.SyncLedgerStatus, generation int64, looks ...metav1.Condition) {
 	for _, c := range looks {
 		c.ObservedGeneration = generation
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
 }
 
-func (r *Reconciler) describeHub(st *v1alpha1.SyncLedgerStatus, generation int64) {
-	if c := r.Hub(); c != nil {
+func (r *Reconciler) setHubCondition(st *v1alpha1.SyncLedgerStatus, generation int64) {
+	if c := r.HubCondition(); c != nil {
 		c.ObservedGeneration = generation
 		meta.SetStatusCondition(&st.Conditions, *c)
 	} else {
@@ -234,20 +234,20 @@ func (r *Reconciler) describeHub(st *v1alpha1.SyncLedgerStatus, generation int64
 }
 
 func acceptedReason(ledger *v1alpha1.SyncLedger) string {
-	if c := accepted(ledger); c != nil {
+	if c := findPolicyCondition(ledger); c != nil {
 		return c.Reason
 	}
 	return ""
 }
 
 func acceptedMessage(ledger *v1alpha1.SyncLedger) string {
-	if c := accepted(ledger); c != nil {
+	if c := findPolicyCondition(ledger); c != nil {
 		return c.Message
 	}
 	return ""
 }
 
-func accepted(ledger *v1alpha1.SyncLedger) *metav1.Condition {
+func findPolicyCondition(ledger *v1alpha1.SyncLedger) *metav1.Condition {
 	if ledger.Status == nil {
 		return nil
 	}

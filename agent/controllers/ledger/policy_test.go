@@ -15,7 +15,7 @@ import (
 
 // What limits a cluster within the fleet is the hub's to say: a ConfigMap of its own
 // that does is told so, and so is what was kept of one.
-func TestAClustersOwnConfigMapSetsNoLimits(t *testing.T) {
+func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "1s", "safeConcurrency": "2"}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: data}
 	there := fake.NewClientBuilder().WithObjects(cm).Build()
@@ -27,14 +27,14 @@ func TestAClustersOwnConfigMapSetsNoLimits(t *testing.T) {
 			if c == nothing {
 				ledger.Status = &v1alpha1.SyncLedgerStatus{Policy: data}
 			}
-			got, err := r.askPolicy(t.Context(), ledger, false)
+			got, err := r.readOwnPolicy(t.Context(), ledger, false)
 			require.NoError(t, err)
 			require.NotNil(t, got.policy)
-			assert.False(t, got.policy.Limited)
-			assert.Zero(t, got.policy.Safe)
+			assert.False(t, got.policy.UsesGrants)
+			assert.Zero(t, got.policy.SafeConcurrency)
 			assert.EqualValues(t, 2, got.policy.Concurrency)
 			if c == there {
-				assert.Contains(t, got.ignored, "safeConcurrency")
+				assert.Contains(t, got.ignoredKeys, "safeConcurrency")
 			}
 		})
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// refusedAsUnlisted tells that the admission policy finds a DataVolume in no slot,
+// isRefusedAsUnlisted tells that the admission policy finds a DataVolume in no slot,
 // or knows of no ledger yet to look in. That is never a failed attempt: its parameter comes from a cache.
-func refusedAsUnlisted(err error) bool {
-	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), guard.Policy)
+func isRefusedAsUnlisted(err error) bool {
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), guard.DataVolumePolicy)
 }
 
-// refusedForGood tells a definite answer from one that trying again can change. That the
+// isPermanentRefusal tells a definite answer from one that trying again can change. That the
 // agent has lost the right is no answer about an image: all would fail for it. What an
 // authorizer says begins with the user (apiserver's responsewriters.Forbidden);
 // admission, which forbids as well, does not.
-func refusedForGood(err error) bool {
+func isPermanentRefusal(err error) bool {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "datavolumes"`) {
 		return false
 	}
@@ -28,7 +28,7 @@ func refusedForGood(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-func refusalFailure(err error) v1alpha1.Failure {
+func newRefusalFailure(err error) v1alpha1.Failure {
 	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
 	if strings.Contains(err.Error(), "exceeded quota: ") {
 		f.Reason = v1alpha1.ReasonQuotaExceeded

@@ -22,11 +22,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Poke has the ledger looked at again. It never blocks: one poke that is not
+// Enqueue has the ledger looked at again. It never blocks: one poke that is not
 // taken yet stands for all.
-func (r *Reconciler) Poke() {
+func (r *Reconciler) Enqueue() {
 	select {
-	case r.pokes <- event.GenericEvent{}:
+	case r.triggers <- event.GenericEvent{}:
 	default:
 	}
 }
@@ -34,8 +34,8 @@ func (r *Reconciler) Poke() {
 // Setup adds the controller to a manager. There is one request, for the one
 // ledger: whatever happens, the whole is looked at.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.pokes = make(chan event.GenericEvent, 1)
-	r.created = map[string]time.Time{}
+	r.triggers = make(chan event.GenericEvent, 1)
+	r.createdAt = map[string]time.Time{}
 	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}}
 	ledger := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	gone := predicate.Funcs{
@@ -49,13 +49,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	// What this process has written itself it has acted upon already.
 	others := predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool { return !r.knows(e.ObjectNew.GetResourceVersion()) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return !r.isLastVersion(e.ObjectNew.GetResourceVersion()) },
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("ledger").
 		Watches(&v1alpha1.SyncLedger{}, ledger, builder.WithPredicates(others)).
 		Watches(&corev1.ConfigMap{}, ledger).
-		WatchesRawSource(source.Channel(r.pokes, ledger)).
+		WatchesRawSource(source.Channel(r.triggers, ledger)).
 		Build(r)
 	if err != nil {
 		return err
@@ -66,34 +66,34 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Poke); err != nil {
+		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Enqueue); err != nil {
 			return err
 		}
 		r.planServed.Store(true)
-		r.Poke()
+		r.Enqueue()
 		return nil
 	})
 	r.Kinds.WhenServed(grantKind, func(ctx context.Context) error {
-		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Poke); err != nil {
+		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Enqueue); err != nil {
 			return err
 		}
 		r.grantServed.Store(true)
-		r.Poke()
+		r.Enqueue()
 		return nil
 	})
-	r.Kinds.WhenServed(image.DataVolumeKind, func(ctx context.Context) error {
+	r.Kinds.WhenServed(image.DataVolumeGVK, func(ctx context.Context) error {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, func(o client.Object) []string {
 			if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {
 				return nil
 			}
-			return []string{image.Unfinished}
+			return []string{image.UnfinishedIndexValue}
 		}); err != nil {
 			return err
 		}
 		if err := kinds.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, ledger, comesAndGoes); err != nil {
 			return err
 		}
-		r.Poke()
+		r.Enqueue()
 		return nil
 	})
 	return nil

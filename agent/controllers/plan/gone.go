@@ -11,10 +11,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// gone are the prunes of a plan whose image is not there any more, whoever has
+// findPrunedImages are the prunes of a plan whose image is not there any more, whoever has
 // deleted it: nobody else is left to tell of them. The cache tells; it is complete
 // before any controller runs. One of that name that was made since is another image.
-func (r *Reconciler) gone(ctx context.Context, prunes []v1alpha1.PlannedPrune) (map[plan.Key]v1alpha1.ReportedPrune, error) {
+func (r *Reconciler) findPrunedImages(ctx context.Context, prunes []v1alpha1.PlannedPrune) (map[plan.Key]v1alpha1.ReportedPrune, error) {
 	found := map[plan.Key]v1alpha1.ReportedPrune{}
 	for i := range prunes {
 		prune := &prunes[i]
@@ -26,7 +26,7 @@ func (r *Reconciler) gone(ctx context.Context, prunes []v1alpha1.PlannedPrune) (
 		if err == nil && img.UID == prune.ImageUID {
 			continue
 		}
-		found[plan.KeyOfPrune(prune)] = v1alpha1.ReportedPrune{
+		found[plan.KeyForPrune(prune)] = v1alpha1.ReportedPrune{
 			ImageUID:    prune.ImageUID,
 			PruneStatus: v1alpha1.PruneStatus{UID: prune.UID, State: v1alpha1.PrunePruned},
 		}

@@ -24,42 +24,42 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// cached is a cache as the reconciler reads from it.
-type cached struct {
+// fakeCache is a cache as the reconciler reads from it.
+type fakeCache struct {
 	cache.Cache
 	from client.Reader
 }
 
-func (c cached) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c fakeCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	return c.from.Get(ctx, key, obj, opts...)
 }
 
-// bench is a reconciler with its plan.
-type bench struct {
+// planFixture is a reconciler with its plan.
+type planFixture struct {
 	*Reconciler
 	t *testing.T
-	// looked are the images that were to be looked at again.
-	looked []string
-	told   int
+	// enqueuedImages are the images that were to be looked at again.
+	enqueuedImages []string
+	resultChanges  int
 }
 
-func newBench(t *testing.T, objects ...client.Object) *bench {
+func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "this"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, system)...).Build()
-	b := &bench{t: t, Reconciler: &Reconciler{
-		Client: c, Live: c, Mailbox: cached{from: c}, Cluster: identity.New(c), Namespace: "ot-agent",
-		Results: &plan.Results{}, applied: map[plan.Key]plan.Applied{}, held: map[plan.Key]hold{},
+	b := &planFixture{t: t, Reconciler: &Reconciler{
+		Client: c, Live: c, Mailbox: fakeCache{from: c}, Cluster: identity.NewClusterIdentity(c), Namespace: "ot-agent",
+		Results: &plan.Results{}, applied: map[plan.Key]plan.AppliedState{}, backoffs: map[plan.Key]itemBackoff{},
 	}}
-	b.Refresh = func(key v1alpha1.ImageKey) { b.looked = append(b.looked, key.Name) }
-	b.Results.OnChange(func() { b.told++ })
+	b.EnqueueImage = func(key v1alpha1.ImageKey) { b.enqueuedImages = append(b.enqueuedImages, key.Name) }
+	b.Results.OnChange(func() { b.resultChanges++ })
 	return b
 }
 
-// plans has another plan prune images of some names.
-func (b *bench) plans(sequence int64, cluster types.UID, prunes ...string) {
+// storePlan has another plan prune images of some names.
+func (b *planFixture) storePlan(sequence int64, cluster types.UID, prunes ...string) {
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
 	require.NoError(b.t, client.IgnoreNotFound(b.Delete(b.t.Context(), p)))
 	p.ResourceVersion = ""
@@ -68,19 +68,19 @@ func (b *bench) plans(sequence int64, cluster types.UID, prunes ...string) {
 		p.Spec.Prunes = append(p.Spec.Prunes, v1alpha1.PlannedPrune{Namespace: "lab", Name: name, ImageUID: apitest.Image("lab/" + name).Obj().UID, UID: "prune"})
 	}
 	require.NoError(b.t, b.Create(b.t.Context(), p))
-	b.passes()
+	b.mustReconcile()
 }
 
-func (b *bench) passes() {
-	b.looked = nil
+func (b *planFixture) mustReconcile() {
+	b.enqueuedImages = nil
 	_, err := b.Reconcile(b.t.Context(), ctrl.Request{})
 	require.NoError(b.t, err)
-	slices.Sort(b.looked)
-	b.looked = slices.Compact(b.looked)
+	slices.Sort(b.enqueuedImages)
+	b.enqueuedImages = slices.Compact(b.enqueuedImages)
 }
 
-// pruned are the names of the prunes that are told to have lost their image.
-func (b *bench) pruned() []string {
+// prunedNames are the names of the prunes that are told to have lost their image.
+func (b *planFixture) prunedNames() []string {
 	var names []string
 	for key, prune := range b.Results.Prunes() {
 		assert.Equal(b.t, v1alpha1.ReportedPrune{
@@ -93,57 +93,57 @@ func (b *bench) pruned() []string {
 	return names
 }
 
-func TestGone(t *testing.T) {
+func TestDeletedImageOfPruneIsReported(t *testing.T) {
 	stays := apitest.Image("lab/stays").Obj()
 	anew := apitest.Image("lab/anew").WithUID("of-another-one").Obj()
-	b := newBench(t, stays, anew)
-	b.plans(1, "this", "stays", "anew", "gone")
-	assert.Equal(t, []string{"anew", "gone"}, b.pruned())
+	b := newPlanFixture(t, stays, anew)
+	b.storePlan(1, "this", "stays", "anew", "gone")
+	assert.Equal(t, []string{"anew", "gone"}, b.prunedNames())
 	assert.True(t, b.Results.Known())
 
 	require.NoError(t, b.Delete(t.Context(), stays))
-	told := b.told
-	b.passes()
-	assert.Equal(t, []string{"anew", "gone", "stays"}, b.pruned())
-	assert.Equal(t, told+1, b.told, "the reporter is told")
+	told := b.resultChanges
+	b.mustReconcile()
+	assert.Equal(t, []string{"anew", "gone", "stays"}, b.prunedNames())
+	assert.Equal(t, told+1, b.resultChanges, "the reporter is told")
 
-	b.plans(2, "another", "gone")
-	assert.Equal(t, []string{"anew", "gone", "stays"}, b.pruned(), "a plan that is refused tells nothing new")
-	b.plans(3, "this", "gone")
-	assert.Equal(t, []string{"gone"}, b.pruned())
+	b.storePlan(2, "another", "gone")
+	assert.Equal(t, []string{"anew", "gone", "stays"}, b.prunedNames(), "a plan that is refused tells nothing new")
+	b.storePlan(3, "this", "gone")
+	assert.Equal(t, []string{"gone"}, b.prunedNames())
 	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
-	b.passes()
-	assert.Empty(t, b.pruned())
+	b.mustReconcile()
+	assert.Empty(t, b.prunedNames())
 }
 
-func TestPrunesAreToldToTheirImages(t *testing.T) {
-	b := newBench(t, apitest.Image("lab/a").Obj(), apitest.Image("lab/b").Obj(), apitest.Image("lab/c").Obj(), apitest.Image("lab/d").Obj())
-	b.plans(1, "this", "a", "b", "gone")
-	assert.Equal(t, []string{"a", "b"}, b.looked, "new ones")
-	b.passes()
-	assert.Empty(t, b.looked, "once for each plan")
-	b.plans(2, "this", "b", "c")
-	assert.Equal(t, []string{"a", "b", "c"}, b.looked, "and those that are withdrawn")
-	b.plans(3, "another", "d")
-	assert.Empty(t, b.looked, "it is refused")
-	b.plans(4, "this", "c")
-	assert.Equal(t, []string{"b", "c"}, b.looked)
-	b.plans(5, "another")
-	b.plans(4, "this", "c")
-	assert.Equal(t, []string{"c"}, b.looked, "what was looked at while the plan was refused has learnt nothing")
+func TestPruneEnqueuesItsImage(t *testing.T) {
+	b := newPlanFixture(t, apitest.Image("lab/a").Obj(), apitest.Image("lab/b").Obj(), apitest.Image("lab/c").Obj(), apitest.Image("lab/d").Obj())
+	b.storePlan(1, "this", "a", "b", "gone")
+	assert.Equal(t, []string{"a", "b"}, b.enqueuedImages, "new ones")
+	b.mustReconcile()
+	assert.Empty(t, b.enqueuedImages, "once for each plan")
+	b.storePlan(2, "this", "b", "c")
+	assert.Equal(t, []string{"a", "b", "c"}, b.enqueuedImages, "and those that are withdrawn")
+	b.storePlan(3, "another", "d")
+	assert.Empty(t, b.enqueuedImages, "it is refused")
+	b.storePlan(4, "this", "c")
+	assert.Equal(t, []string{"b", "c"}, b.enqueuedImages)
+	b.storePlan(5, "another")
+	b.storePlan(4, "this", "c")
+	assert.Equal(t, []string{"c"}, b.enqueuedImages, "what was looked at while the plan was refused has learnt nothing")
 	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
-	b.passes()
-	assert.Equal(t, []string{"c"}, b.looked, "there is no plan any more")
-	b.passes()
-	assert.Empty(t, b.looked)
+	b.mustReconcile()
+	assert.Equal(t, []string{"c"}, b.enqueuedImages, "there is no plan any more")
+	b.mustReconcile()
+	assert.Empty(t, b.enqueuedImages)
 }
 
-func TestChangesOfNamed(t *testing.T) {
+func TestNamedImagePredicate(t *testing.T) {
 	r := &Reconciler{}
 	image := func(name string) *v1alpha1.VMDiskImage { return apitest.Image("lab/" + name).Obj() }
-	events := r.changesOfNamed()
+	events := r.namedImagePredicate()
 	assert.False(t, events.Delete(event.DeleteEvent{Object: image("pruned")}), "no plan has been read")
-	r.begin(&v1alpha1.ClusterPlanSpec{
+	r.updateNamedImages(&v1alpha1.ClusterPlanSpec{
 		Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "planned"}},
 		Prunes: []v1alpha1.PlannedPrune{{Namespace: "lab", Name: "pruned"}},
 	})
@@ -166,28 +166,28 @@ func TestChangesOfNamed(t *testing.T) {
 	}
 }
 
-func TestWishesAreReadOnceForEachPlan(t *testing.T) {
-	var w wishes
+func TestWishesAreParsedOncePerPlan(t *testing.T) {
+	var w wishCache
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{UID: "plan", ResourceVersion: "1"}}
 	key := plan.Key{Namespace: "lab", Name: "a"}
 	change := func() { p.Spec.Kept = append(p.Spec.Kept, v1alpha1.KeptImage{Namespace: "lab", Name: "a"}) }
-	assert.False(t, w.of(p)[key].Stays)
+	assert.False(t, w.forPlan(p)[key].Keep)
 	change()
-	assert.False(t, w.of(p)[key].Stays, "it is not gone through again")
+	assert.False(t, w.forPlan(p)[key].Keep, "it is not gone through again")
 	p.ResourceVersion = "2"
-	assert.True(t, w.of(p)[key].Stays)
+	assert.True(t, w.forPlan(p)[key].Keep)
 	for name, another := range map[string]func(){
 		"resourceVersion": func() { p.ResourceVersion = "3" },
 		"UID":             func() { p.UID = "another" },
 		"version":         func() { p.Spec.Sequence++ },
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := w.of(p)[key]
-			if p.Spec.Kept = nil; !before.Stays {
+			before := w.forPlan(p)[key]
+			if p.Spec.Kept = nil; !before.Keep {
 				change()
 			}
 			another()
-			assert.NotEqual(t, before, w.of(p)[key])
+			assert.NotEqual(t, before, w.forPlan(p)[key])
 		})
 	}
 }

@@ -33,16 +33,16 @@ import (
 const FieldOwner = client.FieldOwner("ot-plan")
 
 const (
-	// absentDelay is the wait before an image is tried again for which its
+	// missingRetryDelay is the wait before an image is tried again for which its
 	// namespace, or room in it, is missing: nothing tells the agent when it comes.
-	absentDelay = 5 * time.Second
-	// rejectedDelay is the wait before an image is tried again that the API server
+	missingRetryDelay = 5 * time.Second
+	// rejectedRetryDelay is the wait before an image is tried again that the API server
 	// has refused: what heals it is most likely another plan, which is tried at
 	// once.
-	rejectedDelay = 5 * time.Minute
-	// changedDelay is the wait before an image is looked at again that somebody
+	rejectedRetryDelay = 5 * time.Minute
+	// conflictRetryDelay is the wait before an image is looked at again that somebody
 	// changed meanwhile.
-	changedDelay = 100 * time.Millisecond
+	conflictRetryDelay = 100 * time.Millisecond
 )
 
 // Reconciler carries out what the plan says about images.
@@ -52,114 +52,114 @@ type Reconciler struct {
 	Live client.Reader
 	// Mailbox reads the ClusterPlan.
 	Mailbox cache.Cache
-	Kinds   *kinds.Served
-	Cluster *identity.Cluster
+	Kinds   *kinds.KindTracker
+	Cluster *identity.ClusterIdentity
 	// Results is told what became of each image.
 	Results *plan.Results
-	// Refresh has an image looked at again.
-	Refresh func(v1alpha1.ImageKey)
+	// EnqueueImage has an image looked at again.
+	EnqueueImage func(v1alpha1.ImageKey)
 	// Namespace of the agent, of its ClusterPlan and SyncLedger.
 	Namespace string
 
 	// served: the kind is, and no event of it can be missed.
-	served atomic.Bool
-	pokes  chan event.GenericEvent
-	// named are the images that the plan names, for events of others to be passed
+	served   atomic.Bool
+	triggers chan event.GenericEvent
+	// namedImages are the images that the plan names, for events of others to be passed
 	// over.
-	named  atomic.Pointer[map[plan.Key]role]
-	wishes wishes
+	namedImages atomic.Pointer[map[plan.Key]imageRole]
+	wishes      wishCache
 	// applied is what was last applied to images, held those that are not to be
 	// tried again yet, told the plan whose images have been told of, and pruned those
 	// that it prunes. Only Reconcile touches them, one at a time.
-	applied map[plan.Key]plan.Applied
-	held    map[plan.Key]hold
-	told    told
-	pruned  map[plan.Key]bool
+	applied      map[plan.Key]plan.AppliedState
+	backoffs     map[plan.Key]itemBackoff
+	notifiedPlan planIdentity
+	prunedImages map[plan.Key]bool
 }
 
-// hold keeps an image from being tried before its time, as long as nothing of it
+// itemBackoff keeps an image from being tried before its time, as long as nothing of it
 // has changed.
-type hold struct {
-	spec       string
-	uid        types.UID
-	generation int64
-	until      time.Time
-	answer     plan.Answer
+type itemBackoff struct {
+	specFingerprint string
+	uid             types.UID
+	generation      int64
+	until           time.Time
+	refusal         plan.Refusal
 }
 
-func holdOf(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, until time.Time, answer plan.Answer) hold {
-	h := hold{spec: plan.Fingerprint(want), until: until, answer: answer}
+func newItemBackoff(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, until time.Time, answer plan.Refusal) itemBackoff {
+	h := itemBackoff{specFingerprint: plan.FingerprintSpec(want), until: until, refusal: answer}
 	if there != nil {
 		h.uid, h.generation = there.UID, there.Generation
 	}
 	return h
 }
 
-// errOutdated tells that the cache shows another plan than the one to be gone by.
-var errOutdated = errors.New("the plan is another by now")
+// errStalePlan tells that the cache shows another plan than the one to be gone by.
+var errStalePlan = errors.New("the plan is another by now")
 
 // Reconcile goes through the whole plan, as the cache shows it. Before the first
 // write plan and ledger are read live: an older plan would bring back what a newer
 // one no longer names, or a source that it has replaced.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	result, err := r.follow(ctx, r.Mailbox, r.Client, false)
-	if errors.Is(err, errOutdated) {
-		return r.follow(ctx, r.Live, r.Live, true)
+	result, err := r.reconcilePlan(ctx, r.Mailbox, r.Client, false)
+	if errors.Is(err, errStalePlan) {
+		return r.reconcilePlan(ctx, r.Live, r.Live, true)
 	}
 	return result, err
 }
 
-// follow goes through the plan. It stops at the first answer that is none, for
+// reconcilePlan goes through the plan. It stops at the first answer that is none, for
 // the images behind would wait for theirs as long. live: plan and ledger are read
 // past the cache.
-func (r *Reconciler) follow(ctx context.Context, plans, ledgers client.Reader, live bool) (ctrl.Result, error) {
-	p, verdict, err := r.read(ctx, plans, ledgers)
+func (r *Reconciler) reconcilePlan(ctx context.Context, plans, ledgers client.Reader, live bool) (ctrl.Result, error) {
+	p, verdict, err := r.readPlan(ctx, plans, ledgers)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
 	case p != nil && !verdict.Accepted:
-		r.told = told{}
+		r.notifiedPlan = planIdentity{}
 		return ctrl.Result{}, nil // what was done under the last plan stays as it is
 	}
 	var spec v1alpha1.ClusterPlanSpec
 	if p != nil {
 		spec = p.Spec
 	}
-	r.begin(&spec)
+	r.updateNamedImages(&spec)
 	if !live { // the cache that Wish reads may not show that one yet
-		if err := r.tellConcerned(ctx, p); err != nil {
+		if err := r.enqueueAffectedImages(ctx, p); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	gone, err := r.gone(ctx, spec.Prunes)
+	gone, err := r.findPrunedImages(ctx, spec.Prunes)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	r.Results.SetPrunes(gone)
 	if p == nil {
-		r.Results.Set(nil)
+		r.Results.SetItems(nil)
 		return ctrl.Result{}, nil
 	}
-	pass := pass{Reconciler: r, plan: p, confirmed: live, now: time.Now(), items: map[plan.Key]v1alpha1.PlanItemReport{}, absent: map[string]plan.Answer{}}
-	before := r.Results.Get()
+	pass := planPass{Reconciler: r, plan: p, confirmed: live, now: time.Now(), reports: map[plan.Key]v1alpha1.PlanItemReport{}, unavailableNamespaces: map[string]plan.Refusal{}}
+	before := r.Results.Items()
 	for i := range p.Spec.Images {
 		want := &p.Spec.Images[i]
 		if err == nil {
-			if err = pass.do(ctx, want); errors.Is(err, errOutdated) {
+			if err = pass.reconcileImage(ctx, want); errors.Is(err, errStalePlan) {
 				return ctrl.Result{}, err
 			}
-		} else if last, known := before[plan.KeyOf(want)]; known {
-			pass.items[plan.KeyOf(want)] = last
+		} else if last, known := before[plan.KeyForImage(want)]; known {
+			pass.reports[plan.KeyForImage(want)] = last
 		} else {
-			pass.tell(want, plan.Refused(want, err).Report)
+			pass.setReport(want, plan.ClassifyRefusal(want, err).Report)
 		}
 	}
-	r.Results.Set(pass.items)
-	return ctrl.Result{RequeueAfter: pass.wait}, err
+	r.Results.SetItems(pass.reports)
+	return ctrl.Result{RequeueAfter: pass.requeueAfter}, err
 }
 
-// read returns the plan, nil for none, and whether it may be gone by.
-func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader, options ...client.GetOption) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+// readPlan returns the plan, nil for none, and whether it may be gone by.
+func (r *Reconciler) readPlan(ctx context.Context, plans, ledgers client.Reader, options ...client.GetOption) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
 	p := &v1alpha1.ClusterPlan{}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
 	if err := plans.Get(ctx, key, p, options...); apierrors.IsNotFound(err) {
@@ -180,155 +180,155 @@ func (r *Reconciler) read(ctx context.Context, plans, ledgers client.Reader, opt
 	if ledger.Status != nil {
 		acknowledged = ledger.Status.Plan
 	}
-	return p, plan.Judge(p.Spec, own, acknowledged), nil
+	return p, plan.EvaluatePlan(p.Spec, own, acknowledged), nil
 }
 
-// role is what an image is in a plan.
-type role uint8
+// imageRole is what an image is in a plan.
+type imageRole uint8
 
 const (
-	toBeThere role = 1 << iota
-	toBePruned
+	rolePlanned imageRole = 1 << iota
+	rolePruned
 )
 
-// begin notes what the plan names, and forgets what it does not name any more.
-func (r *Reconciler) begin(p *v1alpha1.ClusterPlanSpec) {
-	named := make(map[plan.Key]role, len(p.Images)+len(p.Prunes))
+// updateNamedImages notes what the plan names, and forgets what it does not name any more.
+func (r *Reconciler) updateNamedImages(p *v1alpha1.ClusterPlanSpec) {
+	named := make(map[plan.Key]imageRole, len(p.Images)+len(p.Prunes))
 	for i := range p.Images {
-		named[plan.KeyOf(&p.Images[i])] |= toBeThere
+		named[plan.KeyForImage(&p.Images[i])] |= rolePlanned
 	}
 	for i := range p.Prunes {
-		named[plan.KeyOfPrune(&p.Prunes[i])] |= toBePruned
+		named[plan.KeyForPrune(&p.Prunes[i])] |= rolePruned
 	}
-	r.named.Store(&named)
-	unnamed := func(key plan.Key) bool { return named[key]&toBeThere == 0 }
-	maps.DeleteFunc(r.held, func(key plan.Key, _ hold) bool { return unnamed(key) })
-	maps.DeleteFunc(r.applied, func(key plan.Key, _ plan.Applied) bool { return unnamed(key) })
+	r.namedImages.Store(&named)
+	unnamed := func(key plan.Key) bool { return named[key]&rolePlanned == 0 }
+	maps.DeleteFunc(r.backoffs, func(key plan.Key, _ itemBackoff) bool { return unnamed(key) })
+	maps.DeleteFunc(r.applied, func(key plan.Key, _ plan.AppliedState) bool { return unnamed(key) })
 }
 
-// pass is one way through the plan.
-type pass struct {
+// planPass is one way through the plan.
+type planPass struct {
 	*Reconciler
 	plan *v1alpha1.ClusterPlan
 	// confirmed: the plan is the one to be gone by, as a live read has told.
 	confirmed bool
 	now       time.Time
-	items     map[plan.Key]v1alpha1.PlanItemReport
-	// absent are the namespaces in which nothing can be made.
-	absent map[string]plan.Answer
-	wait   time.Duration
+	reports   map[plan.Key]v1alpha1.PlanItemReport
+	// unavailableNamespaces are the namespaces in which nothing can be made.
+	unavailableNamespaces map[string]plan.Refusal
+	requeueAfter          time.Duration
 }
 
-func (p *pass) within(d time.Duration) {
-	if p.wait == 0 || d < p.wait {
-		p.wait = d
+func (p *planPass) requeueWithin(d time.Duration) {
+	if p.requeueAfter == 0 || d < p.requeueAfter {
+		p.requeueAfter = d
 	}
 }
 
-// tell notes what became of a planned image.
-func (p *pass) tell(want *v1alpha1.PlannedImage, report v1alpha1.PlanItemReport) {
+// setReport notes what became of a planned image.
+func (p *planPass) setReport(want *v1alpha1.PlannedImage, report v1alpha1.PlanItemReport) {
 	report.Revision = want.Spec.Revision()
-	p.items[plan.KeyOf(want)] = report
+	p.reports[plan.KeyForImage(want)] = report
 }
 
-// do takes one image as far as it gets. An error is one of asking, not the API
+// reconcileImage takes one image as far as it gets. An error is one of asking, not the API
 // server's judgement.
-func (p *pass) do(ctx context.Context, want *v1alpha1.PlannedImage) error {
-	key := plan.KeyOf(want)
-	there, err := p.look(ctx, p.Client, want)
+func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedImage) error {
+	key := plan.KeyForImage(want)
+	there, err := p.getImage(ctx, p.Client, want)
 	if err != nil {
 		return err
 	}
-	action, report := p.next(want, there)
+	action, report := p.nextAction(want, there)
 	if action == plan.Leave {
-		p.tell(want, report)
+		p.setReport(want, report)
 		return nil
 	}
-	if answer, absent := p.absent[want.Namespace]; absent {
-		p.refused(want, there, answer)
+	if answer, absent := p.unavailableNamespaces[want.Namespace]; absent {
+		p.recordRefusal(want, there, answer)
 		return nil
 	}
-	if h, held := p.held[key]; held && h == holdOf(want, there, h.until, h.answer) && p.now.Before(h.until) {
-		p.tell(want, h.answer.Report)
-		p.within(h.until.Sub(p.now))
+	if h, held := p.backoffs[key]; held && h == newItemBackoff(want, there, h.until, h.refusal) && p.now.Before(h.until) {
+		p.setReport(want, h.refusal.Report)
+		p.requeueWithin(h.until.Sub(p.now))
 		return nil
 	}
-	if err := p.confirm(ctx); err != nil {
+	if err := p.confirmPlanLive(ctx); err != nil {
 		return err
 	}
-	delete(p.held, key)
+	delete(p.backoffs, key)
 	if action == plan.Create {
-		err = p.Create(ctx, plan.New(want), FieldOwner)
+		err = p.Create(ctx, plan.NewImage(want), FieldOwner)
 		if apierrors.IsAlreadyExists(err) { // the cache does not show it yet: whose it is, a live read tells
 			action, err = plan.Change, nil
 		}
 	}
 	if err == nil && action == plan.Change {
-		report, err = p.change(ctx, want)
+		report, err = p.updateImage(ctx, want)
 	} else if err == nil {
-		report = plan.Done()
+		report = plan.AppliedReport()
 	}
 	switch {
 	case err == nil:
-		p.tell(want, report)
+		p.setReport(want, report)
 		return nil
 	case apierrors.IsConflict(err):
-		p.tell(want, plan.Refused(want, err).Report)
-		p.within(changedDelay)
+		p.setReport(want, plan.ClassifyRefusal(want, err).Report)
+		p.requeueWithin(conflictRetryDelay)
 		return nil
 	}
-	answer := plan.Refused(want, err)
-	p.refused(want, there, answer)
+	answer := plan.ClassifyRefusal(want, err)
+	p.recordRefusal(want, there, answer)
 	if answer.Transient {
 		return fmt.Errorf("making VMDiskImage %s/%s as the plan says: %w", want.Namespace, want.Name, err)
 	}
 	return nil
 }
 
-// confirm reads live, once in a pass, whether its plan is to be gone by.
-func (p *pass) confirm(ctx context.Context) error {
+// confirmPlanLive reads live, once in a pass, whether its plan is to be gone by.
+func (p *planPass) confirmPlanLive(ctx context.Context) error {
 	if p.confirmed {
 		return nil
 	}
-	now, verdict, err := p.read(ctx, p.Live, p.Live)
+	now, verdict, err := p.readPlan(ctx, p.Live, p.Live)
 	switch {
 	case err != nil:
 		return err
 	case now == nil, now.UID != p.plan.UID, now.ResourceVersion != p.plan.ResourceVersion, !verdict.Accepted:
-		return errOutdated
+		return errStalePlan
 	}
 	p.confirmed = true
 	return nil
 }
 
-// refused notes an image that the API server does not take.
-func (p *pass) refused(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, answer plan.Answer) {
-	key := plan.KeyOf(want)
-	p.tell(want, answer.Report)
+// recordRefusal notes an image that the API server does not take.
+func (p *planPass) recordRefusal(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage, answer plan.Refusal) {
+	key := plan.KeyForImage(want)
+	p.setReport(want, answer.Report)
 	if answer.Transient {
 		return
 	}
-	if answer.Namespace {
-		p.absent[want.Namespace] = answer
+	if answer.NamespaceUnavailable {
+		p.unavailableNamespaces[want.Namespace] = answer
 	}
-	wait := absentDelay
+	wait := missingRetryDelay
 	if answer.Report.State == v1alpha1.PlanItemRejected {
-		wait = rejectedDelay
+		wait = rejectedRetryDelay
 	}
-	p.held[key] = holdOf(want, there, p.now.Add(wait), answer)
-	p.within(wait)
+	p.backoffs[key] = newItemBackoff(want, there, p.now.Add(wait), answer)
+	p.requeueWithin(wait)
 }
 
-func (p *pass) next(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (plan.Action, v1alpha1.PlanItemReport) {
-	var last *plan.Applied
-	if applied, known := p.applied[plan.KeyOf(want)]; known {
+func (p *planPass) nextAction(want *v1alpha1.PlannedImage, there *v1alpha1.VMDiskImage) (plan.Action, v1alpha1.PlanItemReport) {
+	var last *plan.AppliedState
+	if applied, known := p.applied[plan.KeyForImage(want)]; known {
 		last = &applied
 	}
-	return plan.Next(want, there, last)
+	return plan.NextAction(want, there, last)
 }
 
-// look returns the image of a planned one's name, nil for none.
-func (p *pass) look(ctx context.Context, from client.Reader, want *v1alpha1.PlannedImage) (*v1alpha1.VMDiskImage, error) {
+// getImage returns the image of a planned one's name, nil for none.
+func (p *planPass) getImage(ctx context.Context, from client.Reader, want *v1alpha1.PlannedImage) (*v1alpha1.VMDiskImage, error) {
 	img := &v1alpha1.VMDiskImage{}
 	err := from.Get(ctx, types.NamespacedName{Namespace: want.Namespace, Name: want.Name}, img)
 	if apierrors.IsNotFound(err) {
@@ -340,17 +340,17 @@ func (p *pass) look(ctx context.Context, from client.Reader, want *v1alpha1.Plan
 	return img, nil
 }
 
-// change applies what the plan says to an image that is there, if it is one of
+// updateImage applies what the plan says to an image that is there, if it is one of
 // the plan's: what is looked at is read live, and what is written names it.
-func (p *pass) change(ctx context.Context, want *v1alpha1.PlannedImage) (v1alpha1.PlanItemReport, error) {
-	there, err := p.look(ctx, p.Live, want)
+func (p *planPass) updateImage(ctx context.Context, want *v1alpha1.PlannedImage) (v1alpha1.PlanItemReport, error) {
+	there, err := p.getImage(ctx, p.Live, want)
 	if err != nil {
 		return v1alpha1.PlanItemReport{}, err
 	}
-	action, report := p.next(want, there)
+	action, report := p.nextAction(want, there)
 	switch action {
 	case plan.Create: // gone meanwhile
-		p.within(changedDelay)
+		p.requeueWithin(conflictRetryDelay)
 		return report, nil
 	case plan.Leave:
 		return report, nil
@@ -367,13 +367,13 @@ func (p *pass) change(ctx context.Context, want *v1alpha1.PlannedImage) (v1alpha
 			return report, err
 		}
 	}
-	configuration, err := plan.Configuration(want, there)
+	configuration, err := plan.NewApplyConfiguration(want, there)
 	if err != nil {
 		return report, err
 	}
 	if err := p.Apply(ctx, client.ApplyConfigurationFromUnstructured(configuration), FieldOwner, client.ForceOwnership); err != nil {
 		return report, err
 	}
-	p.applied[plan.KeyOf(want)] = plan.Applied{UID: there.UID, Spec: plan.Fingerprint(want), Generation: configuration.GetGeneration()}
-	return plan.Done(), nil
+	p.applied[plan.KeyForImage(want)] = plan.AppliedState{UID: there.UID, SpecFingerprint: plan.FingerprintSpec(want), Generation: configuration.GetGeneration()}
+	return plan.AppliedReport(), nil
 }

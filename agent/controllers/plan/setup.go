@@ -22,9 +22,9 @@ import (
 // Setup adds the controller to a manager. There is one request, for the one
 // plan.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.applied = map[plan.Key]plan.Applied{}
-	r.held = map[plan.Key]hold{}
-	r.pokes = make(chan event.GenericEvent, 1)
+	r.applied = map[plan.Key]plan.AppliedState{}
+	r.backoffs = map[plan.Key]itemBackoff{}
+	r.triggers = make(chan event.GenericEvent, 1)
 	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}}}
 	whole := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	served := reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -35,38 +35,38 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plan").
-		Watches(&v1alpha1.VMDiskImage{}, whole, builder.WithPredicates(r.changesOfNamed())).
-		Watches(&v1alpha1.SyncLedger{}, whole, builder.WithPredicates(acknowledgements())).
-		WatchesRawSource(source.Channel(r.pokes, whole)).
+		Watches(&v1alpha1.VMDiskImage{}, whole, builder.WithPredicates(r.namedImagePredicate())).
+		Watches(&v1alpha1.SyncLedger{}, whole, builder.WithPredicates(planAcknowledgedPredicate())).
+		WatchesRawSource(source.Channel(r.triggers, whole)).
 		Complete(served)
 	if err != nil {
 		return err
 	}
 	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := kinds.Follow(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.poke); err != nil {
+		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.enqueue); err != nil {
 			return err
 		}
 		r.served.Store(true)
-		r.poke()
+		r.enqueue()
 		return nil
 	})
 	return nil
 }
 
-// poke has the plan looked at again. It never blocks: one poke that is not taken
+// enqueue has the plan looked at again. It never blocks: one poke that is not taken
 // yet stands for all.
-func (r *Reconciler) poke() {
+func (r *Reconciler) enqueue() {
 	select {
-	case r.pokes <- event.GenericEvent{}:
+	case r.triggers <- event.GenericEvent{}:
 	default:
 	}
 }
 
-// changesOfNamed are the events by which an image can come to differ from the
+// namedImagePredicate are the events by which an image can come to differ from the
 // plan, of the images that the plan names: of one that it prunes, that it is gone.
-func (r *Reconciler) changesOfNamed() predicate.Predicate {
-	roleOf := func(o client.Object) role {
-		names := r.named.Load()
+func (r *Reconciler) namedImagePredicate() predicate.Predicate {
+	roleOf := func(o client.Object) imageRole {
+		names := r.namedImages.Load()
 		if names == nil {
 			return 0
 		}
@@ -81,15 +81,15 @@ func (r *Reconciler) changesOfNamed() predicate.Predicate {
 			if before.GetUID() != after.GetUID() {
 				return role != 0
 			}
-			return role&toBeThere != 0 && (before.GetGeneration() != after.GetGeneration() ||
+			return role&rolePlanned != 0 && (before.GetGeneration() != after.GetGeneration() ||
 				!maps.Equal(before.GetLabels(), after.GetLabels()) || (before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil))
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }
 
-// acknowledgements are the events by which another plan may be gone by.
-func acknowledgements() predicate.Predicate {
+// planAcknowledgedPredicate are the events by which another plan may be gone by.
+func planAcknowledgedPredicate() predicate.Predicate {
 	version := func(o client.Object) v1alpha1.PlanVersion {
 		if ledger, is := o.(*v1alpha1.SyncLedger); is && ledger.Status != nil && ledger.Status.Plan != nil {
 			return *ledger.Status.Plan

@@ -42,26 +42,26 @@ func TestWish(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
 		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
 	}
-	stays, unknown := image.Wish{Stays: true}, image.Wish{Stays: true, Unknown: true}
+	stays, unknown := image.PlannedState{Keep: true}, image.PlannedState{Keep: true, Unknown: true}
 	for _, tt := range []struct {
 		name    string
 		objects []client.Object
 		image   string
-		want    image.Wish
+		want    image.PlannedState
 	}{
-		{"there is no plan", nil, "ubuntu", image.Wish{}},
+		{"there is no plan", nil, "ubuntu", image.PlannedState{}},
 		{"it names the image", []client.Object{planFor("this")}, "ubuntu", stays},
 		{"it keeps the image", []client.Object{planFor("this")}, "kept", stays},
-		{"it retires the image", []client.Object{planFor("this")}, "old", image.Wish{Retired: ptr.To(time.Duration(0))}},
-		{"it prunes the image", []client.Object{planFor("this")}, "unused", image.Wish{Prune: &prune}},
+		{"it retires the image", []client.Object{planFor("this")}, "old", image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
+		{"it prunes the image", []client.Object{planFor("this")}, "unused", image.PlannedState{Prune: &prune}},
 		{"it prunes the image, and is refused", []client.Object{planFor("another")}, "unused", unknown},
-		{"it names another", []client.Object{planFor("this")}, "debian", image.Wish{}},
+		{"it names another", []client.Object{planFor("this")}, "debian", image.PlannedState{}},
 		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "old", unknown},
 		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "old", unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()
-			r := &Reconciler{Client: live, Live: live, Cluster: identity.New(live), Namespace: "ot-agent"}
+			r := &Reconciler{Client: live, Live: live, Cluster: identity.NewClusterIdentity(live), Namespace: "ot-agent"}
 			got, err := r.Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
@@ -70,6 +70,6 @@ func TestWish(t *testing.T) {
 	t.Run("the kind is not served, by the cache", func(t *testing.T) {
 		got, err := (&Reconciler{}).Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
 		require.NoError(t, err)
-		assert.Equal(t, image.Wish{}, got)
+		assert.Equal(t, image.PlannedState{}, got)
 	})
 }

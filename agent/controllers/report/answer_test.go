@@ -28,49 +28,49 @@ import (
 
 const namespace = "ot-agent"
 
-// member is what a reporter sees of its cluster: caches that change between any two of
+// fakeMember is what a reporter sees of its cluster: caches that change between any two of
 // its reads, events that come later than that, and an API server that may refuse what
 // it writes.
-type member struct {
+type fakeMember struct {
 	client.Client // that stores the reports
 	t             require.TestingT
 	draws         *rapid.T // nil where nothing happens by chance
 	r             *Reconciler
 
 	// stamp rises with every change; an image carries that of its own last one.
-	stamp   int32
-	images  map[types.NamespacedName]int32
-	untold  []types.NamespacedName
-	plan    *v1alpha1.PlanVersion
-	pruned  map[types.NamespacedName]v1alpha1.ReportedPrune
-	uids    int
-	calm    bool // nothing happens any more, and nothing is refused
-	answers int
-	// seen is what the cache had when a plan was first read to be acknowledged, by the
+	stamp         int32
+	images        map[types.NamespacedName]int32
+	pendingEvents []types.NamespacedName
+	plan          *v1alpha1.PlanVersion
+	pruned        map[types.NamespacedName]v1alpha1.ReportedPrune
+	uids          int
+	quiet         bool // nothing happens any more, and nothing is refused
+	answers       int
+	// seenPlans is what the cache had when a plan was first read to be acknowledged, by the
 	// first read of a report, since another one was.
-	seen  map[v1alpha1.PlanVersion]sight
-	last  *v1alpha1.PlanVersion
-	first bool
+	seenPlans map[v1alpha1.PlanVersion]cacheState
+	lastPlan  *v1alpha1.PlanVersion
+	firstRead bool
 	// elapsed is how long the process has been running; granted is what the ledger was
 	// written under.
 	elapsed time.Duration
-	granted *v1alpha1.TakenGrant
+	granted *v1alpha1.LedgerGrant
 	policy  map[string]string
-	// onWrite happens before an object is written.
-	onWrite func()
+	// beforeWrite happens before an object is written.
+	beforeWrite func()
 }
 
-type sight struct {
+type cacheState struct {
 	stamp  int32
 	images map[types.NamespacedName]int32
 }
 
-func newMember(t require.TestingT, images int) *member {
+func newFakeMember(t require.TestingT, images int) *fakeMember {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	m := &member{
+	m := &fakeMember{
 		Client: fake.NewClientBuilder().WithScheme(scheme).Build(), t: t,
-		images: map[types.NamespacedName]int32{}, seen: map[v1alpha1.PlanVersion]sight{},
+		images: map[types.NamespacedName]int32{}, seenPlans: map[v1alpha1.PlanVersion]cacheState{},
 	}
 	for n := range images {
 		m.stamp++
@@ -85,21 +85,21 @@ func newMember(t require.TestingT, images int) *member {
 			require.NoError(t, m.Client.Create(context.Background(), page))
 		}
 	}
-	m.start()
+	m.startProcess()
 	return m
 }
 
-// start has another process report.
-func (m *member) start() {
+// startProcess has another process report.
+func (m *fakeMember) startProcess() {
 	m.r = &Reconciler{
-		Client: m, Live: m.Client, Kinds: kinds.New(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
-		ClusterUID:  func(context.Context) (types.UID, error) { return "cluster", nil },
-		PlanResults: func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
-		Pruned:      func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
-		Interval:    time.Second, Heartbeat: time.Hour, Grants: grant.New("boot"), Elapsed: func() time.Duration { return m.elapsed },
-		news: newNews(), stored: map[string]*record{},
+		Client: m, Live: m.Client, Kinds: kinds.NewKindTracker(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
+		ClusterUID:   func(context.Context) (types.UID, error) { return "cluster", nil },
+		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
+		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
+		Interval:     time.Second, Heartbeat: time.Hour, Grants: grant.NewRequestTracker("boot"), Elapsed: func() time.Duration { return m.elapsed },
+		changes: newChangeTracker(), stored: map[string]*storedObject{},
 	}
-	m.untold = nil
+	m.pendingEvents = nil
 }
 
 func imageKey(n int) types.NamespacedName {
@@ -113,97 +113,97 @@ func imageAt(key types.NamespacedName, stamp int32) v1alpha1.VMDiskImage {
 	}
 }
 
-// chance draws true once in n times.
-func (m *member) chance(n int, what string) bool {
-	return m.draws != nil && !m.calm && rapid.IntRange(1, n).Draw(m.draws, what) == n
+// drawChance draws true once in n times.
+func (m *fakeMember) drawChance(n int, what string) bool {
+	return m.draws != nil && !m.quiet && rapid.IntRange(1, n).Draw(m.draws, what) == n
 }
 
-// happen is what can be between any two reads.
-func (m *member) happen() {
-	if m.chance(3, "images change") {
+// injectChanges is what can be between any two reads.
+func (m *fakeMember) injectChanges() {
+	if m.drawChance(3, "images change") {
 		for range rapid.SampledFrom([]int{1, 1, 40}).Draw(m.draws, "how many") {
-			m.change(imageKey(rapid.IntRange(0, 320).Draw(m.draws, "image")), m.chance(4, "goes"))
+			m.changeImage(imageKey(rapid.IntRange(0, 320).Draw(m.draws, "image")), m.drawChance(4, "goes"))
 		}
 	}
-	if m.chance(4, "a plan is acknowledged") {
-		m.acknowledge()
+	if m.drawChance(4, "a plan is acknowledged") {
+		m.acknowledgePlan()
 	}
-	if m.chance(3, "events come") {
-		m.tell()
+	if m.drawChance(3, "events come") {
+		m.deliverEvents()
 	}
-	if m.chance(12, "a page is edited") {
-		m.edit()
+	if m.drawChance(12, "a page is edited") {
+		m.editPage()
 	}
 }
 
-func (m *member) change(key types.NamespacedName, goes bool) {
+func (m *fakeMember) changeImage(key types.NamespacedName, goes bool) {
 	m.stamp++
 	if goes {
 		delete(m.images, key)
 	} else {
 		m.images[key] = m.stamp
 	}
-	m.untold = append(m.untold, key)
+	m.pendingEvents = append(m.pendingEvents, key)
 }
 
-func (m *member) acknowledge() {
+func (m *fakeMember) acknowledgePlan() {
 	next := v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "a"}
 	if m.plan != nil {
 		next = *m.plan
 		next.Sequence++
-		if m.chance(6, "of another hub") {
+		if m.drawChance(6, "of another hub") {
 			next.Sequence, next.Hash = m.plan.Sequence, m.plan.Hash+"x"
 		}
 	}
 	m.plan = &next
 }
 
-func (m *member) tell() {
-	for _, key := range m.untold {
+func (m *fakeMember) deliverEvents() {
+	for _, key := range m.pendingEvents {
 		img := imageAt(key, m.images[key])
 		if _, there := m.images[key]; there {
-			m.r.news.image(&img)
+			m.r.changes.imageChanged(&img)
 		} else {
-			m.r.news.imageGone(&img)
+			m.r.changes.imageDeleted(&img)
 		}
 	}
-	m.untold = nil
+	m.pendingEvents = nil
 }
 
-// edit takes an image off a page, and tells so.
-func (m *member) edit() {
+// editPage takes an image off a page, and tells so.
+func (m *fakeMember) editPage() {
 	var list v1alpha1.ClusterReportList
 	require.NoError(m.t, m.Client.List(context.Background(), &list))
 	for i := range list.Items {
 		if page := &list.Items[i]; page.Page != nil && len(page.Page.Images) > 0 {
 			page.Page.Images = page.Page.Images[1:]
 			require.NoError(m.t, m.Client.Update(context.Background(), page))
-			m.r.news.object(page.Name, page.ResourceVersion)
+			m.r.changes.objectChanged(page.Name, page.ResourceVersion)
 			return
 		}
 	}
 }
 
-var errDown = errors.New("the API server does not answer")
+var errAPIServerDown = errors.New("the API server does not answer")
 
-func (m *member) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	m.happen()
+func (m *fakeMember) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	m.injectChanges()
 	switch obj := obj.(type) {
 	case *v1alpha1.SyncLedger:
-		first := m.first
-		m.first = false
+		first := m.firstRead
+		m.firstRead = false
 		if m.plan == nil {
 			return nil
 		}
 		plan := *m.plan
 		obj.Status = &v1alpha1.SyncLedgerStatus{Plan: &plan, Grant: m.granted, Policy: m.policy}
-		if first && (m.last == nil || *m.last != plan) {
-			m.seen[plan], m.last = sight{m.stamp, maps.Clone(m.images)}, &plan
+		if first && (m.lastPlan == nil || *m.lastPlan != plan) {
+			m.seenPlans[plan], m.lastPlan = cacheState{m.stamp, maps.Clone(m.images)}, &plan
 		}
 		return nil
 	case *v1alpha1.VMDiskImage:
-		if m.chance(60, "an image cannot be read") {
-			return errDown
+		if m.drawChance(60, "an image cannot be read") {
+			return errAPIServerDown
 		}
 		stamp, there := m.images[key]
 		if !there {
@@ -215,10 +215,10 @@ func (m *member) Get(_ context.Context, key client.ObjectKey, obj client.Object,
 	return fmt.Errorf("%T is not looked at", obj)
 }
 
-func (m *member) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	m.happen()
-	if m.chance(20, "images cannot be listed") {
-		return errDown
+func (m *fakeMember) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	m.injectChanges()
+	if m.drawChance(20, "images cannot be listed") {
+		return errAPIServerDown
 	}
 	images := list.(*v1alpha1.VMDiskImageList)
 	for key, stamp := range m.images {
@@ -227,50 +227,50 @@ func (m *member) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-func (m *member) refusal(obj client.Object) error {
-	if m.onWrite != nil {
-		m.onWrite()
+func (m *fakeMember) drawWriteError(obj client.Object) error {
+	if m.beforeWrite != nil {
+		m.beforeWrite()
 	}
 	page := obj.(*v1alpha1.ClusterReport).Page != nil
 	switch {
-	case page && m.chance(8, "a page is refused"):
+	case page && m.drawChance(8, "a page is refused"):
 		return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterReport").GroupKind(), obj.GetName(), nil)
-	case m.chance(12, "a write fails"):
-		return errDown
+	case m.drawChance(12, "a write fails"):
+		return errAPIServerDown
 	default:
 		return nil
 	}
 }
 
-func (m *member) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	if err := m.refusal(obj); err != nil {
+func (m *fakeMember) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	if err := m.drawWriteError(obj); err != nil {
 		return err
 	}
 	m.uids++
 	obj.SetUID(types.UID(fmt.Sprint(m.uids)))
 	obj.SetResourceVersion("")
 	err := m.Client.Create(ctx, obj, opts...)
-	m.check(obj, err)
+	m.checkReport(obj, err)
 	return err
 }
 
-func (m *member) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	if err := m.refusal(obj); err != nil {
+func (m *fakeMember) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+	if err := m.drawWriteError(obj); err != nil {
 		return err
 	}
 	err := m.Client.Update(ctx, obj, opts...)
-	m.check(obj, err)
+	m.checkReport(obj, err)
 	return err
 }
 
-// check reads a report that was written as the hub would.
-func (m *member) check(obj client.Object, err error) {
+// checkReport reads a report that was written as the hub would.
+func (m *fakeMember) checkReport(obj client.Object, err error) {
 	root := obj.(*v1alpha1.ClusterReport).Root
 	if err != nil || root == nil || root.AnsweredPlan == nil || root.AnsweredPlan.Epoch == 0 {
 		return
 	}
 	m.answers++
-	was, seen := m.seen[*root.AnsweredPlan]
+	was, seen := m.seenPlans[*root.AnsweredPlan]
 	require.True(m.t, seen, "it answers a plan that nobody has acknowledged")
 	shown := map[types.NamespacedName]int32{}
 	for _, ref := range root.Pages {
@@ -295,20 +295,20 @@ func (m *member) check(obj client.Object, err error) {
 	}
 }
 
-func (m *member) report(ctx context.Context) (bool, error) {
-	m.first = true
-	return m.r.report(ctx)
+func (m *fakeMember) writeReport(ctx context.Context) (bool, error) {
+	m.firstRead = true
+	return m.r.writeReport(ctx)
 }
 
-// settle has everything reported.
-func (m *member) settle(ctx context.Context) {
-	m.calm = true
+// reportUntilDone has everything reported.
+func (m *fakeMember) reportUntilDone(ctx context.Context) {
+	m.quiet = true
 	for key := range maps.Clone(m.images) {
-		m.change(key, false) // what was refused is not tried again as it is
+		m.changeImage(key, false) // what was refused is not tried again as it is
 	}
-	m.tell()
+	m.deliverEvents()
 	for range 100 {
-		again, err := m.report(ctx)
+		again, err := m.writeReport(ctx)
 		if err == nil && !again {
 			break
 		}
@@ -322,19 +322,19 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 	answers := 0
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := log.IntoContext(context.Background(), log.Log)
-		m := newMember(t, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
+		m := newFakeMember(t, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
 		m.draws = t
 		for range rapid.IntRange(1, 12).Draw(t, "reports") {
-			m.happen()
-			_, _ = m.report(ctx)
+			m.injectChanges()
+			_, _ = m.writeReport(ctx)
 			switch {
-			case m.chance(15, "restart"):
-				m.start()
-			case m.plan != nil && m.plan.Sequence > 1 && m.chance(15, "the plan goes back"):
+			case m.drawChance(15, "restart"):
+				m.startProcess()
+			case m.plan != nil && m.plan.Sequence > 1 && m.drawChance(15, "the plan goes back"):
 				m.plan.Sequence--
 			}
 		}
-		m.settle(ctx)
+		m.reportUntilDone(ctx)
 		root := &v1alpha1.ClusterReport{}
 		require.NoError(t, m.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
 		require.Equal(t, m.plan, root.Root.AnsweredPlan)
@@ -344,10 +344,10 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 	require.Positive(t, answers)
 }
 
-// root reports once, and returns the root that is stored then.
-func (m *member) root(t *testing.T) *v1alpha1.ReportRoot {
+// readRoot reports once, and returns the root that is stored then.
+func (m *fakeMember) readRoot(t *testing.T) *v1alpha1.ReportRoot {
 	t.Helper()
-	_, err := m.report(t.Context())
+	_, err := m.writeReport(t.Context())
 	require.NoError(t, err)
 	root := &v1alpha1.ClusterReport{}
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
@@ -356,53 +356,53 @@ func (m *member) root(t *testing.T) *v1alpha1.ReportRoot {
 
 // An acknowledged plan is a reason to write the root, though it says the same of every
 // image; what was said before it is no answer to it.
-func TestPlanIsAnsweredAtOnce(t *testing.T) {
-	m := newMember(t, 300)
-	assert.Nil(t, m.root(t).AnsweredPlan, "nothing is asked")
-	m.acknowledge()
-	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
-	m.acknowledge()
-	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+func TestFirstReportAnswersPlan(t *testing.T) {
+	m := newFakeMember(t, 300)
+	assert.Nil(t, m.readRoot(t).AnsweredPlan, "nothing is asked")
+	m.acknowledgePlan()
+	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
+	m.acknowledgePlan()
+	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
 // Pages take turns: until all have had theirs the former plan is answered.
-func TestFormerPlanIsAnsweredMeanwhile(t *testing.T) {
-	m := newMember(t, 300)
-	m.acknowledge()
+func TestFormerPlanIsAnsweredUntilPagesAreRewritten(t *testing.T) {
+	m := newFakeMember(t, 300)
+	m.acknowledgePlan()
 	former := *m.plan
-	require.Equal(t, &v1alpha1.PlanVersion{}, m.root(t).AnsweredPlan, "there is none")
-	require.Equal(t, &former, m.root(t).AnsweredPlan)
+	require.Equal(t, &v1alpha1.PlanVersion{}, m.readRoot(t).AnsweredPlan, "there is none")
+	require.Equal(t, &former, m.readRoot(t).AnsweredPlan)
 	for key := range m.images {
-		m.change(key, false)
+		m.changeImage(key, false)
 	}
-	m.acknowledge() // and no event tells of the images
-	assert.Equal(t, &former, m.root(t).AnsweredPlan)
-	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+	m.acknowledgePlan() // and no event tells of the images
+	assert.Equal(t, &former, m.readRoot(t).AnsweredPlan)
+	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
 // A cluster that seems to be restored has its pages written anew: what is stored is
 // answered with by none of them, whatever it says.
-func TestPagesToBeRewrittenAnswerNothing(t *testing.T) {
-	m := newMember(t, 300)
-	m.acknowledge()
-	m.root(t)
-	require.Equal(t, m.plan, m.root(t).AnsweredPlan)
+func TestPageToBeRewrittenAnswersNoPlan(t *testing.T) {
+	m := newFakeMember(t, 300)
+	m.acknowledgePlan()
+	m.readRoot(t)
+	require.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 	root := &v1alpha1.ClusterReport{}
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
 	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-24 * time.Hour))
 	require.NoError(t, m.Client.Update(t.Context(), root))
-	m.start()
-	assert.Equal(t, &v1alpha1.PlanVersion{}, m.root(t).AnsweredPlan)
-	assert.Equal(t, m.plan, m.root(t).AnsweredPlan)
+	m.startProcess()
+	assert.Equal(t, &v1alpha1.PlanVersion{}, m.readRoot(t).AnsweredPlan)
+	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
 // What was told of prunes whose image is gone is told on until the plan has been looked
 // at by another process.
-func TestPrunesOutlastARestart(t *testing.T) {
+func TestPrunesSurviveRestart(t *testing.T) {
 	gone := types.NamespacedName{Namespace: "lab", Name: "gone"}
-	m := newMember(t, 2)
+	m := newFakeMember(t, 2)
 	told := func() map[string]types.UID {
-		m.root(t)
+		m.readRoot(t)
 		page := &v1alpha1.ClusterReport{}
 		require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "page"}, page))
 		prunes := map[string]types.UID{}
@@ -420,7 +420,7 @@ func TestPrunesOutlastARestart(t *testing.T) {
 	want := map[string]types.UID{"gone": "was", "image-1": "former"}
 	assert.Equal(t, want, told())
 	m.pruned = nil // not known yet
-	m.start()
+	m.startProcess()
 	assert.Equal(t, want, told())
 	m.pruned = map[types.NamespacedName]v1alpha1.ReportedPrune{}
 	assert.Empty(t, told())

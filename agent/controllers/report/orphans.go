@@ -20,67 +20,67 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// orphans is what is known of storage that belongs to no image.
-type orphans struct {
+// orphanState is what is known of storage that belongs to no image.
+type orphanState struct {
 	found report.Orphans
-	// gone are images that a live read has told to be gone, as far as there are
+	// goneImages are images that a live read has told to be gone, as far as there are
 	// objects of theirs: none comes back.
-	gone map[v1alpha1.ImageKey]bool
-	// at is when they were last looked for.
-	at time.Time
+	goneImages map[v1alpha1.ImageKey]bool
+	// searchedAt is when they were last looked for.
+	searchedAt time.Time
 }
 
 const (
-	// confirmations are how many images are read live for one report.
-	confirmations = 16
-	// orphansPatience is how long the report waits for what it says of orphans: a kind
+	// maxLiveImageReads are how many images are read live for one report.
+	maxLiveImageReads = 16
+	// orphanSearchTimeout is how long the report waits for what it says of orphans: a kind
 	// that cannot be listed is not to have the cluster look as if it were offline.
-	orphansPatience = 5 * time.Second
+	orphanSearchTimeout = 5 * time.Second
 )
 
-// findOrphans looks for storage that belongs to no image where there may be other than
+// refreshOrphans looks for storage that belongs to no image where there may be other than
 // before, and with every heartbeat. It tells whether there is more to be read.
-func (r *Reconciler) findOrphans(ctx context.Context) (again bool) {
+func (r *Reconciler) refreshOrphans(ctx context.Context) (again bool) {
 	last := r.orphans.found
-	if !r.Kinds.Known() || (!r.news.storageChanged() && !last.Held && len(last.Suspects) == 0 && time.Since(r.orphans.at) < r.Heartbeat) {
+	if !r.Kinds.Discovered() || (!r.changes.isStorageDirty() && !last.HasSlots && len(last.Suspects) == 0 && time.Since(r.orphans.searchedAt) < r.Heartbeat) {
 		return false
 	}
-	r.news.takeStorage()
-	r.orphans.at = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, orphansPatience)
+	r.changes.clearStorageDirty()
+	r.orphans.searchedAt = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, orphanSearchTimeout)
 	defer cancel()
-	found, again, err := r.lookForOrphans(ctx)
+	found, again, err := r.searchOrphans(ctx)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Looking for storage that belongs to no image; what was found before is reported, and the next heartbeat looks again")
 		return false
 	}
-	r.orphans.found, r.orphans.gone = found, found.Gone
-	r.Metrics.Orphans(found.Count, found.Bytes)
+	r.orphans.found, r.orphans.goneImages = found, found.GoneImages
+	r.Metrics.SetOrphans(found.Count, found.Bytes)
 	return again
 }
 
-// lookForOrphans compares what the caches show, the objects before the images, and
+// searchOrphans compares what the caches show, the objects before the images, and
 // reads the image of each that seems to have none. It tells whether there are more of
 // those than were read.
-func (r *Reconciler) lookForOrphans(ctx context.Context) (found report.Orphans, more bool, err error) {
+func (r *Reconciler) searchOrphans(ctx context.Context) (found report.Orphans, more bool, err error) {
 	var images v1alpha1.VMDiskImageList
-	objects, err := r.storage(ctx)
+	objects, err := r.listStorage(ctx)
 	if err != nil {
 		return found, false, err
 	}
 	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
 		return found, false, fmt.Errorf("listing VMDiskImages: %w", err)
 	}
-	ledger, err := r.ledger(ctx)
+	ledger, err := r.readLedger(ctx)
 	if err != nil {
 		return found, false, err
 	}
-	look := report.Storage{Objects: objects, Images: map[types.UID]bool{}, Gone: map[v1alpha1.ImageKey]bool{}}
+	look := report.StorageSnapshot{Objects: objects, ExistingImages: map[types.UID]bool{}, GoneImages: map[v1alpha1.ImageKey]bool{}}
 	for i := range images.Items {
-		look.Images[images.Items[i].UID] = true
+		look.ExistingImages[images.Items[i].UID] = true
 	}
-	for img := range r.orphans.gone {
-		look.Gone[img] = true
+	for img := range r.orphans.goneImages {
+		look.GoneImages[img] = true
 	}
 	if ledger != nil && ledger.Status != nil {
 		look.Slots = ledger.Status.Slots
@@ -89,19 +89,19 @@ func (r *Reconciler) lookForOrphans(ctx context.Context) (found report.Orphans, 
 	if len(found.Suspects) == 0 {
 		return found, false, nil
 	}
-	for _, img := range found.Suspects[:min(len(found.Suspects), confirmations)] {
-		gone, err := r.isGone(ctx, img)
+	for _, img := range found.Suspects[:min(len(found.Suspects), maxLiveImageReads)] {
+		gone, err := r.isImageGone(ctx, img)
 		if err != nil {
 			return found, false, err
 		}
-		look.Gone[img] = gone
+		look.GoneImages[img] = gone
 	}
-	return report.FindOrphans(look), len(found.Suspects) > confirmations, nil
+	return report.FindOrphans(look), len(found.Suspects) > maxLiveImageReads, nil
 }
 
-// storage lists what carries the UID of an image. Kinds that the cluster does not
+// listStorage lists what carries the UID of an image. Kinds that the cluster does not
 // serve have no objects.
-func (r *Reconciler) storage(ctx context.Context) (image.Lists, error) {
+func (r *Reconciler) listStorage(ctx context.Context) (image.ObjectLists, error) {
 	var (
 		dvs       cdiv1.DataVolumeList
 		claims    corev1.PersistentVolumeClaimList
@@ -110,20 +110,20 @@ func (r *Reconciler) storage(ctx context.Context) (image.Lists, error) {
 	for _, l := range []struct {
 		list client.ObjectList
 		kind *schema.GroupVersionKind
-	}{{&dvs, &image.DataVolumeKind}, {&claims, nil}, {&snapshots, &image.VolumeSnapshotKind}} {
-		if l.kind != nil && !r.Kinds.Serves(*l.kind) {
+	}{{&dvs, &image.DataVolumeGVK}, {&claims, nil}, {&snapshots, &image.VolumeSnapshotGVK}} {
+		if l.kind != nil && !r.Kinds.IsServed(*l.kind) {
 			continue
 		}
 		if err := r.List(ctx, l.list, client.HasLabels{v1alpha1.LabelImageUID}, client.UnsafeDisableDeepCopy); err != nil {
-			return image.Lists{}, fmt.Errorf("listing what is there of images: %w", err)
+			return image.ObjectLists{}, fmt.Errorf("listing what is there of images: %w", err)
 		}
 	}
-	return image.Lists{DataVolumes: dvs.Items, Claims: claims.Items, Snapshots: snapshots.Items}, nil
+	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Snapshots: snapshots.Items}, nil
 }
 
-// isGone tells, live, whether there is no such image. None can have a name that is
+// isImageGone tells, live, whether there is no such image. None can have a name that is
 // not valid.
-func (r *Reconciler) isGone(ctx context.Context, key v1alpha1.ImageKey) (bool, error) {
+func (r *Reconciler) isImageGone(ctx context.Context, key v1alpha1.ImageKey) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
 		return true, nil
 	}

@@ -25,21 +25,21 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// lookout is a reporter whose cache and API server differ, where lists of the one and
+// orphanFixture is a reporter whose cache and API server differ, where lists of the one and
 // reads of the other are counted.
-type lookout struct {
+type orphanFixture struct {
 	*Reconciler
 	cached, live client.WithWatch
 	lists, reads int
-	down         error // what the API server answers
+	liveError    error // what the API server answers
 }
 
-func newLookout(t *testing.T) *lookout {
+func newOrphanFixture(t *testing.T) *orphanFixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	l := &lookout{}
+	l := &orphanFixture{}
 	l.cached = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			l.lists++
@@ -49,8 +49,8 @@ func newLookout(t *testing.T) *lookout {
 	l.live = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			l.reads++
-			if l.down != nil {
-				return l.down
+			if l.liveError != nil {
+				return l.liveError
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},
@@ -58,115 +58,115 @@ func newLookout(t *testing.T) *lookout {
 			return errors.New("orphans are not to be listed live")
 		},
 	}).Build()
-	served := kinds.New(meta.NewDefaultRESTMapper(nil))
+	served := kinds.NewKindTracker(meta.NewDefaultRESTMapper(nil))
 	require.NoError(t, served.Start(t.Context()))
 	l.Reconciler = &Reconciler{
 		Client: l.cached, Live: l.live, Kinds: served, Metrics: metrics.NewReport(prometheus.NewRegistry()),
-		Namespace: namespace, Heartbeat: time.Hour, news: newNews(),
+		Namespace: namespace, Heartbeat: time.Hour, changes: newChangeTracker(),
 	}
 	return l
 }
 
-func (l *lookout) claim(t *testing.T, img string) *corev1.PersistentVolumeClaim {
+func (l *orphanFixture) createClaim(t *testing.T, img string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "lab", Name: "of-" + img, Labels: map[string]string{v1alpha1.LabelImageUID: img},
 		Annotations: map[string]string{v1alpha1.AnnotationImageName: img},
 	}}
 	require.NoError(t, l.cached.Create(t.Context(), claim))
-	l.news.child(claim)
+	l.changes.isOrphanedChild(claim)
 	return claim
 }
 
-func imageOf(uid string) *v1alpha1.VMDiskImage {
+func newImageWithUID(uid string) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: uid, UID: types.UID(uid)}}
 }
 
-func TestImageIsAskedForLive(t *testing.T) {
-	l := newLookout(t)
-	require.NoError(t, l.live.Create(t.Context(), imageOf("young")))
-	l.claim(t, "young") // the cache does not show its image yet
-	assert.False(t, l.findOrphans(t.Context()))
+func TestOrphanIsConfirmedByLiveRead(t *testing.T) {
+	l := newOrphanFixture(t)
+	require.NoError(t, l.live.Create(t.Context(), newImageWithUID("young")))
+	l.createClaim(t, "young") // the cache does not show its image yet
+	assert.False(t, l.refreshOrphans(t.Context()))
 	assert.Zero(t, l.orphans.found.Count)
 	assert.Equal(t, 1, l.reads)
 
-	require.NoError(t, l.live.Delete(t.Context(), imageOf("young")))
-	other := imageOf("young")
+	require.NoError(t, l.live.Delete(t.Context(), newImageWithUID("young")))
+	other := newImageWithUID("young")
 	other.UID = "of that name"
 	require.NoError(t, l.live.Create(t.Context(), other))
-	l.findOrphans(t.Context())
+	l.refreshOrphans(t.Context())
 	assert.Equal(t, int32(1), l.orphans.found.Count, "what is open is looked at again, without any event")
 	assert.Equal(t, 2, l.reads)
 }
 
 // Once it is known what is an orphan, nothing is listed or read for it: neither with
 // what happens to the storage of images that are there, nor live with a heartbeat.
-func TestOrphansAreCheap(t *testing.T) {
-	l := newLookout(t)
-	there := imageOf("there")
+func TestOrphanSearchReadsLittle(t *testing.T) {
+	l := newOrphanFixture(t)
+	there := newImageWithUID("there")
 	require.NoError(t, l.cached.Create(t.Context(), there))
-	l.news.image(there)
-	l.claim(t, "gone")
-	l.findOrphans(t.Context())
+	l.changes.imageChanged(there)
+	l.createClaim(t, "gone")
+	l.refreshOrphans(t.Context())
 	require.Equal(t, int32(1), l.orphans.found.Count)
 
 	reads, lists := l.reads, l.lists
-	claim := l.claim(t, "there")
-	l.findOrphans(t.Context())
+	claim := l.createClaim(t, "there")
+	l.refreshOrphans(t.Context())
 	assert.Equal(t, lists, l.lists)
 	l.Heartbeat = 0
-	l.findOrphans(t.Context())
+	l.refreshOrphans(t.Context())
 	assert.Greater(t, l.lists, lists)
 	assert.Equal(t, int32(1), l.orphans.found.Count)
 	assert.Equal(t, reads, l.reads)
 
 	l.Heartbeat = time.Hour
 	require.NoError(t, l.cached.Delete(t.Context(), there))
-	l.news.imageGone(there)
-	l.findOrphans(t.Context())
+	l.changes.imageDeleted(there)
+	l.refreshOrphans(t.Context())
 	assert.Equal(t, int32(2), l.orphans.found.Count)
-	assert.True(t, l.news.child(claim))
+	assert.True(t, l.changes.isOrphanedChild(claim))
 }
 
 // Many images that are gone at once are read some at a time.
-func TestManyImagesAreGone(t *testing.T) {
-	const many = 2*confirmations + 1
-	l := newLookout(t)
+func TestLiveReadsAreBounded(t *testing.T) {
+	const many = 2*maxLiveImageReads + 1
+	l := newOrphanFixture(t)
 	for n := range many {
-		l.claim(t, fmt.Sprintf("gone-%02d", n))
+		l.createClaim(t, fmt.Sprintf("gone-%02d", n))
 	}
-	for _, want := range []int{confirmations, 2 * confirmations} {
-		assert.True(t, l.findOrphans(t.Context()))
+	for _, want := range []int{maxLiveImageReads, 2 * maxLiveImageReads} {
+		assert.True(t, l.refreshOrphans(t.Context()))
 		assert.Equal(t, int32(want), l.orphans.found.Count)
 		assert.Equal(t, want, l.reads)
 	}
-	assert.False(t, l.findOrphans(t.Context()))
+	assert.False(t, l.refreshOrphans(t.Context()))
 	assert.Equal(t, int32(many), l.orphans.found.Count)
 	assert.Equal(t, many, l.reads)
 }
 
 // Where nobody answers, what was found before stays, and it is looked again.
-func TestOrphansStayWhereNobodyAnswers(t *testing.T) {
-	l := newLookout(t)
-	l.claim(t, "gone")
-	l.findOrphans(t.Context())
+func TestOrphansAreKeptWhileAPIServerIsDown(t *testing.T) {
+	l := newOrphanFixture(t)
+	l.createClaim(t, "gone")
+	l.refreshOrphans(t.Context())
 	require.Equal(t, int32(1), l.orphans.found.Count)
-	l.claim(t, "unknown")
-	l.down = errDown
-	assert.False(t, l.findOrphans(t.Context()))
+	l.createClaim(t, "unknown")
+	l.liveError = errAPIServerDown
+	assert.False(t, l.refreshOrphans(t.Context()))
 	assert.Equal(t, int32(1), l.orphans.found.Count)
-	l.down, l.Heartbeat = nil, 0
-	l.findOrphans(t.Context())
+	l.liveError, l.Heartbeat = nil, 0
+	l.refreshOrphans(t.Context())
 	assert.Equal(t, int32(2), l.orphans.found.Count)
 }
 
 // A name that nobody can have is no reason to ask.
-func TestImageOfNoName(t *testing.T) {
-	l := newLookout(t)
-	claim := l.claim(t, "nobody")
+func TestOrphanWithoutImageName(t *testing.T) {
+	l := newOrphanFixture(t)
+	claim := l.createClaim(t, "nobody")
 	claim.Annotations[v1alpha1.AnnotationImageName] = "No Name"
 	require.NoError(t, l.cached.Update(t.Context(), claim))
-	l.findOrphans(t.Context())
+	l.refreshOrphans(t.Context())
 	assert.Equal(t, int32(1), l.orphans.found.Count)
 	assert.Zero(t, l.reads)
 }

@@ -38,20 +38,20 @@ type Reconciler struct {
 	Live client.Reader
 	// Mailbox is the cache that watches the agent's namespace.
 	Mailbox cache.Cache
-	Kinds   *kinds.Served
+	Kinds   *kinds.KindTracker
 	Metrics *metrics.Report
 	// ClusterUID tells which cluster this is.
 	ClusterUID func(context.Context) (types.UID, error)
 	// PlanResults are what became of the plan's images; nil for not known yet, and
 	// then what was reported before holds.
 	PlanResults func() map[types.NamespacedName]v1alpha1.PlanItemReport
-	// Pruned are the plan's prunes whose image is gone; nil for not known yet, and
+	// PrunedImages are the plan's prunes whose image is gone; nil for not known yet, and
 	// then what was reported before holds.
-	Pruned func() map[types.NamespacedName]v1alpha1.ReportedPrune
+	PrunedImages func() map[types.NamespacedName]v1alpha1.ReportedPrune
 
 	// Grants is what is asked of the fleet-wide budget, and Elapsed how long this
 	// process has been running.
-	Grants  *grant.Book
+	Grants  *grant.RequestTracker
 	Elapsed func() time.Duration
 
 	// Namespace of the agent, and of the report.
@@ -63,41 +63,41 @@ type Reconciler struct {
 	// Heartbeat is how often the root is written where nothing happens.
 	Heartbeat time.Duration
 
-	pokes  chan event.GenericEvent
-	served atomic.Bool
-	news   news
+	triggers chan event.GenericEvent
+	served   atomic.Bool
+	changes  changeTracker
 
 	// What follows is Reconcile's alone, one at a time.
 
-	cluster types.UID
-	book    *report.Book // nil until what is stored has been read
+	clusterUID types.UID
+	paginator  *report.Paginator // nil until what is stored has been read
 	// answer that the book is: all images were taken into it after the ledger was seen
 	// to acknowledge that plan.
-	answer  report.Answer
-	stored  map[string]*record
-	orphans orphans
-	// last is the page that was last rewritten, and rootAt when the root was
+	answer  report.PlanAnswer
+	stored  map[string]*storedObject
+	orphans orphanState
+	// lastRewrittenPage is the page that was last rewritten, and rootWrittenAt when the root was
 	// written; zero where this process has not done so yet.
-	last   string
-	rootAt time.Time
+	lastRewrittenPage string
+	rootWrittenAt     time.Time
 }
 
-// rewrites are how many pages that are stored are written anew for one report.
+// maxPageRewrites are how many pages that are stored are written anew for one report.
 // Where more have changed they take turns: reporting is not to keep the API
 // server, or the agent, from the images. The root is always of now.
-const rewrites = 4
+const maxPageRewrites = 4
 
-// errChanged: an object is not as it was known to be. It has been marked to be
+// errReportChanged: an object is not as it was known to be. It has been marked to be
 // read again.
-var errChanged = errors.New("somebody else has written it")
+var errReportChanged = errors.New("somebody else has written it")
 
-// errOthers: the ledger, as the cache shows it, was written by another process under a
+// errForeignLedger: the ledger, as the cache shows it, was written by another process under a
 // grant that this one does not know. A hub that saw this one report might take that
 // grant for given up, while the other can still go by it.
-var errOthers = errors.New("the SyncLedger is not written by this process yet")
+var errForeignLedger = errors.New("the SyncLedger is not written by this process yet")
 
-// takeover is how long it may take until the ledger is.
-const takeover = time.Minute
+// ledgerTakeoverTimeout is how long it may take until the ledger is.
+const ledgerTakeoverTimeout = time.Minute
 
 // Reconcile writes what has changed since the last report: pages, then the root
 // that lists them, and only then are the pages deleted that it does not list.
@@ -105,8 +105,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if !r.served.Load() {
 		return ctrl.Result{}, nil // taken up when the kind is served
 	}
-	again, err := r.report(ctx)
-	if errors.Is(err, errChanged) || errors.Is(err, errOthers) && r.Elapsed() < takeover {
+	again, err := r.writeReport(ctx)
+	if errors.Is(err, errReportChanged) || errors.Is(err, errForeignLedger) && r.Elapsed() < ledgerTakeoverTimeout {
 		return ctrl.Result{RequeueAfter: r.Interval}, nil
 	}
 	if err != nil {
@@ -115,80 +115,80 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if again {
 		return ctrl.Result{RequeueAfter: r.Interval}, nil
 	}
-	next := r.Heartbeat - time.Since(r.rootAt)
-	if at, asks := r.Grants.Next(); asks {
+	next := r.Heartbeat - time.Since(r.rootWrittenAt)
+	if at, asks := r.Grants.NextRequestAt(); asks {
 		next = min(next, at-r.Elapsed())
 	}
 	return ctrl.Result{RequeueAfter: max(r.Interval, next)}, nil
 }
 
-// report tells whether there is more to be written after an interval.
-func (r *Reconciler) report(ctx context.Context) (again bool, err error) {
-	if err := r.follow(ctx); err != nil {
+// writeReport tells whether there is more to be written after an interval.
+func (r *Reconciler) writeReport(ctx context.Context) (again bool, err error) {
+	if err := r.updatePaginator(ctx); err != nil {
 		return false, err
 	}
-	pages := r.book.Pages()
+	pages := r.paginator.Pages()
 	again, err = r.writePages(ctx, pages)
 	if err != nil {
 		return false, err
 	}
-	again = r.findOrphans(ctx) || again
+	again = r.refreshOrphans(ctx) || again
 	if err := r.writeRoot(ctx, pages); err != nil {
 		return false, err
 	}
-	return again, r.deleteUnlisted(ctx)
+	return again, r.deleteUnlistedPages(ctx)
 }
 
-// follow brings the book, and what is known of the stored objects, up to date. The
+// updatePaginator brings the book, and what is known of the stored objects, up to date. The
 // ledger is read first: what the cache shows of the images after that is what an
 // acknowledged plan is answered with.
-func (r *Reconciler) follow(ctx context.Context) error {
-	plan, err := r.acknowledged(ctx)
+func (r *Reconciler) updatePaginator(ctx context.Context) error {
+	plan, err := r.readAcknowledgedPlan(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.readDoubted(ctx); err != nil {
+	if err := r.readStaleObjects(ctx); err != nil {
 		return err
 	}
-	if r.book == nil || !r.answer.To(plan) {
-		if err := r.takeAll(ctx); err != nil {
+	if r.paginator == nil || !r.answer.IsFor(plan) {
+		if err := r.reloadImages(ctx); err != nil {
 			return err
 		}
-		r.answer = r.answer.After(plan)
+		r.answer = r.answer.NextAnswer(plan)
 	}
 	if results := r.PlanResults(); results != nil {
-		r.book.SetPlan(results)
+		r.paginator.SetPlanItems(results)
 	}
-	if pruned := r.Pruned(); pruned != nil {
-		r.book.SetPruned(pruned)
+	if pruned := r.PrunedImages(); pruned != nil {
+		r.paginator.SetPrunedImages(pruned)
 	}
-	for key := range r.news.takeImages() {
+	for key := range r.changes.takeChangedImages() {
 		img := &v1alpha1.VMDiskImage{}
 		err := r.Get(ctx, key, img)
 		switch {
 		case err == nil:
-			r.book.Set(img)
+			r.paginator.SetImage(img)
 		case apierrors.IsNotFound(err):
-			r.book.Remove(key)
+			r.paginator.RemoveImage(key)
 		default:
-			r.book = nil // begun anew: the names of the others are gone
+			r.paginator = nil // begun anew: the names of the others are gone
 			return fmt.Errorf("reading VMDiskImage %s: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// acknowledged is the plan that the ledger was last written under, nil for none.
-func (r *Reconciler) acknowledged(ctx context.Context) (*v1alpha1.PlanVersion, error) {
-	ledger, err := r.ledger(ctx)
+// readAcknowledgedPlan is the plan that the ledger was last written under, nil for none.
+func (r *Reconciler) readAcknowledgedPlan(ctx context.Context) (*v1alpha1.PlanVersion, error) {
+	ledger, err := r.readLedger(ctx)
 	if err != nil || ledger == nil || ledger.Status == nil {
 		return nil, err
 	}
 	return ledger.Status.Plan, nil
 }
 
-// ledger as the cache shows it, nil for none.
-func (r *Reconciler) ledger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
+// readLedger as the cache shows it, nil for none.
+func (r *Reconciler) readLedger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
 	ledger := &v1alpha1.SyncLedger{}
 	err := r.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}, ledger)
 	if apierrors.IsNotFound(err) {
@@ -200,16 +200,16 @@ func (r *Reconciler) ledger(ctx context.Context) (*v1alpha1.SyncLedger, error) {
 	return ledger, nil
 }
 
-// readDoubted reads those objects again that may not be as they are known to be.
-func (r *Reconciler) readDoubted(ctx context.Context) error {
-	doubts := r.news.takeDoubts()
+// readStaleObjects reads those objects again that may not be as they are known to be.
+func (r *Reconciler) readStaleObjects(ctx context.Context) error {
+	doubts := r.changes.takeStaleObjects()
 	for i, name := range doubts {
-		if r.book == nil {
+		if r.paginator == nil {
 			return nil // everything is read
 		}
-		if err := r.read(ctx, name); err != nil {
+		if err := r.readObject(ctx, name); err != nil {
 			for _, left := range doubts[i:] {
-				r.news.doubt(left)
+				r.changes.markStale(left)
 			}
 			return err
 		}
@@ -217,37 +217,37 @@ func (r *Reconciler) readDoubted(ctx context.Context) error {
 	return nil
 }
 
-// begin reads what is stored and divides the images as it is divided.
-func (r *Reconciler) begin(ctx context.Context) (err error) {
-	if r.cluster, err = r.ClusterUID(ctx); err != nil {
+// loadStoredReport reads what is stored and divides the images as it is divided.
+func (r *Reconciler) loadStoredReport(ctx context.Context) (err error) {
+	if r.clusterUID, err = r.ClusterUID(ctx); err != nil {
 		return err
 	}
-	was, err := r.readAll(ctx)
+	was, err := r.readStoredReport(ctx)
 	if err != nil {
 		return err
 	}
-	book := report.New(was.pages)
-	book.SetPlan(was.plan)
-	book.SetPruned(was.pruned)
-	r.book = book
+	book := report.NewPaginator(was.pages)
+	book.SetPlanItems(was.planItems)
+	book.SetPrunedImages(was.pruned)
+	r.paginator = book
 	return nil
 }
 
-// takeAll takes all images as the cache shows them now, whatever events are still to
+// reloadImages takes all images as the cache shows them now, whatever events are still to
 // tell of them.
-func (r *Reconciler) takeAll(ctx context.Context) error {
-	if r.book == nil {
-		if err := r.begin(ctx); err != nil {
+func (r *Reconciler) reloadImages(ctx context.Context) error {
+	if r.paginator == nil {
+		if err := r.loadStoredReport(ctx); err != nil {
 			return err
 		}
 	}
-	r.news.takeImages() // the list shows them
+	r.changes.takeChangedImages() // the list shows them
 	var images v1alpha1.VMDiskImageList
 	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
-		r.book = nil // begun anew: their names are gone
+		r.paginator = nil // begun anew: their names are gone
 		return fmt.Errorf("listing VMDiskImages: %w", err)
 	}
-	r.book.SetAll(images.Items)
+	r.paginator.ReplaceImages(images.Items)
 	return nil
 }
 
@@ -258,42 +258,42 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	for _, page := range pages {
 		rec := r.stored[page.Name]
 		switch {
-		case rec != nil && rec.refused == page.Digest:
+		case rec != nil && rec.refusedDigest == page.Digest:
 		case rec == nil || !rec.exists():
 			if err := r.writePage(ctx, page); err != nil {
 				return false, err
 			}
-		case rec.rewrite || rec.digest != page.Digest:
+		case rec.mustRewrite || rec.digest != page.Digest:
 			changed = append(changed, page)
 		}
 	}
 	// Those after the one that was written last come first.
 	turn := 0
-	for turn < len(changed) && changed[turn].Name <= r.last {
+	for turn < len(changed) && changed[turn].Name <= r.lastRewrittenPage {
 		turn++
 	}
-	for i := range min(rewrites, len(changed)) {
+	for i := range min(maxPageRewrites, len(changed)) {
 		page := changed[(turn+i)%len(changed)]
 		if err := r.writePage(ctx, page); err != nil {
 			return false, err
 		}
-		r.last = page.Name
+		r.lastRewrittenPage = page.Name
 	}
-	return len(changed) > rewrites, nil
+	return len(changed) > maxPageRewrites, nil
 }
 
 // writePage writes one page. One that is refused for what it says is not tried
 // again until it says something else, and keeps none of the others back.
 func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
-	err := r.write(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
-		obj.Page = &v1alpha1.ReportPage{Images: r.book.Images(page.Name)}
+	err := r.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
+		obj.Page = &v1alpha1.ReportPage{Images: r.paginator.PageImages(page.Name)}
 	})
 	switch {
 	case err == nil:
-		r.Metrics.Wrote(metrics.ReportPage)
+		r.Metrics.CountWrite(metrics.ReportPage)
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.recordOf(page.Name).refused = page.Digest
+		r.objectFor(page.Name).refusedDigest = page.Digest
 		ctrl.LoggerFrom(ctx).Error(err, "A page of the report is refused: its images are reported as they were, or not at all. Are the CRDs those of the agent's version?", "page", page.Name)
 		return nil
 	default:
@@ -304,42 +304,42 @@ func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
 // writeRoot writes the root where it says something new, where it is not as this
 // agent left it, and with every heartbeat.
 func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
-	ledger, err := r.ledger(ctx)
+	ledger, err := r.readLedger(ctx)
 	if err != nil {
 		return err
 	}
-	if ledger != nil && ledger.Status != nil && !grant.Owns(ledger.Status, r.Grants.Boot()) {
-		return errOthers
+	if ledger != nil && ledger.Status != nil && !grant.IsLedgerOwner(ledger.Status, r.Grants.BootID()) {
+		return errForeignLedger
 	}
-	view := report.View{
-		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.Boot(), AgentVersion: r.Version,
-		Ledger: ledger, Totals: r.book.Totals(), Answered: r.answered(pages), Orphans: r.orphans.found,
+	view := report.RootInput{
+		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.BootID(), AgentVersion: r.Version,
+		Ledger: ledger, Totals: r.paginator.Totals(), Answered: r.answeredPlan(pages), Orphans: r.orphans.found,
 		// A request is as old as this: a write whose answer is lost, or that is tried
 		// again, makes it no younger.
-		Transfers: transfers(ledger, r.Grants.Wanted(), r.Grants.Ask(r.Elapsed())),
+		Transfers: newReportedTransfers(ledger, r.Grants.Demand(), r.Grants.RequestNonce(r.Elapsed())),
 	}
 	for _, page := range pages {
 		if rec := r.stored[page.Name]; rec.exists() {
-			view.Pages = append(view.Pages, rec.ref(page.Name))
+			view.Pages = append(view.Pages, rec.pageRef(page.Name))
 		}
 	}
-	next := report.Root(view)
+	next := report.BuildRoot(view)
 	rec := r.stored[v1alpha1.MailboxName]
-	if rec != nil && rec.exists() && !rec.rewrite && rec.root != nil && report.SameRoot(*rec.root, next) &&
-		!r.rootAt.IsZero() && view.Now.Sub(r.rootAt) < r.Heartbeat {
+	if rec != nil && rec.exists() && !rec.mustRewrite && rec.root != nil && report.EqualRoots(*rec.root, next) &&
+		!r.rootWrittenAt.IsZero() && view.Now.Sub(r.rootWrittenAt) < r.Heartbeat {
 		return nil
 	}
-	if err := r.write(ctx, v1alpha1.MailboxName, func(obj *v1alpha1.ClusterReport) { obj.Root = &next }); err != nil {
+	if err := r.writeObject(ctx, v1alpha1.MailboxName, func(obj *v1alpha1.ClusterReport) { obj.Root = &next }); err != nil {
 		return err
 	}
-	r.rootAt = view.Now
-	r.Metrics.Wrote(metrics.ReportRoot)
-	r.Metrics.Root(view.Now, len(next.Pages), next.OmittedImages)
+	r.rootWrittenAt = view.Now
+	r.Metrics.CountWrite(metrics.ReportRoot)
+	r.Metrics.SetRoot(view.Now, len(next.Pages), next.OmittedImages)
 	return nil
 }
 
-// transfers is what is asked of the fleet-wide budget, and gone by.
-func transfers(ledger *v1alpha1.SyncLedger, want grant.Demand, nonce string) *v1alpha1.ReportedTransfers {
+// newReportedTransfers is what is asked of the fleet-wide budget, and gone by.
+func newReportedTransfers(ledger *v1alpha1.SyncLedger, want grant.Demand, nonce string) *v1alpha1.ReportedTransfers {
 	var st *v1alpha1.SyncLedgerStatus
 	var under *policy.Policy
 	if ledger != nil && ledger.Status != nil {
@@ -348,17 +348,17 @@ func transfers(ledger *v1alpha1.SyncLedger, want grant.Demand, nonce string) *v1
 			under = &p
 		}
 	}
-	return grant.Transfers(grant.TermsOf(under), st, grant.GroupOf(under), want, nonce)
+	return grant.NewReportedTransfers(grant.TermsFromPolicy(under), st, grant.SourceGroupFunc(under), want, nonce)
 }
 
-// answered is the plan that all pages of the book answer as they are stored. A page
+// answeredPlan is the plan that all pages of the book answer as they are stored. A page
 // that waits for its turn, or is refused, answers what it did before; one that is not
 // there, or may be another by now, answers nothing.
-func (r *Reconciler) answered(pages []report.Page) *v1alpha1.PlanVersion {
-	answers := make([]report.Answer, len(pages))
+func (r *Reconciler) answeredPlan(pages []report.Page) *v1alpha1.PlanVersion {
+	answers := make([]report.PlanAnswer, len(pages))
 	for i, page := range pages {
 		rec := r.stored[page.Name]
-		if rec == nil || !rec.exists() || rec.rewrite || r.news.doubted(page.Name) {
+		if rec == nil || !rec.exists() || rec.mustRewrite || r.changes.isStale(page.Name) {
 			continue
 		}
 		if rec.digest == page.Digest {
@@ -366,11 +366,11 @@ func (r *Reconciler) answered(pages []report.Page) *v1alpha1.PlanVersion {
 		}
 		answers[i] = rec.answer
 	}
-	return report.Answered(r.answer, answers)
+	return report.AnsweredPlan(r.answer, answers)
 }
 
-// deleteUnlisted deletes the pages that the stored root does not list.
-func (r *Reconciler) deleteUnlisted(ctx context.Context) error {
+// deleteUnlistedPages deletes the pages that the stored root does not list.
+func (r *Reconciler) deleteUnlistedPages(ctx context.Context) error {
 	listed := map[string]bool{v1alpha1.MailboxName: true}
 	for _, ref := range r.stored[v1alpha1.MailboxName].root.Pages {
 		listed[ref.Name] = true
@@ -380,10 +380,10 @@ func (r *Reconciler) deleteUnlisted(ctx context.Context) error {
 			continue
 		}
 		if rec.exists() {
-			if err := r.remove(ctx, name, rec); err != nil {
+			if err := r.deleteObject(ctx, name, rec); err != nil {
 				return err
 			}
-			r.Metrics.Wrote(metrics.ReportPage)
+			r.Metrics.CountWrite(metrics.ReportPage)
 		}
 		delete(r.stored, name)
 	}

@@ -14,76 +14,76 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// record is what is known of one object of the report.
-type record struct {
-	uid     types.UID // empty: it is not there
-	version string
+// storedObject is what is known of one object of the report.
+type storedObject struct {
+	uid             types.UID // empty: it is not there
+	resourceVersion string
 	// sequence of what is stored; newest is the highest that was ever seen, so
 	// that an older copy that somebody has written back is overtaken.
-	sequence, newest int64
+	sequence, newestSequence int64
 	// rewrite: what is stored is not to stay, whatever it says.
-	rewrite bool
+	mustRewrite bool
 	// digest of a page's images, and how many there are.
-	digest string
-	images int
-	root   *v1alpha1.ReportRoot
-	// refused is the digest of a page that the API server does not take.
-	refused string
+	digest     string
+	imageCount int
+	root       *v1alpha1.ReportRoot
+	// refusedDigest is the digest of a page that the API server does not take.
+	refusedDigest string
 	// answer that what is stored is.
-	answer report.Answer
+	answer report.PlanAnswer
 }
 
-func (rec *record) exists() bool { return rec.uid != "" }
+func (rec *storedObject) exists() bool { return rec.uid != "" }
 
-func (rec *record) ref(name string) v1alpha1.PageRef {
-	return v1alpha1.PageRef{Name: name, Sequence: rec.sequence, Images: int32(rec.images)}
+func (rec *storedObject) pageRef(name string) v1alpha1.PageRef {
+	return v1alpha1.PageRef{Name: name, Sequence: rec.sequence, Images: int32(rec.imageCount)}
 }
 
-// readBatch is how many objects are read at a time: pages can be large.
-const readBatch = 16
+// readBatchSize is how many objects are read at a time: pages can be large.
+const readBatchSize = 16
 
-// longSilence is how old a root is that no living agent has left. Either none
+// silenceLimit is how old a root is that no living agent has left. Either none
 // ran, or the cluster was restored from a backup; then the hub may know later
 // pages than those that are stored, and what looks unchanged is older to it.
-func (r *Reconciler) longSilence() time.Duration { return max(time.Minute, 3*r.Heartbeat) }
+func (r *Reconciler) silenceLimit() time.Duration { return max(time.Minute, 3*r.Heartbeat) }
 
-// former is a report as it is stored: the names of its pages, and what they say became
+// storedReport is a report as it is stored: the names of its pages, and what they say became
 // of the plan that no image says itself.
-type former struct {
-	pages  []string
-	plan   map[report.Key]v1alpha1.PlanItemReport
-	pruned map[report.Key]v1alpha1.ReportedPrune
+type storedReport struct {
+	pages     []string
+	planItems map[report.Key]v1alpha1.PlanItemReport
+	pruned    map[report.Key]v1alpha1.ReportedPrune
 }
 
-func (f *former) take(img *v1alpha1.ReportedImage) {
+func (f *storedReport) addImage(img *v1alpha1.ReportedImage) {
 	key := report.Key{Namespace: img.Namespace, Name: img.Name}
 	if img.Plan != nil {
-		f.plan[key] = *img.Plan
+		f.planItems[key] = *img.Plan
 	}
 	if img.Prune != nil && img.Prune.ImageUID != img.UID {
 		f.pruned[key] = *img.Prune
 	}
 }
 
-// readAll reads everything that is stored.
-func (r *Reconciler) readAll(ctx context.Context) (former, error) {
-	was := former{plan: map[report.Key]v1alpha1.PlanItemReport{}, pruned: map[report.Key]v1alpha1.ReportedPrune{}}
+// readStoredReport reads everything that is stored.
+func (r *Reconciler) readStoredReport(ctx context.Context) (storedReport, error) {
+	was := storedReport{planItems: map[report.Key]v1alpha1.PlanItemReport{}, pruned: map[report.Key]v1alpha1.ReportedPrune{}}
 	seen := map[string]bool{}
 	var list v1alpha1.ClusterReportList
 	for {
-		if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.Limit(readBatch), client.Continue(list.Continue)); err != nil {
+		if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.Limit(readBatchSize), client.Continue(list.Continue)); err != nil {
 			return was, fmt.Errorf("listing ClusterReports in namespace %s: %w", r.Namespace, err)
 		}
 		for i := range list.Items {
 			obj := &list.Items[i]
 			seen[obj.Name] = true
-			r.remember(obj)
+			r.recordStored(obj)
 			if obj.Page == nil {
 				continue
 			}
 			was.pages = append(was.pages, obj.Name)
 			for i := range obj.Page.Images {
-				was.take(&obj.Page.Images[i])
+				was.addImage(&obj.Page.Images[i])
 			}
 		}
 		if list.Continue == "" {
@@ -92,82 +92,82 @@ func (r *Reconciler) readAll(ctx context.Context) (former, error) {
 	}
 	for name := range r.stored {
 		if !seen[name] {
-			r.forget(name)
+			r.recordAbsent(name)
 		}
 	}
 	if root := r.stored[v1alpha1.MailboxName]; root != nil && root.root != nil {
 		was.pages = nil
-		old := time.Since(root.root.ObservedAt.Time) > r.longSilence()
+		old := time.Since(root.root.ObservedAt.Time) > r.silenceLimit()
 		for _, ref := range root.root.Pages {
 			was.pages = append(was.pages, ref.Name)
-			rec := r.recordOf(ref.Name)
-			rec.newest = max(rec.newest, ref.Sequence)
-			rec.rewrite = rec.rewrite || old || rec.sequence < rec.newest
+			rec := r.objectFor(ref.Name)
+			rec.newestSequence = max(rec.newestSequence, ref.Sequence)
+			rec.mustRewrite = rec.mustRewrite || old || rec.sequence < rec.newestSequence
 		}
 	}
 	return was, nil
 }
 
-// read reads one object again. A root that has become older means that all may
+// readObject reads one object again. A root that has become older means that all may
 // have: somebody has put it back, or the whole cluster, and then no event tells
 // of the pages: it is begun anew.
-func (r *Reconciler) read(ctx context.Context, name string) error {
+func (r *Reconciler) readObject(ctx context.Context, name string) error {
 	obj := &v1alpha1.ClusterReport{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, obj)
 	switch {
 	case err == nil:
-		r.remember(obj)
-		if name == v1alpha1.MailboxName && obj.Sequence < r.stored[name].newest {
-			r.book = nil
+		r.recordStored(obj)
+		if name == v1alpha1.MailboxName && obj.Sequence < r.stored[name].newestSequence {
+			r.paginator = nil
 		}
 	case apierrors.IsNotFound(err):
-		r.forget(name)
+		r.recordAbsent(name)
 	default:
 		return fmt.Errorf("reading ClusterReport %s/%s: %w", r.Namespace, name, err)
 	}
 	return nil
 }
 
-func (r *Reconciler) recordOf(name string) *record {
+func (r *Reconciler) objectFor(name string) *storedObject {
 	rec := r.stored[name]
 	if rec == nil {
-		rec = &record{}
+		rec = &storedObject{}
 		r.stored[name] = rec
 	}
 	return rec
 }
 
-// remember takes note of an object as it is stored.
-func (r *Reconciler) remember(obj *v1alpha1.ClusterReport) {
-	rec := r.recordOf(obj.Name)
-	if rec.uid != obj.UID || rec.version != obj.ResourceVersion {
-		rec.answer = report.Answer{}
+// recordStored takes note of an object as it is stored.
+func (r *Reconciler) recordStored(obj *v1alpha1.ClusterReport) {
+	rec := r.objectFor(obj.Name)
+	if rec.uid != obj.UID || rec.resourceVersion != obj.ResourceVersion {
+		rec.answer = report.PlanAnswer{}
 	}
-	rec.uid, rec.version, rec.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
-	rec.newest = max(rec.newest, obj.Sequence)
-	rec.rewrite = rec.rewrite || obj.Sequence < rec.newest || obj.ClusterUID != r.cluster
-	rec.root, rec.digest, rec.images = obj.Root, "", 0
+	rec.uid, rec.resourceVersion, rec.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
+	rec.newestSequence = max(rec.newestSequence, obj.Sequence)
+	rec.mustRewrite = rec.mustRewrite || obj.Sequence < rec.newestSequence || obj.ClusterUID != r.clusterUID
+	rec.root, rec.digest, rec.imageCount = obj.Root, "", 0
 	if obj.Page != nil {
-		rec.digest, rec.images = report.Digest(obj.Page.Images), len(obj.Page.Images)
+		rec.digest, rec.imageCount = report.DigestPage(obj.Page.Images), len(obj.Page.Images)
 	}
-	r.news.know(obj.Name, obj.ResourceVersion)
+	r.changes.setKnownVersion(obj.Name, obj.ResourceVersion)
 }
 
-// forget takes note that an object is not there. Its sequence is kept: one that
+// recordAbsent takes note that an object is not there. Its sequence is kept: one that
 // takes its place goes on above it.
-func (r *Reconciler) forget(name string) {
-	rec := r.recordOf(name)
-	*rec = record{newest: rec.newest}
-	r.news.know(name, "")
+func (r *Reconciler) recordAbsent(name string) {
+	rec := r.objectFor(name)
+	*rec = storedObject{newestSequence: rec.newestSequence}
+	r.changes.setKnownVersion(name, "")
 }
 
-// write stores an object in place of the one that is known, and of no other.
-func (r *Reconciler) write(ctx context.Context, name string, fill func(*v1alpha1.ClusterReport)) error {
-	rec := r.recordOf(name)
+// writeObject stores an object in place of the one that is known, and of no other.
+func (r *Reconciler) writeObject(ctx context.Context, name string, fill func(*v1alpha1.ClusterReport)) error {
+	rec := r.objectFor(name)
 	obj := &v1alpha1.ClusterReport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: rec.uid, ResourceVersion: rec.version},
-		ClusterUID: r.cluster,
-		Sequence:   max(time.Now().UnixMilli(), rec.newest+1),
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: rec.uid, ResourceVersion: rec.resourceVersion},
+		ClusterUID: r.clusterUID,
+		Sequence:   max(time.Now().UnixMilli(), rec.newestSequence+1),
 	}
 	fill(obj)
 	var err error
@@ -178,28 +178,28 @@ func (r *Reconciler) write(ctx context.Context, name string, fill func(*v1alpha1
 	}
 	switch {
 	case err == nil:
-		rec.rewrite = false
-		r.remember(obj)
+		rec.mustRewrite = false
+		r.recordStored(obj)
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), rec.exists() && apierrors.IsNotFound(err):
-		r.news.doubt(name)
-		return fmt.Errorf("storing ClusterReport %s/%s: %w", r.Namespace, name, errChanged)
+		r.changes.markStale(name)
+		return fmt.Errorf("storing ClusterReport %s/%s: %w", r.Namespace, name, errReportChanged)
 	default:
 		return fmt.Errorf("storing ClusterReport %s/%s: %w", r.Namespace, name, err)
 	}
 }
 
-// remove deletes an object as it is known.
-func (r *Reconciler) remove(ctx context.Context, name string, rec *record) error {
+// deleteObject deletes an object as it is known.
+func (r *Reconciler) deleteObject(ctx context.Context, name string, rec *storedObject) error {
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
-	err := r.Delete(ctx, obj, client.Preconditions{UID: &rec.uid, ResourceVersion: &rec.version})
+	err := r.Delete(ctx, obj, client.Preconditions{UID: &rec.uid, ResourceVersion: &rec.resourceVersion})
 	switch {
 	case client.IgnoreNotFound(err) == nil:
-		r.forget(name)
+		r.recordAbsent(name)
 		return nil
 	case apierrors.IsConflict(err):
-		r.news.doubt(name)
-		return fmt.Errorf("deleting ClusterReport %s/%s: %w", r.Namespace, name, errChanged)
+		r.changes.markStale(name)
+		return fmt.Errorf("deleting ClusterReport %s/%s: %w", r.Namespace, name, errReportChanged)
 	default:
 		return fmt.Errorf("deleting ClusterReport %s/%s, which the report does not list any more: %w", r.Namespace, name, err)
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestCreateRootDiskMindsClaims: the cache shows no claim without the label, and
+// TestCreateRootDiskChecksExistingClaim: the cache shows no claim without the label, and
 // CDI has a DataVolume wait for such a one for ever.
-func TestCreateRootDiskMindsClaims(t *testing.T) {
+func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
 	obj := apitest.VirtualMachine("ns", "vm").Obj()
 	meta := func(of types.UID) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: "ns", Name: "vm-root"}
@@ -41,8 +41,8 @@ func TestCreateRootDiskMindsClaims(t *testing.T) {
 			says: "there is a DataVolume vm-root that was not made for this machine",
 		},
 		"a DataVolume without a claim": {disk: &cdiv1.DataVolume{ObjectMeta: meta("")}, says: "there is a DataVolume vm-root that was not made for this machine"},
-		"a former one's":               {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("uid-of-former")}, is: errChanged},
-		"its own":                      {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta(obj.UID)}, is: errChanged},
+		"a former one's":               {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta("uid-of-former")}, is: errObjectChanged},
+		"its own":                      {claim: &corev1.PersistentVolumeClaim{ObjectMeta: meta(obj.UID)}, is: errObjectChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -65,7 +65,7 @@ func TestCreateRootDiskMindsClaims(t *testing.T) {
 			switch {
 			case tt.says != "":
 				require.ErrorContains(t, err, tt.says)
-				reason, refused := refusal(partRootDisk, err)
+				reason, refused := refusalReason(childRootDisk, err)
 				assert.True(t, refused)
 				assert.Equal(t, v1alpha1.ReasonNameTaken, reason)
 			case tt.is != nil:

@@ -26,71 +26,71 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// gather collects what a decision rests on, from the cache but for Secrets
+// buildView collects what a decision rests on, from the cache but for Secrets
 // and networks. Those are read once in a visit: nothing is made of them before its
 // last step.
-func (r *Reconciler) gather(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
+func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
 	v := vm.View{
 		Now: time.Now(), VM: obj,
-		CDI: r.Kinds.Serves(image.DataVolumeKind), KubeVirt: r.Kinds.Serves(machine.Kind),
+		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(machine.VirtualMachineKind),
 	}
 	var err error
-	if v.Image, v.Pinned, err = r.images(ctx, r.Client, obj); err != nil {
+	if v.Image, v.Pinned, err = r.getImages(ctx, r.Client, obj); err != nil {
 		return v, err
 	}
 	disk := types.NamespacedName{Namespace: obj.Namespace, Name: machine.RootDiskName(obj)}
-	if v.RootClaim, err = get(ctx, r.Made, disk, &corev1.PersistentVolumeClaim{}); err != nil {
+	if v.RootClaim, err = getOptional(ctx, r.Owned, disk, &corev1.PersistentVolumeClaim{}); err != nil {
 		return v, err
 	}
-	if v.CDI {
-		if v.RootDisk, err = get(ctx, r.Made, disk, &cdiv1.DataVolume{}); err != nil {
+	if v.CDIServed {
+		if v.RootDisk, err = getOptional(ctx, r.Owned, disk, &cdiv1.DataVolume{}); err != nil {
 			return v, err
 		}
 	}
-	if v.KubeVirt {
+	if v.KubeVirtServed {
 		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(machine.Kind)
-		if v.Machine, err = get(ctx, r.Made, client.ObjectKeyFromObject(obj), there); err != nil {
+		there.SetGroupVersionKind(machine.VirtualMachineKind)
+		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), there); err != nil {
 			return v, err
 		}
 	}
 	if earlier.VM != nil {
-		v.NetworkMissing, v.Secret, v.Inputs, v.Missing = earlier.NetworkMissing, earlier.Secret, earlier.Inputs, earlier.Missing
+		v.MissingNetwork, v.CloudInitSecret, v.Inputs, v.MissingSecret = earlier.MissingNetwork, earlier.CloudInitSecret, earlier.Inputs, earlier.MissingSecret
 		return v, nil
 	}
-	if v.NetworkMissing, err = r.networkMissing(ctx, v.Machine); err != nil {
+	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
 		return v, err
 	}
-	if v.Secret, err = get(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
+	if v.CloudInitSecret, err = getOptional(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
 		return v, err
 	}
-	if v.Inputs.Cluster, err = r.Cluster(ctx); err != nil {
+	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
 		return v, err
 	}
-	v.Inputs, v.Missing, err = r.inputs(ctx, obj, v.Inputs)
+	v.Inputs, v.MissingSecret, err = r.readInputs(ctx, obj, v.Inputs)
 	return v, err
 }
 
-// gatherLive reads again, past the cache, what cannot be taken back rests on:
+// buildLiveView reads again, past the cache, what cannot be taken back rests on:
 // that the machine still is as decided on, then its images.
-func (r *Reconciler) gatherLive(ctx context.Context, v vm.View) (vm.View, error) {
+func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, error) {
 	now := &v1alpha1.VirtualMachine{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), now)
 	if apierrors.IsNotFound(err) || (err == nil && now.ResourceVersion != v.VM.ResourceVersion) {
-		return v, errChanged
+		return v, errObjectChanged
 	}
 	if err != nil {
 		return v, fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
 	}
-	if v.Image, v.Pinned, err = r.images(ctx, r.Live, v.VM); err != nil {
+	if v.Image, v.Pinned, err = r.getImages(ctx, r.Live, v.VM); err != nil {
 		return v, err
 	}
-	if v.SourceThere, err = r.sourceThere(ctx, v.VM.Status.Pinned); err != nil {
+	if v.SourceExists, err = r.sourceExists(ctx, v.VM.Status.Pinned); err != nil {
 		return v, err
 	}
-	if v.CDI {
+	if v.CDIServed {
 		disk := types.NamespacedName{Namespace: v.VM.Namespace, Name: machine.RootDiskName(v.VM)}
-		if v.RootDisk, err = get(ctx, r.Live, disk, &cdiv1.DataVolume{}); err != nil {
+		if v.RootDisk, err = getOptional(ctx, r.Live, disk, &cdiv1.DataVolume{}); err != nil {
 			return v, err
 		}
 	}
@@ -98,10 +98,10 @@ func (r *Reconciler) gatherLive(ctx context.Context, v vm.View) (vm.View, error)
 	return v, nil
 }
 
-// images returns the image that a machine names and the one that it has pinned;
+// getImages returns the image that a machine names and the one that it has pinned;
 // nil for what is not there.
-func (r *Reconciler) images(ctx context.Context, from client.Reader, obj *v1alpha1.VirtualMachine) (named, pinned *v1alpha1.VMDiskImage, err error) {
-	if named, err = get(ctx, from, obj.ImageName(), &v1alpha1.VMDiskImage{}); err != nil {
+func (r *Reconciler) getImages(ctx context.Context, from client.Reader, obj *v1alpha1.VirtualMachine) (named, pinned *v1alpha1.VMDiskImage, err error) {
+	if named, err = getOptional(ctx, from, obj.ImageNamespacedName(), &v1alpha1.VMDiskImage{}); err != nil {
 		return nil, nil, err
 	}
 	p := obj.Status.Pinned
@@ -109,8 +109,8 @@ func (r *Reconciler) images(ctx context.Context, from client.Reader, obj *v1alph
 		return named, nil, nil
 	}
 	pinned = named
-	if key := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); key != obj.ImageName() {
-		if pinned, err = get(ctx, from, key, &v1alpha1.VMDiskImage{}); err != nil {
+	if key := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); key != obj.ImageNamespacedName() {
+		if pinned, err = getOptional(ctx, from, key, &v1alpha1.VMDiskImage{}); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -120,36 +120,36 @@ func (r *Reconciler) images(ctx context.Context, from client.Reader, obj *v1alph
 	return named, pinned, nil
 }
 
-// sourceThere tells whether what is pinned can be cloned. It must have been made
+// sourceExists tells whether what is pinned can be cloned. It must have been made
 // for the image that is pinned: the agent may clone what those who write to a
 // machine's namespace may not.
-func (r *Reconciler) sourceThere(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
+func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
 	if p.VolumeSnapshot != "" {
-		snap, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
-		return snap != nil && madeFor(snap, p) && image.SnapshotReady(snap), err
+		snap, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+		return snap != nil && isMadeFor(snap, p) && image.SnapshotReady(snap), err
 	}
-	claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
-	return claim != nil && madeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
 }
 
-func madeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
+func isMadeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
 	of := o.GetLabels()
 	return p.UID != "" && of[v1alpha1.LabelImageUID] == string(p.UID) && of[v1alpha1.LabelAttempt] == strconv.Itoa(int(p.Attempt))
 }
 
-// networkKind is Multus' kind of a network.
-var networkKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+// networkAttachmentKind is Multus' kind of a network.
+var networkAttachmentKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// networkMissing looks for the networks of a machine that is to be ready and is
+// findMissingNetwork looks for the networks of a machine that is to be ready and is
 // not: KubeVirt says nowhere on it that one is missing (1.8).
-func (r *Reconciler) networkMissing(ctx context.Context, theirs *unstructured.Unstructured) (string, error) {
+func (r *Reconciler) findMissingNetwork(ctx context.Context, theirs *unstructured.Unstructured) (string, error) {
 	if theirs == nil {
 		return "", nil
 	}
-	if ready, _, _ := unstructured.NestedBool(theirs.Object, "status", "ready"); ready || atRest(theirs) {
+	if ready, _, _ := unstructured.NestedBool(theirs.Object, "status", "ready"); ready || isStopped(theirs) {
 		return "", nil
 	}
 	list, _, _ := unstructured.NestedSlice(theirs.Object, "spec", "template", "spec", "networks")
@@ -164,37 +164,37 @@ func (r *Reconciler) networkMissing(ctx context.Context, theirs *unstructured.Un
 			key = types.NamespacedName{Namespace: ns, Name: rest}
 		}
 		there := &metav1.PartialObjectMetadata{}
-		there.SetGroupVersionKind(networkKind)
-		if there, err := get(ctx, r.Live, key, there); there == nil || err != nil {
+		there.SetGroupVersionKind(networkAttachmentKind)
+		if there, err := getOptional(ctx, r.Live, key, there); there == nil || err != nil {
 			return key.String(), err
 		}
 	}
 	return "", nil
 }
 
-// atRest tells that a machine is stopped until somebody starts it.
-func atRest(theirs *unstructured.Unstructured) bool {
+// isStopped tells that a machine is stopped until somebody starts it.
+func isStopped(theirs *unstructured.Unstructured) bool {
 	run, _, _ := unstructured.NestedString(theirs.Object, "spec", "runStrategy")
 	created, _, _ := unstructured.NestedBool(theirs.Object, "status", "created")
 	return !created && (run == string(kubevirtv1.RunStrategyHalted) || run == string(kubevirtv1.RunStrategyManual))
 }
 
-// inputs reads what the guest is told from Secrets.
-func (r *Reconciler) inputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in guest.Inputs) (guest.Inputs, string, error) {
+// readInputs reads what the guest is told from Secrets.
+func (r *Reconciler) readInputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in guest.Inputs) (guest.Inputs, string, error) {
 	in.Passwords = map[string]string{}
 	for i := range obj.Spec.Users {
 		u := &obj.Spec.Users[i]
 		if u.PasswordSecretRef == nil {
 			continue
 		}
-		value, missing, err := r.secret(ctx, obj.Namespace, *u.PasswordSecretRef)
+		value, missing, err := r.readSecretKey(ctx, obj.Namespace, *u.PasswordSecretRef)
 		if missing != "" || err != nil {
 			return in, missing, err
 		}
 		in.Passwords[u.Name] = string(value)
 	}
 	if c := obj.Spec.CloudInit; c != nil && c.UserDataSecretRef != nil {
-		value, missing, err := r.secret(ctx, obj.Namespace, *c.UserDataSecretRef)
+		value, missing, err := r.readSecretKey(ctx, obj.Namespace, *c.UserDataSecretRef)
 		if missing != "" || err != nil {
 			return in, missing, err
 		}
@@ -203,8 +203,8 @@ func (r *Reconciler) inputs(ctx context.Context, obj *v1alpha1.VirtualMachine, i
 	return in, "", nil
 }
 
-func (r *Reconciler) secret(ctx context.Context, namespace string, ref v1alpha1.SecretKey) (value []byte, missing string, err error) {
-	secret, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &corev1.Secret{})
+func (r *Reconciler) readSecretKey(ctx context.Context, namespace string, ref v1alpha1.SecretKey) (value []byte, missing string, err error) {
+	secret, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &corev1.Secret{})
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -218,8 +218,8 @@ func (r *Reconciler) secret(ctx context.Context, namespace string, ref v1alpha1.
 	return value, "", nil
 }
 
-// get reads one object; nil where it does not exist or its kind is not served.
-func get[T interface {
+// getOptional reads one object; nil where it does not exist or its kind is not served.
+func getOptional[T interface {
 	comparable
 	client.Object
 }](ctx context.Context, from client.Reader, key types.NamespacedName, obj T) (T, error) {

@@ -14,12 +14,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ofImage has those machines looked at that an event of an image concerns. Many
+// imageEventHandler has those machines looked at that an event of an image concerns. Many
 // hold one image, and what it writes of them would go back to each of them.
-func (r *Reconciler) ofImage() handler.EventHandler {
+func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	enqueue := func(ctx context.Context, o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request], wanted func(*v1alpha1.VirtualMachine) bool) {
-		for _, key := range vm.ImageKeys(o.(*v1alpha1.VMDiskImage)) {
-			for _, req := range r.findThose(ctx, client.MatchingFields{vm.ImageIndex: key}, wanted) {
+		for _, key := range vm.ImageIndexKeys(o.(*v1alpha1.VMDiskImage)) {
+			for _, req := range r.requestsWhere(ctx, client.MatchingFields{vm.ImageIndex: key}, wanted) {
 				q.Add(req)
 			}
 		}
@@ -34,11 +34,11 @@ func (r *Reconciler) ofImage() handler.EventHandler {
 			if before.UID != after.UID {
 				enqueue(ctx, before, q, all)
 			}
-			switch concerns(before, after) {
-			case everyMachine:
+			switch machinesAffectedBy(before, after) {
+			case allMachines:
 				enqueue(ctx, after, q, all)
-			case machinesThatWait:
-				enqueue(ctx, after, q, waits)
+			case waitingMachines:
+				enqueue(ctx, after, q, awaitsRootDisk)
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
@@ -47,41 +47,41 @@ func (r *Reconciler) ofImage() handler.EventHandler {
 	}
 }
 
-// waits tells that a machine has no root disk yet: it shows how far its image is.
-func waits(obj *v1alpha1.VirtualMachine) bool {
+// awaitsRootDisk tells that a machine has no root disk yet: it shows how far its image is.
+func awaitsRootDisk(obj *v1alpha1.VirtualMachine) bool {
 	return obj.Status.RootDisk == nil || !obj.Status.RootDisk.Ready
 }
 
-// concerned are the machines that hold an image to which a change of it matters.
-type concerned int
+// affectedMachines are the machines that hold an image to which a change of it matters.
+type affectedMachines int
 
 const (
-	noMachine concerned = iota
-	machinesThatWait
-	everyMachine
+	noMachines affectedMachines = iota
+	waitingMachines
+	allMachines
 )
 
-// concerns leaves out what no machine looks at: an image counts its machines, and
+// machinesAffectedBy leaves out what no machine looks at: an image counts its machines, and
 // tells while it is held up by which, at each change of one of them.
-func concerns(before, after *v1alpha1.VMDiskImage) concerned {
+func machinesAffectedBy(before, after *v1alpha1.VMDiskImage) affectedMachines {
 	if before.UID != after.UID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!equality.Semantic.DeepEqual(before.Spec, after.Spec) {
-		return everyMachine
+		return allMachines
 	}
-	was, is := lookedAt(before), lookedAt(after)
+	was, is := relevantStatus(before), relevantStatus(after)
 	if !equality.Semantic.DeepEqual(was, is) {
-		return everyMachine
+		return allMachines
 	}
 	if before.Status.Progress != after.Status.Progress || !equality.Semantic.DeepEqual(before.Status.QueuePosition, after.Status.QueuePosition) ||
 		before.Status.Message != after.Status.Message {
-		return machinesThatWait
+		return waitingMachines
 	}
-	return noMachine
+	return noMachines
 }
 
-// lookedAt is what a machine looks at of the status of an image whether it waits
+// relevantStatus is what a machine looks at of the status of an image whether it waits
 // for it or not.
-func lookedAt(img *v1alpha1.VMDiskImage) v1alpha1.VMDiskImageStatus {
+func relevantStatus(img *v1alpha1.VMDiskImage) v1alpha1.VMDiskImageStatus {
 	st := v1alpha1.VMDiskImageStatus{
 		Phase: img.Status.Phase, Reason: img.Status.Reason, Serving: img.Status.Serving, TearDown: img.Status.TearDown,
 	}

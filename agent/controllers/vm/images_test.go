@@ -11,33 +11,33 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestConcerns(t *testing.T) {
+func TestMachinesAffectedByImageChange(t *testing.T) {
 	now := metav1.Now()
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.VMDiskImage)
-		want   concerned
+		want   affectedMachines
 	}{
-		"nothing": {func(*v1alpha1.VMDiskImage) {}, noMachine},
+		"nothing": {func(*v1alpha1.VMDiskImage) {}, noMachines},
 		"who holds it": {func(img *v1alpha1.VMDiskImage) {
 			img.Status.References = v1alpha1.References{Count: 2, Holders: []string{"ns/a", "ns/b"}}
 			img.Status.Conditions = []metav1.Condition{{Type: "Ready", Message: "in other words"}}
-		}, noMachine},
+		}, noMachines},
 		"how far it is in bytes": {func(img *v1alpha1.VMDiskImage) {
 			img.Status.BytesDone = 7
 			img.Status.Revisions[0].ProgressedAt = &now
-		}, noMachine},
-		"its finalizer":        {func(img *v1alpha1.VMDiskImage) { img.Finalizers = []string{"x"} }, noMachine},
-		"progress":             {func(img *v1alpha1.VMDiskImage) { img.Status.Progress = "12.0%" }, machinesThatWait},
-		"its place":            {func(img *v1alpha1.VMDiskImage) { img.Status.QueuePosition = ptr.To[int32](1) }, machinesThatWait},
-		"what it says":         {func(img *v1alpha1.VMDiskImage) { img.Status.Message = "held by ns/a" }, machinesThatWait},
-		"phase":                {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, everyMachine},
-		"reason":               {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, everyMachine},
-		"what it serves":       {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, everyMachine},
-		"that it is torn down": {func(img *v1alpha1.VMDiskImage) { img.Status.TearDown = true }, everyMachine},
-		"a revision":           {func(img *v1alpha1.VMDiskImage) { img.Status.Revisions[0].VolumeSnapshot = "another" }, everyMachine},
-		"its spec":             {func(img *v1alpha1.VMDiskImage) { img.Spec.SecretRef = "another" }, everyMachine},
-		"that it is to go":     {func(img *v1alpha1.VMDiskImage) { img.DeletionTimestamp = &now }, everyMachine},
-		"another of that name": {func(img *v1alpha1.VMDiskImage) { img.UID = "another" }, everyMachine},
+		}, noMachines},
+		"its finalizer":        {func(img *v1alpha1.VMDiskImage) { img.Finalizers = []string{"x"} }, noMachines},
+		"progress":             {func(img *v1alpha1.VMDiskImage) { img.Status.Progress = "12.0%" }, waitingMachines},
+		"its place":            {func(img *v1alpha1.VMDiskImage) { img.Status.QueuePosition = ptr.To[int32](1) }, waitingMachines},
+		"what it says":         {func(img *v1alpha1.VMDiskImage) { img.Status.Message = "held by ns/a" }, waitingMachines},
+		"phase":                {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, allMachines},
+		"reason":               {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, allMachines},
+		"what it serves":       {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, allMachines},
+		"that it is torn down": {func(img *v1alpha1.VMDiskImage) { img.Status.TearDown = true }, allMachines},
+		"a revision":           {func(img *v1alpha1.VMDiskImage) { img.Status.Revisions[0].VolumeSnapshot = "another" }, allMachines},
+		"its spec":             {func(img *v1alpha1.VMDiskImage) { img.Spec.SecretRef = "another" }, allMachines},
+		"that it is to go":     {func(img *v1alpha1.VMDiskImage) { img.DeletionTimestamp = &now }, allMachines},
+		"another of that name": {func(img *v1alpha1.VMDiskImage) { img.UID = "another" }, allMachines},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{
@@ -45,16 +45,16 @@ func TestConcerns(t *testing.T) {
 			}).Obj()
 			after := before.DeepCopy()
 			tt.change(after)
-			assert.Equal(t, tt.want, concerns(before, after))
+			assert.Equal(t, tt.want, machinesAffectedBy(before, after))
 		})
 	}
 }
 
-func TestWaits(t *testing.T) {
+func TestAwaitsRootDisk(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
-	assert.True(t, waits(vm))
+	assert.True(t, awaitsRootDisk(vm))
 	vm.Status.RootDisk = &v1alpha1.RootDisk{}
-	assert.True(t, waits(vm))
+	assert.True(t, awaitsRootDisk(vm))
 	vm.Status.RootDisk.Ready = true
-	assert.False(t, waits(vm))
+	assert.False(t, awaitsRootDisk(vm))
 }

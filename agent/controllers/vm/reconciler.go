@@ -34,46 +34,46 @@ import (
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
 
-// owner is the field manager of what the agent applies.
-const owner = client.FieldOwner("ot-agent")
+// fieldOwner is the field manager of what the agent applies.
+const fieldOwner = client.FieldOwner("ot-agent")
 
 // Reconciler looks after VirtualMachines.
 type Reconciler struct {
 	client.Client
 	// Live reads from the API server, past the cache.
 	Live client.Reader
-	// Made holds what carries a machine's UID: root disks with their claims, and
+	// Owned holds what carries a machine's UID: root disks with their claims, and
 	// KubeVirt's VirtualMachines.
-	Made    client.Reader
+	Owned   client.Reader
 	Events  events.EventRecorder
-	Kinds   *kinds.Served
+	Kinds   *kinds.KindTracker
 	Metrics *metrics.Machines
-	// Cluster is the UID of the cluster.
-	Cluster func(context.Context) (types.UID, error)
+	// ClusterUID is the UID of the cluster.
+	ClusterUID func(context.Context) (types.UID, error)
 
-	again chan event.GenericEvent
+	requeueEvents chan event.GenericEvent
 }
 
-// errChanged: the machine is not any more as the cache showed it. The event of
+// errObjectChanged: the machine is not any more as the cache showed it. The event of
 // that change brings it back.
-var errChanged = errors.New("the machine has changed meanwhile")
+var errObjectChanged = errors.New("the machine has changed meanwhile")
 
-// changedDelay is the wait after a write that met another one, should the event
+// conflictRetryDelay is the wait after a write that met another one, should the event
 // of that one have come before.
-const changedDelay = 50 * time.Millisecond
+const conflictRetryDelay = 50 * time.Millisecond
 
-// steps is how often a machine is decided on in one visit: what is pinned is
+// maxDecisionsPerReconcile is how often a machine is decided on in one visit: what is pinned is
 // stored first, and looked at again.
-const steps = 4
+const maxDecisionsPerReconcile = 4
 
 // Reconcile takes one machine further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !r.Kinds.Known() {
-		return ctrl.Result{RequeueAfter: changedDelay}, nil
+	if !r.Kinds.Discovered() {
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	obj := &v1alpha1.VirtualMachine{}
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
-		r.Metrics.Forget(req.NamespacedName)
+		r.Metrics.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if obj.DeletionTimestamp != nil {
@@ -81,28 +81,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	var d vm.Decision
 	var view vm.View
-	for range steps {
+	for range maxDecisionsPerReconcile {
 		var err error
 		if view, d, err = r.decide(ctx, obj, view); err == nil {
-			err = r.apply(ctx, obj, &d)
+			err = r.applyDecision(ctx, obj, &d)
 		}
-		var told *toldError
-		if !errors.As(err, &told) && changed(err) {
-			return ctrl.Result{RequeueAfter: changedDelay}, nil
+		var told *reportedError
+		if !errors.As(err, &told) && isConflict(err) {
+			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if !d.StoreFirst {
-			return ctrl.Result{RequeueAfter: d.After}, nil
+		if !d.StoreStatusFirst {
+			return ctrl.Result{RequeueAfter: d.RequeueAfter}, nil
 		}
 	}
-	return ctrl.Result{RequeueAfter: changedDelay}, nil
+	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 }
 
 // decide goes by what an earlier step of the visit has read of Secrets.
 func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, vm.Decision, error) {
-	view, err := r.gather(ctx, obj, earlier)
+	view, err := r.buildView(ctx, obj, earlier)
 	if err != nil {
 		return view, vm.Decision{}, err
 	}
@@ -110,43 +110,43 @@ func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, e
 	if !d.NeedsLive {
 		return view, d, nil
 	}
-	if view, err = r.gatherLive(ctx, view); err != nil {
+	if view, err = r.buildLiveView(ctx, view); err != nil {
 		return view, vm.Decision{}, err
 	}
 	return view, vm.Decide(view), nil
 }
 
-// apply carries out a decision, and stores the status last, but for a pin: that
+// applyDecision carries out a decision, and stores the status last, but for a pin: that
 // is stored first and alone.
-func (r *Reconciler) apply(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
 	var failure error
-	if !d.StoreFirst {
-		what, err := r.make(ctx, obj, d)
-		reason, refused := refusal(what, err)
+	if !d.StoreStatusFirst {
+		what, err := r.applyChildren(ctx, obj, d)
+		reason, refused := refusalReason(what, err)
 		switch {
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && what != partImage:
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && what != childImage:
 			return nil // the machine is going too
 		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
-			d.NamespaceMissing(obj, time.Now(), reason, string(what), err)
+			d.SetNamespaceMissing(obj, time.Now(), reason, string(what), err)
 		case refused:
-			d.Refused(obj.Generation, time.Now(), reason, string(what), err)
+			d.SetRefused(obj.Generation, time.Now(), reason, string(what), err)
 		case err != nil:
 			failure = fmt.Errorf("making %s of VirtualMachine %s/%s: %w", what, obj.Namespace, obj.Name, err)
-			if changed(err) || ctx.Err() != nil {
+			if isConflict(err) || ctx.Err() != nil {
 				return failure
 			}
-			d.Unanswered(obj.Generation, time.Now(), string(what), err)
-			failure = &toldError{failure}
+			d.SetRequestFailed(obj.Generation, time.Now(), string(what), err)
+			failure = &reportedError{failure}
 		}
 	}
-	if err := r.store(ctx, obj, d); err != nil {
+	if err := r.updateStatus(ctx, obj, d); err != nil {
 		return errors.Join(failure, err)
 	}
 	return failure
 }
 
-// store writes the status of a decision where it differs from what is stored.
-func (r *Reconciler) store(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+// updateStatus writes the status of a decision where it differs from what is stored.
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
 	before := obj.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
 		r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
@@ -157,53 +157,53 @@ func (r *Reconciler) store(ctx context.Context, obj *v1alpha1.VirtualMachine, d 
 		return client.IgnoreNotFound(fmt.Errorf("storing status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err))
 	}
 	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
-	r.tell(obj, before)
+	r.recordEvents(obj, before)
 	return nil
 }
 
-// toldError: what failed stands in the status, and is tried again at growing
+// reportedError: what failed stands in the status, and is tried again at growing
 // intervals.
-type toldError struct{ error }
+type reportedError struct{ error }
 
-// changed tells that something was not any more as it was decided on. A quota that
+// isConflict tells that something was not any more as it was decided on. A quota that
 // was is none of the machine's objects: no event tells of it.
-func changed(err error) bool {
+func isConflict(err error) bool {
 	if !apierrors.IsConflict(err) {
-		return errors.Is(err, errChanged)
+		return errors.Is(err, errObjectChanged)
 	}
 	var status apierrors.APIStatus
 	details := errors.As(err, &status) && status.Status().Details != nil
 	return !details || status.Status().Details.Kind != "resourcequotas"
 }
 
-// refusal tells errors that come again until a person, or another object,
+// refusalReason tells errors that come again until a person, or another object,
 // changes something.
-func refusal(what part, err error) (v1alpha1.Reason, bool) {
-	var taken *takenError
+func refusalReason(what childObject, err error) (v1alpha1.Reason, bool) {
+	var taken *nameTakenError
 	switch {
 	case err == nil:
 		return "", false
 	case errors.As(err, &taken):
 		return v1alpha1.ReasonNameTaken, true
-	case what == partImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
+	case what == childImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
 		return v1alpha1.ReasonImageNamespaceMissing, true
-	case !refused(err):
+	case !isRefused(err):
 		return "", false
 	}
 	switch what {
-	case partImage:
+	case childImage:
 		return v1alpha1.ReasonImageRefused, true
-	case partRootDisk:
+	case childRootDisk:
 		return v1alpha1.ReasonRootDiskRefused, true
 	default:
 		return v1alpha1.ReasonMachineRefused, true
 	}
 }
 
-// refused tells that the API server, or a webhook, did not want a request as it
+// isRefused tells that the API server, or a webhook, did not want a request as it
 // was. Webhooks often give a code and no reason (CDI 1.65 when a clone is not
 // allowed).
-func refused(err error) bool {
+func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -216,24 +216,24 @@ func refused(err error) bool {
 	}
 }
 
-// mostNote is what the API server takes as the note of an Event, in bytes.
-const mostNote = 1024
+// maxEventNoteBytes is what the API server takes as the note of an Event, in bytes.
+const maxEventNoteBytes = 1024
 
-// tell reports what a stored status says for the first time.
-func (r *Reconciler) tell(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
+// recordEvents reports what a stored status says for the first time.
+func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
 	if before.Phase != st.Phase || (before.Reason != st.Reason && st.Phase == v1alpha1.MachineFailed) {
 		kind := corev1.EventTypeNormal
 		if st.Phase == v1alpha1.MachineFailed {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s", vm.Cut(string(st.Phase)+": "+st.Message, mostNote))
+		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s", vm.Truncate(string(st.Phase)+": "+st.Message, maxEventNoteBytes))
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
 	} {
-		if c := vm.Newly(before.Conditions, st.Conditions, t); c != nil {
-			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", vm.Cut(c.Message, mostNote))
+		if c := vm.NewlyTrue(before.Conditions, st.Conditions, t); c != nil {
+			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", vm.Truncate(c.Message, maxEventNoteBytes))
 		}
 	}
 }

@@ -18,46 +18,46 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestRefusal(t *testing.T) {
+func TestRefusalReason(t *testing.T) {
 	of := schema.GroupResource{Resource: "things"}
 	terminating := apierrors.NewForbidden(of, "x", errors.New("it is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	quota := apierrors.NewForbidden(of, "x", errors.New("exceeded quota: compute"))
 	webhook := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "denied the request"}}
 	for name, tt := range map[string]struct {
-		what part
+		what childObject
 		err  error
 		want v1alpha1.Reason
 	}{
-		"nothing":                         {partMachine, nil, ""},
-		"quota":                           {partRootDisk, quota, v1alpha1.ReasonRootDiskRefused},
-		"wrapped":                         {partSecret, fmt.Errorf("applying: %w", quota), v1alpha1.ReasonMachineRefused},
-		"a webhook that gives no reason":  {partMachine, webhook, v1alpha1.ReasonMachineRefused},
-		"an image that does not validate": {partImage, apierrors.NewInvalid(schema.GroupKind{Kind: "VMDiskImage"}, "x", nil), v1alpha1.ReasonImageRefused},
-		"no namespace for the image":      {partImage, apierrors.NewNotFound(of, "ns"), v1alpha1.ReasonImageNamespaceMissing},
-		"its namespace goes":              {partImage, terminating, v1alpha1.ReasonImageNamespaceMissing},
-		"a name that is taken":            {partMachine, &takenError{"DataVolume", "x"}, v1alpha1.ReasonNameTaken},
-		"a webhook that does not answer":  {partMachine, apierrors.NewInternalError(errors.New("failed calling webhook")), ""},
-		"a conflict":                      {partMachine, apierrors.NewConflict(of, "x", nil), ""},
-		"a timeout":                       {partRootDisk, apierrors.NewTimeoutError("late", 1), ""},
-		"too many requests":               {partRootDisk, apierrors.NewTooManyRequests("slow down", 1), ""},
-		"no answer at all":                {partRootDisk, errors.New("connection refused"), ""},
-		"gone meanwhile":                  {partMachine, apierrors.NewNotFound(of, "x"), ""},
-		"changed meanwhile":               {partRootDisk, errChanged, ""},
+		"nothing":                         {childKubeVirtVM, nil, ""},
+		"quota":                           {childRootDisk, quota, v1alpha1.ReasonRootDiskRefused},
+		"wrapped":                         {childSecret, fmt.Errorf("applying: %w", quota), v1alpha1.ReasonMachineRefused},
+		"a webhook that gives no reason":  {childKubeVirtVM, webhook, v1alpha1.ReasonMachineRefused},
+		"an image that does not validate": {childImage, apierrors.NewInvalid(schema.GroupKind{Kind: "VMDiskImage"}, "x", nil), v1alpha1.ReasonImageRefused},
+		"no namespace for the image":      {childImage, apierrors.NewNotFound(of, "ns"), v1alpha1.ReasonImageNamespaceMissing},
+		"its namespace goes":              {childImage, terminating, v1alpha1.ReasonImageNamespaceMissing},
+		"a name that is taken":            {childKubeVirtVM, &nameTakenError{"DataVolume", "x"}, v1alpha1.ReasonNameTaken},
+		"a webhook that does not answer":  {childKubeVirtVM, apierrors.NewInternalError(errors.New("failed calling webhook")), ""},
+		"a conflict":                      {childKubeVirtVM, apierrors.NewConflict(of, "x", nil), ""},
+		"a timeout":                       {childRootDisk, apierrors.NewTimeoutError("late", 1), ""},
+		"too many requests":               {childRootDisk, apierrors.NewTooManyRequests("slow down", 1), ""},
+		"no answer at all":                {childRootDisk, errors.New("connection refused"), ""},
+		"gone meanwhile":                  {childKubeVirtVM, apierrors.NewNotFound(of, "x"), ""},
+		"changed meanwhile":               {childRootDisk, errObjectChanged, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, refused := refusal(tt.what, tt.err)
+			reason, refused := refusalReason(tt.what, tt.err)
 			assert.Equal(t, tt.want, reason)
 			assert.Equal(t, tt.want != "", refused)
 		})
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestRecordEvents(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{Events: recorder}
 	told := func(before, after v1alpha1.VirtualMachineStatus) []string {
-		r.tell(apitest.VirtualMachine("ns", "vm").WithStatus(after).Obj(), &before)
+		r.recordEvents(apitest.VirtualMachine("ns", "vm").WithStatus(after).Obj(), &before)
 		var got []string
 		for len(recorder.Events) > 0 {
 			got = append(got, <-recorder.Events)
@@ -71,7 +71,7 @@ func TestTell(t *testing.T) {
 	failed := status(v1alpha1.MachineFailed, v1alpha1.ReasonImageFailed, strings.Repeat("é", 3000))
 
 	assert.Equal(t, []string{"Normal WaitingForImage Provisioning: waits"}, told(v1alpha1.VirtualMachineStatus{}, waiting))
-	assert.Empty(t, told(waiting, status(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloning, "clones")), "not each step")
+	assert.Empty(t, told(waiting, status(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "clones")), "not each step")
 	got := told(waiting, failed)
 	require.Len(t, got, 1)
 	note := strings.TrimPrefix(got[0], "Warning ImageFailed ")

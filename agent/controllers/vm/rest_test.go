@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestAtRest is of machines whose networks are not looked for.
-func TestAtRest(t *testing.T) {
+// TestIsStopped is of machines whose networks are not looked for.
+func TestIsStopped(t *testing.T) {
 	for _, tt := range []struct {
 		run     string
 		created bool
@@ -21,7 +21,7 @@ func TestAtRest(t *testing.T) {
 		{"Always", false, false},
 		{"RerunOnFailure", false, false},
 	} {
-		got := atRest(&unstructured.Unstructured{Object: map[string]any{
+		got := isStopped(&unstructured.Unstructured{Object: map[string]any{
 			"spec": map[string]any{"runStrategy": tt.run}, "status": map[string]any{"created": tt.created},
 		}})
 		assert.Equal(t, tt.want, got, "%+v", tt)

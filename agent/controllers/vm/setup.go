@@ -23,12 +23,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// workers look after machines at a time.
-const workers = 8
+// maxConcurrentReconciles look after machines at a time.
+const maxConcurrentReconciles = 8
 
-// backoff repeats what failed after 5 ms, then after twice as long each time, up to
+// newRateLimiter repeats what failed after 5 ms, then after twice as long each time, up to
 // half a minute: a webhook that is up again is not to be waited for longer.
-func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 30*time.Second)
 }
 
@@ -37,20 +37,20 @@ const uidIndex = "uid"
 
 // Setup adds the controller to a manager. made is the cache behind r.Made.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cache) error {
-	r.again = make(chan event.GenericEvent, 1024)
+	r.requeueEvents = make(chan event.GenericEvent, 1024)
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, uidIndex, func(o client.Object) []string {
 		return []string{string(o.GetUID())}
 	}); err != nil {
 		return err
 	}
-	ofMade := handler.EnqueueRequestsFromMapFunc(r.ofMade)
+	ofMade := handler.EnqueueRequestsFromMapFunc(r.requestsForOwned)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1alpha1.VirtualMachine{}).
-		Watches(&v1alpha1.VMDiskImage{}, r.ofImage()).
+		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
 		WatchesRawSource(source.Kind(made, client.Object(&corev1.PersistentVolumeClaim{}), ofMade)).
-		WatchesRawSource(source.Channel(r.again, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff()}).
+		WatchesRawSource(source.Channel(r.requeueEvents, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: newRateLimiter()}).
 		Build(r)
 	if err != nil {
 		return err
@@ -60,27 +60,27 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 			if err := kinds.Watch(ctx, c, made, obj, ofMade); err != nil {
 				return err
 			}
-			return r.refreshAll(ctx)
+			return r.enqueueAll(ctx)
 		}
 	}
 	theirs := &unstructured.Unstructured{}
-	theirs.SetGroupVersionKind(machine.Kind)
-	r.Kinds.WhenServed(image.DataVolumeKind, watch(&cdiv1.DataVolume{}))
-	r.Kinds.WhenServed(machine.Kind, watch(theirs))
+	theirs.SetGroupVersionKind(machine.VirtualMachineKind)
+	r.Kinds.WhenServed(image.DataVolumeGVK, watch(&cdiv1.DataVolume{}))
+	r.Kinds.WhenServed(machine.VirtualMachineKind, watch(theirs))
 	return nil
 }
 
-// ofMade finds the machine that something was made for, by its UID.
-func (r *Reconciler) ofMade(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.find(ctx, client.MatchingFields{uidIndex: o.GetLabels()[v1alpha1.LabelMachineUID]})
+// requestsForOwned finds the machine that something was made for, by its UID.
+func (r *Reconciler) requestsForOwned(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.requestsMatching(ctx, client.MatchingFields{uidIndex: o.GetLabels()[v1alpha1.LabelMachineUID]})
 }
 
-func (r *Reconciler) find(ctx context.Context, match client.ListOption) []reconcile.Request {
-	return r.findThose(ctx, match, func(*v1alpha1.VirtualMachine) bool { return true })
+func (r *Reconciler) requestsMatching(ctx context.Context, match client.ListOption) []reconcile.Request {
+	return r.requestsWhere(ctx, match, func(*v1alpha1.VirtualMachine) bool { return true })
 }
 
-// findThose copies none of the machines: they can be many and are only read.
-func (r *Reconciler) findThose(ctx context.Context, match client.ListOption, wanted func(*v1alpha1.VirtualMachine) bool) []reconcile.Request {
+// requestsWhere copies none of the machines: they can be many and are only read.
+func (r *Reconciler) requestsWhere(ctx context.Context, match client.ListOption, wanted func(*v1alpha1.VirtualMachine) bool) []reconcile.Request {
 	var machines v1alpha1.VirtualMachineList
 	if err := r.List(ctx, &machines, match, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Finding the machines that an event concerns")
@@ -95,8 +95,8 @@ func (r *Reconciler) findThose(ctx context.Context, match client.ListOption, wan
 	return found
 }
 
-// refreshAll has all machines looked at again.
-func (r *Reconciler) refreshAll(ctx context.Context) error {
+// enqueueAll has all machines looked at again.
+func (r *Reconciler) enqueueAll(ctx context.Context) error {
 	var machines v1alpha1.VirtualMachineList
 	if err := r.List(ctx, &machines, client.UnsafeDisableDeepCopy); err != nil { // only their names are read
 		return err
@@ -106,7 +106,7 @@ func (r *Reconciler) refreshAll(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return
-			case r.again <- event.GenericEvent{Object: &machines.Items[i]}:
+			case r.requeueEvents <- event.GenericEvent{Object: &machines.Items[i]}:
 			}
 		}
 	}()

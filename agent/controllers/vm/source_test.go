@@ -16,14 +16,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestSourceThere: the agent clones for people who may not, so nothing is cloned
+// TestSourceExists: the agent clones for people who may not, so nothing is cloned
 // that was not made for the image.
-func TestSourceThere(t *testing.T) {
+func TestSourceExists(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, snapshotv1.AddToScheme(scheme))
 	key := v1alpha1.ImageKey{Namespace: "farm", Name: "image", UID: "uid"}
-	made := image.Labels(key, "rev", 2)
+	made := image.AttemptLabels(key, "rev", 2)
 	meta := func(name string, labels map[string]string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "farm", Name: name, Labels: labels}
 	}
@@ -40,8 +40,8 @@ func TestSourceThere(t *testing.T) {
 		claim("image-2", made, corev1.ClaimBound),
 		claim("pending", made, corev1.ClaimPending),
 		claim("payroll", nil, corev1.ClaimBound),
-		claim("older", image.Labels(key, "rev", 1), corev1.ClaimBound),
-		claim("other", image.Labels(v1alpha1.ImageKey{UID: "other"}, "rev", 2), corev1.ClaimBound),
+		claim("older", image.AttemptLabels(key, "rev", 1), corev1.ClaimBound),
+		claim("other", image.AttemptLabels(v1alpha1.ImageKey{UID: "other"}, "rev", 2), corev1.ClaimBound),
 		claim("by-attempt", map[string]string{v1alpha1.LabelAttempt: "2", v1alpha1.LabelImageUID: ""}, corev1.ClaimBound),
 		snapshot("image-2", made), snapshot("payroll", nil),
 	).Build()}
@@ -62,7 +62,7 @@ func TestSourceThere(t *testing.T) {
 		"a claim elsewhere":         {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", UID: "uid"}, Attempt: 2, PersistentVolumeClaim: "image-2"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			there, err := r.sourceThere(t.Context(), tt.pin)
+			there, err := r.sourceExists(t.Context(), tt.pin)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, there)
 		})

@@ -13,28 +13,28 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// field that MemberClusters are indexed by: the cluster that they are accepted to
+// claimIndexField that MemberClusters are indexed by: the cluster that they are accepted to
 // be. Looking through the whole fleet for each member would cost its square.
-const field = "claim"
+const claimIndexField = "claim"
 
-// Index has MemberClusters found by their cluster. Call it before the cache starts.
-func Index(ctx context.Context, indexer client.FieldIndexer) error {
-	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, field, func(o client.Object) []string {
-		if member, is := o.(*v1alpha1.MemberCluster); is && fleet.Claim(member) != "" {
-			return []string{string(fleet.Claim(member))}
+// AddIndex has MemberClusters found by their cluster. Call it before the cache starts.
+func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, claimIndexField, func(o client.Object) []string {
+		if member, is := o.(*v1alpha1.MemberCluster); is && fleet.ClaimedCluster(member) != "" {
+			return []string{string(fleet.ClaimedCluster(member))}
 		}
 		return nil
 	})
 }
 
-// Holder is fleet.Holder, among the members that the cache shows.
-func Holder(ctx context.Context, cached client.Reader, member *v1alpha1.MemberCluster, cluster types.UID) (string, error) {
+// FindHolder is fleet.Holder, among the members that the cache shows.
+func FindHolder(ctx context.Context, cached client.Reader, member *v1alpha1.MemberCluster, cluster types.UID) (string, error) {
 	if cluster == "" {
 		return "", nil
 	}
 	var list v1alpha1.MemberClusterList
-	if err := cached.List(ctx, &list, client.MatchingFields{field: string(cluster)}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := cached.List(ctx, &list, client.MatchingFields{claimIndexField: string(cluster)}, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing the MemberClusters of cluster %s: %w", cluster, err)
 	}
-	return fleet.Holder(list.Items, member, cluster), nil
+	return fleet.FindHolder(list.Items, member, cluster), nil
 }

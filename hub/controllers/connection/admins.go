@@ -10,38 +10,38 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Admins are the kubeconfigs that charts are installed in members with: Cluster API's
+// AdminKubeconfigs are the kubeconfigs that charts are installed in members with: Cluster API's
 // own, or the one that was given. The hub's token is allowed the mailbox and no more.
-type Admins struct {
-	Secrets *Secrets
+type AdminKubeconfigs struct {
+	Secrets *SecretReader
 	Live    client.Reader
 }
 
-// Kubeconfig that reaches a member. Of an error that MissingIn knows somebody has to make
+// ForMember that reaches a member. Of an error that MissingPrerequisite knows somebody has to make
 // something first.
-func (a *Admins) Kubeconfig(ctx context.Context, member *v1alpha1.MemberCluster) ([]byte, error) {
+func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.MemberCluster) ([]byte, error) {
 	if member.Spec.Connection.ClusterAPI != nil {
-		return adminKubeconfig(ctx, a.Live, member)
+		return readClusterAPIKubeconfig(ctx, a.Live, member)
 	}
-	name, key := secretOf(member)
+	name, key := connectionSecret(member)
 	if name == "" {
-		return nil, missingError("its agent dials in: there is no kubeconfig")
+		return nil, prerequisiteError("its agent dials in: there is no kubeconfig")
 	}
-	secret, err := a.Secrets.read(ctx, name)
+	secret, err := a.Secrets.readSecret(ctx, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case secret == nil:
-		return nil, missingError(fmt.Sprintf("Secret %s/%s with its kubeconfig is not there", a.Secrets.Namespace, name))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s/%s with its kubeconfig is not there", a.Secrets.Namespace, name))
 	case len(secret.Data[key]) == 0:
-		return nil, missingError(fmt.Sprintf("Secret %s/%s has no key %s with its kubeconfig", a.Secrets.Namespace, name, key))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s/%s has no key %s with its kubeconfig", a.Secrets.Namespace, name, key))
 	}
 	return secret.Data[key], nil
 }
 
-// MissingIn tells what an error says that somebody has to make first.
-func MissingIn(err error) (message string, is bool) {
-	var missing missingError
+// MissingPrerequisite tells what an error says that somebody has to make first.
+func MissingPrerequisite(err error) (message string, is bool) {
+	var missing prerequisiteError
 	is = errors.As(err, &missing)
 	return string(missing), is
 }

@@ -22,17 +22,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Account is the hub's ServiceAccount in a member, its Role and its RoleBinding.
-const Account = "ot-hub"
+// HubAccount is the hub's ServiceAccount in a member, its Role and its RoleBinding.
+const HubAccount = "ot-hub"
 
-// missingError is something that is not there yet, in the words of who is to
+// prerequisiteError is something that is not there yet, in the words of who is to
 // make it.
-type missingError string
+type prerequisiteError string
 
-func (e missingError) Error() string { return string(e) }
+func (e prerequisiteError) Error() string { return string(e) }
 
-// rights of the hub in a member, in the agent's namespace.
-func rights() []rbacv1.PolicyRule {
+// mailboxRules of the hub in a member, in the agent's namespace.
+func mailboxRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"},
@@ -43,13 +43,13 @@ func rights() []rbacv1.PolicyRule {
 			Verbs: []string{"get", "list", "watch"},
 		},
 		{
-			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{Account},
+			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{HubAccount},
 			Verbs: []string{"create"},
 		},
 	}
 }
 
-var mapper = func() meta.RESTMapper {
+var adminMapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
@@ -58,29 +58,29 @@ var mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// adminKubeconfig is the one that Cluster API keeps beside its Cluster.
-func adminKubeconfig(ctx context.Context, live client.Reader, member *v1alpha1.MemberCluster) ([]byte, error) {
+// readClusterAPIKubeconfig is the one that Cluster API keeps beside its Cluster.
+func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v1alpha1.MemberCluster) ([]byte, error) {
 	ref := member.Spec.Connection.ClusterAPI
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name + "-kubeconfig"}
 	secret := &corev1.Secret{}
 	switch err := live.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, missingError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
 	case apierrors.IsForbidden(err):
-		return nil, missingError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart", key, ref.Namespace, ref.Name))
+		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart", key, ref.Namespace, ref.Name))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
 	}
 	// The key is Cluster API's.
 	if len(secret.Data["value"]) == 0 {
-		return nil, missingError(fmt.Sprintf("Secret %s has no key value: is it Cluster API's?", key))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s has no key value: is it Cluster API's?", key))
 	}
 	return secret.Data["value"], nil
 }
 
-// issueAsAdmin makes what the hub needs in the member and asks for a token.
-func (k *keeper) issueAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*token, error) {
-	c, done, err := k.dial(admin)
+// issueTokenAsAdmin makes what the hub needs in the member and asks for a token.
+func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*memberToken, error) {
+	c, done, err := k.newMemberClient(admin)
 	if err != nil {
 		return nil, err
 	}
@@ -88,62 +88,62 @@ func (k *keeper) issueAsAdmin(ctx context.Context, member *v1alpha1.MemberCluste
 	namespace := member.Spec.AgentNamespace
 	switch err := c.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{}); {
 	case apierrors.IsNotFound(err):
-		return nil, missingError(fmt.Sprintf("there is no namespace %s in the member: install ot-agent's chart there, or correct spec.agentNamespace", namespace))
+		return nil, prerequisiteError(fmt.Sprintf("there is no namespace %s in the member: install ot-agent's chart there, or correct spec.agentNamespace", namespace))
 	case err != nil:
 		return nil, fmt.Errorf("reading namespace %s in member %s: %w", namespace, member.Name, err)
 	}
-	if err := makeAccount(ctx, c, namespace); err != nil {
+	if err := ensureHubAccount(ctx, c, namespace); err != nil {
 		return nil, fmt.Errorf("making the hub's account in member %s: %w", member.Name, err)
 	}
-	return k.issue(ctx, c, admin, namespace)
+	return k.requestToken(ctx, c, admin, namespace)
 }
 
-// issueWith asks for a token with the one in a kubeconfig.
-func (k *keeper) issueWith(ctx context.Context, kubeconfig []byte, namespace string) (*token, error) {
-	c, done, err := k.dial(kubeconfig)
+// issueTokenWith asks for a token with the one in a kubeconfig.
+func (k *credentialReconciler) issueTokenWith(ctx context.Context, kubeconfig []byte, namespace string) (*memberToken, error) {
+	c, done, err := k.newMemberClient(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return k.issue(ctx, c, kubeconfig, namespace)
+	return k.requestToken(ctx, c, kubeconfig, namespace)
 }
 
-func (k *keeper) issue(ctx context.Context, c client.Client, kubeconfig []byte, namespace string) (*token, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Account}}
+func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client, kubeconfig []byte, namespace string) (*memberToken, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: HubAccount}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(k.TokenLife / time.Second))}}
 	sent := time.Now()
 	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", namespace, Account, err)
+		return nil, fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
 	}
 	life := k.TokenLife
 	if given := request.Spec.ExpirationSeconds; given != nil {
 		life = time.Duration(*given) * time.Second
 	}
-	next, err := withToken(kubeconfig, request.Status.Token)
+	next, err := kubeconfigWithToken(kubeconfig, request.Status.Token)
 	if err != nil {
 		return nil, err
 	}
-	return &token{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(life)}, nil
+	return &memberToken{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(life)}, nil
 }
 
-func (k *keeper) dial(kubeconfig []byte) (client.Client, func(), error) {
+func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
 	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
 	if err != nil {
-		return nil, nil, missingError(err.Error())
+		return nil, nil, prerequisiteError(err.Error())
 	}
-	c, done, err := dial.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
+	c, done, err := dial.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: adminMapper})
 	if err != nil {
-		return nil, nil, missingError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
+		return nil, nil, prerequisiteError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
 	}
 	return c, done, nil
 }
 
-// makeAccount makes the ServiceAccount and what it may do, or corrects it.
+// ensureHubAccount makes the ServiceAccount and what it may do, or corrects it.
 // Nothing is written unless all that is there by these names is the hub's
 // account: the rights that are used here are those of an administrator.
-func makeAccount(ctx context.Context, c client.Client, namespace string) error {
-	where := metav1.ObjectMeta{Namespace: namespace, Name: Account, Labels: map[string]string{managedBy: manager}}
-	key := client.ObjectKey{Namespace: namespace, Name: Account}
+func ensureHubAccount(ctx context.Context, c client.Client, namespace string) error {
+	where := metav1.ObjectMeta{Namespace: namespace, Name: HubAccount, Labels: map[string]string{managedByLabel: managedByHub}}
+	key := client.ObjectKey{Namespace: namespace, Name: HubAccount}
 
 	account, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
 	for _, obj := range []client.Object{account, role, binding} {
@@ -152,33 +152,33 @@ func makeAccount(ctx context.Context, c client.Client, namespace string) error {
 		case err != nil:
 			return fmt.Errorf("reading %T %s: %w", obj, key, err)
 		default:
-			if err := accountOfHub(obj); err != nil {
+			if err := checkHubOwned(obj); err != nil {
 				return err
 			}
 		}
 	}
 	if account.UID == "" {
-		if err := create(ctx, c, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
+		if err := createObject(ctx, c, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
 			return err
 		}
 	}
 	if role.UID == "" {
-		if err := create(ctx, c, &rbacv1.Role{ObjectMeta: where, Rules: rights()}); err != nil {
+		if err := createObject(ctx, c, &rbacv1.Role{ObjectMeta: where, Rules: mailboxRules()}); err != nil {
 			return err
 		}
-	} else if !equality.Semantic.DeepEqual(role.Rules, rights()) {
-		role.Rules = rights()
+	} else if !equality.Semantic.DeepEqual(role.Rules, mailboxRules()) {
+		role.Rules = mailboxRules()
 		if err := c.Update(ctx, role); err != nil {
 			return fmt.Errorf("correcting Role %s: %w", key, err)
 		}
 	}
-	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: Account}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: Account}}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: HubAccount}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: HubAccount}}
 	if binding.UID == "" {
-		return create(ctx, c, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
+		return createObject(ctx, c, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
 	}
 	if binding.RoleRef != ref {
-		return missingError(fmt.Sprintf("RoleBinding %s in the member is for %s %s, which cannot be changed: delete it", key, binding.RoleRef.Kind, binding.RoleRef.Name))
+		return prerequisiteError(fmt.Sprintf("RoleBinding %s in the member is for %s %s, which cannot be changed: delete it", key, binding.RoleRef.Kind, binding.RoleRef.Name))
 	}
 	if !equality.Semantic.DeepEqual(binding.Subjects, subjects) {
 		binding.Subjects = subjects
@@ -189,18 +189,18 @@ func makeAccount(ctx context.Context, c client.Client, namespace string) error {
 	return nil
 }
 
-// accountOfHub refuses what neither a hub has made in a member nor the agent's
+// checkHubOwned refuses what neither a hub has made in a member nor the agent's
 // chart. A hub that runs in a member has the same names in its own namespace.
-func accountOfHub(obj client.Object) error {
+func checkHubOwned(obj client.Object) error {
 	labels := obj.GetLabels()
-	if labels[managedBy] == manager || labels[partOf] == "ot-fleet" && labels[nameOf] == "ot-agent" {
+	if labels[managedByLabel] == managedByHub || labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-agent" {
 		return nil
 	}
 	what := fmt.Sprintf("%s %s/%s", kindOf(obj), obj.GetNamespace(), obj.GetName())
-	if labels[partOf] == "ot-fleet" && labels[nameOf] == "ot-hub" {
-		return missingError(fmt.Sprintf("%s in the member is that of a hub which runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", what))
+	if labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-hub" {
+		return prerequisiteError(fmt.Sprintf("%s in the member is that of a hub which runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", what))
 	}
-	return missingError(fmt.Sprintf("%s in the member was made neither by the hub nor by ot-agent's chart, and the hub needs that name: delete it, or set spec.agentNamespace to the agent's namespace", what))
+	return prerequisiteError(fmt.Sprintf("%s in the member was made neither by the hub nor by ot-agent's chart, and the hub needs that name: delete it, or set spec.agentNamespace to the agent's namespace", what))
 }
 
 func kindOf(obj client.Object) string {
@@ -211,9 +211,9 @@ func kindOf(obj client.Object) string {
 	return gvk.Kind
 }
 
-// create fails where somebody was faster: what is there by now has to be looked
+// createObject fails where somebody was faster: what is there by now has to be looked
 // at first.
-func create(ctx context.Context, c client.Client, obj client.Object) error {
+func createObject(ctx context.Context, c client.Client, obj client.Object) error {
 	if err := c.Create(ctx, obj); err != nil {
 		return fmt.Errorf("creating %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
 	}

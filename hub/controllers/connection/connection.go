@@ -43,8 +43,8 @@ type Options struct {
 	// Replica and Links tell which members this replica connects to.
 	Replica *shard.Replica
 	Links   *shard.Links
-	// Faults is told what keeps members from having a credential.
-	Faults *Faults
+	// Problems is told what keeps members from having a credential.
+	Problems *CredentialProblems
 	// TokenLife is what a member's API server is asked for; it may give less. By
 	// default 12 h.
 	TokenLife time.Duration
@@ -77,20 +77,20 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// secretIndex finds the MemberClusters that are reached by a Secret.
-const secretIndex = "connection.secret"
+// secretIndexField finds the MemberClusters that are reached by a Secret.
+const secretIndexField = "connection.secret"
 
-// tokenKey of the Secrets that are made here: each holds a whole kubeconfig.
-const tokenKey = "kubeconfig"
+// kubeconfigKey of the Secrets that are made here: each holds a whole kubeconfig.
+const kubeconfigKey = "kubeconfig"
 
-// TokenSecret is the name of the Secret with a member's token.
-func TokenSecret(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
+// TokenSecretName is the name of the Secret with a member's token.
+func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
 
 // Setup adds both controllers to the hub's own manager.
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndex, func(obj client.Object) []string {
-		if name, _ := secretOf(obj.(*v1alpha1.MemberCluster)); name != "" {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(obj client.Object) []string {
+		if name, _ := connectionSecret(obj.(*v1alpha1.MemberCluster)); name != "" {
 			return []string{name}
 		}
 		return nil
@@ -98,7 +98,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	ofSecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
-		return membersOf(ctx, mgr.GetClient(), secret)
+		return requestsForSecret(ctx, mgr.GetClient(), secret)
 	})
 	ofLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
 		member, is := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
@@ -107,16 +107,16 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	})
-	secrets := &Secrets{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: o.Namespace}
+	secrets := &SecretReader{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: o.Namespace}
 	// What is known of a member is no reason to look at what reaches it.
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 	}}
-	c := &connector{Options: o, client: mgr.GetClient(), secrets: secrets, given: map[string]given{}}
+	c := &connectionReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, applied: map[string]appliedTarget{}}
 	again := &poke.Source[reconcile.Request]{}
-	o.Replica.OnCarries(func() { c.all(again) })
+	o.Replica.OnLeaseChange(func() { c.enqueueAll(again) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
@@ -124,12 +124,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.MemberLink{}, ofLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(again).
 		// Every replica carries, so every replica connects.
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: readers}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads}).
 		Complete(c); err != nil {
 		return fmt.Errorf("the connections' controller: %w", err)
 	}
 
-	k := &keeper{Options: o, client: mgr.GetClient(), secrets: secrets, live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	k := &credentialReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("credentials").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
@@ -143,25 +143,25 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// secretOf is the Secret in the hub's namespace that reaches a member; empty where
+// connectionSecret is the Secret in the hub's namespace that reaches a member; empty where
 // its agent dials in.
-func secretOf(member *v1alpha1.MemberCluster) (name, key string) {
+func connectionSecret(member *v1alpha1.MemberCluster) (name, key string) {
 	if member.Spec.Connection.Pull != nil {
 		return "", ""
 	}
 	if ref := member.Spec.Connection.KubeconfigSecretRef; ref != nil {
 		key = ref.Key
 		if key == "" {
-			key = tokenKey
+			key = kubeconfigKey
 		}
 		return ref.Name, key
 	}
-	return TokenSecret(member.Name), tokenKey
+	return TokenSecretName(member.Name), kubeconfigKey
 }
 
-func membersOf(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
+func requestsForSecret(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
 	var list v1alpha1.MemberClusterList
-	if err := reader.List(ctx, &list, client.MatchingFields{secretIndex: secret.GetName()}); err != nil {
+	if err := reader.List(ctx, &list, client.MatchingFields{secretIndexField: secret.GetName()}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Looking for the MemberClusters of a Secret", "secret", secret.GetName())
 		return nil
 	}
@@ -171,130 +171,130 @@ func membersOf(ctx context.Context, reader client.Reader, secret client.Object) 
 	return all
 }
 
-// readers of Secrets at a time: of a replica that dies, all members come at once.
-const readers = 8
+// maxConcurrentReads of Secrets at a time: of a replica that dies, all members come at once.
+const maxConcurrentReads = 8
 
-// connector tells the provider how the members of this replica are reached.
-type connector struct {
+// connectionReconciler tells the provider how the members of this replica are reached.
+type connectionReconciler struct {
 	Options
 	client  client.Client
-	secrets *Secrets
+	secrets *SecretReader
 
 	mu sync.Mutex
-	// given is what the provider was told last, by member.
-	given map[string]given
+	// applied is what the provider was told last, by member.
+	applied map[string]appliedTarget
 }
 
-// given is what a Target was made of.
-type given struct {
-	secret version
+// appliedTarget is what a Target was made of.
+type appliedTarget struct {
+	secret secretVersion
 	// generation of the MemberCluster, source and namespace of the Target.
 	generation        int64
 	source, namespace string
 }
 
-// all members are looked at again: this replica may carry again, or must not.
-func (c *connector) all(again *poke.Source[reconcile.Request]) {
+// enqueueAll members are looked at again: this replica may carry again, or must not.
+func (c *connectionReconciler) enqueueAll(again *poke.Source[reconcile.Request]) {
 	var list v1alpha1.MemberClusterList
 	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.Log.Error(err, "Listing MemberClusters to look at the connections to them all")
 	}
 	for i := range list.Items {
-		again.Poke(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		again.Enqueue(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
 	}
 }
 
-func (c *connector) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	switch err := c.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
-		c.remove(request.Name)
+		c.removeMember(request.Name)
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	// While the finalizer is there, somebody cleans up in the member.
 	if !member.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
-		c.remove(member.Name)
+		c.removeMember(member.Name)
 		return reconcile.Result{}, nil
 	}
 
-	link, err := c.Links.Of(ctx, member.Name)
+	link, err := c.Links.Get(ctx, member.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !c.Replica.Owns(link) {
-		c.remove(member.Name)
+	if !c.Replica.OwnsMember(link) {
+		c.removeMember(member.Name)
 		return reconcile.Result{}, nil
 	}
-	name, key := secretOf(member)
+	name, key := connectionSecret(member)
 	if name == "" {
 		return reconcile.Result{}, nil // the MemberLink is about to say so
 	}
 	// Another MemberCluster of the same name has nothing to do with this one.
-	next := given{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
-	if next.secret, err = c.secrets.version(ctx, name); err != nil {
+	next := appliedTarget{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
+	if next.secret, err = c.secrets.currentVersion(ctx, name); err != nil {
 		return reconcile.Result{}, err
 	}
-	if next.secret != (version{}) && c.last(member.Name) == next {
+	if next.secret != (secretVersion{}) && c.lastApplied(member.Name) == next {
 		return reconcile.Result{}, nil
 	}
-	secret, err := c.secrets.read(ctx, name)
+	secret, err := c.secrets.readSecret(ctx, name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if secret == nil {
 		// A Secret may be replaced by deleting it, and a member that goes with its
 		// Secret is still to be cleaned up.
-		if member.Spec.Connection.ClusterAPI == nil && !c.Members.Keep(member.Name, next.source, next.namespace, fmt.Sprintf(
+		if member.Spec.Connection.ClusterAPI == nil && !c.Members.KeepConnection(member.Name, next.source, next.namespace, fmt.Sprintf(
 			"Secret %s/%s is gone, and the hub works with what was in it until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
-			c.fail(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
+			c.setUnreachable(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
 		}
 		// Else the credentials' controller makes it, and says what keeps it from that.
 		return reconcile.Result{}, nil
 	}
-	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
-		c.fail(member, "Secret %s/%s is not for this Cluster and namespace of the agent: waiting for the hub to make another token", c.Namespace, name)
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
+		c.setUnreachable(member, "Secret %s/%s is not for this Cluster and namespace of the agent: waiting for the hub to make another token", c.Namespace, name)
 		return reconcile.Result{}, nil
 	}
 	if len(secret.Data[key]) == 0 {
-		c.fail(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
+		c.setUnreachable(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
 	cfg, fingerprint, err := dial.ParseKubeconfig(secret.Data[key])
 	if err != nil {
-		c.fail(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
+		c.setUnreachable(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
 	}
-	c.Members.Set(member.Name, members.Target{Config: cfg, Namespace: next.namespace, Version: fingerprint, Source: next.source})
+	c.Members.SetTarget(member.Name, members.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
 	next.secret = versionOf(secret)
-	c.note(member.Name, next)
+	c.recordApplied(member.Name, next)
 	return reconcile.Result{}, nil
 }
 
-func (c *connector) last(member string) given {
+func (c *connectionReconciler) lastApplied(member string) appliedTarget {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.given[member]
+	return c.applied[member]
 }
 
-// note what the provider was told; the zero given: that it has nothing to go by.
-func (c *connector) note(member string, now given) {
+// recordApplied what the provider was told; the zero given: that it has nothing to go by.
+func (c *connectionReconciler) recordApplied(member string, now appliedTarget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now == (given{}) {
-		delete(c.given, member)
+	if now == (appliedTarget{}) {
+		delete(c.applied, member)
 		return
 	}
-	c.given[member] = now
+	c.applied[member] = now
 }
 
-func (c *connector) remove(member string) {
-	c.note(member, given{})
+func (c *connectionReconciler) removeMember(member string) {
+	c.recordApplied(member, appliedTarget{})
 	c.Members.Remove(member)
 }
 
-func (c *connector) fail(member *v1alpha1.MemberCluster, format string, args ...any) {
-	c.note(member.Name, given{})
-	c.Members.Fail(member.Name, v1alpha1.ReasonCredentials, fmt.Sprintf(format, args...))
+func (c *connectionReconciler) setUnreachable(member *v1alpha1.MemberCluster, format string, args ...any) {
+	c.recordApplied(member.Name, appliedTarget{})
+	c.Members.SetUnreachable(member.Name, v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...))
 }

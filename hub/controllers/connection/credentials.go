@@ -26,36 +26,36 @@ import (
 // own namespace.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// keeper makes and renews the token of members that Cluster API made. Only the
+// credentialReconciler makes and renews the token of members that Cluster API made. Only the
 // elected replica does.
-type keeper struct {
+type credentialReconciler struct {
 	Options
 	client  client.Client
 	live    client.Reader
-	secrets *Secrets
+	secrets *SecretReader
 	events  events.EventRecorder
 }
 
-func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	// A member that hangs must not keep a worker for long.
 	ctx, cancel := context.WithTimeout(ctx, 3*k.RequestTimeout)
 	defer cancel()
 
-	secret, err := k.secrets.read(ctx, TokenSecret(request.Name))
+	secret, err := k.secrets.readSecret(ctx, TokenSecretName(request.Name))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	member := &v1alpha1.MemberCluster{}
 	switch err := k.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
-		k.Faults.set(request.Name, nil)
-		return reconcile.Result{}, k.remove(ctx, secret)
+		k.Problems.setProblem(request.Name, nil)
+		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	if member.Spec.Connection.ClusterAPI == nil {
-		k.Faults.set(request.Name, nil)
-		return reconcile.Result{}, k.remove(ctx, secret)
+		k.Problems.setProblem(request.Name, nil)
+		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 	}
 	if !member.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -63,18 +63,18 @@ func (k *keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return k.keep(ctx, member, secret)
 }
 
-func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
-	if secret != nil && secret.Labels[managedBy] != manager {
-		k.Faults.set(member.Name, &Fault{Reason: v1alpha1.ReasonCredentials, Message: fmt.Sprintf(
+func (k *credentialReconciler) keep(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
+	if secret != nil && secret.Labels[managedByLabel] != managedByHub {
+		k.Problems.setProblem(member.Name, &CredentialProblem{Reason: v1alpha1.ReasonCredentialsMissing, Message: fmt.Sprintf(
 			"Secret %s/%s was not made by the hub, which needs that name for the member's token: rename or delete it", secret.Namespace, secret.Name)})
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	}
-	token, known := tokenIn(secret, member)
+	token, known := tokenFromSecret(secret, member)
 	if !known {
-		return k.bootstrap(ctx, member, secret, false)
+		return k.issueFromClusterAPI(ctx, member, secret, false)
 	}
-	k.Faults.set(member.Name, nil)
-	state, err := k.carried(ctx, member)
+	k.Problems.setProblem(member.Name, nil)
+	state, err := k.linkStatus(ctx, member)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -83,40 +83,40 @@ func (k *keeper) keep(ctx context.Context, member *v1alpha1.MemberCluster, secre
 			if wait := time.Until(token.issued.Add(k.RetryRefused)); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
-			return k.bootstrap(ctx, member, secret, true)
+			return k.issueFromClusterAPI(ctx, member, secret, true)
 		}
-		if moved, err := k.follow(ctx, member, secret, token); moved || err != nil {
+		if moved, err := k.adoptNewAddress(ctx, member, secret, token); moved || err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	due := token.renewal(k.RenewAfter)
+	due := token.renewalTime(k.RenewAfter)
 	if wait := time.Until(due); wait > 0 {
 		if state.Known && !state.Reachable {
 			wait = min(wait, k.RetryRefused)
 		}
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	return k.renew(ctx, member, secret, token)
+	return k.renewToken(ctx, member, secret, token)
 }
 
-// bootstrap uses Cluster API's kubeconfig: at the beginning, and when the token
+// issueFromClusterAPI uses Cluster API's kubeconfig: at the beginning, and when the token
 // is refused.
-func (k *keeper) bootstrap(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, refused bool) (reconcile.Result, error) {
-	var missing missingError
-	admin, err := adminKubeconfig(ctx, k.live, member)
+func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, refused bool) (reconcile.Result, error) {
+	var missing prerequisiteError
+	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
 	if err != nil && !errors.As(err, &missing) {
 		return reconcile.Result{}, err // the hub's API server does not tell
 	}
-	var next *token
+	var next *memberToken
 	if err == nil {
-		next, err = k.issueAsAdmin(ctx, member, admin)
+		next, err = k.issueTokenAsAdmin(ctx, member, admin)
 	}
 	if err == nil {
-		if err := k.write(ctx, member, secret, next); err != nil {
+		if err := k.writeTokenSecret(ctx, member, secret, next); err != nil {
 			return reconcile.Result{}, err
 		}
 		if refused {
-			k.warn(member, "TokenRefused", "The member refused the hub's token; a new one was made with the kubeconfig of Cluster API")
+			k.recordWarning(member, "TokenRefused", "The member refused the hub's token; a new one was made with the kubeconfig of Cluster API")
 		} else {
 			k.events.Eventf(member, nil, corev1.EventTypeNormal, "TokenMade", "UseClusterAPI",
 				"A ServiceAccount for the hub was made with the kubeconfig of Cluster API, which is not used again while its token is valid")
@@ -124,57 +124,57 @@ func (k *keeper) bootstrap(ctx context.Context, member *v1alpha1.MemberCluster, 
 		return reconcile.Result{}, nil
 	}
 
-	reason, message := v1alpha1.ReasonCredentials, ""
+	reason, message := v1alpha1.ReasonCredentialsMissing, ""
 	if errors.As(err, &missing) {
 		message = missing.Error()
 	} else {
-		reason, message = members.Classify(err)
+		reason, message = members.ClassifyError(err)
 	}
 	ctrl.LoggerFrom(ctx).Info("No token for the member", "reason", reason, "error", err.Error())
-	state, err := k.carried(ctx, member)
+	state, err := k.linkStatus(ctx, member)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case refused:
-		k.warn(member, "TokenRefused", "The member refused the hub's token, and no new one could be made with the kubeconfig of Cluster API: %s", message)
+		k.recordWarning(member, "TokenRefused", "The member refused the hub's token, and no new one could be made with the kubeconfig of Cluster API: %s", message)
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	case state.Reachable:
-		k.warn(member, "TokenLost", "Secret %s/%s with the hub's token is gone, and no new one could be made with the kubeconfig of Cluster API: %s",
-			k.Namespace, TokenSecret(member.Name), message)
+		k.recordWarning(member, "TokenLost", "Secret %s/%s with the hub's token is gone, and no new one could be made with the kubeconfig of Cluster API: %s",
+			k.Namespace, TokenSecretName(member.Name), message)
 	default:
-		k.Faults.set(member.Name, &Fault{Reason: reason, Message: message})
+		k.Problems.setProblem(member.Name, &CredentialProblem{Reason: reason, Message: message})
 	}
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
 }
 
-// carried is what whoever carries for a member says of the connection to it.
-func (k *keeper) carried(ctx context.Context, member *v1alpha1.MemberCluster) (v1alpha1.MemberLinkStatus, error) {
-	link, err := k.Links.Of(ctx, member.Name)
+// linkStatus is what whoever carries for a member says of the connection to it.
+func (k *credentialReconciler) linkStatus(ctx context.Context, member *v1alpha1.MemberCluster) (v1alpha1.MemberLinkStatus, error) {
+	link, err := k.Links.Get(ctx, member.Name)
 	if link == nil || err != nil {
 		return v1alpha1.MemberLinkStatus{}, err
 	}
 	return link.Status, nil
 }
 
-func (k *keeper) warn(member *v1alpha1.MemberCluster, reason, format string, args ...any) {
+func (k *credentialReconciler) recordWarning(member *v1alpha1.MemberCluster, reason, format string, args ...any) {
 	k.events.Eventf(member, nil, corev1.EventTypeWarning, reason, "UseClusterAPI", format, args...)
 }
 
-// follow takes over the address and the authority of the member's API server
+// adoptNewAddress takes over the address and the authority of the member's API server
 // where Cluster API knows others by now. It tells whether it does.
-func (k *keeper) follow(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *token) (bool, error) {
-	admin, err := adminKubeconfig(ctx, k.live, member)
+func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *memberToken) (bool, error) {
+	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
 	if err != nil {
 		return false, nil // the state says already that the member is not reached
 	}
-	moved, err := withToken(admin, token.value)
-	if err != nil || string(moved) == string(secret.Data[tokenKey]) {
+	moved, err := kubeconfigWithToken(admin, token.value)
+	if err != nil || string(moved) == string(secret.Data[kubeconfigKey]) {
 		return false, nil
 	}
 	again := *token
 	again.kubeconfig = moved
-	if err := k.write(ctx, member, secret, &again); err != nil {
+	if err := k.writeTokenSecret(ctx, member, secret, &again); err != nil {
 		return false, err
 	}
 	k.events.Eventf(member, nil, corev1.EventTypeNormal, "AddressChanged", "Connect",
@@ -182,21 +182,21 @@ func (k *keeper) follow(ctx context.Context, member *v1alpha1.MemberCluster, sec
 	return true, nil
 }
 
-// renew has the token ask for the next one.
-func (k *keeper) renew(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *token) (reconcile.Result, error) {
-	next, err := k.issueWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
+// renewToken has the token ask for the next one.
+func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
+	next, err := k.issueTokenWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
 	if err == nil {
-		return reconcile.Result{}, k.write(ctx, member, secret, next)
+		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || dial.NotThere(err) {
-		return k.bootstrap(ctx, member, secret, true)
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || dial.IsObjectNotFound(err) {
+		return k.issueFromClusterAPI(ctx, member, secret, true)
 	}
 	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
 }
 
-func (k *keeper) remove(ctx context.Context, secret *corev1.Secret) error {
-	if secret == nil || secret.Labels[managedBy] != manager {
+func (k *credentialReconciler) deleteTokenSecret(ctx context.Context, secret *corev1.Secret) error {
+	if secret == nil || secret.Labels[managedByLabel] != managedByHub {
 		return nil
 	}
 	if err := k.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); err != nil && !apierrors.IsNotFound(err) {
@@ -205,12 +205,12 @@ func (k *keeper) remove(ctx context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-func (k *keeper) write(ctx context.Context, member *v1alpha1.MemberCluster, old *corev1.Secret, t *token) error {
-	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: TokenSecret(member.Name)}}
+func (k *credentialReconciler) writeTokenSecret(ctx context.Context, member *v1alpha1.MemberCluster, old *corev1.Secret, t *memberToken) error {
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: TokenSecretName(member.Name)}}
 	if old != nil {
 		next = old.DeepCopy()
 	}
-	t.put(next, member)
+	t.fillSecret(next, member)
 	verb, do := "creating", func() error { return k.client.Create(ctx, next) }
 	if old != nil {
 		verb, do = "updating", func() error { return k.client.Update(ctx, next) }

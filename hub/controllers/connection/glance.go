@@ -12,9 +12,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Glances read the report of a member once, with a connection of their own.
-type Glances struct {
-	Secrets *Secrets
+// ReportProbe read the report of a member once, with a connection of their own.
+type ReportProbe struct {
+	Secrets *SecretReader
 	// Timeout ends a request.
 	Timeout time.Duration
 }
@@ -23,19 +23,19 @@ type Glances struct {
 var errNoSecret = errors.New("no Secret reaches it")
 
 // Root reads the root of a member's report, as it is in the member.
-func (g *Glances) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
-	name, key := secretOf(member)
+func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	name, key := connectionSecret(member)
 	if name == "" {
 		return nil, errNoSecret
 	}
-	secret, err := g.Secrets.read(ctx, name)
+	secret, err := g.Secrets.readSecret(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if secret == nil {
 		return nil, errNoSecret
 	}
-	if member.Spec.Connection.ClusterAPI != nil && !fits(secret, member) {
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
 		return nil, errNoSecret
 	}
 	cfg, _, err := dial.ParseKubeconfig(secret.Data[key])

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ByObject keeps in memory what Secrets there are in the hub's namespace, but for
+// SecretCacheOptions keeps in memory what Secrets there are in the hub's namespace, but for
 // Helm's, and nothing of what they hold: a replica reads those of its own members, when
 // they have changed. Annotations go too: kubectl apply puts the content there.
-func ByObject(namespace string) map[client.Object]cache.ByObject {
+func SecretCacheOptions(namespace string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{namespace: {}},
@@ -32,31 +32,31 @@ func ByObject(namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// Secrets of the hub's namespace.
-type Secrets struct {
+// SecretReader of the hub's namespace.
+type SecretReader struct {
 	// Cached has the metadata of them all. Live reads past it.
 	Cached, Live client.Reader
 	Namespace    string
 }
 
-// version of a Secret, as the cache has it; the zero version where there is none.
-func (s *Secrets) version(ctx context.Context, name string) (version, error) {
+// currentVersion of a Secret, as the cache has it; the zero version where there is none.
+func (s *SecretReader) currentVersion(ctx context.Context, name string) (secretVersion, error) {
 	there := &metav1.PartialObjectMetadata{}
 	there.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	switch err := s.Cached.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: name}, there); {
 	case apierrors.IsNotFound(err):
-		return version{}, nil
+		return secretVersion{}, nil
 	case err != nil:
-		return version{}, fmt.Errorf("looking for Secret %s/%s: %w", s.Namespace, name, err)
+		return secretVersion{}, fmt.Errorf("looking for Secret %s/%s: %w", s.Namespace, name, err)
 	}
 	return versionOf(there), nil
 }
 
-// read returns a Secret as it is; nil for none. What the cache does not know of is not
+// readSecret returns a Secret as it is; nil for none. What the cache does not know of is not
 // asked for.
-func (s *Secrets) read(ctx context.Context, name string) (*corev1.Secret, error) {
-	there, err := s.version(ctx, name)
-	if err != nil || there == (version{}) {
+func (s *SecretReader) readSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	there, err := s.currentVersion(ctx, name)
+	if err != nil || there == (secretVersion{}) {
 		return nil, err
 	}
 	secret := &corev1.Secret{}
@@ -69,9 +69,11 @@ func (s *Secrets) read(ctx context.Context, name string) (*corev1.Secret, error)
 	return secret, nil
 }
 
-type version struct {
+type secretVersion struct {
 	uid             types.UID
 	resourceVersion string
 }
 
-func versionOf(o metav1.Object) version { return version{o.GetUID(), o.GetResourceVersion()} }
+func versionOf(o metav1.Object) secretVersion {
+	return secretVersion{o.GetUID(), o.GetResourceVersion()}
+}

@@ -16,64 +16,64 @@ import (
 
 // What a Secret with a token says of it.
 const (
-	managedBy = "app.kubernetes.io/managed-by"
-	manager   = "ot-hub"
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedByHub   = "ot-hub"
 	// By these the charts' objects are known.
-	nameOf = "app.kubernetes.io/name"
-	partOf = "app.kubernetes.io/part-of"
+	nameLabel   = "app.kubernetes.io/name"
+	partOfLabel = "app.kubernetes.io/part-of"
 
-	// annotationFor names the Cluster and the agent's namespace that it is for.
-	annotationFor     = "pelotech.ot/token-for"
-	annotationIssued  = "pelotech.ot/token-issued"
-	annotationExpires = "pelotech.ot/token-expires"
+	// annotationTokenFor names the Cluster and the agent's namespace that it is for.
+	annotationTokenFor     = "pelotech.ot/token-for"
+	annotationTokenIssued  = "pelotech.ot/token-issued"
+	annotationTokenExpires = "pelotech.ot/token-expires"
 )
 
-// token of the hub in a member. Its times are of the hub's clock: the life that
+// memberToken of the hub in a member. Its times are of the hub's clock: the life that
 // the member's API server gave it, counted from the sending of the request.
-type token struct {
+type memberToken struct {
 	kubeconfig []byte
 	value      string
 	issued     time.Time
 	expires    time.Time
 }
 
-func (t *token) renewal(after time.Duration) time.Time {
+func (t *memberToken) renewalTime(after time.Duration) time.Time {
 	if after <= 0 {
 		after = t.expires.Sub(t.issued) * 2 / 3
 	}
 	return t.issued.Add(after)
 }
 
-func purpose(member *v1alpha1.MemberCluster) string {
+func tokenPurpose(member *v1alpha1.MemberCluster) string {
 	ref := member.Spec.Connection.ClusterAPI
 	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
 }
 
-// fits tells whether a Secret was made for the Cluster that the MemberCluster
+// matchesPurpose tells whether a Secret was made for the Cluster that the MemberCluster
 // names by now.
-func fits(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
-	return secret.Labels[managedBy] == manager && secret.Annotations[annotationFor] == purpose(member)
+func matchesPurpose(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
+	return secret.Labels[managedByLabel] == managedByHub && secret.Annotations[annotationTokenFor] == tokenPurpose(member)
 }
 
-// tokenIn reads a Secret; not known is also what somebody made unreadable.
-func tokenIn(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *token, known bool) {
-	if secret == nil || !fits(secret, member) {
+// tokenFromSecret reads a Secret; not known is also what somebody made unreadable.
+func tokenFromSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *memberToken, known bool) {
+	if secret == nil || !matchesPurpose(secret, member) {
 		return nil, false
 	}
-	t := &token{kubeconfig: secret.Data[tokenKey]}
+	t := &memberToken{kubeconfig: secret.Data[kubeconfigKey]}
 	var errs [3]error
-	t.issued, errs[0] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationIssued])
-	t.expires, errs[1] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationExpires])
-	t.value, errs[2] = tokenOf(t.kubeconfig)
+	t.issued, errs[0] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenIssued])
+	t.expires, errs[1] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenExpires])
+	t.value, errs[2] = tokenFromKubeconfig(t.kubeconfig)
 	return t, errors.Join(errs[:]...) == nil
 }
 
-func (t *token) put(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
-	metav1.SetMetaDataLabel(&secret.ObjectMeta, managedBy, manager)
+func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
+	metav1.SetMetaDataLabel(&secret.ObjectMeta, managedByLabel, managedByHub)
 	for key, value := range map[string]string{
-		annotationFor:     purpose(member),
-		annotationIssued:  t.issued.UTC().Format(time.RFC3339Nano),
-		annotationExpires: t.expires.UTC().Format(time.RFC3339Nano),
+		annotationTokenFor:     tokenPurpose(member),
+		annotationTokenIssued:  t.issued.UTC().Format(time.RFC3339Nano),
+		annotationTokenExpires: t.expires.UTC().Format(time.RFC3339Nano),
 	} {
 		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
 	}
@@ -81,12 +81,12 @@ func (t *token) put(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
 	secret.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
 	}}
-	secret.Data = map[string][]byte{tokenKey: t.kubeconfig}
+	secret.Data = map[string][]byte{kubeconfigKey: t.kubeconfig}
 }
 
-// withToken is a kubeconfig for the same API server, and for a token in place of
+// kubeconfigWithToken is a kubeconfig for the same API server, and for a token in place of
 // the user that was in it.
-func withToken(kubeconfig []byte, value string) ([]byte, error) {
+func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
@@ -104,7 +104,7 @@ func withToken(kubeconfig []byte, value string) ([]byte, error) {
 	return clientcmd.Write(*next)
 }
 
-func tokenOf(kubeconfig []byte) (string, error) {
+func tokenFromKubeconfig(kubeconfig []byte) (string, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return "", fmt.Errorf("reading a kubeconfig: %w", err)

@@ -19,15 +19,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// clusters makes a MemberCluster of each Cluster of Cluster API that is chosen.
-type clusters struct {
+// clusterReconciler makes a MemberCluster of each Cluster of Cluster API that is chosen.
+type clusterReconciler struct {
 	Options
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
 }
 
-func (c *clusters) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	// Live: what is read decides whether a MemberCluster goes, and the kind may not
 	// be served.
 	cluster := &clusterv1.Cluster{}
@@ -36,11 +36,11 @@ func (c *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err != nil && !gone {
 		return reconcile.Result{}, fmt.Errorf("reading Cluster %s: %w", request, err)
 	}
-	member, err := c.memberOf(ctx, request.NamespacedName)
+	member, err := c.memberForCluster(ctx, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == asCluster
+	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originCluster
 
 	switch {
 	// A Cluster that is being deleted is a member until it is gone: that may take
@@ -50,9 +50,9 @@ func (c *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 			return reconcile.Result{}, nil
 		}
 		ctrl.LoggerFrom(ctx).Info("The Cluster is gone, or is not chosen any more: deleting its MemberCluster", "member", member.Name)
-		return reconcile.Result{}, remove(ctx, c.client, member)
+		return reconcile.Result{}, deleteMember(ctx, c.client, member)
 	case member == nil:
-		return c.create(ctx, cluster)
+		return c.createMember(ctx, cluster)
 	case !ours:
 		return reconcile.Result{}, nil // people's, for the same Cluster
 	case !copyLabels(member, cluster.Labels):
@@ -64,8 +64,8 @@ func (c *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 	return reconcile.Result{}, nil
 }
 
-// memberOf is the MemberCluster that is reached by a Cluster.
-func (c *clusters) memberOf(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
+// memberForCluster is the MemberCluster that is reached by a Cluster.
+func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
 	var all v1alpha1.MemberClusterList
 	if err := c.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
@@ -79,19 +79,19 @@ func (c *clusters) memberOf(ctx context.Context, cluster types.NamespacedName) (
 	return nil, nil
 }
 
-// create takes the first name that is free. One worker does, so that two Clusters
+// createMember takes the first name that is free. One worker does, so that two Clusters
 // of one name do not pass each other.
-func (c *clusters) create(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
+func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	connection := v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: cluster.Namespace, Name: cluster.Name}}
 	for _, name := range namesFor(cluster.Namespace, cluster.Name) {
-		member := newMember(name, asCluster, connection, cluster.Labels)
+		member := newMember(name, originCluster, connection, cluster.Labels)
 		switch err := c.client.Create(ctx, member); {
 		case apierrors.IsAlreadyExists(err):
 			// It may be its own, that the cache does not show yet.
-			same, err := c.isFor(ctx, name, cluster)
+			same, err := c.memberIsForCluster(ctx, name, cluster)
 			if err != nil || same {
 				return reconcile.Result{RequeueAfter: time.Second}, err
 			}
@@ -109,7 +109,7 @@ func (c *clusters) create(ctx context.Context, cluster *clusterv1.Cluster) (reco
 	return reconcile.Result{RequeueAfter: time.Minute}, nil
 }
 
-func (c *clusters) isFor(ctx context.Context, name string, cluster *clusterv1.Cluster) (bool, error) {
+func (c *clusterReconciler) memberIsForCluster(ctx context.Context, name string, cluster *clusterv1.Cluster) (bool, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := c.live.Get(ctx, types.NamespacedName{Name: name}, member); err != nil {
 		return false, client.IgnoreNotFound(err)

@@ -41,45 +41,45 @@ type Options struct {
 	Namespace string
 	// Clusters of Cluster API that are members; with nil it is not looked at.
 	Clusters labels.Selector
-	// Grace is how long a labelled Secret may be gone before its MemberCluster
+	// DeletionGrace is how long a labelled Secret may be gone before its MemberCluster
 	// goes: there are tools that replace a Secret by deleting it. By default 1 min.
-	Grace time.Duration
-	// Poll is how often is asked whether Cluster API is served by now; by default
+	DeletionGrace time.Duration
+	// ClusterAPIPollInterval is how often is asked whether Cluster API is served by now; by default
 	// 1 min.
-	Poll time.Duration
+	ClusterAPIPollInterval time.Duration
 }
 
 // Setup adds discovery to the hub's own manager; the elected replica discovers.
 func Setup(mgr ctrl.Manager, o Options) error {
-	if o.Grace <= 0 {
-		o.Grace = time.Minute
+	if o.DeletionGrace <= 0 {
+		o.DeletionGrace = time.Minute
 	}
-	if o.Poll <= 0 {
-		o.Poll = time.Minute
+	if o.ClusterAPIPollInterval <= 0 {
+		o.ClusterAPIPollInterval = time.Minute
 	}
-	s := &secrets{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"), missing: map[string]time.Time{}}
+	s := &secretReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"), missingSince: map[string]time.Time{}}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-secret").
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.ofSecret), builder.OnlyMetadata).
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofMember)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember)).
 		Complete(s); err != nil {
 		return fmt.Errorf("the controller that discovers Secrets: %w", err)
 	}
 	if o.Clusters == nil {
 		return nil
 	}
-	c := &clusters{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	c := &clusterReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
 	seen := &poke.Source[reconcile.Request]{}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(ofClusterMember)).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf)).
 		WatchesRawSource(seen).
 		Complete(c); err != nil {
 		return fmt.Errorf("the controller that discovers Clusters: %w", err)
 	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		// Cluster API may be installed after the hub.
-		err := wait.PollUntilContextCancel(ctx, o.Poll, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextCancel(ctx, o.ClusterAPIPollInterval, true, func(ctx context.Context) (bool, error) {
 			_, err := mgr.GetRESTMapper().RESTMapping(clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind(), clusterv1.GroupVersion.Version)
 			if err != nil && !meta.IsNoMatchError(err) {
 				ctrl.LoggerFrom(ctx).Error(err, "Asking whether Cluster API is served")
@@ -89,14 +89,14 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		if err != nil {
 			return nil // it has not come
 		}
-		return follow(ctx, mgr, seen)
+		return watchClusters(ctx, mgr, seen)
 	}))
 }
 
-// follow has every Cluster looked at that changes, until ctx ends. The Clusters
+// watchClusters has every Cluster looked at that changes, until ctx ends. The Clusters
 // are in a cache of their own: a hub that may not list them would wait for ever
 // for the common one, with all its controllers.
-func follow(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.Request]) error {
+func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.Request]) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
 	cfg.Timeout = 0 // it would end the watch
 	all, err := cache.New(cfg, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields()})
@@ -112,7 +112,7 @@ func follow(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.R
 			obj = unknown.Obj
 		}
 		if cluster, is := obj.(*clusterv1.Cluster); is {
-			seen.Poke(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
+			seen.Enqueue(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
 		}
 	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -125,24 +125,24 @@ func follow(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.R
 
 // discovered as, as the value of v1alpha1.LabelDiscovered.
 const (
-	asSecret  = "secret"
-	asCluster = "cluster-api"
+	originSecret  = "secret"
+	originCluster = "cluster-api"
 )
 
-func ofMember(_ context.Context, member client.Object) []reconcile.Request {
+func requestForMember(_ context.Context, member client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member.GetName()}}}
 }
 
-func ofClusterMember(_ context.Context, obj client.Object) []reconcile.Request {
+func requestForClusterOf(_ context.Context, obj client.Object) []reconcile.Request {
 	member := obj.(*v1alpha1.MemberCluster)
 	ref := member.Spec.Connection.ClusterAPI
-	if ref == nil || member.Labels[v1alpha1.LabelDiscovered] != asCluster {
+	if ref == nil || member.Labels[v1alpha1.LabelDiscovered] != originCluster {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-func remove(ctx context.Context, c client.Client, member *v1alpha1.MemberCluster) error {
+func deleteMember(ctx context.Context, c client.Client, member *v1alpha1.MemberCluster) error {
 	if !member.DeletionTimestamp.IsZero() {
 		return nil
 	}

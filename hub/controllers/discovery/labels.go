@@ -14,18 +14,18 @@ import (
 // that those which people set are told from them.
 const annotationCopied = "pelotech.ot/copied-labels"
 
-// owners are labels by which deployment tools find what is theirs. Copied, they
+// toolLabelPrefixes are labels by which deployment tools find what is theirs. Copied, they
 // would have such a tool prune a MemberCluster that it does not know.
-var owners = []string{
+var toolLabelPrefixes = []string{
 	"app.kubernetes.io/", "helm.sh/", "argocd.argoproj.io/",
 	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "objectset.rio.cattle.io/",
 }
 
-func copied(key string) bool {
+func isCopiedLabel(key string) bool {
 	if key == v1alpha1.LabelMember || key == v1alpha1.LabelDiscovered {
 		return false
 	}
-	for _, prefix := range owners {
+	for _, prefix := range toolLabelPrefixes {
 		if strings.HasPrefix(key, prefix) {
 			return false
 		}
@@ -42,7 +42,7 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 		labels = map[string]string{}
 	}
 	for key, value := range origin {
-		if !copied(key) {
+		if !isCopiedLabel(key) {
 			continue
 		}
 		now, is := current[key]
@@ -55,7 +55,7 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 		}
 	}
 	for key, before := range record {
-		if _, still := origin[key]; still && copied(key) {
+		if _, still := origin[key]; still && isCopiedLabel(key) {
 			continue
 		}
 		if now, is := current[key]; is && now == before {

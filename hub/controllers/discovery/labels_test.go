@@ -10,23 +10,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-type set = map[string]string
+type labelSet = map[string]string
 
 func TestMergeLabels(t *testing.T) {
 	for name, tt := range map[string]struct {
-		current, record, origin set
-		wantLabels, wantRecord  set
+		current, record, origin labelSet
+		wantLabels, wantRecord  labelSet
 	}{
-		"new":                          {nil, nil, set{"a": "1"}, set{"a": "1"}, set{"a": "1"}},
-		"set by people before":         {set{"a": "mine"}, nil, set{"a": "1"}, set{"a": "mine"}, set{}},
-		"follows":                      {set{"a": "1"}, set{"a": "1"}, set{"a": "2"}, set{"a": "2"}, set{"a": "2"}},
-		"changed by people":            {set{"a": "mine"}, set{"a": "1"}, set{"a": "2"}, set{"a": "mine"}, set{"a": "1"}},
-		"removed by people":            {set{}, set{"a": "1"}, set{"a": "1"}, set{}, set{"a": "1"}},
-		"gone from the origin":         {set{"a": "1"}, set{"a": "1"}, set{}, set{}, set{}},
-		"gone, but changed by people":  {set{"a": "mine"}, set{"a": "1"}, set{}, set{"a": "mine"}, set{}},
-		"a deployment tool's":          {nil, nil, set{"argocd.argoproj.io/instance": "x"}, set{}, set{}},
-		"the registration":             {nil, nil, set{v1alpha1.LabelMember: "x", v1alpha1.LabelDiscovered: "y"}, set{}, set{}},
-		"copied when it was no tool's": {set{"helm.sh/chart": "x"}, set{"helm.sh/chart": "x"}, set{"helm.sh/chart": "x"}, set{}, set{}},
+		"new":                          {nil, nil, labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{"a": "1"}},
+		"set by people before":         {labelSet{"a": "mine"}, nil, labelSet{"a": "1"}, labelSet{"a": "mine"}, labelSet{}},
+		"follows":                      {labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{"a": "2"}, labelSet{"a": "2"}, labelSet{"a": "2"}},
+		"changed by people":            {labelSet{"a": "mine"}, labelSet{"a": "1"}, labelSet{"a": "2"}, labelSet{"a": "mine"}, labelSet{"a": "1"}},
+		"removed by people":            {labelSet{}, labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{}, labelSet{"a": "1"}},
+		"gone from the origin":         {labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{}, labelSet{}, labelSet{}},
+		"gone, but changed by people":  {labelSet{"a": "mine"}, labelSet{"a": "1"}, labelSet{}, labelSet{"a": "mine"}, labelSet{}},
+		"a deployment tool's":          {nil, nil, labelSet{"argocd.argoproj.io/instance": "x"}, labelSet{}, labelSet{}},
+		"the registration":             {nil, nil, labelSet{v1alpha1.LabelMember: "x", v1alpha1.LabelDiscovered: "y"}, labelSet{}, labelSet{}},
+		"copied when it was no tool's": {labelSet{"helm.sh/chart": "x"}, labelSet{"helm.sh/chart": "x"}, labelSet{"helm.sh/chart": "x"}, labelSet{}, labelSet{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			labels, record := mergeLabels(tt.current, tt.record, tt.origin)
@@ -42,7 +42,7 @@ func TestCopyLabels(t *testing.T) {
 		some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"1", "2"}))
 		member := &v1alpha1.MemberCluster{}
 		member.Labels = some.Draw(t, "before")
-		people := set{}
+		people := labelSet{}
 		for key, value := range member.Labels {
 			people[key] = value
 		}
@@ -82,8 +82,8 @@ func TestNamesFor(t *testing.T) {
 			require.Len(t, names, len(tt.want)+1)
 			last := names[len(tt.want)]
 			require.Equal(t, append(tt.want, last), names)
-			require.LessOrEqual(t, len(last), longest)
-			require.Regexp(t, valid, last)
+			require.LessOrEqual(t, len(last), maxNameLength)
+			require.Regexp(t, validName, last)
 		})
 	}
 	require.NotEqual(t, namesFor("a", long)[0], namesFor("b", long)[0])

@@ -19,19 +19,19 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// secrets makes a MemberCluster of each labelled Secret. A request names the
+// secretReconciler makes a MemberCluster of each labelled Secret. A request names the
 // member, not the Secret: two Secrets may claim one name.
-type secrets struct {
+type secretReconciler struct {
 	Options
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
 
-	// missing is since when there is no Secret of a member. One worker uses it.
-	missing map[string]time.Time
+	// missingSince is since when there is no Secret of a member. One worker uses it.
+	missingSince map[string]time.Time
 }
 
-func (s *secrets) ofSecret(_ context.Context, secret client.Object) []reconcile.Request {
+func (s *secretReconciler) requestsForSecret(_ context.Context, secret client.Object) []reconcile.Request {
 	name := secret.GetLabels()[v1alpha1.LabelMember]
 	if name == "" || secret.GetNamespace() != s.Namespace {
 		return nil
@@ -39,8 +39,8 @@ func (s *secrets) ofSecret(_ context.Context, secret client.Object) []reconcile.
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-func (s *secrets) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	of, err := claims(ctx, s.client, s.Namespace, request.Name)
+func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	of, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -51,27 +51,27 @@ func (s *secrets) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
-	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == asSecret
+	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originSecret
 	if len(of) == 0 {
 		if !ours {
-			delete(s.missing, request.Name)
+			delete(s.missingSince, request.Name)
 			return reconcile.Result{}, nil
 		}
-		return s.outlive(ctx, member)
+		return s.deleteAfterGrace(ctx, member)
 	}
-	delete(s.missing, request.Name)
+	delete(s.missingSince, request.Name)
 
 	secret := of[0]
 	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
 	for _, other := range of[1:] {
-		s.warn(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
+		s.recordWarning(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
 	}
 	switch {
 	case member == nil:
-		return reconcile.Result{}, s.create(ctx, request.Name, ref, &secret)
+		return reconcile.Result{}, s.createMember(ctx, request.Name, ref, &secret)
 	case !ours:
 		if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || now.Name != secret.Name {
-			s.warn(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
+			s.recordWarning(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -89,34 +89,34 @@ func (s *secrets) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
-// outlive lets a MemberCluster be without its Secret for a while.
-func (s *secrets) outlive(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
-	since, known := s.missing[member.Name]
+// deleteAfterGrace lets a MemberCluster be without its Secret for a while.
+func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
+	since, known := s.missingSince[member.Name]
 	if !known {
 		since = time.Now()
-		s.missing[member.Name] = since
+		s.missingSince[member.Name] = since
 	}
-	if left := s.Grace - time.Since(since); left > 0 {
+	if left := s.DeletionGrace - time.Since(since); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	// Only a live read may decide what cannot be taken back.
-	of, err := claims(ctx, s.live, s.Namespace, member.Name)
+	of, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if len(of) > 0 {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	delete(s.missing, member.Name)
+	delete(s.missingSince, member.Name)
 	ctrl.LoggerFrom(ctx).Info("The Secret of the member is gone: deleting its MemberCluster", "member", member.Name)
-	return reconcile.Result{}, remove(ctx, s.client, member)
+	return reconcile.Result{}, deleteMember(ctx, s.client, member)
 }
 
-func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {
-	member := newMember(name, asSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
+func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {
+	member := newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
-		s.warn(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
+		s.recordWarning(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("creating MemberCluster %s of Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
@@ -124,13 +124,13 @@ func (s *secrets) create(ctx context.Context, name string, ref *v1alpha1.SecretK
 	return nil
 }
 
-func (s *secrets) warn(secret *metav1.PartialObjectMetadata, reason, format string, args ...any) {
+func (s *secretReconciler) recordWarning(secret *metav1.PartialObjectMetadata, reason, format string, args ...any) {
 	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
 }
 
-// claims are the Secrets that are labelled with a member's name, the oldest first. What
+// secretsOfMember are the Secrets that are labelled with a member's name, the oldest first. What
 // they hold is not read.
-func claims(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
+func secretsOfMember(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))

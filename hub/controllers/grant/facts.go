@@ -13,8 +13,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// seen is all that is decided upon for one member.
-type seen struct {
+// memberState is all that is decided upon for one member.
+type memberState struct {
 	member    *v1alpha1.MemberCluster
 	root      report.Root
 	plan      *v1alpha1.ClusterPlan // nil: none
@@ -26,174 +26,174 @@ type seen struct {
 	// decision can follow.
 	fenced bool
 	// granted: a grant of it is stored.
-	granted bool
+	hasGrant bool
 	// leaves: it is being removed, or its cluster is another member's.
-	leaves bool
-	// intended is the most that plans allow which this process may have written, and
+	isLeaving bool
+	// intendedBounds is the most that plans allow which this process may have written, and
 	// which plan is not; nil for none.
-	intended *budget.Bounds
-	// began is when this process began to look.
-	began time.Time
+	intendedBounds *budget.Bounds
+	// startedAt is when this process began to look.
+	startedAt time.Time
 }
 
-// learning is how long a member that has not been heard of by this process is waited
+// learningTimeout is how long a member that has not been heard of by this process is waited
 // for before anybody gets more: its report on the hub is then taken for what it was.
-const learning = 2 * time.Minute
+const learningTimeout = 2 * time.Minute
 
-// uid of the member's cluster, where its report is of it; empty where not.
-func (s *seen) uid() types.UID {
-	uid := fleet.ClusterUID(s.member, s.root.ClusterUID)
+// clusterUID of the member's cluster, where its report is of it; empty where not.
+func (s *memberState) clusterUID() types.UID {
+	uid := fleet.ResolveClusterUID(s.member, s.root.ClusterUID)
 	if s.root.ClusterUID != uid {
 		return ""
 	}
 	return uid
 }
 
-// read tells that the report in the member has been read by this process.
-func (s *seen) read() bool {
+// isReportRead tells that the report in the member has been read by this process.
+func (s *memberState) isReportRead() bool {
 	return s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Confirmed > 0 &&
 		s.root.Report != nil && s.root.Sequence >= s.link.Status.Confirmed
 }
 
-// unread tells that the report in the member has not been read by this process, and
+// isReportUnread tells that the report in the member has not been read by this process, and
 // may be read yet: the hub's copy may be of before what it has shown, be it that the
 // hub was restored from a backup. That there is no copy of a member that was planned
 // for says no more.
-func (s *seen) unread(now time.Time) bool {
-	if s.read() {
+func (s *memberState) isReportUnread(now time.Time) bool {
+	if s.isReportRead() {
 		return false
 	}
 	if s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Known && !s.link.Status.Reachable {
 		return false
 	}
-	soon := now.Before(s.began.Add(learning))
+	soon := now.Before(s.startedAt.Add(learningTimeout))
 	if s.root.Report == nil {
-		return soon && (s.plan != nil || s.granted)
+		return soon && (s.plan != nil || s.hasGrant)
 	}
 	return s.root.ReceivedAt != nil || soon
 }
 
-// unplanned tells that another process may yet write a plan that it has decided upon.
-func (s *seen) unplanned() bool {
+// mayBePlannedElsewhere tells that another process may yet write a plan that it has decided upon.
+func (s *memberState) mayBePlannedElsewhere() bool {
 	if s.plan == nil {
 		return s.writable && s.root.Report != nil
 	}
-	return !s.marked()
+	return !s.isMarked()
 }
 
-// dark tells that a member has not been heard of for longer than it should.
-func (s *seen) dark(now time.Time) bool {
+// isSilent tells that a member has not been heard of for longer than it should.
+func (s *memberState) isSilent(now time.Time) bool {
 	if s.root.Report == nil {
 		return false
 	}
-	last := s.began
+	last := s.startedAt
 	if s.root.ReceivedAt != nil {
 		last = *s.root.ReceivedAt
 	}
-	return now.Sub(last) > fleet.Silence(s.root.Report)
+	return now.Sub(last) > fleet.SilenceTimeout(s.root.Report)
 }
 
-// facts of a member, for the book.
-func (m *memory) facts(s *seen, inForce *fleet.Policy, groups apipolicy.Sources, now time.Time) budget.Facts {
-	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.unplanned()
-	waited := !now.Before(s.began.Add(learning))
-	f := budget.Facts{
+// buildFacts of a member, for the book.
+func (m *policyCache) buildFacts(s *memberState, inForce *fleet.Policy, groups apipolicy.Sources, now time.Time) budget.MemberFacts {
+	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.mayBePlannedElsewhere()
+	waited := !now.Before(s.startedAt.Add(learningTimeout))
+	f := budget.MemberFacts{
 		// A member whose grant cannot be written holds up the others for a while only;
 		// then it is counted with all that it could be given.
-		Learning:  s.unread(now) || unfenced && !waited,
-		Unguarded: unfenced && waited,
-		Unread:    !s.read(),
-		Grantable: s.writable && s.fenced && s.uid() != "",
-		Dark:      s.dark(now),
-		Weight:    m.weight(inForce, s.member),
+		Learning:     s.isReportUnread(now) || unfenced && !waited,
+		Unfenced:     unfenced && waited,
+		ReportUnread: !s.isReportRead(),
+		Grantable:    s.writable && s.fenced && s.clusterUID() != "",
+		Silent:       s.isSilent(now),
+		Weight:       m.memberWeight(inForce, s.member),
 	}
-	f.Desired = m.desired(inForce, s.member)
+	f.DesiredPolicy = m.desiredBounds(inForce, s.member)
 	if s.link != nil {
-		f.AheadGrant = s.link.Status.AheadGrant
+		f.MemberGrantSequence = s.link.Status.AheadGrant
 	}
 	r := s.root.Report
-	m.plan(s, &f)
+	m.addPlans(s, &f)
 	if r == nil {
 		return f
 	}
-	f.Cluster, f.Report, f.Boot, f.Slots, f.Transfers = string(s.root.ClusterUID), s.root.Sequence, r.BootID, r.Slots, r.Transfers
-	f.Acknowledged = s.plan != nil && s.intended == nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
+	f.Cluster, f.ReportSequence, f.BootID, f.Slots, f.Transfers = string(s.root.ClusterUID), s.root.Sequence, r.BootID, r.Slots, r.Transfers
+	f.PlanAcknowledged = s.plan != nil && s.intendedBounds == nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
 	if len(r.Policy) > 0 {
-		b, sources := m.reported.read(r.Policy)
+		b, sources := m.reported.parse(r.Policy)
 		b.Concurrency = max(b.Concurrency, r.Budget)
-		f.InForce, f.SameSources = &b, sources.Equal(groups)
+		f.ReportedPolicy, f.SourcesCurrent = &b, sources.Equal(groups)
 	} else {
-		f.InForce = &budget.Bounds{Concurrency: r.Budget}
+		f.ReportedPolicy = &budget.Bounds{Concurrency: r.Budget}
 	}
 	return f
 }
 
-// plan takes in what the plans of a member allow. One that is of another cluster is
+// addPlans takes in what the plans of a member allow. One that is of another cluster is
 // carried to none.
-func (m *memory) plan(s *seen, f *budget.Facts) {
+func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	if s.plan != nil {
-		b, _ := m.planned.read(s.plan.Spec.Policy)
+		b, _ := m.planned.parse(s.plan.Spec.Policy)
 		if s.root.Report == nil || s.root.ClusterUID == s.plan.Spec.ClusterUID {
-			f.Planned, f.Superseded = &b, budget.Unacknowledged(s.plan)
+			f.PlannedPolicy, f.SupersededPolicy = &b, budget.UnacknowledgedBounds(s.plan)
 		} else {
-			f.Desired.AttemptTimeout = max(f.Desired.AttemptTimeout, b.AttemptTimeout)
+			f.DesiredPolicy.AttemptTimeout = max(f.DesiredPolicy.AttemptTimeout, b.AttemptTimeout)
 		}
 	}
-	if s.intended == nil {
+	if s.intendedBounds == nil {
 		return
 	}
-	if f.Planned == nil {
-		f.Planned = s.intended
+	if f.PlannedPolicy == nil {
+		f.PlannedPolicy = s.intendedBounds
 	}
-	f.Superseded = f.Superseded.Or(*s.intended)
+	f.SupersededPolicy = f.SupersededPolicy.Max(*s.intendedBounds)
 }
 
-// memory is what was made of the policies of one member, which rarely change.
-type memory struct {
-	// member is its UID.
-	member types.UID
+// policyCache is what was made of the policies of one member, which rarely change.
+type policyCache struct {
+	// memberUID is its UID.
+	memberUID types.UID
 
-	planned, reported, asked parsed
-	of                       *fleet.Policy
-	labels                   map[string]string
-	heavy                    int32
+	planned, reported, desired parsedPolicy
+	policy                     *fleet.Policy
+	labels                     map[string]string
+	weight                     int32
 }
 
-// parsed is a policy and what it says.
-type parsed struct {
+// parsedPolicy is a policy and what it says.
+type parsedPolicy struct {
 	data    map[string]string
 	bounds  budget.Bounds
 	sources apipolicy.Sources
 }
 
-func (p *parsed) read(data map[string]string) (budget.Bounds, apipolicy.Sources) {
+func (p *parsedPolicy) parse(data map[string]string) (budget.Bounds, apipolicy.Sources) {
 	if p.data != nil && maps.Equal(p.data, data) {
 		return p.bounds, p.sources
 	}
 	p.data = maps.Clone(data)
-	p.bounds, p.sources = budget.BoundsOf(data)
+	p.bounds, p.sources = budget.ParseBounds(data)
 	return p.bounds, p.sources
 }
 
-// look reads the fleet's policy for a member where that, or the member, is another.
-func (m *memory) look(p *fleet.Policy, member *v1alpha1.MemberCluster) {
-	if m.of == p && maps.Equal(m.labels, member.Labels) {
+// refresh reads the fleet's policy for a member where that, or the member, is another.
+func (m *policyCache) refresh(p *fleet.Policy, member *v1alpha1.MemberCluster) {
+	if m.policy == p && maps.Equal(m.labels, member.Labels) {
 		return
 	}
-	m.of, m.labels, m.heavy = p, maps.Clone(member.Labels), p.Weight(member.Name, member.Labels)
-	data, _, errs := p.For(member.Name, member.Labels)
-	m.asked = parsed{}
+	m.policy, m.labels, m.weight = p, maps.Clone(member.Labels), p.MemberWeight(member.Name, member.Labels)
+	data, _, errs := p.ForMember(member.Name, member.Labels)
+	m.desired = parsedPolicy{}
 	if len(errs) == 0 {
-		m.asked.read(data)
+		m.desired.parse(data)
 	}
 }
 
-func (m *memory) weight(p *fleet.Policy, member *v1alpha1.MemberCluster) int32 {
-	m.look(p, member)
-	return m.heavy
+func (m *policyCache) memberWeight(p *fleet.Policy, member *v1alpha1.MemberCluster) int32 {
+	m.refresh(p, member)
+	return m.weight
 }
 
-func (m *memory) desired(p *fleet.Policy, member *v1alpha1.MemberCluster) budget.Bounds {
-	m.look(p, member)
-	return m.asked.bounds
+func (m *policyCache) desiredBounds(p *fleet.Policy, member *v1alpha1.MemberCluster) budget.Bounds {
+	m.refresh(p, member)
+	return m.desired.bounds
 }

@@ -21,105 +21,105 @@ import (
 
 // Shares tell what each member has of the budget. The zero value is ready for use.
 type Shares struct {
-	mu      sync.Mutex
-	known   bool
-	limits  bool
-	shares  map[string]share
-	changed []func(member string)
+	mu       sync.Mutex
+	known    bool
+	limited  bool
+	shares   map[string]share
+	onChange []func(member string)
 
 	// challenge is the identity of this process.
 	challenge string
 	// looking: the shares are being worked out.
-	looking bool
-	intents map[string][]intent
-	// left are the members that may be let go of, by name.
-	left map[string]types.UID
+	allocating bool
+	intents    map[string][]planIntent
+	// removable are the members that may be let go of, by name.
+	removable map[string]types.UID
 }
 
 type share struct {
 	transfers v1alpha1.MemberTransfers
 	safe      int32
 	mayPlan   bool
-	// inForce is the policy by the member's report; nil for none.
-	inForce *budget.Bounds
+	// reportedBounds is the policy by the member's report; nil for none.
+	reportedBounds *budget.Bounds
 }
 
-// Of a member; nil where there is no budget, or nothing known of it.
-func (s *Shares) Of(member string) *v1alpha1.MemberTransfers {
+// ForMember a member; nil where there is no budget, or nothing known of it.
+func (s *Shares) ForMember(member string) *v1alpha1.MemberTransfers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, is := s.shares[member]; is && s.limits {
+	if one, is := s.shares[member]; is && s.limited {
 		return one.transfers.DeepCopy()
 	}
 	return nil
 }
 
-// Safe is the share without a grant that the plan of a member may give it: what the
+// SafeShare is the share without a grant that the plan of a member may give it: what the
 // policy asks for is let through once there is room. known is false where nobody
 // can say yet.
-func (s *Shares) Safe(member string) (n int32, known bool) {
+func (s *Shares) SafeShare(member string) (n int32, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, is := s.shares[member]
 	return one.safe, is && s.known && one.mayPlan
 }
 
-// Leave tells whether plan and grant of a member may be removed on the hub: what it
+// MayRemove tells whether plan and grant of a member may be removed on the hub: what it
 // holds by them is stored.
-func (s *Shares) Leave(member *v1alpha1.MemberCluster) bool {
+func (s *Shares) MayRemove(member *v1alpha1.MemberCluster) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known && (!s.limits || s.left[member.Name] == member.UID)
+	return s.known && (!s.limited || s.removable[member.Name] == member.UID)
 }
 
-// letGo replaces the members that may be let go of.
-func (s *Shares) letGo(left map[string]types.UID) {
+// setRemovable replaces the members that may be let go of.
+func (s *Shares) setRemovable(left map[string]types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = left
+	s.removable = left
 }
 
 // OnChange has something done, without blocking, when what is said of a member has
 // changed. Call it before the controller starts.
-func (s *Shares) OnChange(do func(member string)) { s.changed = append(s.changed, do) }
+func (s *Shares) OnChange(do func(member string)) { s.onChange = append(s.onChange, do) }
 
-// set replaces all that is said.
-func (s *Shares) set(limits bool, shares map[string]share) {
+// publish replaces all that is said.
+func (s *Shares) publish(limits bool, shares map[string]share) {
 	s.mu.Lock()
 	var changed []string
 	for name, one := range shares {
-		if before, is := s.shares[name]; !is || !before.same(one) || limits != s.limits {
+		if before, is := s.shares[name]; !is || !before.equal(one) || limits != s.limited {
 			changed = append(changed, name)
 		}
 	}
-	if s.limits && !limits {
+	if s.limited && !limits {
 		for name := range maps.Keys(s.shares) {
 			changed = append(changed, name)
 		}
 	}
-	s.known, s.limits, s.shares, s.looking = true, limits, shares, false
+	s.known, s.limited, s.shares, s.allocating = true, limits, shares, false
 	s.mu.Unlock()
 	for _, name := range changed {
-		for _, do := range s.changed {
+		for _, do := range s.onChange {
 			do(name)
 		}
 	}
 }
 
-func (s share) same(o share) bool {
+func (s share) equal(o share) bool {
 	same := s.transfers.HeldUntil.Equal(o.transfers.HeldUntil)
 	s.transfers.HeldUntil, o.transfers.HeldUntil = nil, nil
-	s.inForce, o.inForce = nil, nil
+	s.reportedBounds, o.reportedBounds = nil, nil
 	return same && s == o
 }
 
-// transfersOf is an account as the status of a MemberCluster tells it. Until when
+// newMemberTransfers is an account as the status of a MemberCluster tells it. Until when
 // something is held is told of those alone that are not heard of: for all others it
 // moves with every report.
-func transfersOf(a budget.Account) v1alpha1.MemberTransfers {
+func newMemberTransfers(a budget.MemberAccount) v1alpha1.MemberTransfers {
 	t := v1alpha1.MemberTransfers{Granted: a.Granted, Held: a.Held, Wanted: a.Wanted, Reason: a.Reason, Message: a.Message}
-	if a.Dark && !a.Until.IsZero() && a.Reason == v1alpha1.TransfersReserved {
-		until := metav1.NewTime(a.Until.Truncate(0)).Rfc3339Copy()
+	if a.Silent && !a.HeldUntil.IsZero() && a.Reason == v1alpha1.TransfersReserved {
+		until := metav1.NewTime(a.HeldUntil.Truncate(0)).Rfc3339Copy()
 		t.HeldUntil = &until
 	}
 	return t

@@ -19,28 +19,28 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// everything is the one item of the queue.
-var everything = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
+// fleetRequest is the one item of the queue.
+var fleetRequest = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
 
 // Setup adds the controller to a manager. It runs where the fleet is planned.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	look := func() { r.again.Poke(everything) }
+	look := func() { r.requests.Enqueue(fleetRequest) }
 	r.Reports.OnChange(func(string) { look() })
-	r.Reports.OnFilled(look)
+	r.Reports.OnSynced(look)
 	r.Policy.OnChange(look)
 	look()
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
+		return []reconcile.Request{fleetRequest}
 	})
 	// Who else writes one is found when it is written next.
 	deleted := predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(event.UpdateEvent) bool { return false },
 		DeleteFunc: func(e event.DeleteEvent) bool {
-			member, is := report.MemberOf(e.Object.GetNamespace())
+			member, is := report.MemberForNamespace(e.Object.GetNamespace())
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.deleted = append(r.deleted, member)
+			r.deletedGrants = append(r.deletedGrants, member)
 			return is
 		},
 	}
@@ -51,7 +51,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ClusterPlan{}, always).
 		Watches(&corev1.Namespace{}, always).
 		Watches(&v1alpha1.TransferGrant{}, always, builder.WithPredicates(deleted)).
-		WatchesRawSource(&r.again).
+		WatchesRawSource(&r.requests).
 		Complete(r)
 }
 

@@ -23,39 +23,39 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// roots are reports as they were read.
-type roots map[string]report.Root
+// fakeReports are reports as they were read.
+type fakeReports map[string]report.Root
 
-func (r roots) Root(member string) report.Root { return r[member] }
-func (r roots) Filled() bool                   { return true }
-func (r roots) OnChange(func(string))          {}
-func (r roots) OnFilled(func())                {}
+func (r fakeReports) Root(member string) report.Root { return r[member] }
+func (r fakeReports) HasSynced() bool                { return true }
+func (r fakeReports) OnChange(func(string))          {}
+func (r fakeReports) OnSynced(func())                {}
 
-// inForce is a policy that is in force.
-type inForce struct{ policy *fleet.Policy }
+// fakePolicy is a policy that is in force.
+type fakePolicy struct{ policy *fleet.Policy }
 
-func (p *inForce) Current() policy.State { return policy.State{Known: true, Policy: p.policy} }
-func (p *inForce) OnChange(func())       {}
+func (p *fakePolicy) Current() policy.State { return policy.State{Known: true, Policy: p.policy} }
+func (p *fakePolicy) OnChange(func())       {}
 
-// stage is a hub with members that have reported and been confirmed.
-type stage struct {
+// testHub is a hub with members that have reported and been confirmed.
+type testHub struct {
 	t       testing.TB
 	live    client.Client
-	reports roots
-	policy  *inForce
+	reports fakeReports
+	policy  *fakePolicy
 	*Reconciler
 }
 
-func newStage(t testing.TB, members ...string) *stage {
+func newTestHub(t testing.TB, members ...string) *testHub {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	build := fake.NewClientBuilder().WithScheme(scheme)
 	build.WithIndex(&v1alpha1.MemberCluster{}, "claim", func(o client.Object) []string {
-		return []string{string(fleet.Claim(o.(*v1alpha1.MemberCluster)))}
+		return []string{string(fleet.ClaimedCluster(o.(*v1alpha1.MemberCluster)))}
 	})
-	s := &stage{t: t, reports: roots{}, policy: &inForce{}}
+	s := &testHub{t: t, reports: fakeReports{}, policy: &fakePolicy{}}
 	for _, name := range members {
 		namespace := v1alpha1.MemberNamespacePrefix + name
 		build.WithObjects(
@@ -65,7 +65,7 @@ func newStage(t testing.TB, members ...string) *stage {
 				Status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Challenge: "first", Confirmed: 1}},
 			&v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}, Spec: v1alpha1.ClusterPlanSpec{ClusterUID: types.UID("uid-" + name)}},
 		)
-		s.asks(name, 0, 0)
+		s.reportDemand(name, 0, 0)
 	}
 	s.live = build.Build()
 	s.elect("first")
@@ -73,16 +73,16 @@ func newStage(t testing.TB, members ...string) *stage {
 }
 
 // elect begins a process anew.
-func (s *stage) elect(challenge string) {
+func (s *testHub) elect(challenge string) {
 	s.Reconciler = &Reconciler{
 		Client: s.live, Live: s.live, Metrics: metrics.NewGrants(prometheus.NewRegistry()), Reports: s.reports, Policy: s.policy,
 		Namespace: "ot-hub", Challenge: challenge, Shares: &Shares{},
 	}
 }
 
-// in takes a policy into force, and has it planned by this process and acknowledged by
+// applyPolicy takes a policy into force, and has it planned by this process and acknowledged by
 // all.
-func (s *stage) in(data map[string]string) {
+func (s *testHub) applyPolicy(data map[string]string) {
 	s.t.Helper()
 	p, _, errs := fleet.ParsePolicy(data)
 	require.Empty(s.t, errs)
@@ -91,12 +91,12 @@ func (s *stage) in(data map[string]string) {
 		if root.Report == nil {
 			continue
 		}
-		root.Report.Policy, _, errs = p.For(name, nil)
+		root.Report.Policy, _, errs = p.ForMember(name, nil)
 		require.Empty(s.t, errs)
 		_, limited := root.Report.Policy["safeConcurrency"]
 		root.Report.Transfers.Limited = limited
 		root.Sequence++
-		plan := s.planOf(name)
+		plan := s.getPlan(name)
 		plan.Spec.Policy, plan.Spec.Sequence = root.Report.Policy, plan.Spec.Sequence+1
 		metav1.SetMetaDataAnnotation(&plan.ObjectMeta, annotationPlanner, s.Challenge)
 		require.NoError(s.t, s.live.Update(s.t.Context(), plan))
@@ -105,8 +105,8 @@ func (s *stage) in(data map[string]string) {
 	}
 }
 
-// asks has a member report that it runs some and wants some.
-func (s *stage) asks(member string, running, wanted int32) {
+// reportDemand has a member report that it runs some and wants some.
+func (s *testHub) reportDemand(member string, running, wanted int32) {
 	root := s.reports[member]
 	if root.Report == nil {
 		root = report.Root{ClusterUID: types.UID("uid-" + member), Report: &v1alpha1.ReportRoot{BootID: "boot", HeartbeatSeconds: 20, Transfers: &v1alpha1.ReportedTransfers{}}}
@@ -122,37 +122,37 @@ func (s *stage) asks(member string, running, wanted int32) {
 	s.reports[member] = root
 }
 
-// acknowledges has a member report that it goes by its newest grant.
-func (s *stage) acknowledges(member string, running int32) {
-	g := s.grant(member)
-	s.asks(member, running, s.reports[member].Report.Transfers.Wanted)
+// acknowledgePlan has a member report that it goes by its newest grant.
+func (s *testHub) acknowledgePlan(member string, running int32) {
+	g := s.getGrant(member)
+	s.reportDemand(member, running, s.reports[member].Report.Transfers.Wanted)
 	t := s.reports[member].Report.Transfers
 	t.Grant, t.Slots = g.Sequence, g.Limits.Slots
 }
 
-func (s *stage) look() ctrl.Result {
+func (s *testHub) reconcile() ctrl.Result {
 	s.t.Helper()
-	s.last = time.Time{}
-	result, err := s.Reconcile(s.t.Context(), everything)
+	s.lastReconciled = time.Time{}
+	result, err := s.Reconcile(s.t.Context(), fleetRequest)
 	require.NoError(s.t, err)
 	return result
 }
 
-func (s *stage) grant(member string) v1alpha1.TransferGrantSpec {
+func (s *testHub) getGrant(member string) v1alpha1.TransferGrantSpec {
 	s.t.Helper()
 	g := &v1alpha1.TransferGrant{}
 	require.NoError(s.t, s.live.Get(s.t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, g))
 	return g.Spec
 }
 
-func (s *stage) planOf(member string) *v1alpha1.ClusterPlan {
+func (s *testHub) getPlan(member string) *v1alpha1.ClusterPlan {
 	s.t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
 	require.NoError(s.t, s.live.Get(s.t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, plan))
 	return plan
 }
 
-func (s *stage) confirm(member, challenge string) {
+func (s *testHub) confirm(member, challenge string) {
 	s.t.Helper()
 	link := &v1alpha1.MemberLink{}
 	require.NoError(s.t, s.live.Get(s.t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link))

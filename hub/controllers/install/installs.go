@@ -11,36 +11,36 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Installs is what is known of the agent's installation in each member, for whoever
+// Conditions is what is known of the agent's installation in each member, for whoever
 // writes their status. The zero value knows of none, as in a hub that installs nothing.
-type Installs struct {
-	mu      sync.Mutex
-	of      map[string]told
-	changed []func(member string)
+type Conditions struct {
+	mu       sync.Mutex
+	byMember map[string]memberCondition
+	onChange []func(member string)
 	// at work: there is a controller that tells.
-	working bool
+	enabled bool
 }
 
-type told struct {
-	member    types.UID
+type memberCondition struct {
+	memberUID types.UID
 	condition *metav1.Condition // nil: there is none
 }
 
 // OnChange has something done, without blocking, when a member's condition has changed.
 // Call it before the controller starts.
-func (i *Installs) OnChange(do func(member string)) { i.changed = append(i.changed, do) }
+func (i *Conditions) OnChange(do func(member string)) { i.onChange = append(i.onChange, do) }
 
-// Of is condition AgentInstalled of a member, nil for none. Until the member was looked
+// ForMember is condition AgentInstalled of a member, nil for none. Until the member was looked
 // at, what it says already stays.
-func (i *Installs) Of(member *v1alpha1.MemberCluster) *metav1.Condition {
+func (i *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.working || !optedIn(member) {
+	if !i.enabled || !isOptedIn(member) {
 		return nil
 	}
-	t, known := i.of[member.Name]
+	t, known := i.byMember[member.Name]
 	c := t.condition
-	if !known || t.member != member.UID || c == nil {
+	if !known || t.memberUID != member.UID || c == nil {
 		c = meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionAgentInstalled)
 	}
 	if c == nil {
@@ -52,31 +52,31 @@ func (i *Installs) Of(member *v1alpha1.MemberCluster) *metav1.Condition {
 	return c.DeepCopy()
 }
 
-func optedIn(member *v1alpha1.MemberCluster) bool {
+func isOptedIn(member *v1alpha1.MemberCluster) bool {
 	return member.Labels[v1alpha1.LabelInstallAgent] == "true" && member.DeletionTimestamp.IsZero()
 }
 
-// set tells of a member, and whether something was told of it before.
-func (i *Installs) set(member *v1alpha1.MemberCluster, c *metav1.Condition) (was bool) {
-	next := told{member: member.UID, condition: c}
+// publish tells of a member, and whether something was told of it before.
+func (i *Conditions) publish(member *v1alpha1.MemberCluster, c *metav1.Condition) (was bool) {
+	next := memberCondition{memberUID: member.UID, condition: c}
 	i.mu.Lock()
-	if i.of == nil {
-		i.of = map[string]told{}
+	if i.byMember == nil {
+		i.byMember = map[string]memberCondition{}
 	}
-	before := i.of[member.Name]
-	i.of[member.Name] = next
+	before := i.byMember[member.Name]
+	i.byMember[member.Name] = next
 	i.mu.Unlock()
-	if before.member != next.member || !equality.Semantic.DeepEqual(before.condition, c) {
-		for _, do := range i.changed {
+	if before.memberUID != next.memberUID || !equality.Semantic.DeepEqual(before.condition, c) {
+		for _, do := range i.onChange {
 			do(member.Name)
 		}
 	}
-	return before.member == next.member && before.condition != nil
+	return before.memberUID == next.memberUID && before.condition != nil
 }
 
 // forget a member that is gone.
-func (i *Installs) forget(member string) {
+func (i *Conditions) forget(member string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.of, member)
+	delete(i.byMember, member)
 }

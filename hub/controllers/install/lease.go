@@ -63,7 +63,7 @@ func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
 		next = seen.DeepCopy()
 	}
 	sent := time.Now()
-	l.stamp(next, sent)
+	l.stampRenewal(next, sent)
 	next.Spec.AcquireTime = next.Spec.RenewTime
 	next.Spec.LeaseTransitions = ptr.To(ptr.Deref(next.Spec.LeaseTransitions, 0) + 1)
 	do := func() error { return l.client.Create(ctx, next) }
@@ -81,19 +81,19 @@ func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
 	l.mu.Unlock()
 	go func() {
 		defer close(done)
-		l.keep(ctx)
+		l.renewUntilDone(ctx)
 	}()
 	return nil
 }
 
-func (l *lease) stamp(o *coordinationv1.Lease, now time.Time) {
+func (l *lease) stampRenewal(o *coordinationv1.Lease, now time.Time) {
 	o.Spec.HolderIdentity = ptr.To(l.holder)
 	o.Spec.LeaseDurationSeconds = ptr.To(int32((l.duration + time.Second - 1) / time.Second))
 	o.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 }
 
-// keep renews until ctx ends or the Lease is lost.
-func (l *lease) keep(ctx context.Context) {
+// renewUntilDone renews until ctx ends or the Lease is lost.
+func (l *lease) renewUntilDone(ctx context.Context) {
 	every := time.NewTicker(l.duration / 8)
 	defer every.Stop()
 	for {
@@ -104,7 +104,7 @@ func (l *lease) keep(ctx context.Context) {
 		}
 		sent := time.Now()
 		next := l.held.DeepCopy()
-		l.stamp(next, sent)
+		l.stampRenewal(next, sent)
 		err := l.client.Update(ctx, next)
 		l.mu.Lock()
 		switch {
@@ -147,10 +147,10 @@ func (l *lease) release(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// watched Leases of others: since when each has not changed, by our own clock.
-type watched struct {
-	mu sync.Mutex
-	of map[string]observation
+// leaseObserver Leases of others: since when each has not changed, by our own clock.
+type leaseObserver struct {
+	mu           sync.Mutex
+	observations map[string]observation
 }
 
 type observation struct {
@@ -158,21 +158,21 @@ type observation struct {
 	since        time.Time
 }
 
-// see a member's Lease, nil for none. The answer is nil where nobody holds it.
-func (w *watched) see(member string, o *coordinationv1.Lease, now time.Time) *install.Lease {
+// observe a member's Lease, nil for none. The answer is nil where nobody holds it.
+func (w *leaseObserver) observe(member string, o *coordinationv1.Lease, now time.Time) *install.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o == nil || ptr.Deref(o.Spec.HolderIdentity, "") == "" {
-		delete(w.of, member)
+		delete(w.observations, member)
 		return nil
 	}
-	if w.of == nil {
-		w.of = map[string]observation{}
+	if w.observations == nil {
+		w.observations = map[string]observation{}
 	}
-	seen, known := w.of[member]
+	seen, known := w.observations[member]
 	if !known || seen.uid != string(o.UID) || seen.version != o.ResourceVersion {
 		seen = observation{uid: string(o.UID), version: o.ResourceVersion, since: now}
-		w.of[member] = seen
+		w.observations[member] = seen
 	}
 	lasts := time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return &install.Lease{Holder: *o.Spec.HolderIdentity, Until: seen.since.Add(lasts)}

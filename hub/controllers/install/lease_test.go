@@ -22,16 +22,16 @@ import (
 	"github.com/pelotech/ot-fleet/hub/install"
 )
 
-const lasts = 30 * time.Second
+const leaseDuration = 30 * time.Second
 
-// member is an API server that may be cut off from a hub.
-type member struct {
+// fakeMember is an API server that may be cut off from a hub.
+type fakeMember struct {
 	client.Client
 	cut atomic.Bool
 }
 
-func newMember() *member {
-	m := &member{}
+func newFakeMember() *fakeMember {
+	m := &fakeMember{}
 	m.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if m.cut.Load() {
@@ -43,29 +43,29 @@ func newMember() *member {
 	return m
 }
 
-func (m *member) lease(holder string) *lease {
-	return &lease{client: m, key: client.ObjectKey{Namespace: "ot-agent", Name: install.LeaseName}, holder: holder, duration: lasts}
+func (m *fakeMember) lease(holder string) *lease {
+	return &lease{client: m, key: client.ObjectKey{Namespace: "ot-agent", Name: install.LeaseName}, holder: holder, duration: leaseDuration}
 }
 
-func (m *member) stored(t *testing.T) *coordinationv1.Lease {
+func (m *fakeMember) stored(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	o := &coordinationv1.Lease{}
 	require.NoError(t, m.Get(context.Background(), client.ObjectKey{Namespace: "ot-agent", Name: install.LeaseName}, o))
 	return o
 }
 
-func pass(d time.Duration) {
+func advanceTime(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
 	synctest.Wait()
 }
 
 func TestLeaseIsKeptAndReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMember()
+		m := newFakeMember()
 		l := m.lease("a")
 		require.ErrorIs(t, l.Err(), errNotHeld)
 		require.NoError(t, l.acquire(t.Context(), nil))
-		pass(10 * lasts)
+		advanceTime(10 * leaseDuration)
 		require.NoError(t, l.Err(), "it is renewed")
 		assert.Equal(t, "a", *m.stored(t).Spec.HolderIdentity)
 		require.Error(t, m.lease("b").acquire(t.Context(), nil), "who takes it for free is refused")
@@ -77,64 +77,64 @@ func TestLeaseIsKeptAndReleased(t *testing.T) {
 
 // Whoever waits for its end begins after lasts at the soonest, and a request takes a third
 // of that.
-func TestLeaseThatIsNotRenewedEndsInTime(t *testing.T) {
+func TestUnrenewedLeaseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMember()
+		m := newFakeMember()
 		l := m.lease("a")
 		require.NoError(t, l.acquire(t.Context(), nil))
-		var seen watched
-		end := seen.see("edge", m.stored(t), time.Now())
+		var seen leaseObserver
+		end := seen.observe("edge", m.stored(t), time.Now())
 		require.NotNil(t, end)
 		m.cut.Store(true)
-		for time.Now().Add(lasts / 3).Before(end.Until) {
-			pass(time.Second)
+		for time.Now().Add(leaseDuration / 3).Before(end.Until) {
+			advanceTime(time.Second)
 		}
 		require.Error(t, l.Err(), "what is sent now may arrive when others have begun")
 		m.cut.Store(false)
-		pass(lasts)
+		advanceTime(leaseDuration)
 		require.NoError(t, l.Err(), "nobody took it")
 		l.release(t.Context())
 	})
 }
 
-func TestLeaseThatWasTakenIsLost(t *testing.T) {
+func TestTakenLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMember()
+		m := newFakeMember()
 		a, b := m.lease("a"), m.lease("b")
 		require.NoError(t, a.acquire(t.Context(), nil))
 		require.NoError(t, b.acquire(t.Context(), m.stored(t)))
-		pass(lasts / 4)
+		advanceTime(leaseDuration / 4)
 		require.ErrorContains(t, a.Err(), "somebody else took Lease")
 		a.release(t.Context())
 		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
-		pass(lasts)
+		advanceTime(leaseDuration)
 		require.NoError(t, b.Err())
 		b.release(t.Context())
 	})
 }
 
-func TestLeaseOfOthersIsTimedByOurClock(t *testing.T) {
-	var w watched
+func TestForeignLeaseIsTimedByOwnClock(t *testing.T) {
+	var w leaseObserver
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	o := &coordinationv1.Lease{}
 	o.UID, o.ResourceVersion = "x", "1"
 	o.Spec.HolderIdentity, o.Spec.LeaseDurationSeconds = ptr.To("a"), ptr.To(int32(30))
-	assert.Equal(t, &install.Lease{Holder: "a", Until: at.Add(lasts)}, w.see("edge", o, at), "whatever its own clock says")
-	assert.Equal(t, at.Add(lasts), w.see("edge", o, at.Add(20*time.Second)).Until)
+	assert.Equal(t, &install.Lease{Holder: "a", Until: at.Add(leaseDuration)}, w.observe("edge", o, at), "whatever its own clock says")
+	assert.Equal(t, at.Add(leaseDuration), w.observe("edge", o, at.Add(20*time.Second)).Until)
 	o.ResourceVersion = "2"
-	assert.Equal(t, at.Add(25*time.Second).Add(lasts), w.see("edge", o, at.Add(25*time.Second)).Until, "it was renewed")
+	assert.Equal(t, at.Add(25*time.Second).Add(leaseDuration), w.observe("edge", o, at.Add(25*time.Second)).Until, "it was renewed")
 	o.Spec.HolderIdentity = ptr.To("")
-	assert.Nil(t, w.see("edge", o, at))
-	assert.Nil(t, w.see("edge", nil, at))
+	assert.Nil(t, w.observe("edge", o, at))
+	assert.Nil(t, w.observe("edge", nil, at))
 }
 
 // One process may work on two members that lead to one cluster.
-func TestLeaseIsOfOneMember(t *testing.T) {
+func TestLeaseIsHeldPerMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, r := newMember(), &Reconciler{Process: "hub-1", LeaseDuration: lasts, RequestTimeout: lasts}
-		at := func(name string) *site {
+		m, r := newFakeMember(), &Reconciler{Process: "hub-1", LeaseDuration: leaseDuration, RequestTimeout: leaseDuration}
+		at := func(name string) *memberSession {
 			o := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{AgentNamespace: "ot-agent"}}
-			s, err := r.dial(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, o)
+			s, err := r.openSession(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, o)
 			require.NoError(t, err)
 			t.Cleanup(s.close)
 			s.client, s.lease.client = m, m
@@ -142,11 +142,11 @@ func TestLeaseIsOfOneMember(t *testing.T) {
 		}
 		edge, twin := at("edge"), at("twin")
 		require.NoError(t, edge.lease.acquire(t.Context(), nil))
-		other, err := r.leaseOf(t.Context(), twin, "twin")
+		other, err := r.getForeignLease(t.Context(), twin, "twin")
 		require.NoError(t, err)
 		require.NotNil(t, other)
 		assert.Equal(t, "hub-1/edge", other.Holder)
-		own, err := r.leaseOf(t.Context(), edge, "edge")
+		own, err := r.getForeignLease(t.Context(), edge, "edge")
 		require.NoError(t, err)
 		assert.Nil(t, own)
 		edge.lease.release(t.Context())

@@ -36,11 +36,11 @@ const agentKind = "vmdiskimages.pelotech.ot"
 
 // What Helm writes on the objects of a release, and the chart on its own.
 const (
-	releaseName      = "meta.helm.sh/release-name"
-	releaseNamespace = "meta.helm.sh/release-namespace"
-	managedBy        = "app.kubernetes.io/managed-by"
-	instanceOf       = "app.kubernetes.io/instance"
-	versionOf        = "app.kubernetes.io/version"
+	annotationReleaseName      = "meta.helm.sh/release-name"
+	annotationReleaseNamespace = "meta.helm.sh/release-namespace"
+	labelManagedBy             = "app.kubernetes.io/managed-by"
+	labelInstance              = "app.kubernetes.io/instance"
+	labelVersion               = "app.kubernetes.io/version"
 )
 
 var scheme = func() *runtime.Scheme {
@@ -63,118 +63,118 @@ var mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// site is a member that is being looked at, and perhaps installed in.
-type site struct {
+// memberSession is a member that is being looked at, and perhaps installed in.
+type memberSession struct {
 	namespace string
 	// client is not fenced: it reads, and writes the namespace and the Lease.
 	client client.Client
 	// helm is.
 	helm  *helm.Member
 	lease *lease
-	// seen is the Lease as it was read last; nil for none.
-	seen *coordinationv1.Lease
+	// observedLease is the Lease as it was read last; nil for none.
+	observedLease *coordinationv1.Lease
 	// release is the name of the agent's.
 	release string
-	done    []func()
+	closers []func()
 }
 
-func (s *site) close() {
-	for _, do := range s.done {
+func (s *memberSession) close() {
+	for _, do := range s.closers {
 		do()
 	}
 }
 
-// dial prepares connections, and sends nothing yet. All that is sent ends with ctx.
-func (r *Reconciler) dial(ctx context.Context, cfg *rest.Config, member *v1alpha1.MemberCluster) (*site, error) {
+// openSession prepares connections, and sends nothing yet. All that is sent ends with ctx.
+func (r *Reconciler) openSession(ctx context.Context, cfg *rest.Config, member *v1alpha1.MemberCluster) (*memberSession, error) {
 	namespace := member.Spec.AgentNamespace
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = r.UserAgent
-	c, done, err := dial.NewClient(cfg, r.timeout(), client.Options{Scheme: scheme, Mapper: mapper})
+	c, done, err := dial.NewClient(cfg, r.requestTimeout(), client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
 	}
-	s := &site{namespace: namespace, client: c, done: []func(){done}}
+	s := &memberSession{namespace: namespace, client: c, closers: []func(){done}}
 	s.lease = &lease{client: c, key: client.ObjectKey{Namespace: namespace, Name: install.LeaseName}, holder: r.Process + "/" + member.Name, duration: r.LeaseDuration}
-	s.helm, err = helm.Dial(ctx, cfg, helm.Options{Namespace: namespace, RequestTimeout: r.timeout(), Fence: s.lease.Err})
+	s.helm, err = helm.NewMember(ctx, cfg, helm.Options{Namespace: namespace, RequestTimeout: r.requestTimeout(), Fence: s.lease.Err})
 	if err != nil {
 		s.close()
 		return nil, err
 	}
-	s.done = append(s.done, s.helm.Close)
+	s.closers = append(s.closers, s.helm.Close)
 	return s, nil
 }
 
-// look reads what the member has, live: what is decided upon it cannot be taken back.
-func (r *Reconciler) look(ctx context.Context, s *site, member *v1alpha1.MemberCluster, seen *install.Seen) error {
-	seen.Foreign, seen.Elsewhere, seen.Versions, seen.Kinds = "", "", []string{member.Status.AgentVersion}, ""
-	if err := r.identify(ctx, s, member, seen); err != nil {
+// observeMember reads what the member has, live: what is decided upon it cannot be taken back.
+func (r *Reconciler) observeMember(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, seen *install.Snapshot) error {
+	seen.ForeignAgent, seen.OtherNamespace, seen.AgentVersions, seen.KindsVersion = "", "", []string{member.Status.AgentVersion}, ""
+	if err := r.identifyCluster(ctx, s, member, seen); err != nil {
 		return err
 	}
 	deployment := &appsv1.Deployment{}
-	agent, err := s.get(ctx, client.ObjectKey{Namespace: s.namespace, Name: agentName}, deployment)
+	agent, err := s.getObject(ctx, client.ObjectKey{Namespace: s.namespace, Name: agentName}, deployment)
 	if err != nil {
 		return err
 	}
 	s.release = agentName
 	if agent {
-		s.release = cmp.Or(deployment.Annotations[releaseName], deployment.Labels[instanceOf], agentName)
+		s.release = cmp.Or(deployment.Annotations[annotationReleaseName], deployment.Labels[labelInstance], agentName)
 	}
-	if seen.Release, err = s.helm.Release(s.release); err != nil {
+	if seen.Release, err = s.helm.GetRelease(s.release); err != nil {
 		return err
 	}
-	released := seen.Release != nil && seen.Release.Status != install.Uninstalled
+	released := seen.Release != nil && seen.Release.Status != install.StatusUninstalled
 	if released {
-		seen.Release.Chart = r.stamped(seen.Release.Chart)
+		seen.Release.Chart = r.releasedVersion(seen.Release.Chart)
 	}
 	if agent && !released {
-		seen.Foreign = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
-		seen.Versions = append(seen.Versions, imageVersion(deployment))
+		seen.ForeignAgent = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
+		seen.AgentVersions = append(seen.AgentVersions, imageVersion(deployment))
 	}
 	kind := &metav1.PartialObjectMetadata{}
 	kind.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	kinds, err := s.get(ctx, client.ObjectKey{Name: agentKind}, kind)
+	kinds, err := s.getObject(ctx, client.ObjectKey{Name: agentKind}, kind)
 	if err != nil {
 		return err
 	}
 	if kinds {
-		seen.Kinds = r.stamped(kind.Labels[versionOf]) // they stay when a chart is uninstalled
-		if !released && !s.owns(kind) && seen.Foreign == "" {
-			seen.Foreign = "CustomResourceDefinition " + agentKind
+		seen.KindsVersion = r.releasedVersion(kind.Labels[labelVersion]) // they stay when a chart is uninstalled
+		if !released && !s.ownsObject(kind) && seen.ForeignAgent == "" {
+			seen.ForeignAgent = "CustomResourceDefinition " + agentKind
 		}
 	}
 	binding := &rbacv1.ClusterRoleBinding{}
-	bound, err := s.get(ctx, client.ObjectKey{Name: agentName}, binding)
+	bound, err := s.getObject(ctx, client.ObjectKey{Name: agentName}, binding)
 	if err != nil {
 		return err
 	}
 	if bound && len(binding.Subjects) > 0 && binding.Subjects[0].Namespace != s.namespace {
-		seen.Elsewhere = binding.Subjects[0].Namespace
+		seen.OtherNamespace = binding.Subjects[0].Namespace
 	}
-	seen.Lease, err = r.leaseOf(ctx, s, member.Name)
+	seen.Lease, err = r.getForeignLease(ctx, s, member.Name)
 	seen.Now = time.Now()
 	return err
 }
 
-// identify tells whether the cluster that answers is the member, and the member's. What a
+// identifyCluster tells whether the cluster that answers is the member, and the member's. What a
 // member that has never reported is, nobody knows but who asks it.
-func (r *Reconciler) identify(ctx context.Context, s *site, member *v1alpha1.MemberCluster, seen *install.Seen) (err error) {
-	seen.Another, seen.Holder = "", ""
+func (r *Reconciler) identifyCluster(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, seen *install.Snapshot) (err error) {
+	seen.OtherClusterUID, seen.ClusterHolder = "", ""
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := s.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading namespace %s in the member: %w", metav1.NamespaceSystem, err)
 	}
-	if cluster := fleet.ClusterUID(member, ns.UID); cluster != ns.UID {
-		seen.Another = string(ns.UID)
+	if cluster := fleet.ResolveClusterUID(member, ns.UID); cluster != ns.UID {
+		seen.OtherClusterUID = string(ns.UID)
 	}
-	seen.Holder, err = claim.Holder(ctx, r.Client, member, ns.UID)
+	seen.ClusterHolder, err = claim.FindHolder(ctx, r.Client, member, ns.UID)
 	return err
 }
 
-// stamped is a chart's version, empty where that says nothing: a chart that is not
+// releasedVersion is a chart's version, empty where that says nothing: a chart that is not
 // installed as of a release names the one that its source does.
-func (r *Reconciler) stamped(version string) string {
-	if version == r.Chart.Unstamped() {
+func (r *Reconciler) releasedVersion(version string) string {
+	if version == r.Chart.SourceVersion() {
 		return ""
 	}
 	return version
@@ -191,28 +191,28 @@ func imageVersion(d *appsv1.Deployment) string {
 	return ""
 }
 
-// leaseOf another process; nil for none.
-func (r *Reconciler) leaseOf(ctx context.Context, s *site, member string) (*install.Lease, error) {
-	s.seen = &coordinationv1.Lease{}
-	there, err := s.get(ctx, s.lease.key, s.seen)
+// getForeignLease another process; nil for none.
+func (r *Reconciler) getForeignLease(ctx context.Context, s *memberSession, member string) (*install.Lease, error) {
+	s.observedLease = &coordinationv1.Lease{}
+	there, err := s.getObject(ctx, s.lease.key, s.observedLease)
 	if err != nil {
 		return nil, err
 	}
 	if !there {
-		s.seen = nil
+		s.observedLease = nil
 	}
-	if there && s.seen.Spec.HolderIdentity != nil && *s.seen.Spec.HolderIdentity == s.lease.holder {
+	if there && s.observedLease.Spec.HolderIdentity != nil && *s.observedLease.Spec.HolderIdentity == s.lease.holder {
 		return nil, nil
 	}
-	return r.leases.see(member, s.seen, time.Now()), nil
+	return r.foreignLeases.observe(member, s.observedLease, time.Now()), nil
 }
 
-// owns tells that Helm takes an object for one of the release.
-func (s *site) owns(o metav1.Object) bool {
-	return o.GetLabels()[managedBy] == "Helm" && o.GetAnnotations()[releaseName] == s.release && o.GetAnnotations()[releaseNamespace] == s.namespace
+// ownsObject tells that Helm takes an object for one of the release.
+func (s *memberSession) ownsObject(o metav1.Object) bool {
+	return o.GetLabels()[labelManagedBy] == "Helm" && o.GetAnnotations()[annotationReleaseName] == s.release && o.GetAnnotations()[annotationReleaseNamespace] == s.namespace
 }
 
-func (s *site) get(ctx context.Context, key client.ObjectKey, o client.Object) (there bool, err error) {
+func (s *memberSession) getObject(ctx context.Context, key client.ObjectKey, o client.Object) (there bool, err error) {
 	switch err := s.client.Get(ctx, key, o); {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -222,10 +222,10 @@ func (s *site) get(ctx context.Context, key client.ObjectKey, o client.Object) (
 	return true, nil
 }
 
-// settle makes the agent's namespace, where it is not there, for the Lease to be in.
-func (s *site) settle(ctx context.Context) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{managedBy: "ot-hub"}}}
-	if there, err := s.get(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{}); there || err != nil {
+// ensureNamespace makes the agent's namespace, where it is not there, for the Lease to be in.
+func (s *memberSession) ensureNamespace(ctx context.Context) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{labelManagedBy: "ot-hub"}}}
+	if there, err := s.getObject(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{}); there || err != nil {
 		return err
 	}
 	if err := s.client.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -36,25 +36,25 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// soon is when to go on that somebody else was faster than.
-	soon = 200 * time.Millisecond
-	// mostTime that an attempt takes, looking included.
-	mostTime = 5 * time.Minute
-	// mostSteps: look and take the Lease, look and install, look at what came of it.
-	mostSteps = 3
-	// mostText of an error is kept.
-	mostText = 600
+	// conflictRetryDelay is when to go on that somebody else was faster than.
+	conflictRetryDelay = 200 * time.Millisecond
+	// attemptTimeout that an attempt takes, looking included.
+	attemptTimeout = 5 * time.Minute
+	// maxSteps: look and take the Lease, look and install, look at what came of it.
+	maxSteps = 3
+	// maxErrorLength of an error is kept.
+	maxErrorLength = 600
 )
 
 // Reconciler looks after one member's agent at a request.
 type Reconciler struct {
 	client.Client
-	Live     client.Reader
-	Events   events.EventRecorder
-	Metrics  *metrics.Installs
-	Installs *Installs
-	Admins   *connection.Admins
-	Chart    *helm.Chart
+	Live       client.Reader
+	Events     events.EventRecorder
+	Metrics    *metrics.Installs
+	Conditions *Conditions
+	Admins     *connection.AdminKubeconfigs
+	Chart      *helm.Chart
 	// Namespace of the hub.
 	Namespace string
 	// Process is the identity of this one, for Leases.
@@ -67,148 +67,148 @@ type Reconciler struct {
 	// Backoff after the first attempt, doubled after each.
 	Backoff time.Duration
 
-	leases watched
-	turns  chan struct{}
+	foreignLeases leaseObserver
+	installSlots  chan struct{}
 
-	mu  sync.Mutex
-	hub string
-	// dark counts looks in a row that found nothing out, by member.
-	dark map[string]int
-	// queued members wait for a turn.
-	queued map[string]bool
+	mu     sync.Mutex
+	hubUID string
+	// failedProbes counts looks in a row that found nothing out, by member.
+	failedProbes map[string]int
+	// waitingForSlot members wait for a turn.
+	waitingForSlot map[string]bool
 }
 
-// timeout of a request: see lease.
-func (r *Reconciler) timeout() time.Duration { return min(r.RequestTimeout, r.LeaseDuration/3) }
+// requestTimeout of a request: see lease.
+func (r *Reconciler) requestTimeout() time.Duration { return min(r.RequestTimeout, r.LeaseDuration/3) }
 
 // Reconcile looks, decides and does what was decided, until there is nothing to do.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Installs.forget(request.Name)
-			r.forget(request.Name)
+			r.Conditions.forget(request.Name)
+			r.forgetMember(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !optedIn(member) {
-		r.forget(request.Name)
-		if r.Installs.set(member, nil) && member.DeletionTimestamp.IsZero() {
+	if !isOptedIn(member) {
+		r.forgetMember(request.Name)
+		if r.Conditions.publish(member, nil) && member.DeletionTimestamp.IsZero() {
 			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
 				"Label %s has gone: the agent is left as it is, and not upgraded any more", v1alpha1.LabelInstallAgent)
 		}
 		return ctrl.Result{}, nil
 	}
 	// Who waits for a turn is not asked anew each time what it has.
-	if r.waits(request.Name) {
-		return ctrl.Result{RequeueAfter: turn()}, nil
+	if r.isWaitingForSlot(request.Name) {
+		return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
 	}
 	// Live: what people allow decides what is done.
-	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !optedIn(member) {
+	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !isOptedIn(member) {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache is to show that too
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errAttemptTimeout)
 	defer cancel()
-	seen, values, err := r.gather(ctx, member)
+	seen, values, err := r.gatherInputs(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	var at *site
-	if !seen.Pull && seen.Faulty == nil {
-		if at, seen.Unseen, err = r.reach(ctx, member); err != nil {
+	var at *memberSession
+	if !seen.PullMode && seen.ValuesProblem == nil {
+		if at, seen.ProbeProblem, err = r.connect(ctx, member); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	if at == nil {
-		seen.Looks = r.looked(member.Name, seen.Unseen != nil)
-		return r.tell(member, install.Decide(seen)), nil
+		seen.FailedProbes = r.countFailedProbe(member.Name, seen.ProbeProblem != nil)
+		return r.publishDecision(member, install.Decide(seen)), nil
 	}
 	defer at.close()
-	return r.work(ctx, member, at, seen, values)
+	return r.installAgent(ctx, member, at, seen, values)
 }
 
-// gather all that is known without asking the member.
-func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (install.Seen, *helm.Values, error) {
-	s := install.Seen{
-		Now: time.Now(), OptedIn: true, Pull: member.Spec.Connection.Pull != nil, Backoff: r.Backoff,
+// gatherInputs all that is known without asking the member.
+func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCluster) (install.Snapshot, *helm.Values, error) {
+	s := install.Snapshot{
+		Now: time.Now(), OptedIn: true, PullMode: member.Spec.Connection.Pull != nil, Backoff: r.Backoff,
 		Adopt:     member.Annotations[v1alpha1.AnnotationAdoptAgent] == "true",
 		Downgrade: member.Annotations[v1alpha1.AnnotationDowngradeAgent],
 		Attempts:  install.ParseAttempts(member.Annotations[v1alpha1.AnnotationInstallAttempts]),
 	}
-	hub, err := r.identity(ctx)
+	hub, err := r.getHubUID(ctx)
 	if err != nil {
 		return s, nil, err
 	}
-	s.Self = install.Maker{Hub: hub, Member: member.Name}
-	values, faulty, err := r.values(ctx, member.Name)
+	s.Self = install.Installer{Hub: hub, Member: member.Name}
+	values, faulty, err := r.loadValues(ctx, member.Name)
 	switch {
 	case err != nil:
 		return s, nil, err
 	case faulty != nil:
-		s.Faulty = &install.Trouble{Reason: v1alpha1.ReasonValuesInvalid, Message: dial.Cut(faulty.Error(), mostText)}
+		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: dial.TruncateText(faulty.Error(), maxErrorLength)}
 		return s, nil, nil
 	}
 	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}
 	return s, values, nil
 }
 
-// identity of the hub, which lasts as long as its cluster.
-func (r *Reconciler) identity(ctx context.Context) (string, error) {
+// getHubUID of the hub, which lasts as long as its cluster.
+func (r *Reconciler) getHubUID(ctx context.Context) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hub == "" {
+	if r.hubUID == "" {
 		ns := &corev1.Namespace{}
 		if err := r.Live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 			return "", fmt.Errorf("reading namespace %s, by which the hub's cluster is known: %w", metav1.NamespaceSystem, err)
 		}
-		r.hub = string(ns.UID)
+		r.hubUID = string(ns.UID)
 	}
-	return r.hub, nil
+	return r.hubUID, nil
 }
 
-// reach a member; trouble says why not. Nothing is sent yet.
-func (r *Reconciler) reach(ctx context.Context, member *v1alpha1.MemberCluster) (*site, *install.Trouble, error) {
-	kubeconfig, err := r.Admins.Kubeconfig(ctx, member)
-	if missing, is := connection.MissingIn(err); is {
-		return nil, &install.Trouble{Reason: v1alpha1.ReasonCredentials, Message: missing}, nil
+// connect a member; trouble says why not. Nothing is sent yet.
+func (r *Reconciler) connect(ctx context.Context, member *v1alpha1.MemberCluster) (*memberSession, *install.Problem, error) {
+	kubeconfig, err := r.Admins.ForMember(ctx, member)
+	if missing, is := connection.MissingPrerequisite(err); is {
+		return nil, &install.Problem{Reason: v1alpha1.ReasonCredentialsMissing, Message: missing}, nil
 	} else if err != nil {
 		return nil, nil, err
 	}
 	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
 	if err == nil {
-		var at *site
-		if at, err = r.dial(ctx, cfg, member); err == nil {
+		var at *memberSession
+		if at, err = r.openSession(ctx, cfg, member); err == nil {
 			return at, nil, nil
 		}
 	}
-	return nil, &install.Trouble{Reason: v1alpha1.ReasonCredentials, Message: err.Error()}, nil
+	return nil, &install.Problem{Reason: v1alpha1.ReasonCredentialsMissing, Message: err.Error()}, nil
 }
 
-// work looks and does what was decided, under the Lease.
-func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, at *site, seen install.Seen, values *helm.Values) (ctrl.Result, error) {
+// installAgent looks and does what was decided, under the Lease.
+func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCluster, at *memberSession, seen install.Snapshot, values *helm.Values) (ctrl.Result, error) {
 	// What ends with ctx may still let go of the Lease.
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.requestTimeout())
 		defer cancel()
 		at.lease.release(ctx)
 	}()
 	held := false
-	for range mostSteps {
-		if err := r.look(ctx, at, member, &seen); err != nil {
+	for range maxSteps {
+		if err := r.observeMember(ctx, at, member, &seen); err != nil {
 			if ctx.Err() != nil {
 				return ctrl.Result{}, context.Cause(ctx)
 			}
-			seen.Unseen = trouble(err)
+			seen.ProbeProblem = problemOf(err)
 		}
-		seen.Looks = r.looked(member.Name, seen.Unseen != nil)
+		seen.FailedProbes = r.countFailedProbe(member.Name, seen.ProbeProblem != nil)
 		d := install.Decide(seen)
-		if d.Action == install.Nothing {
-			if seen.Attempts.Of != "" && d.Condition.Status == metav1.ConditionTrue {
-				if err := r.note(ctx, member, &seen.Attempts, install.Attempts{}); err != nil {
+		if d.Action == install.ActionNone {
+			if seen.Attempts.Target != "" && d.Condition.Status == metav1.ConditionTrue {
+				if err := r.storeAttempts(ctx, member, &seen.Attempts, install.Attempts{}); err != nil {
 					return result(ctx, err)
 				}
 			}
-			return r.tell(member, d), nil
+			return r.publishDecision(member, d), nil
 		}
 		if held {
 			// Who has lost it looks anew, as everybody else does.
@@ -218,46 +218,46 @@ func (r *Reconciler) work(ctx context.Context, member *v1alpha1.MemberCluster, a
 		} else {
 			// A few at a time: each one renders the chart, and holds it.
 			select {
-			case r.turns <- struct{}{}:
-				defer func() { <-r.turns }()
+			case r.installSlots <- struct{}{}:
+				defer func() { <-r.installSlots }()
 			default:
-				r.wait(member.Name)
-				d.Condition.Message = fmt.Sprintf("agent %s is to be installed: %d members at a time are, and it waits for its turn", seen.Desired.Version, cap(r.turns))
-				r.tell(member, d)
-				return ctrl.Result{RequeueAfter: turn()}, nil
+				r.setWaitingForSlot(member.Name)
+				d.Condition.Message = fmt.Sprintf("agent %s is to be installed: %d members at a time are, and it waits for its turn", seen.Desired.Version, cap(r.installSlots))
+				r.publishDecision(member, d)
+				return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
 			}
-			err := at.settle(ctx)
+			err := at.ensureNamespace(ctx)
 			if err == nil {
-				err = at.lease.acquire(ctx, at.seen)
+				err = at.lease.acquire(ctx, at.observedLease)
 			}
 			switch {
 			case err == nil:
 				held = true
 				continue // what was seen before may have changed
 			case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-				return ctrl.Result{RequeueAfter: soon}, nil
+				return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 			}
 			// A member that refuses even this is not tried for ever either.
-			if err := r.count(ctx, member, &seen, func() error { return err }); err != nil {
+			if err := r.runAttempt(ctx, member, &seen, func() error { return err }); err != nil {
 				return result(ctx, err)
 			}
 			continue
 		}
-		r.tell(member, d)
-		if err := r.count(ctx, member, &seen, func() error { return r.do(at, seen, d, values) }); err != nil {
+		r.publishDecision(member, d)
+		if err := r.runAttempt(ctx, member, &seen, func() error { return r.applyDecision(at, seen, d, values) }); err != nil {
 			return result(ctx, err)
 		}
 	}
-	return ctrl.Result{RequeueAfter: soon}, nil
+	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 }
 
-// do what was decided.
-func (r *Reconciler) do(at *site, seen install.Seen, d install.Decision, values *helm.Values) error {
-	want := helm.Want{Name: at.release, Maker: seen.Self, Chart: r.Chart, Values: values, TakeOwnership: d.TakeOwnership}
+// applyDecision what was decided.
+func (r *Reconciler) applyDecision(at *memberSession, seen install.Snapshot, d install.Decision, values *helm.Values) error {
+	want := helm.ReleaseSpec{Name: at.release, Installer: seen.Self, Chart: r.Chart, Values: values, TakeOwnership: d.TakeOwnership}
 	switch d.Action {
-	case install.Install:
+	case install.ActionInstall:
 		return at.helm.Install(want)
-	case install.Recover:
+	case install.ActionRecover:
 		if err := at.helm.Recover(at.release, seen.Self); err != nil {
 			return err
 		}
@@ -265,46 +265,46 @@ func (r *Reconciler) do(at *site, seen install.Seen, d install.Decision, values 
 	return at.helm.Upgrade(want)
 }
 
-// count an attempt, and only then make it. The error is of counting; that of the attempt
+// runAttempt an attempt, and only then make it. The error is of counting; that of the attempt
 // is noted.
-func (r *Reconciler) count(ctx context.Context, member *v1alpha1.MemberCluster, seen *install.Seen, attempt func() error) error {
+func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberCluster, seen *install.Snapshot, attempt func() error) error {
 	seen.Now = time.Now()
-	if err := r.note(ctx, member, &seen.Attempts, seen.Next()); err != nil {
+	if err := r.storeAttempts(ctx, member, &seen.Attempts, seen.NextAttempt()); err != nil {
 		return err
 	}
 	log := log.FromContext(ctx).WithValues("version", seen.Desired.Version, "revision", seen.Desired.Revision, "attempt", seen.Attempts.Count)
 	err := attempt()
-	r.Metrics.Attempted(err == nil)
+	r.Metrics.CountAttempt(err == nil)
 	if err == nil {
 		log.Info("Installed the agent")
 		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "AgentInstalled", "Install", "Agent %s was installed", seen.Desired.Version)
 		return nil
 	}
 	log.Error(err, "Installing the agent")
-	if cause := context.Cause(ctx); errors.Is(cause, errTooLong) {
+	if cause := context.Cause(ctx); errors.Is(cause, errAttemptTimeout) {
 		err = fmt.Errorf("%w: %w", cause, err)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.timeout())
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.requestTimeout())
 		defer cancel()
 	} else if cause != nil {
 		return cause // the hub ends: who comes next finds the attempt counted
 	}
 	failed := seen.Attempts
-	failed.Error = dial.Cut(err.Error(), mostText)
+	failed.Error = dial.TruncateText(err.Error(), maxErrorLength)
 	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d at agent %s failed: %s", failed.Count, seen.Desired.Version, failed.Error)
-	return r.note(ctx, member, &seen.Attempts, failed)
+	return r.storeAttempts(ctx, member, &seen.Attempts, failed)
 }
 
-// note stores attempts, unless somebody else has by now: two hubs do not count the same
+// storeAttempts stores attempts, unless somebody else has by now: two hubs do not count the same
 // one, and a person who removes them has them removed.
-func (r *Reconciler) note(ctx context.Context, member *v1alpha1.MemberCluster, known *install.Attempts, next install.Attempts) error {
+func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberCluster, known *install.Attempts, next install.Attempts) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := &v1alpha1.MemberCluster{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(member), now); err != nil {
 			return err
 		}
-		if now.UID != member.UID || !optedIn(now) || install.ParseAttempts(now.Annotations[v1alpha1.AnnotationInstallAttempts]).String() != known.String() {
-			return errCounted
+		if now.UID != member.UID || !isOptedIn(now) || install.ParseAttempts(now.Annotations[v1alpha1.AnnotationInstallAttempts]).String() != known.String() {
+			return errAttemptsChanged
 		}
 		base := now.DeepCopy()
 		if next == (install.Attempts{}) {
@@ -321,35 +321,35 @@ func (r *Reconciler) note(ctx context.Context, member *v1alpha1.MemberCluster, k
 	return nil
 }
 
-var errTooLong = fmt.Errorf("the agent was not installed within %v", mostTime)
+var errAttemptTimeout = fmt.Errorf("the agent was not installed within %v", attemptTimeout)
 
-// errCounted: what was decided upon is not so any more.
-var errCounted = errors.New("somebody else has written them meanwhile")
+// errAttemptsChanged: what was decided upon is not so any more.
+var errAttemptsChanged = errors.New("somebody else has written them meanwhile")
 
 // result tells that somebody else was faster from what went wrong.
 func result(ctx context.Context, err error) (ctrl.Result, error) {
-	if errors.Is(err, errCounted) || apierrors.IsConflict(err) {
+	if errors.Is(err, errAttemptsChanged) || apierrors.IsConflict(err) {
 		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(err)
 }
 
-// trouble that looking at a member met.
-func trouble(err error) *install.Trouble {
-	if fault, why := dial.FaultOf(err); fault == dial.FaultForbidden {
-		return &install.Trouble{Reason: v1alpha1.ReasonUnauthorized, Message: why +
+// problemOf that looking at a member met.
+func problemOf(err error) *install.Problem {
+	if fault, why := dial.ClassifyError(err); fault == dial.ForbiddenFailure {
+		return &install.Problem{Reason: v1alpha1.ReasonUnauthorized, Message: why +
 			": to install the agent its kubeconfig has to be an administrator's. Give it one, or install the agent yourself and remove label " + v1alpha1.LabelInstallAgent}
 	}
-	reason, message := members.Classify(err)
-	return &install.Trouble{Reason: reason, Message: message}
+	reason, message := members.ClassifyError(err)
+	return &install.Problem{Reason: reason, Message: message}
 }
 
-// tell what was decided, and when to look again.
-func (r *Reconciler) tell(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
+// publishDecision what was decided, and when to look again.
+func (r *Reconciler) publishDecision(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
 	c := d.Condition.DeepCopy()
-	c.Message = fleet.Cut(c.Message, 1024)
+	c.Message = fleet.Truncate(c.Message, 1024)
 	c.ObservedGeneration = member.Generation
-	r.Installs.set(member, c)
-	return ctrl.Result{RequeueAfter: d.After}
+	r.Conditions.publish(member, c)
+	return ctrl.Result{RequeueAfter: d.RecheckAfter}
 }

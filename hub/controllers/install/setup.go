@@ -22,50 +22,50 @@ import (
 )
 
 const (
-	// workers look at members at a time: one that hangs takes a worker until its requests
+	// maxConcurrentReconciles look at members at a time: one that hangs takes a worker until its requests
 	// time out.
-	workers = 16
-	// together are installed in at a time.
-	together = 4
+	maxConcurrentReconciles = 16
+	// maxConcurrentInstalls are installed in at a time.
+	maxConcurrentInstalls = 4
 )
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.turns = make(chan struct{}, together)
-	r.Installs.mu.Lock()
-	r.Installs.working = true
-	r.Installs.mu.Unlock()
+	r.installSlots = make(chan struct{}, maxConcurrentInstalls)
+	r.Conditions.mu.Lock()
+	r.Conditions.enabled = true
+	r.Conditions.mu.Unlock()
 	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
 		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
 		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.AgentVersion != after.Status.AgentVersion || before.Status.ClusterUID != after.Status.ClusterUID ||
-			reachable(before) != reachable(after) ||
+			isReachable(before) != isReachable(after) ||
 			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations))
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("install").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.ofValues)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.mapValuesToMembers)).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
+			MaxConcurrentReconciles: maxConcurrentReconciles,
 			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
 		}).
 		Complete(r)
 }
 
-// reachable tells of a member that is looked at less and less often that it is back.
-func reachable(member *v1alpha1.MemberCluster) bool {
+// isReachable tells of a member that is looked at less and less often that it is back.
+func isReachable(member *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(member.Status.Conditions, v1alpha1.ConditionReachable)
 }
 
-// ofValues are the members that a ConfigMap has values for.
-func (r *Reconciler) ofValues(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+// mapValuesToMembers are the members that a ConfigMap has values for.
+func (r *Reconciler) mapValuesToMembers(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	if o.GetNamespace() != r.Namespace {
 		return nil
 	}
-	member, all, is := valuesMember(o.GetName())
+	member, all, is := parseValuesName(o.GetName())
 	switch {
 	case !is:
 		return nil

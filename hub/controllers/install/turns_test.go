@@ -6,30 +6,30 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestWhoWaitsForATurnIsNotAsked(t *testing.T) {
-	r := &Reconciler{turns: make(chan struct{}, 1)}
-	r.turns <- struct{}{}
-	assert.False(t, r.waits("edge"), "what it needs is not known")
-	r.wait("edge")
-	assert.True(t, r.waits("edge"))
-	assert.False(t, r.waits("oslo"))
-	<-r.turns
-	assert.False(t, r.waits("edge"), "there is a turn")
-	r.turns <- struct{}{}
-	assert.False(t, r.waits("edge"), "whether it still needs one is not known")
-	r.wait("edge")
-	r.forget("edge")
-	assert.False(t, r.waits("edge"))
+func TestMemberWaitingForSlotIsNotProbed(t *testing.T) {
+	r := &Reconciler{installSlots: make(chan struct{}, 1)}
+	r.installSlots <- struct{}{}
+	assert.False(t, r.isWaitingForSlot("edge"), "what it needs is not known")
+	r.setWaitingForSlot("edge")
+	assert.True(t, r.isWaitingForSlot("edge"))
+	assert.False(t, r.isWaitingForSlot("oslo"))
+	<-r.installSlots
+	assert.False(t, r.isWaitingForSlot("edge"), "there is a turn")
+	r.installSlots <- struct{}{}
+	assert.False(t, r.isWaitingForSlot("edge"), "whether it still needs one is not known")
+	r.setWaitingForSlot("edge")
+	r.forgetMember("edge")
+	assert.False(t, r.isWaitingForSlot("edge"))
 }
 
-func TestLooksInVainAreCounted(t *testing.T) {
+func TestFailedProbesAreCounted(t *testing.T) {
 	r := &Reconciler{}
 	for before := range 3 {
-		assert.Equal(t, before, r.looked("edge", true))
+		assert.Equal(t, before, r.countFailedProbe("edge", true))
 	}
-	assert.Zero(t, r.looked("oslo", true))
-	assert.Zero(t, r.looked("edge", false))
-	assert.Zero(t, r.looked("edge", true), "it has answered meanwhile")
-	r.forget("edge")
-	assert.Zero(t, r.looked("edge", true))
+	assert.Zero(t, r.countFailedProbe("oslo", true))
+	assert.Zero(t, r.countFailedProbe("edge", false))
+	assert.Zero(t, r.countFailedProbe("edge", true), "it has answered meanwhile")
+	r.forgetMember("edge")
+	assert.Zero(t, r.countFailedProbe("edge", true))
 }

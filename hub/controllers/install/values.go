@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// valuesName is the ConfigMap in the hub's namespace with the values for all members;
+	// valuesConfigMap is the ConfigMap in the hub's namespace with the values for all members;
 	// with a hyphen and a member's name behind it, those for one.
-	valuesName = "ot-agent-values"
+	valuesConfigMap = "ot-agent-values"
 	// valuesKey of both.
 	valuesKey = "values.yaml"
 )
 
-// valuesMember is whose values a ConfigMap has: all members', or one's.
-func valuesMember(configMap string) (member string, all, is bool) {
-	if configMap == valuesName {
+// parseValuesName is whose values a ConfigMap has: all members', or one's.
+func parseValuesName(configMap string) (member string, all, is bool) {
+	if configMap == valuesConfigMap {
 		return "", true, true
 	}
-	member, is = strings.CutPrefix(configMap, valuesName+"-")
+	member, is = strings.CutPrefix(configMap, valuesConfigMap+"-")
 	return member, false, is && member != ""
 }
 
-// values for a member. faulty is for whoever wrote them.
-func (r *Reconciler) values(ctx context.Context, member string) (values *helm.Values, faulty, err error) {
-	var layers []helm.Layer
-	for _, name := range []string{valuesName, valuesName + "-" + member} {
+// loadValues for a member. faulty is for whoever wrote them.
+func (r *Reconciler) loadValues(ctx context.Context, member string) (values *helm.Values, faulty, err error) {
+	var layers []helm.ValuesLayer
+	for _, name := range []string{valuesConfigMap, valuesConfigMap + "-" + member} {
 		key := client.ObjectKey{Namespace: r.Namespace, Name: name}
 		cm := &corev1.ConfigMap{}
 		switch err := r.Get(ctx, key, cm); {
@@ -45,8 +45,8 @@ func (r *Reconciler) values(ctx context.Context, member string) (values *helm.Va
 		if !is {
 			return nil, fmt.Errorf("ConfigMap %s has no key %s", key, valuesKey), nil
 		}
-		layers = append(layers, helm.Layer{Name: "ConfigMap " + key.String(), Text: text})
+		layers = append(layers, helm.ValuesLayer{Name: "ConfigMap " + key.String(), Text: text})
 	}
-	values, faulty = r.Chart.Values(layers...)
+	values, faulty = r.Chart.MergeValues(layers...)
 	return values, faulty, nil
 }

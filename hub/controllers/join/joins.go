@@ -11,15 +11,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Joins is what is known of the joining of each member, for whoever writes their
+// Conditions is what is known of the joining of each member, for whoever writes their
 // status.
-type Joins struct {
-	mu      sync.Mutex
-	of      map[string]told
-	changed []func(member string)
+type Conditions struct {
+	mu       sync.Mutex
+	byMember map[string]memberCondition
+	onChange []func(member string)
 }
 
-type told struct {
+type memberCondition struct {
 	member    types.UID
 	condition *metav1.Condition // nil: there is none
 	pending   bool
@@ -27,14 +27,14 @@ type told struct {
 
 // OnChange has something done, without blocking, when a member's condition has
 // changed. Call it before the controller starts.
-func (j *Joins) OnChange(do func(member string)) { j.changed = append(j.changed, do) }
+func (j *Conditions) OnChange(do func(member string)) { j.onChange = append(j.onChange, do) }
 
-// Of is condition Joined of a member, nil for none. Until the member was looked at,
+// ForMember is condition Joined of a member, nil for none. Until the member was looked at,
 // what it says already stays.
-func (j *Joins) Of(member *v1alpha1.MemberCluster) *metav1.Condition {
+func (j *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	t, known := j.of[member.Name]
+	t, known := j.byMember[member.Name]
 	c := t.condition
 	if !known || t.member != member.UID {
 		c = meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
@@ -51,35 +51,35 @@ func (j *Joins) Of(member *v1alpha1.MemberCluster) *metav1.Condition {
 	return c.DeepCopy()
 }
 
-// set tells of a member, and returns how many wait for acceptance.
-func (j *Joins) set(member *v1alpha1.MemberCluster, c *metav1.Condition, pending bool) (waiting int) {
-	next := told{member: member.UID, condition: c, pending: pending}
+// setCondition tells of a member, and returns how many wait for acceptance.
+func (j *Conditions) setCondition(member *v1alpha1.MemberCluster, c *metav1.Condition, pending bool) (waiting int) {
+	next := memberCondition{member: member.UID, condition: c, pending: pending}
 	j.mu.Lock()
-	if j.of == nil {
-		j.of = map[string]told{}
+	if j.byMember == nil {
+		j.byMember = map[string]memberCondition{}
 	}
-	before := j.of[member.Name]
-	j.of[member.Name] = next
-	waiting = j.waiting()
+	before := j.byMember[member.Name]
+	j.byMember[member.Name] = next
+	waiting = j.countPending()
 	j.mu.Unlock()
-	if before.member != next.member || !same(before.condition, c) {
-		for _, do := range j.changed {
+	if before.member != next.member || !equalConditions(before.condition, c) {
+		for _, do := range j.onChange {
 			do(member.Name)
 		}
 	}
 	return waiting
 }
 
-// forget a member that is gone.
-func (j *Joins) forget(member string) (waiting int) {
+// forgetMember a member that is gone.
+func (j *Conditions) forgetMember(member string) (waiting int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.of, member)
-	return j.waiting()
+	delete(j.byMember, member)
+	return j.countPending()
 }
 
-func (j *Joins) waiting() (n int) {
-	for _, t := range j.of {
+func (j *Conditions) countPending() (n int) {
+	for _, t := range j.byMember {
 		if t.pending {
 			n++
 		}
@@ -87,8 +87,8 @@ func (j *Joins) waiting() (n int) {
 	return n
 }
 
-// same tells whether two conditions say the same, whenever they came to.
-func same(a, b *metav1.Condition) bool {
+// equalConditions tells whether two conditions say the same, whenever they came to.
+func equalConditions(a, b *metav1.Condition) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -20,8 +20,8 @@ import (
 const finalizer = "pelotech.ot/joined"
 
 const (
-	managedBy = "app.kubernetes.io/managed-by"
-	manager   = "ot-hub"
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedByHub   = "ot-hub"
 
 	// annotationJoin of the agent's account is the UID of the ClusterJoin that it was
 	// made for.
@@ -32,50 +32,50 @@ const (
 	annotationExpires = "pelotech.ot/expires"
 )
 
-func has(member *v1alpha1.MemberCluster, finalizer string) bool {
+func hasFinalizer(member *v1alpha1.MemberCluster, finalizer string) bool {
 	return slices.Contains(member.Finalizers, finalizer)
 }
 
-func ours(secret *corev1.Secret) bool { return secret.Labels[managedBy] == manager }
+func isManagedByHub(secret *corev1.Secret) bool { return secret.Labels[managedByLabel] == managedByHub }
 
-// stored is condition Joined as the member has it; nil for none.
-func (s snapshot) stored() *metav1.Condition {
+// storedCondition is condition Joined as the member has it; nil for none.
+func (s snapshot) storedCondition() *metav1.Condition {
 	return meta.FindStatusCondition(s.member.Status.Conditions, v1alpha1.ConditionJoined)
 }
 
-// saysRevoked tells whether people are told that nothing is left of what was issued.
-func (s snapshot) saysRevoked() bool { return reasonOf(s.member) == v1alpha1.ReasonRevoked }
+// reportsRevoked tells whether people are told that nothing is left of what was issued.
+func (s snapshot) reportsRevoked() bool { return joinedReason(s.member) == v1alpha1.ReasonRevoked }
 
-// reasonOf condition Joined as the member has it; empty for none.
-func reasonOf(member *v1alpha1.MemberCluster) string {
+// joinedReason condition Joined as the member has it; empty for none.
+func joinedReason(member *v1alpha1.MemberCluster) string {
 	if c := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined); c != nil {
 		return c.Reason
 	}
 	return ""
 }
 
-// roles by the account that they are for.
-var roles = map[string]string{join.AgentAccount: join.AgentRole, join.JoinAccount: join.JoinRole}
+// roleOfAccount by the account that they are for.
+var roleOfAccount = map[string]string{join.AgentAccount: join.AgentRole, join.JoinAccount: join.JoinRole}
 
-func namespaceOf(member *v1alpha1.MemberCluster) string {
+func memberNamespace(member *v1alpha1.MemberCluster) string {
 	return v1alpha1.MemberNamespacePrefix + member.Name
 }
 
-func named(member *v1alpha1.MemberCluster, name string) metav1.ObjectMeta {
+func newObjectMeta(member *v1alpha1.MemberCluster, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: namespaceOf(member), Name: name,
-		Labels: map[string]string{managedBy: manager},
+		Namespace: memberNamespace(member), Name: name,
+		Labels: map[string]string{managedByLabel: managedByHub},
 	}
 }
 
-// existing is what has that UID, and nothing else of its name.
-func existing(member *v1alpha1.MemberCluster, name string, uid types.UID) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespaceOf(member), Name: name, UID: uid}
+// existingObjectMeta is what has that UID, and nothing else of its name.
+func existingObjectMeta(member *v1alpha1.MemberCluster, name string, uid types.UID) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: memberNamespace(member), Name: name, UID: uid}
 }
 
-// accountOf makes a ServiceAccount. No Pod is ever to run under it.
-func accountOf(member *v1alpha1.MemberCluster, name string, of *v1alpha1.ClusterJoin) *corev1.ServiceAccount {
-	a := &corev1.ServiceAccount{ObjectMeta: named(member, name), AutomountServiceAccountToken: ptr.To(false)}
+// newServiceAccount makes a ServiceAccount. No Pod is ever to run under it.
+func newServiceAccount(member *v1alpha1.MemberCluster, name string, of *v1alpha1.ClusterJoin) *corev1.ServiceAccount {
+	a := &corev1.ServiceAccount{ObjectMeta: newObjectMeta(member, name), AutomountServiceAccountToken: ptr.To(false)}
 	a.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: member.Annotations[v1alpha1.AnnotationJoinToken]}
 	if of != nil {
 		a.Annotations[annotationJoin] = string(of.UID)
@@ -83,33 +83,33 @@ func accountOf(member *v1alpha1.MemberCluster, name string, of *v1alpha1.Cluster
 	return a
 }
 
-func bindingOf(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBinding {
+func newRoleBinding(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		ObjectMeta: named(member, name),
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles[name]},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespaceOf(member)}},
+		ObjectMeta: newObjectMeta(member, name),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleOfAccount[name]},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: memberNamespace(member)}},
 	}
 }
 
-// read what is there of an account.
-func read(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBinding) (a account) {
+// newAccountState what is there of an account.
+func newAccountState(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBinding) (a accountState) {
 	if sa != nil {
-		a.uid, a.join, a.asked = sa.UID, types.UID(sa.Annotations[annotationJoin]), sa.Annotations[v1alpha1.AnnotationJoinToken]
+		a.uid, a.clusterJoinUID, a.joinTokenRequest = sa.UID, types.UID(sa.Annotations[annotationJoin]), sa.Annotations[v1alpha1.AnnotationJoinToken]
 	}
 	if binding != nil {
-		a.bound, a.binding = true, binding.UID
-		a.foreign = binding.RoleRef != wanted.RoleRef || !equality.Semantic.DeepEqual(binding.Subjects, wanted.Subjects)
+		a.bindingExists, a.bindingUID = true, binding.UID
+		a.bindingForeign = binding.RoleRef != wanted.RoleRef || !equality.Semantic.DeepEqual(binding.Subjects, wanted.Subjects)
 	}
 	return a
 }
 
-// secretOf makes the Secret with a join token. It goes with the MemberCluster, also
+// newJoinSecret makes the Secret with a join token. It goes with the MemberCluster, also
 // where no hub runs by then.
-func secretOf(member *v1alpha1.MemberCluster, namespace string, token issued, kubeconfig []byte) *corev1.Secret {
+func newJoinSecret(member *v1alpha1.MemberCluster, namespace string, token issuedToken, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: join.SecretName(member.Name),
-			Labels:      map[string]string{managedBy: manager},
+			Namespace: namespace, Name: join.JoinSecretName(member.Name),
+			Labels:      map[string]string{managedByLabel: managedByHub},
 			Annotations: map[string]string{annotationAccount: string(token.account), annotationExpires: token.expires},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
@@ -119,7 +119,7 @@ func secretOf(member *v1alpha1.MemberCluster, namespace string, token issued, ku
 	}
 }
 
-// at is the key of what has a name in the member's namespace.
-func at(member *v1alpha1.MemberCluster, name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: namespaceOf(member), Name: name}
+// memberKey is the key of what has a name in the member's namespace.
+func memberKey(member *v1alpha1.MemberCluster, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: memberNamespace(member), Name: name}
 }

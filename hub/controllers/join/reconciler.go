@@ -40,73 +40,73 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=ot-agent,verbs=get
 
-// soon is when to go on that somebody else was faster than.
-const soon = 50 * time.Millisecond
+// conflictRetryDelay is when to go on that somebody else was faster than.
+const conflictRetryDelay = 50 * time.Millisecond
 
-// mostSteps are never taken at one request: the longest way, a round that takes the
+// maxSteps are never taken at one request: the longest way, a round that takes the
 // place of another, has fewer.
-const mostSteps = 30
+const maxSteps = 30
 
 // Reconciler takes one member's agent through joining at a request.
 type Reconciler struct {
 	client.Client
-	Live    client.Reader
-	Events  events.EventRecorder
-	Metrics *metrics.Joins
-	Joins   *Joins
+	Live       client.Reader
+	Events     events.EventRecorder
+	Metrics    *metrics.Registrations
+	Conditions *Conditions
 	// Namespace of the hub.
 	Namespace string
-	// Door is where agents dial in.
-	Door Door
+	// Issuer is where agents dial in.
+	Issuer Issuer
 }
 
 // Reconcile takes step after step until there is something to wait for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	reader := client.Reader(r.Client)
-	for i := range mostSteps {
+	for i := range maxSteps {
 		member := &v1alpha1.MemberCluster{}
 		if err := reader.Get(ctx, request.NamespacedName, member); apierrors.IsNotFound(err) {
-			r.Metrics.Pending(r.Joins.forget(request.Name))
+			r.Metrics.SetPending(r.Conditions.forgetMember(request.Name))
 			return ctrl.Result{}, nil
 		} else if err != nil {
 			return ctrl.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 		}
-		if member.Spec.Connection.Pull == nil && !has(member, finalizer) {
+		if member.Spec.Connection.Pull == nil && !hasFinalizer(member, finalizer) {
 			// Most members, perhaps: the cache suffices, for a change brings it back.
-			r.Metrics.Pending(r.Joins.set(member, nil, false))
+			r.Metrics.SetPending(r.Conditions.setCondition(member, nil, false))
 			return ctrl.Result{}, nil
 		}
 		if i == 0 {
 			reader = r.Live
 			continue
 		}
-		seen, err := r.gather(ctx, member)
+		seen, err := r.readSnapshot(ctx, member)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		d := decide(seen)
-		if d.step == stay {
-			r.Metrics.Pending(r.Joins.set(member, d.condition, d.pending))
-			return ctrl.Result{RequeueAfter: d.after}, nil
+		d := decideNextStep(seen)
+		if d.step == noStep {
+			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
+			return ctrl.Result{RequeueAfter: d.requeueAfter}, nil
 		}
-		err = r.take(ctx, seen, d)
+		err = r.executeStep(ctx, seen, d)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time", "step", d.step, "error", err.Error())
-			return ctrl.Result{RequeueAfter: soon}, nil
+			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		} else if err != nil {
-			d.condition.Message = fleet.Cut(fmt.Sprintf("the hub failed to %s: %v", d.step, err), mostText)
-			r.Metrics.Pending(r.Joins.set(member, d.condition, d.pending))
+			d.condition.Message = fleet.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
+			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s, to %s: %w", member.Name, d.step, err)
 		}
-		r.tell(ctx, seen, d)
+		r.recordEvents(ctx, seen, d)
 	}
 	return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s comes to no end: does somebody else write what the hub writes?", request.Name)
 }
 
-// gather reads what there is, live all of it: that something is missing decides as
+// readSnapshot reads what there is, live all of it: that something is missing decides as
 // much as that it is there.
-func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
-	s := snapshot{now: time.Now(), member: member, hub: r.Namespace}
+func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
+	s := snapshot{now: time.Now(), member: member, hubNamespace: r.Namespace}
 	var errs []error
 	there := func(key client.ObjectKey, o client.Object) bool {
 		err := r.Live.Get(ctx, key, o)
@@ -116,73 +116,73 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		return err == nil
 	}
 	ns := &corev1.Namespace{}
-	s.home = there(client.ObjectKey{Name: namespaceOf(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
-	account := func(name string) account {
+	s.namespaceReady = there(client.ObjectKey{Name: memberNamespace(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
+	account := func(name string) accountState {
 		sa, binding := &corev1.ServiceAccount{}, &rbacv1.RoleBinding{}
-		if !there(at(member, name), sa) {
+		if !there(memberKey(member, name), sa) {
 			sa = nil
 		}
-		if !there(at(member, name), binding) {
+		if !there(memberKey(member, name), binding) {
 			binding = nil
 		}
-		return read(sa, binding, bindingOf(member, name))
+		return newAccountState(sa, binding, newRoleBinding(member, name))
 	}
-	s.joiner, s.agent = account(join.JoinAccount), account(join.AgentAccount)
+	s.joinAccount, s.agentAccount = account(join.JoinAccount), account(join.AgentAccount)
 	lease, asks, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
-	if s.leased = there(at(member, join.LeaseName), lease); s.leased {
-		s.holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+	if s.leaseExists = there(memberKey(member, join.LeaseName), lease); s.leaseExists {
+		s.leaseHolder = ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	if there(at(member, v1alpha1.MailboxName), asks) {
-		s.join = asks
+	if there(memberKey(member, v1alpha1.MailboxName), asks) {
+		s.clusterJoin = asks
 	}
-	if there(client.ObjectKey{Namespace: r.Namespace, Name: join.SecretName(member.Name)}, secret) {
-		s.secret = secret
+	if there(client.ObjectKey{Namespace: r.Namespace, Name: join.JoinSecretName(member.Name)}, secret) {
+		s.joinSecret = secret
 	}
 	return s, errors.Join(errs...)
 }
 
-// take one step.
-func (r *Reconciler) take(ctx context.Context, s snapshot, d decision) error {
+// executeStep one step.
+func (r *Reconciler) executeStep(ctx context.Context, s snapshot, d decision) error {
 	member := s.member
 	switch d.step {
-	case hold:
-		return r.finalizers(ctx, member, append(member.Finalizers, finalizer))
-	case release:
-		return r.finalizers(ctx, member, without(member.Finalizers, finalizer))
-	case makeJoiner:
-		return r.Create(ctx, accountOf(member, join.JoinAccount, nil))
-	case bindJoiner:
-		return r.Create(ctx, bindingOf(member, join.JoinAccount))
-	case issueToken:
-		return r.issueToken(ctx, s)
-	case unbindJoiner:
-		return r.remove(ctx, &rbacv1.RoleBinding{ObjectMeta: existing(member, join.JoinAccount, s.joiner.binding)})
-	case removeJoiner:
-		return r.remove(ctx, &corev1.ServiceAccount{ObjectMeta: existing(member, join.JoinAccount, s.joiner.uid)})
-	case removeSecret:
-		return r.remove(ctx, s.secret)
-	case removeJoin:
-		return r.remove(ctx, s.join)
-	case answerJoin:
-		return r.answer(ctx, s.join, d.answer)
-	case makeAgent:
-		return r.Create(ctx, accountOf(member, join.AgentAccount, s.join))
-	case bindAgent:
-		return r.Create(ctx, bindingOf(member, join.AgentAccount))
-	case makeLease:
-		return r.Create(ctx, &coordinationv1.Lease{ObjectMeta: named(member, join.LeaseName)})
+	case addFinalizer:
+		return r.patchFinalizers(ctx, member, append(member.Finalizers, finalizer))
+	case removeFinalizer:
+		return r.patchFinalizers(ctx, member, removeString(member.Finalizers, finalizer))
+	case createJoinAccount:
+		return r.Create(ctx, newServiceAccount(member, join.JoinAccount, nil))
+	case bindJoinAccount:
+		return r.Create(ctx, newRoleBinding(member, join.JoinAccount))
+	case issueJoinToken:
+		return r.issueJoinToken(ctx, s)
+	case unbindJoinAccount:
+		return r.deleteObject(ctx, &rbacv1.RoleBinding{ObjectMeta: existingObjectMeta(member, join.JoinAccount, s.joinAccount.bindingUID)})
+	case deleteJoinAccount:
+		return r.deleteObject(ctx, &corev1.ServiceAccount{ObjectMeta: existingObjectMeta(member, join.JoinAccount, s.joinAccount.uid)})
+	case deleteJoinSecret:
+		return r.deleteObject(ctx, s.joinSecret)
+	case deleteClusterJoin:
+		return r.deleteObject(ctx, s.clusterJoin)
+	case answerClusterJoin:
+		return r.updateJoinStatus(ctx, s.clusterJoin, d.joinStatus)
+	case createAgentAccount:
+		return r.Create(ctx, newServiceAccount(member, join.AgentAccount, s.clusterJoin))
+	case bindAgentAccount:
+		return r.Create(ctx, newRoleBinding(member, join.AgentAccount))
+	case createLease:
+		return r.Create(ctx, &coordinationv1.Lease{ObjectMeta: newObjectMeta(member, join.LeaseName)})
 	case issueCredential:
-		return r.issueCredential(ctx, s, d.answer)
-	case unbindAgent:
-		return r.remove(ctx, &rbacv1.RoleBinding{ObjectMeta: existing(member, join.AgentAccount, s.agent.binding)})
-	case removeAgent:
-		return r.remove(ctx, &corev1.ServiceAccount{ObjectMeta: existing(member, join.AgentAccount, s.agent.uid)})
+		return r.issueCredential(ctx, s, d.joinStatus)
+	case unbindAgentAccount:
+		return r.deleteObject(ctx, &rbacv1.RoleBinding{ObjectMeta: existingObjectMeta(member, join.AgentAccount, s.agentAccount.bindingUID)})
+	case deleteAgentAccount:
+		return r.deleteObject(ctx, &corev1.ServiceAccount{ObjectMeta: existingObjectMeta(member, join.AgentAccount, s.agentAccount.uid)})
 	default:
 		return fmt.Errorf("there is no step %q", d.step)
 	}
 }
 
-func without(all []string, one string) (others []string) {
+func removeString(all []string, one string) (others []string) {
 	for _, name := range all {
 		if name != one {
 			others = append(others, name)
@@ -191,51 +191,51 @@ func without(all []string, one string) (others []string) {
 	return others
 }
 
-func (r *Reconciler) finalizers(ctx context.Context, member *v1alpha1.MemberCluster, finalizers []string) error {
+func (r *Reconciler) patchFinalizers(ctx context.Context, member *v1alpha1.MemberCluster, finalizers []string) error {
 	next := member.DeepCopy()
 	next.Finalizers = finalizers
 	return client.IgnoreNotFound(r.Patch(ctx, next, client.MergeFromWithOptions(member, client.MergeFromWithOptimisticLock{})))
 }
 
-// remove an object, and none that has taken its place.
-func (r *Reconciler) remove(ctx context.Context, o client.Object) error {
+// deleteObject an object, and none that has taken its place.
+func (r *Reconciler) deleteObject(ctx context.Context, o client.Object) error {
 	uid := o.GetUID()
 	return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
-func (r *Reconciler) answer(ctx context.Context, asks *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
+func (r *Reconciler) updateJoinStatus(ctx context.Context, asks *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
 	next := asks.DeepCopy()
 	next.Status = status
 	return r.Status().Update(ctx, next)
 }
 
-// tell of a step that was taken, where it matters to people.
-func (r *Reconciler) tell(ctx context.Context, s snapshot, d decision) {
+// recordEvents of a step that was taken, where it matters to people.
+func (r *Reconciler) recordEvents(ctx context.Context, s snapshot, d decision) {
 	log.FromContext(ctx).Info("Joining", "step", d.step)
 	event := func(kind, reason, action, format string, args ...any) {
 		r.Events.Eventf(s.member, nil, kind, reason, action, format, args...)
 	}
 	switch d.step {
-	case issueToken:
-		r.Metrics.TokenIssued()
-		event(corev1.EventTypeNormal, "JoinTokenMade", "Join", "A join token is in Secret %s/%s", s.hub, join.SecretName(s.member.Name))
-	case answerJoin:
-		event(corev1.EventTypeNormal, "JoinAsked", "Join", "%s", d.answer.Message)
+	case issueJoinToken:
+		r.Metrics.CountTokenIssued()
+		event(corev1.EventTypeNormal, "JoinTokenMade", "Join", "A join token is in Secret %s/%s", s.hubNamespace, join.JoinSecretName(s.member.Name))
+	case answerClusterJoin:
+		event(corev1.EventTypeNormal, "JoinAsked", "Join", "%s", d.joinStatus.Message)
 	case issueCredential:
-		r.Metrics.CredentialIssued()
-		event(corev1.EventTypeNormal, "CredentialIssued", "Join", "A credential was issued to key %s of cluster %s", d.answer.Fingerprint, s.join.Spec.ClusterUID)
-	case removeJoin:
+		r.Metrics.CountCredentialIssued()
+		event(corev1.EventTypeNormal, "CredentialIssued", "Join", "A credential was issued to key %s of cluster %s", d.joinStatus.Fingerprint, s.clusterJoin.Spec.ClusterUID)
+	case deleteClusterJoin:
 		if d.condition.Status == metav1.ConditionTrue {
 			break
 		}
 		event(corev1.EventTypeWarning, "JoinRemoved", "Join", "A ClusterJoin was removed: it was presented with a join token that is worth nothing any more")
-	case removeJoiner:
+	case deleteJoinAccount:
 		if d.condition.Reason == v1alpha1.ReasonJoined {
 			event(corev1.EventTypeNormal, "Joined", "Join", "The agent has dialled in with its credential; the join token is worth nothing any more")
 		}
-	case removeAgent:
+	case deleteAgentAccount:
 		if d.condition.Reason == v1alpha1.ReasonRevoking {
-			r.Metrics.Revoked()
+			r.Metrics.CountRevoked()
 			event(corev1.EventTypeWarning, "Revoked", "Revoke", "All credentials of the agent were revoked")
 		}
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// workers look after members at a time.
-const workers = 4
+// maxConcurrentReconciles look after members at a time.
+const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
@@ -35,36 +35,36 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		if ns, is := o.(*corev1.Namespace); is {
-			return request(report.MemberOf(ns.Name))
+			return request(report.MemberForNamespace(ns.Name))
 		}
-		return request(report.MemberOf(o.GetNamespace()))
+		return request(report.MemberForNamespace(o.GetNamespace()))
 	})
 	ofSecret := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return request(join.SecretMember(o.GetName()))
+		return request(join.MemberOfJoinSecret(o.GetName()))
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("join").
-		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked())).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(registrationChanged())).
 		Watches(&v1alpha1.ClusterJoin{}, ofNamespace).
 		Watches(&corev1.Namespace{}, ofNamespace).
 		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
+			MaxConcurrentReconciles: maxConcurrentReconciles,
 			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
 		}).
 		Complete(r)
 }
 
-// asked lets through what says something else of a member's joining: of its status
+// registrationChanged lets through what says something else of a member's joining: of its status
 // that is the cluster, and that it does not say any more that all is revoked.
-func asked() predicate.Predicate {
+func registrationChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
 		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
 		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.ClusterUID != after.Status.ClusterUID ||
-			(reasonOf(before) == v1alpha1.ReasonRevoked) != (reasonOf(after) == v1alpha1.ReasonRevoked) ||
+			(joinedReason(before) == v1alpha1.ReasonRevoked) != (joinedReason(after) == v1alpha1.ReasonRevoked) ||
 			!slices.Equal(before.Finalizers, after.Finalizers) || !maps.Equal(before.Annotations, after.Annotations))
 	}}
 }

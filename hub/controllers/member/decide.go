@@ -35,11 +35,11 @@ type snapshot struct {
 	root       report.Root
 	totals     *fleet.Totals
 	connection fleet.Connection
-	carried    relay.Result
+	syncResult relay.Findings
 	joined     *metav1.Condition
 	installed  *metav1.Condition
-	// notCarried is what the watchdog says.
-	notCarried string
+	// syncStalled is what the watchdog says.
+	syncStalled string
 	// shard is who carries for it; empty: nobody is assigned.
 	shard  string
 	policy policy.State
@@ -48,24 +48,24 @@ type snapshot struct {
 	transfers *v1alpha1.MemberTransfers
 	safe      int32
 	safeKnown bool
-	// wants is what the FleetDiskImages ask of it; without wantsKnown nobody knows.
-	wants      rollout.Wants
-	wantsKnown bool
+	// images is what the FleetDiskImages ask of it; without imagesKnown nobody knows.
+	images      rollout.DesiredImages
+	imagesKnown bool
 	// inquiries and prunes are what PruneReports and ImagePrunes ask of it; without
-	// asksKnown nobody knows.
-	inquiries []types.UID
-	prunes    []v1alpha1.PlannedPrune
-	asksKnown bool
+	// requestsKnown nobody knows.
+	inquiries     []types.UID
+	prunes        []v1alpha1.PlannedPrune
+	requestsKnown bool
 	// holder is the other member that its cluster belongs to; empty: none.
 	holder string
 	// read: all stored reports have been. Before, a member that reports looks like
 	// one that never has.
-	read bool
-	// watched is since when this process reads reports.
-	watched time.Time
+	reportsSynced bool
+	// watchedSince is since when this process reads reports.
+	watchedSince time.Time
 	// known: they have been, and the fleet's policy as well. Before, nothing may be
 	// planned.
-	known bool
+	mayPlan bool
 }
 
 // decision is what is to be done for one member.
@@ -75,17 +75,17 @@ type decision struct {
 	plan   *v1alpha1.ClusterPlan
 	status v1alpha1.MemberClusterStatus
 	// withdraw: plan and grant on the hub are to go.
-	withdraw bool
-	// after which to look again; 0 for never.
-	after time.Duration
+	withdrawMailbox bool
+	// recheckAfter which to look again; 0 for never.
+	recheckAfter time.Duration
 }
 
-// namespaceRetry is how often it is looked whether somebody else's namespace has
+// namespaceRetryDelay is how often it is looked whether somebody else's namespace has
 // made room.
-const namespaceRetry = 30 * time.Second
+const namespaceRetryDelay = 30 * time.Second
 
-// mine tells whether a namespace is that of a member: it was made for it.
-func mine(ns *corev1.Namespace, member string) bool {
+// isMemberNamespace tells whether a namespace is that of a member: it was made for it.
+func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 	return ns.Labels[v1alpha1.LabelMember] == member
 }
 
@@ -96,7 +96,7 @@ func decide(s snapshot) decision {
 	switch {
 	case s.namespace == nil:
 		d.createNamespace = true
-	case !mine(s.namespace, s.member.Name):
+	case !isMemberNamespace(s.namespace, s.member.Name):
 		obstacle = fmt.Sprintf("namespace %s exists on the hub and is not of this member: delete it, or, if it is to be its, label it: kubectl label namespace %s %s=%s",
 			name, name, v1alpha1.LabelMember, s.member.Name)
 	case !s.namespace.DeletionTimestamp.IsZero():
@@ -105,85 +105,85 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := fleet.MemberView{
-		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, NotCarried: s.notCarried, Joined: s.joined, Installed: s.installed,
-		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watched, IncompleteSince: s.root.IncompleteSince,
-		Another: s.carried.Another, Holder: s.holder, Older: s.carried.Older, Dropped: s.carried.Dropped, Totals: s.totals,
+		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed,
+		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince,
+		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
 	if s.policy.Policy != nil {
-		desired, view.Source, view.PolicyErrors = s.policy.Policy.For(s.member.Name, s.member.Labels)
-		s.allow(desired)
-		view.Desired = desired
+		desired, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)
+		s.applySafeShare(desired)
+		view.DesiredPolicy = desired
 	}
 	current := s.plan
 	switch {
 	case obstacle != "":
 	case s.holder != "":
-		d.withdraw = s.plan != nil || s.grant != nil
-	case s.known:
-		if d.plan = nextPlan(s, name, desired, view.Source); d.plan != nil {
+		d.withdrawMailbox = s.plan != nil || s.grant != nil
+	case s.mayPlan:
+		if d.plan = decidePlan(s, name, desired, view.PolicySource); d.plan != nil {
 			current = d.plan
 		}
 	}
 	if current != nil {
 		view.Plan = &current.Spec
 	}
-	if !s.read {
+	if !s.reportsSynced {
 		// What was stored stays: rollouts would pass a member over that looks offline.
 		d.status = s.member.Status
 		return d
 	}
-	d.status, d.after = fleet.MemberStatus(view)
+	d.status, d.recheckAfter = fleet.MemberStatus(view)
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
 			ObservedGeneration: s.member.Generation, LastTransitionTime: metav1.NewTime(s.now),
 		})
-		d.after = namespaceRetry
+		d.recheckAfter = namespaceRetryDelay
 	}
 	return d
 }
 
-// allow has a policy give the safe share that there is room for. Such a share is used
+// applySafeShare has a policy give the safe share that there is room for. Such a share is used
 // without being asked for.
-func (s *snapshot) allow(desired map[string]string) {
-	if _, limited := desired[apipolicy.KeySafe]; !limited {
+func (s *snapshot) applySafeShare(desired map[string]string) {
+	if _, limited := desired[apipolicy.KeySafeConcurrency]; !limited {
 		return
 	}
 	if s.safeKnown {
-		desired[apipolicy.KeySafe] = strconv.Itoa(int(s.safe))
+		desired[apipolicy.KeySafeConcurrency] = strconv.Itoa(int(s.safe))
 	} else if s.plan != nil {
-		if last, limited := s.plan.Spec.Policy[apipolicy.KeySafe]; limited {
-			desired[apipolicy.KeySafe] = last
+		if last, limited := s.plan.Spec.Policy[apipolicy.KeySafeConcurrency]; limited {
+			desired[apipolicy.KeySafeConcurrency] = last
 		}
 	}
 }
 
-// nextPlan returns the plan to write, guarded by the state that it was decided
+// decidePlan returns the plan to write, guarded by the state that it was decided
 // upon; nil for none.
-func nextPlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
+func decidePlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
 	view := fleet.PlanView{
-		ClusterUID: fleet.ClusterUID(s.member, s.root.ClusterUID),
+		ClusterUID: fleet.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
-		Unconfirmed: s.carried.Confirmed == 0 || s.root.Sequence < s.carried.Confirmed,
-		Ahead:       s.carried.Ahead,
-		Desired:     desired, Source: source,
-		Images: s.wants.Images, Kept: s.wants.Kept, Retired: s.wants.Retired,
+		ReportUnconfirmed: s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence,
+		NewerMemberPlan:   s.syncResult.NewerPlan,
+		DesiredPolicy:     desired, PolicySource: source,
+		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}
 	// What is in the plan and nobody knows of stays: an image that it does not name any
 	// more is not protected, and a prune that it does not name any more is undone.
 	// Neither waits for the other. Where there is no plan, the member may have one that
 	// is newer than this hub, so that it waits.
-	if s.plan == nil && (!s.wantsKnown || !s.asksKnown) {
+	if s.plan == nil && (!s.imagesKnown || !s.requestsKnown) {
 		return nil
 	}
-	if _, limited := desired[apipolicy.KeySafe]; limited && !s.safeKnown {
+	if _, limited := desired[apipolicy.KeySafeConcurrency]; limited && !s.safeKnown {
 		return nil
 	}
-	if !s.wantsKnown {
+	if !s.imagesKnown {
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired
 	}
-	if !s.asksKnown {
+	if !s.requestsKnown {
 		view.Inquiries, view.Prunes = nil, s.plan.Spec.Prunes
 		for _, asked := range s.plan.Spec.Inquiries {
 			view.Inquiries = append(view.Inquiries, asked.UID)
@@ -202,14 +202,14 @@ func nextPlan(s snapshot, namespace string, desired map[string]string, source st
 	}
 	plan.Spec = next
 	if s.plan != nil {
-		budget.Supersede(plan, s.plan, s.acknowledged())
+		budget.RecordSuperseded(plan, s.plan, s.acknowledgedPlan())
 	}
 	return plan
 }
 
-// acknowledged is the plan that the member's report says its ledger was written
+// acknowledgedPlan is the plan that the member's report says its ledger was written
 // under; nil for none.
-func (s *snapshot) acknowledged() *v1alpha1.PlanVersion {
+func (s *snapshot) acknowledgedPlan() *v1alpha1.PlanVersion {
 	if s.root.Report == nil || s.plan == nil || s.root.ClusterUID != s.plan.Spec.ClusterUID {
 		return nil
 	}

@@ -38,13 +38,13 @@ func settledMember(t *testing.T) snapshot {
 			ClusterUID: uid, Sequence: 1,
 			Report: &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 20},
 		},
-		carried: relay.Result{Confirmed: 1},
-		policy:  policy.State{Known: true, Policy: parsed},
-		read:    true, known: true, wantsKnown: true, asksKnown: true,
+		syncResult:    relay.Findings{ConfirmedSequence: 1},
+		policy:        policy.State{Known: true, Policy: parsed},
+		reportsSynced: true, mayPlan: true, imagesKnown: true, requestsKnown: true,
 	}
 }
 
-func TestPlanAndGrantOfAMemberThatReports(t *testing.T) {
+func TestReportingMemberGetsPlan(t *testing.T) {
 	d := decide(settledMember(t))
 	require.NotNil(t, d.plan)
 	assert.Equal(t, "4", d.plan.Spec.Policy["concurrency"])
@@ -58,9 +58,9 @@ func TestPlanAndGrantOfAMemberThatReports(t *testing.T) {
 	assert.Nil(t, again.plan)
 }
 
-func TestNothingIsPlannedInTheDark(t *testing.T) {
+func TestNothingIsPlannedWhileInputsAreUnknown(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
-		"reports or policy have not been read": func(s *snapshot) { s.known = false },
+		"reports or policy have not been read": func(s *snapshot) { s.mayPlan = false },
 		"it never reported":                    func(s *snapshot) { s.root = report.Root{} },
 		"another cluster reports":              func(s *snapshot) { s.member.Status.ClusterUID = "other" },
 		"its namespace is somebody else's":     func(s *snapshot) { s.namespace.Labels = nil },
@@ -80,16 +80,16 @@ func TestStatusStaysUntilTheStoredReportsAreRead(t *testing.T) {
 	s := settledMember(t)
 	s.member.Status = decide(s).status
 	require.True(t, meta.IsStatusConditionTrue(s.member.Status.Conditions, v1alpha1.ConditionIdentityConfirmed))
-	s.root, s.read, s.known = report.Root{}, false, false
+	s.root, s.reportsSynced, s.mayPlan = report.Root{}, false, false
 	assert.Equal(t, s.member.Status, decide(s).status)
-	s.read = true
+	s.reportsSynced = true
 	assert.False(t, meta.IsStatusConditionTrue(decide(s).status.Conditions, v1alpha1.ConditionIdentityConfirmed))
 }
 
-func TestNothingIsPlannedByAReportAsOldAsTheHub(t *testing.T) {
+func TestNothingIsPlannedByUnconfirmedReport(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
-		"the member's own was not read yet":         func(s *snapshot) { s.carried.Confirmed = 0 },
-		"the copy that came of it was not read yet": func(s *snapshot) { s.carried.Confirmed = s.root.Sequence + 1 },
+		"the member's own was not read yet":         func(s *snapshot) { s.syncResult.ConfirmedSequence = 0 },
+		"the copy that came of it was not read yet": func(s *snapshot) { s.syncResult.ConfirmedSequence = s.root.Sequence + 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settledMember(t)
@@ -101,19 +101,19 @@ func TestNothingIsPlannedByAReportAsOldAsTheHub(t *testing.T) {
 
 // While nobody knows what is wanted of a member, as after a start of the hub, its
 // plan loses no image: what no plan names is not protected any more.
-func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
-	wanted := rollout.Wants{
+func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
+	wanted := rollout.DesiredImages{
 		Images:  []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
 		Kept:    []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
 		Retired: []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-0"}},
 	}
 	s := settledMember(t)
-	s.wants = wanted
+	s.images = wanted
 	first := decide(s).plan
 	require.NotNil(t, first)
-	assert.Equal(t, wanted, rollout.Wants{Images: first.Spec.Images, Kept: first.Spec.Kept, Retired: first.Spec.Retired})
+	assert.Equal(t, wanted, rollout.DesiredImages{Images: first.Spec.Images, Kept: first.Spec.Kept, Retired: first.Spec.Retired})
 
-	s.plan, s.wants, s.wantsKnown = first, rollout.Wants{}, false
+	s.plan, s.images, s.imagesKnown = first, rollout.DesiredImages{}, false
 	assert.Nil(t, decide(s).plan, "nothing is written")
 
 	other, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "7"})
@@ -122,7 +122,7 @@ func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
 	next := decide(s).plan
 	require.NotNil(t, next, "a change of policy does not wait")
 	assert.Equal(t, "7", next.Spec.Policy["concurrency"])
-	assert.Equal(t, wanted, rollout.Wants{Images: next.Spec.Images, Kept: next.Spec.Kept, Retired: next.Spec.Retired})
+	assert.Equal(t, wanted, rollout.DesiredImages{Images: next.Spec.Images, Kept: next.Spec.Kept, Retired: next.Spec.Retired})
 
 	s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: 3, Sequence: 1}
 	next = decide(s).plan
@@ -132,7 +132,7 @@ func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
 
 	s.plan = nil
 	assert.Nil(t, decide(s).plan, "the member may have a plan with images, that one without would take the place of")
-	s.wantsKnown = true
+	s.imagesKnown = true
 	next = decide(s).plan
 	require.NotNil(t, next)
 	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
@@ -140,8 +140,8 @@ func TestPlanKeepsItsImagesUntilItIsKnownWhatIsWanted(t *testing.T) {
 
 // FleetDiskImages and ImagePrunes are read by different controllers: what the one
 // knows does not wait for the other, and what nobody knows of stays.
-func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
-	wanted := rollout.Wants{
+func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
+	wanted := rollout.DesiredImages{
 		Images: []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
 		Kept:   []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
 	}
@@ -149,7 +149,7 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 		return []v1alpha1.PlannedPrune{{Namespace: "images", Name: name, ImageUID: types.UID(name), UID: "prune"}}
 	}
 	s := settledMember(t)
-	s.wants, s.inquiries, s.prunes = wanted, []types.UID{"inquiry"}, pruned("debian-1")
+	s.images, s.inquiries, s.prunes = wanted, []types.UID{"inquiry"}, pruned("debian-1")
 	s.plan = decide(s).plan
 	require.NotNil(t, s.plan)
 	stored := &s.plan.Spec
@@ -161,16 +161,16 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 		change(&s)
 		return decide(s).plan
 	}
-	var nothing rollout.Wants
+	var nothing rollout.DesiredImages
 	assert.Nil(t, next(func(s *snapshot) {}))
 
-	none := next(func(s *snapshot) { s.wants, s.inquiries, s.prunes = nothing, nil, nil })
+	none := next(func(s *snapshot) { s.images, s.inquiries, s.prunes = nothing, nil, nil })
 	require.NotNil(t, none, "all is known")
 	assert.Empty(t, none.Spec.Images)
 	assert.Empty(t, none.Spec.Inquiries)
 	assert.Empty(t, none.Spec.Prunes)
 
-	onlyWants := next(func(s *snapshot) { s.wants, s.inquiries, s.prunes, s.asksKnown = nothing, nil, nil, false })
+	onlyWants := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
 	require.NotNil(t, onlyWants, "what is wanted is known")
 	assert.Empty(t, onlyWants.Spec.Images)
 	assert.Empty(t, onlyWants.Spec.Kept)
@@ -178,7 +178,7 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 	assert.Equal(t, stored.Prunes, onlyWants.Spec.Prunes, "a prune that is not named any more is undone")
 
 	onlyAsks := next(func(s *snapshot) {
-		s.wants, s.wantsKnown = nothing, false
+		s.images, s.imagesKnown = nothing, false
 		s.inquiries, s.prunes = []types.UID{"another"}, pruned("debian-2")
 	})
 	require.NotNil(t, onlyAsks, "what is asked is known")
@@ -188,7 +188,7 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 	assert.Equal(t, pruned("debian-2"), onlyAsks.Spec.Prunes)
 
 	inTheDark := func(s *snapshot) {
-		s.wants, s.inquiries, s.prunes, s.wantsKnown, s.asksKnown = nothing, nil, nil, false, false
+		s.images, s.inquiries, s.prunes, s.imagesKnown, s.requestsKnown = nothing, nil, nil, false, false
 	}
 	assert.Nil(t, next(inTheDark), "neither is known")
 
@@ -203,8 +203,8 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 
 	for name, dark := range map[string]func(*snapshot){
 		"neither is known":      inTheDark,
-		"what is asked is not":  func(s *snapshot) { s.asksKnown = false },
-		"what is wanted is not": func(s *snapshot) { s.wantsKnown = false },
+		"what is asked is not":  func(s *snapshot) { s.requestsKnown = false },
+		"what is wanted is not": func(s *snapshot) { s.imagesKnown = false },
 	} {
 		assert.Nil(t, next(func(s *snapshot) {
 			s.plan = nil
@@ -216,7 +216,7 @@ func TestPlanKeepsWhatIsAskedUntilThatIsKnown(t *testing.T) {
 	assert.Equal(t, stored.Prunes, first.Spec.Prunes)
 }
 
-func TestNamespaceOfAMember(t *testing.T) {
+func TestMemberNamespace(t *testing.T) {
 	s := settledMember(t)
 	s.namespace = nil
 	assert.True(t, decide(s).createNamespace)
@@ -229,20 +229,20 @@ func TestNamespaceOfAMember(t *testing.T) {
 	require.NotNil(t, ready)
 	assert.Equal(t, reasonNamespaceTaken, ready.Reason)
 	assert.Contains(t, ready.Message, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt")
-	assert.Positive(t, d.after)
+	assert.Positive(t, d.recheckAfter)
 }
 
-func TestNothingIsPlannedForTheClusterOfAnother(t *testing.T) {
+func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 	s := settledMember(t)
 	planned := decide(s)
 	s.holder = "berlin"
 	d := decide(s)
 	assert.Nil(t, d.plan)
-	assert.False(t, d.withdraw)
+	assert.False(t, d.withdrawMailbox)
 
 	s.plan, s.grant = planned.plan, &v1alpha1.TransferGrant{}
 	d = decide(s)
-	assert.True(t, d.withdraw)
+	assert.True(t, d.withdrawMailbox)
 	assert.Empty(t, d.status.ClusterUID, "it claims nothing")
 	identity := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionIdentityConfirmed)
 	require.NotNil(t, identity)
@@ -252,7 +252,7 @@ func TestNothingIsPlannedForTheClusterOfAnother(t *testing.T) {
 
 // A safe share is used without being asked for, so that it must not go out before
 // there is room for it.
-func TestThePlanHasTheSafeShareThatThereIsRoomFor(t *testing.T) {
+func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	s := settledMember(t)
 	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
 	require.Empty(t, errs)
@@ -268,29 +268,29 @@ func TestThePlanHasTheSafeShareThatThereIsRoomFor(t *testing.T) {
 
 // A member may have taken up a plan that it has not acknowledged before the next one
 // was made: what it allows counts until one of them is acknowledged.
-func TestAPlanTellsWhatTheOneBeforeAllowed(t *testing.T) {
+func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	s := settledMember(t)
 	free := decide(s).plan // without limits
 	require.NotNil(t, free)
-	assert.Nil(t, budget.Unacknowledged(free))
+	assert.Nil(t, budget.UnacknowledgedBounds(free))
 
 	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4"})
 	require.Empty(t, errs)
 	s.plan, s.policy.Policy, s.safeKnown = free, parsed, true
 	limited := decide(s).plan
 	require.NotNil(t, limited)
-	require.NotNil(t, budget.Unacknowledged(limited))
-	assert.Equal(t, int32(4), budget.Unacknowledged(limited).Concurrency)
-	assert.False(t, budget.Unacknowledged(limited).Limited)
+	require.NotNil(t, budget.UnacknowledgedBounds(limited))
+	assert.Equal(t, int32(4), budget.UnacknowledgedBounds(limited).Concurrency)
+	assert.False(t, budget.UnacknowledgedBounds(limited).Limited)
 
-	s.plan, s.wants.Images = limited, []v1alpha1.PlannedImage{{Namespace: "farm", Name: "a"}}
+	s.plan, s.images.Images = limited, []v1alpha1.PlannedImage{{Namespace: "farm", Name: "a"}}
 	third := decide(s).plan
 	require.NotNil(t, third)
-	assert.Equal(t, budget.Unacknowledged(limited).Concurrency, budget.Unacknowledged(third).Concurrency, "nor was that one acknowledged")
+	assert.Equal(t, budget.UnacknowledgedBounds(limited).Concurrency, budget.UnacknowledgedBounds(third).Concurrency, "nor was that one acknowledged")
 
-	s.plan, s.wants.Images = third, nil
+	s.plan, s.images.Images = third, nil
 	s.root.Report.Plan = &third.Spec.PlanVersion
 	fourth := decide(s).plan
 	require.NotNil(t, fourth)
-	assert.Nil(t, budget.Unacknowledged(fourth))
+	assert.Nil(t, budget.UnacknowledgedBounds(fourth))
 }

@@ -45,17 +45,17 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// soon is when to go on that somebody else was faster than.
-const soon = 50 * time.Millisecond
+// conflictRetryDelay is when to go on that somebody else was faster than.
+const conflictRetryDelay = 50 * time.Millisecond
 
-// counted is when to go on where the fleet-wide budget does not let a plan be written,
+// budgetRetryDelay is when to go on where the fleet-wide budget does not let a plan be written,
 // or removed, as it is.
-const counted = 200 * time.Millisecond
+const budgetRetryDelay = 200 * time.Millisecond
 
 // The wait before a request that failed is tried again doubles between these.
 const (
-	leastBackoff = 50 * time.Millisecond
-	mostBackoff  = 30 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
 )
 
 // Reconciler plans for one member at a request.
@@ -71,38 +71,38 @@ type Reconciler struct {
 	// has to be confirmed.
 	Links   *shard.Links
 	Replica *shard.Replica
-	Faults  *connection.Faults
+	Faults  *connection.CredentialProblems
 	// Watchdog finds members whose reports nobody carries.
 	Watchdog *shard.Watchdog
-	Joins    *join.Joins
+	Joins    *join.Conditions
 	// Installs tell of the agents that the hub installs.
-	Installs *install.Installs
-	Policy   *policy.InForce
+	Installs *install.Conditions
+	Policy   *policy.ActivePolicy
 	Index    *fleet.Index
-	Wants    Wants
-	Asks     Asks
+	Images   DesiredImages
+	Requests PruneRequests
 	Shares   *grant.Shares
 
-	again   poke.Source[ctrl.Request]
-	paces   pace.Paces
-	mu      sync.Mutex
-	leaving map[string]farewell
+	requests         poke.Source[ctrl.Request]
+	pacer            pace.StatusPacer
+	mu               sync.Mutex
+	cleanUpDeadlines map[string]cleanUpDeadline
 }
 
-// Wants tells what the FleetDiskImages ask of the members.
-type Wants interface {
-	// Of a member, no image twice; known is false where that was not decided yet.
-	Of(member string) (wants rollout.Wants, known bool)
-	// OnWants has something done, without blocking, when that may have changed.
-	OnWants(do func(member string))
+// DesiredImages tells what the FleetDiskImages ask of the members.
+type DesiredImages interface {
+	// ForMember a member, no image twice; known is false where that was not decided yet.
+	ForMember(member string) (wants rollout.DesiredImages, known bool)
+	// OnDesiredChange has something done, without blocking, when that may have changed.
+	OnDesiredChange(do func(member string))
 }
 
-// Asks tells what PruneReports and ImagePrunes ask of the members.
-type Asks interface {
-	// Of a member, no image twice; known is false where not all of it was read yet.
-	Of(member string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool)
-	// OnAsks has something done, without blocking, when that may have changed.
-	OnAsks(do func(member string))
+// PruneRequests tells what PruneReports and ImagePrunes ask of the members.
+type PruneRequests interface {
+	// ForMember a member, no image twice; known is false where not all of it was read yet.
+	ForMember(member string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool)
+	// OnRequestsChange has something done, without blocking, when that may have changed.
+	OnRequestsChange(do func(member string))
 }
 
 // Reconcile looks at one member: it gathers what is known, decides, and does
@@ -111,14 +111,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.paces.Forget(request.Name)
+			r.pacer.Forget(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !member.DeletionTimestamp.IsZero() {
-		return r.letGo(ctx, member)
+		return r.reconcileDelete(ctx, member)
 	}
-	if err := r.addFinalizer(ctx, member); err != nil {
+	if err := r.ensureFinalizer(ctx, member); err != nil {
 		return result(ctx, err)
 	}
 	seen, err := r.gather(ctx, member)
@@ -126,29 +126,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	d := decide(seen)
-	if d.plan != nil && !r.Shares.Plan(d.plan, seen.plan) || d.withdraw && !r.Shares.Leave(member) {
-		return ctrl.Result{RequeueAfter: counted}, nil
+	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, seen.plan) || d.withdrawMailbox && !r.Shares.MayRemove(member) {
+		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
 	}
 	wait, err := r.apply(ctx, member, d)
 	if err != nil {
 		return result(ctx, err)
 	}
-	if d.after == 0 || wait > 0 && wait < d.after {
+	if d.recheckAfter == 0 || wait > 0 && wait < d.recheckAfter {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	return ctrl.Result{RequeueAfter: d.after}, nil
+	return ctrl.Result{RequeueAfter: d.recheckAfter}, nil
 }
 
 // result tells that somebody else was faster from what went wrong.
 func result(ctx context.Context, err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCluster) error {
+func (r *Reconciler) ensureFinalizer(ctx context.Context, member *v1alpha1.MemberCluster) error {
 	base := member.DeepCopy()
 	if !controllerutil.AddFinalizer(member, v1alpha1.FinalizerMember) {
 		return nil
@@ -160,62 +160,62 @@ func (r *Reconciler) addFinalizer(ctx context.Context, member *v1alpha1.MemberCl
 }
 
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
-	read := r.Reports.Filled() // before the root is: one that comes between is not missed
+	read := r.Reports.HasSynced() // before the root is: one that comes between is not missed
 	s := snapshot{
-		now: time.Now(), hubVersion: r.Version, member: member, read: read, watched: r.Reports.Since(),
+		now: time.Now(), hubVersion: r.Version, member: member, reportsSynced: read, watchedSince: r.Reports.StartedAt(),
 		root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
 	}
-	s.wants, s.wantsKnown = r.Wants.Of(member.Name)
-	s.inquiries, s.prunes, s.asksKnown = r.Asks.Of(member.Name)
-	s.transfers = r.Shares.Of(member.Name)
-	s.safe, s.safeKnown = r.Shares.Safe(member.Name)
-	s.known = s.policy.Known && read
+	s.images, s.imagesKnown = r.Images.ForMember(member.Name)
+	s.inquiries, s.prunes, s.requestsKnown = r.Requests.ForMember(member.Name)
+	s.transfers = r.Shares.ForMember(member.Name)
+	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
+	s.mayPlan = s.policy.Known && read
 	var err error
-	if s.holder, err = claim.Holder(ctx, r.Client, member, fleet.ClusterUID(member, s.root.ClusterUID)); err != nil {
+	if s.holder, err = claim.FindHolder(ctx, r.Client, member, fleet.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
 	}
-	link, err := r.Links.Of(ctx, member.Name)
+	link, err := r.Links.Get(ctx, member.Name)
 	if err != nil {
 		return s, err
 	}
 	if link != nil {
-		s.shard, s.carried = shardOf(link), relay.Told(&link.Status, r.Replica.Challenge())
+		s.shard, s.syncResult = shardName(link), relay.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
-	s.connection, s.joined, s.installed = r.connection(member, link), r.Joins.Of(member), r.Installs.Of(member)
+	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Joins.ForMember(member), r.Installs.ForMember(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}
-	if s.namespace, err = r.namespace(ctx, member.Name); err != nil {
+	if s.namespace, err = r.getNamespace(ctx, member.Name); err != nil {
 		return s, err
 	}
-	s.plan, s.grant, err = r.mailbox(ctx, member.Name)
+	s.plan, s.grant, err = r.getMailbox(ctx, member.Name)
 	return s, err
 }
 
-// shardOf is who carries for a member, for people.
-func shardOf(link *v1alpha1.MemberLink) string {
+// shardName is who carries for a member, for people.
+func shardName(link *v1alpha1.MemberLink) string {
 	if link.Spec.Mode == v1alpha1.LinkPull {
-		return shard.Agent
+		return shard.AgentReplica
 	}
 	return link.Spec.Replica
 }
 
-// connection to a member, as whoever carries for it says, unless there is no
+// connectionState to a member, as whoever carries for it says, unless there is no
 // credential to reach it with.
-func (r *Reconciler) connection(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) fleet.Connection {
-	c := fleet.Connection{Pull: member.Spec.Connection.Pull != nil}
-	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.Pull {
+func (r *Reconciler) connectionState(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) fleet.Connection {
+	c := fleet.Connection{PullMode: member.Spec.Connection.Pull != nil}
+	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.PullMode {
 		c.Known, c.Reachable, c.Reason, c.Message = link.Status.Known, link.Status.Reachable, link.Status.Reason, link.Status.Message
 	}
-	if fault, is := r.Faults.Of(member.Name); is && !c.Reachable {
+	if fault, is := r.Faults.ForMember(member.Name); is && !c.Reachable {
 		c.Known, c.Reason, c.Message = true, fault.Reason, fault.Message
 	}
 	return c
 }
 
-// namespace of a member, or whatever has its name; nil for none. The cache has
+// getNamespace of a member, or whatever has its name; nil for none. The cache has
 // only those that are members' by their label.
-func (r *Reconciler) namespace(ctx context.Context, member string) (*corev1.Namespace, error) {
+func (r *Reconciler) getNamespace(ctx context.Context, member string) (*corev1.Namespace, error) {
 	key := client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}
 	ns := &corev1.Namespace{}
 	err := r.Get(ctx, key, ns)
@@ -231,8 +231,8 @@ func (r *Reconciler) namespace(ctx context.Context, member string) (*corev1.Name
 	return ns, nil
 }
 
-// mailbox returns plan and grant of a member on the hub, nil for none.
-func (r *Reconciler) mailbox(ctx context.Context, member string) (*v1alpha1.ClusterPlan, *v1alpha1.TransferGrant, error) {
+// getMailbox returns plan and grant of a member on the hub, nil for none.
+func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.ClusterPlan, *v1alpha1.TransferGrant, error) {
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
 	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
 	if err := r.Get(ctx, key, plan); apierrors.IsNotFound(err) {
@@ -256,22 +256,22 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 			return 0, err
 		}
 	}
-	if d.withdraw {
-		if err := remove(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
+	if d.withdrawMailbox {
+		if err := deleteMailbox(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
 			return 0, fmt.Errorf("withdrawing what was planned for MemberCluster %s, whose cluster is another's: %w", member.Name, err)
 		}
 	}
 	if d.plan != nil {
-		if err := r.put(ctx, d.plan); err != nil {
+		if err := r.createOrUpdate(ctx, d.plan); err != nil {
 			return 0, fmt.Errorf("writing the ClusterPlan of MemberCluster %s: %w", member.Name, err)
 		}
-		r.Metrics.Planned()
+		r.Metrics.CountPlanWrite()
 		log.FromContext(ctx).Info("Planned", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)
 	}
 	if equality.Semantic.DeepEqual(member.Status, d.status) {
 		return 0, nil
 	}
-	if wait := r.paces.Wait(member.Name, pace.Urgent(member.Status.Conditions, d.status.Conditions), time.Now()); wait > 0 {
+	if wait := r.pacer.ReserveWrite(member.Name, pace.ConditionsChanged(member.Status.Conditions, d.status.Conditions), time.Now()); wait > 0 {
 		return wait, nil
 	}
 	before := member.Status.DeepCopy()
@@ -279,8 +279,8 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 	if err := r.Status().Update(ctx, member); err != nil {
 		return 0, fmt.Errorf("storing status of MemberCluster %s: %w", member.Name, err)
 	}
-	r.Metrics.StatusWritten()
-	r.tell(member, before)
+	r.Metrics.CountStatusWrite()
+	r.recordEvents(member, before)
 	return 0, nil
 }
 
@@ -295,16 +295,16 @@ func (r *Reconciler) createNamespace(ctx context.Context, member *v1alpha1.Membe
 	return nil
 }
 
-// put creates an object, or updates it against the resourceVersion that it bears.
-func (r *Reconciler) put(ctx context.Context, o client.Object) error {
+// createOrUpdate creates an object, or updates it against the resourceVersion that it bears.
+func (r *Reconciler) createOrUpdate(ctx context.Context, o client.Object) error {
 	if o.GetResourceVersion() == "" {
 		return r.Create(ctx, o)
 	}
 	return r.Update(ctx, o)
 }
 
-// tell reports what a stored status says for the first time.
-func (r *Reconciler) tell(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
+// recordEvents reports what a stored status says for the first time.
+func (r *Reconciler) recordEvents(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
 	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed} {
 		now, was := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
 		if now == nil || was == nil && now.Status == metav1.ConditionUnknown || was != nil && was.Status == now.Status && was.Reason == now.Reason {

@@ -23,13 +23,13 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// workers look after members at a time; none of them ever waits for a member.
-const workers = 8
+// maxConcurrentReconciles look after members at a time; none of them ever waits for a member.
+const maxConcurrentReconciles = 8
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	one := func(member string) {
-		r.again.Poke(ctrl.Request{NamespacedName: types.NamespacedName{Name: member}})
+		r.requests.Enqueue(ctrl.Request{NamespacedName: types.NamespacedName{Name: member}})
 	}
 	all := func() {
 		var list v1alpha1.MemberClusterList
@@ -41,14 +41,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	r.Reports.OnChange(one)
-	r.Reports.OnFilled(all)
+	r.Reports.OnSynced(all)
 	r.Faults.OnChange(one)
 	r.Watchdog.OnChange(one)
 	r.Joins.OnChange(one)
 	r.Installs.OnChange(one)
 	r.Policy.OnChange(all)
-	r.Wants.OnWants(one)
-	r.Asks.OnAsks(one)
+	r.Images.OnDesiredChange(one)
+	r.Requests.OnRequestsChange(one)
 	r.Shares.OnChange(one)
 
 	// What this controller writes itself, the status, is no reason to look again.
@@ -59,10 +59,10 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(before.GetAnnotations(), after.GetAnnotations())
 	}}
 	mailbox := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return ofNamespace(o.GetNamespace())
+		return requestsForNamespace(o.GetNamespace())
 	})
 	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return ofNamespace(o.GetName())
+		return requestsForNamespace(o.GetName())
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("member").
@@ -71,30 +71,30 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.TransferGrant{}, mailbox).
 		Watches(&v1alpha1.MemberLink{}, mailbox).
 		Watches(&corev1.Namespace{}, namespace).
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(claimChanges())).
-		WatchesRawSource(&r.again).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.mapToCompetingMembers), builder.WithPredicates(claimChanged())).
+		WatchesRawSource(&r.requests).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](leastBackoff, mostBackoff),
+			MaxConcurrentReconciles: maxConcurrentReconciles,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		}).
 		Complete(r)
 }
 
-// claimChanges lets through what gives other members a cluster, or takes it.
-func claimChanges() predicate.Predicate {
+// claimChanged lets through what gives other members a cluster, or takes it.
+func claimChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false }, // it has none yet, or all are looked at
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
 			after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
-			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || fleet.Claim(before) != fleet.Claim(after) ||
+			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || fleet.ClaimedCluster(before) != fleet.ClaimedCluster(after) ||
 				before.Spec.AgentNamespace != after.Spec.AgentNamespace)
 		},
 	}
 }
 
-// rivals are the members whose cluster is another's, or is recorded twice.
-func (r *Reconciler) rivals(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+// mapToCompetingMembers are the members whose cluster is another's, or is recorded twice.
+func (r *Reconciler) mapToCompetingMembers(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	changed, is := o.(*v1alpha1.MemberCluster)
 	var list v1alpha1.MemberClusterList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil || !is {
@@ -105,15 +105,15 @@ func (r *Reconciler) rivals(ctx context.Context, o client.Object) (requests []re
 		m := &list.Items[i]
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionIdentityConfirmed)
 		waits := c != nil && c.Reason == v1alpha1.ReasonDuplicateCluster
-		if m.Name != changed.Name && (waits || fleet.Claim(changed) != "" && fleet.Claim(m) == fleet.Claim(changed)) {
+		if m.Name != changed.Name && (waits || fleet.ClaimedCluster(changed) != "" && fleet.ClaimedCluster(m) == fleet.ClaimedCluster(changed)) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 		}
 	}
 	return requests
 }
 
-func ofNamespace(name string) []reconcile.Request {
-	if member, is := report.MemberOf(name); is {
+func requestsForNamespace(name string) []reconcile.Request {
+	if member, is := report.MemberForNamespace(name); is {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	}
 	return nil

@@ -12,54 +12,54 @@ import (
 )
 
 const (
-	// Every is how often a status is written at most while no condition changes.
-	Every = time.Second
+	// StatusWriteInterval is how often a status is written at most while no condition changes.
+	StatusWriteInterval = time.Second
 	// conditionBurst is how many changes of conditions are written at once; more of
 	// them, of an object that comes and goes, wait for Every too.
 	conditionBurst = 5
 )
 
-// Paces of the objects of one kind, by name. They are safe for concurrent use.
-type Paces struct {
-	mu sync.Mutex
-	of map[string]*pace
+// StatusPacer of the objects of one kind, by name. They are safe for concurrent use.
+type StatusPacer struct {
+	mu     sync.Mutex
+	states map[string]*paceState
 }
 
-type pace struct {
-	last    time.Time
-	changes *rate.Limiter
+type paceState struct {
+	lastWrite        time.Time
+	conditionChanges *rate.Limiter
 }
 
-// Wait tells how long a write is to wait; 0: it may be done now, and is counted.
+// ReserveWrite tells how long a write is to wait; 0: it may be done now, and is counted.
 // What is urgent, as a condition that changes, does not wait.
-func (p *Paces) Wait(name string, urgent bool, now time.Time) time.Duration {
+func (p *StatusPacer) ReserveWrite(name string, urgent bool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of = map[string]*pace{}
+	if p.states == nil {
+		p.states = map[string]*paceState{}
 	}
-	at := p.of[name]
+	at := p.states[name]
 	if at == nil {
-		at = &pace{changes: rate.NewLimiter(rate.Every(Every), conditionBurst)}
-		p.of[name] = at
+		at = &paceState{conditionChanges: rate.NewLimiter(rate.Every(StatusWriteInterval), conditionBurst)}
+		p.states[name] = at
 	}
-	if since := now.Sub(at.last); since < Every && (!urgent || !at.changes.AllowN(now, 1)) {
-		return Every - max(0, since)
+	if since := now.Sub(at.lastWrite); since < StatusWriteInterval && (!urgent || !at.conditionChanges.AllowN(now, 1)) {
+		return StatusWriteInterval - max(0, since)
 	}
-	at.last = now
+	at.lastWrite = now
 	return 0
 }
 
 // Forget an object that is gone.
-func (p *Paces) Forget(name string) {
+func (p *StatusPacer) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.of, name)
+	delete(p.states, name)
 }
 
-// Urgent tells whether a condition has come to say something else, which does not
+// ConditionsChanged tells whether a condition has come to say something else, which does not
 // wait.
-func Urgent(before, after []metav1.Condition) bool {
+func ConditionsChanged(before, after []metav1.Condition) bool {
 	if len(before) != len(after) {
 		return true
 	}
@@ -73,8 +73,8 @@ func Urgent(before, after []metav1.Condition) bool {
 	return false
 }
 
-// Pause waits for a while, or until the context ends, whose error it returns then.
-func Pause(ctx context.Context, d time.Duration) error {
+// Sleep waits for a while, or until the context ends, whose error it returns then.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -28,8 +28,8 @@ func (s *Source[request]) Start(_ context.Context, queue workqueue.TypedRateLimi
 	return nil
 }
 
-// Poke has a request looked at.
-func (s *Source[request]) Poke(r request) {
+// Enqueue has a request looked at.
+func (s *Source[request]) Enqueue(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue != nil {

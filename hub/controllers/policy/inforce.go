@@ -7,11 +7,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// InForce is the fleet's policy that is in force, for those who plan by it.
-type InForce struct {
-	mu      sync.Mutex
-	state   State
-	changed []func()
+// ActivePolicy is the fleet's policy that is in force, for those who plan by it.
+type ActivePolicy struct {
+	mu       sync.Mutex
+	state    State
+	onChange []func()
 }
 
 // State of the fleet's policy.
@@ -28,7 +28,7 @@ type State struct {
 }
 
 // Current state of the policy.
-func (p *InForce) Current() State {
+func (p *ActivePolicy) Current() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
@@ -36,13 +36,13 @@ func (p *InForce) Current() State {
 
 // OnChange has something done, without blocking, whenever the state has changed.
 // Call it before the controller starts.
-func (p *InForce) OnChange(do func()) { p.changed = append(p.changed, do) }
+func (p *ActivePolicy) OnChange(do func()) { p.onChange = append(p.onChange, do) }
 
-func (p *InForce) set(s State) {
+func (p *ActivePolicy) publish(s State) {
 	p.mu.Lock()
 	p.state = s
 	p.mu.Unlock()
-	for _, do := range p.changed {
+	for _, do := range p.onChange {
 		do()
 	}
 }

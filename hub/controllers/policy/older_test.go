@@ -23,17 +23,17 @@ import (
 
 var policyKey = types.NamespacedName{Namespace: "sync-operator", Name: "sync-operator-policy"}
 
-// lagging reads from a cache that is not what it writes to.
-type lagging struct {
+// laggingClient reads from a cache that is not what it writes to.
+type laggingClient struct {
 	client.Client
 	cache client.Reader
 }
 
-func (l lagging) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+func (l laggingClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	return l.cache.Get(ctx, key, o, options...)
 }
 
-func says(uid, version, concurrency string) *corev1.ConfigMap {
+func newPolicyConfigMap(uid, version, concurrency string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: policyKey.Namespace, Name: policyKey.Name, UID: types.UID(uid), ResourceVersion: version},
 		Data:       map[string]string{"concurrency": concurrency},
@@ -42,7 +42,7 @@ func says(uid, version, concurrency string) *corev1.ConfigMap {
 
 // What the last leader took into force is not taken back by one whose cache lags
 // behind.
-func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
+func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -53,34 +53,34 @@ func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	lead := func(live client.Client, cached ...client.Object) map[string]string {
 		t.Helper()
 		r := &Reconciler{
-			Client: lagging{Client: live, cache: with(cached...)}, Live: live, Events: events.NewFakeRecorder(8),
-			Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey,
+			Client: laggingClient{Client: live, cache: with(cached...)}, Live: live, Events: events.NewFakeRecorder(8),
+			Metrics: metrics.New(prometheus.NewRegistry()), Active: &ActivePolicy{}, Namespace: "ot-hub", PolicyKey: policyKey,
 		}
 		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
 		require.NoError(t, err)
-		state := r.InForce.Current()
+		state := r.Active.Current()
 		require.True(t, state.Known)
 		require.NotNil(t, state.Policy)
-		data, _, errs := state.Policy.For("frankfurt", nil)
+		data, _, errs := state.Policy.ForMember("frankfurt", nil)
 		require.Empty(t, errs)
 		kept := &corev1.ConfigMap{}
-		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: Kept}, kept))
+		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
 		assert.Equal(t, data["concurrency"], kept.Data["concurrency"], "it is kept")
 		return data
 	}
 
-	live := with(says("u", "20", "2"))
-	assert.Equal(t, "2", lead(live, says("u", "20", "2"))["concurrency"])
-	assert.Equal(t, "2", lead(live, says("u", "10", "9"))["concurrency"], "the cache shows an older one")
+	live := with(newPolicyConfigMap("u", "20", "2"))
+	assert.Equal(t, "2", lead(live, newPolicyConfigMap("u", "20", "2"))["concurrency"])
+	assert.Equal(t, "2", lead(live, newPolicyConfigMap("u", "10", "9"))["concurrency"], "the cache shows an older one")
 	assert.Equal(t, "2", lead(live)["concurrency"], "the cache shows none")
-	assert.Equal(t, "2", lead(live, says("deleted", "15", "9"))["concurrency"], "the cache shows the one before it")
-	assert.Equal(t, "7", lead(live, says("u", "30", "7"))["concurrency"], "the cache shows a newer one")
+	assert.Equal(t, "2", lead(live, newPolicyConfigMap("deleted", "15", "9"))["concurrency"], "the cache shows the one before it")
+	assert.Equal(t, "7", lead(live, newPolicyConfigMap("u", "30", "7"))["concurrency"], "the cache shows a newer one")
 
 	// That of another API server has no order with those here, and is forgotten.
-	require.NoError(t, live.Delete(t.Context(), says("u", "", "")))
-	require.NoError(t, live.Create(t.Context(), says("restored", "", "7")))
-	assert.Equal(t, "7", lead(live, says("restored", "1", "7"))["concurrency"])
+	require.NoError(t, live.Delete(t.Context(), newPolicyConfigMap("u", "", "")))
+	require.NoError(t, live.Create(t.Context(), newPolicyConfigMap("restored", "", "7")))
+	assert.Equal(t, "7", lead(live, newPolicyConfigMap("restored", "1", "7"))["concurrency"])
 	kept := &corev1.ConfigMap{}
-	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: Kept}, kept))
+	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
 	assert.Equal(t, "restored", kept.Annotations[annotationUID])
 }

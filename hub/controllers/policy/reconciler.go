@@ -29,9 +29,9 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Kept names the ConfigMap in the hub's namespace with the policy in force, so
+// ActiveConfigMap names the ConfigMap in the hub's namespace with the policy in force, so
 // that a hub that starts beside a bad ConfigMap goes by what was good before.
-const Kept = "ot-hub-policy-in-force"
+const ActiveConfigMap = "ot-hub-policy-in-force"
 
 // AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is
 // not in force; without it, it is.
@@ -51,20 +51,20 @@ type Reconciler struct {
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
-	InForce *InForce
+	Active  *ActivePolicy
 	// Namespace is the hub's own.
 	Namespace string
 	// PolicyKey names the fleet's policy ConfigMap.
 	PolicyKey types.NamespacedName
 
 	// last is what came of the last reading, to say it once.
-	last  reading
-	begun bool
+	last      evaluation
+	evaluated bool
 }
 
-// reading is what the ConfigMap says.
-type reading struct {
-	of      source
+// evaluation is what the ConfigMap says.
+type evaluation struct {
+	version objectVersion
 	data    map[string]string // nil: there is none that is valid
 	policy  *fleet.Policy
 	unknown []string
@@ -72,14 +72,14 @@ type reading struct {
 	missing bool
 }
 
-// source is a state of the ConfigMap; empty where there is none.
-type source struct{ uid, resourceVersion string }
+// objectVersion is a state of the ConfigMap; empty where there is none.
+type objectVersion struct{ uid, resourceVersion string }
 
-func sourceOf(cm *corev1.ConfigMap) source {
+func versionOf(cm *corev1.ConfigMap) objectVersion {
 	if cm == nil {
-		return source{}
+		return objectVersion{}
 	}
-	return source{string(cm.UID), cm.ResourceVersion}
+	return objectVersion{string(cm.UID), cm.ResourceVersion}
 }
 
 // Reconcile looks at the fleet's policy or at a preview.
@@ -91,47 +91,47 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
-	kept, err := r.kept(ctx)
+	kept, err := r.getActive(ctx)
 	if err != nil {
 		return err
 	}
-	cm, err := r.get(ctx, kept)
+	cm, err := r.getConfigMap(ctx, kept)
 	if err != nil {
 		return err
 	}
-	members, err := r.members(ctx)
+	members, err := r.listMembers(ctx)
 	if err != nil {
 		return err
 	}
-	next := read(cm, members)
-	next.of = sourceOf(cm)
+	next := evaluate(cm, members)
+	next.version = versionOf(cm)
 	// It is kept before anything is planned by it: a hub that starts again beside a
 	// bad ConfigMap must not fall back behind what members were told.
-	if err := r.keep(ctx, kept, next); err != nil {
+	if err := r.storeActive(ctx, kept, next); err != nil {
 		return err
 	}
-	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.message(next)}
+	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
 	if state.Policy == nil {
 		if last, _, errs := fleet.ParsePolicy(kept.Data); len(errs) == 0 && kept.Name != "" {
 			state.Policy = last
 		}
-		state.Message += inForce(state.Policy)
+		state.Message += describeFallback(state.Policy)
 	}
-	r.tell(cm, next, state)
-	if !r.begun || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
-		r.InForce.set(state)
+	r.recordChange(cm, next, state)
+	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
+		r.Active.publish(state)
 	}
-	r.last, r.begun = next, true
+	r.last, r.evaluated = next, true
 	return nil
 }
 
-// get returns nil where there is no ConfigMap. The cache of a new leader may show
+// getConfigMap returns nil where there is no ConfigMap. The cache of a new leader may show
 // one from before what the last leader took into force.
-func (r *Reconciler) get(ctx context.Context, kept *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+func (r *Reconciler) getConfigMap(ctx context.Context, kept *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
 	last := kept.Annotations[annotationResourceVersion]
-	if apierrors.IsNotFound(err) && last != "" || err == nil && older(cm, last) {
+	if apierrors.IsNotFound(err) && last != "" || err == nil && isOlder(cm, last) {
 		cm = &corev1.ConfigMap{}
 		err = r.Live.Get(ctx, r.PolicyKey, cm)
 	}
@@ -144,12 +144,12 @@ func (r *Reconciler) get(ctx context.Context, kept *corev1.ConfigMap) (*corev1.C
 	return cm, nil
 }
 
-func older(cm *corev1.ConfigMap, last string) bool {
+func isOlder(cm *corev1.ConfigMap, last string) bool {
 	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, last)
 	return err == nil && order < 0
 }
 
-func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
+func (r *Reconciler) listMembers(ctx context.Context) ([]fleet.Member, error) {
 	var list v1alpha1.MemberClusterList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
@@ -161,29 +161,29 @@ func (r *Reconciler) members(ctx context.Context) ([]fleet.Member, error) {
 	return members, nil
 }
 
-// read parses a ConfigMap and tries it on every member.
-func read(cm *corev1.ConfigMap, members []fleet.Member) reading {
+// evaluate parses a ConfigMap and tries it on every member.
+func evaluate(cm *corev1.ConfigMap, members []fleet.Member) evaluation {
 	if cm == nil {
-		return reading{missing: true}
+		return evaluation{missing: true}
 	}
 	parsed, unknown, errs := fleet.ParsePolicy(cm.Data)
 	if len(errs) == 0 {
-		errs = parsed.Check(members)
+		errs = parsed.ValidateMembers(members)
 	}
 	if len(errs) > 0 {
-		return reading{unknown: unknown, errs: errs}
+		return evaluation{unknown: unknown, errs: errs}
 	}
 	data := cm.Data
 	if data == nil {
 		data = map[string]string{}
 	}
-	return reading{data: data, policy: parsed, unknown: unknown}
+	return evaluation{data: data, policy: parsed, unknown: unknown}
 }
 
-// kept reads the policy that was in force last; nameless where there was none.
-func (r *Reconciler) kept(ctx context.Context) (*corev1.ConfigMap, error) {
+// getActive reads the policy that was in force last; nameless where there was none.
+func (r *Reconciler) getActive(ctx context.Context) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	key := types.NamespacedName{Namespace: r.Namespace, Name: Kept}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: ActiveConfigMap}
 	if err := r.Live.Get(ctx, key, cm); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s, the policy in force: %w", key, err)
 	} else if err != nil {
@@ -192,25 +192,25 @@ func (r *Reconciler) kept(ctx context.Context) (*corev1.ConfigMap, error) {
 	return cm, nil
 }
 
-// keep stores a policy that is in force, or beside the last one why another is
+// storeActive stores a policy that is in force, or beside the last one why another is
 // not. Where there was never one, nothing is stored: no data would be a policy.
-func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, next reading) (err error) {
+func (r *Reconciler) storeActive(ctx context.Context, kept *corev1.ConfigMap, next evaluation) (err error) {
 	exists, why := kept.Name != "", ""
 	if next.data == nil {
-		why = r.message(next)
+		why = r.describe(next)
 	}
 	changed := next.data != nil && (!exists || !maps.Equal(next.data, kept.Data))
 	// That of another object has no order with the next ones of this one.
-	another := next.of.uid != "" && kept.Annotations[annotationUID] != next.of.uid
+	another := next.version.uid != "" && kept.Annotations[annotationUID] != next.version.uid
 	switch {
 	case next.data == nil && !exists, !changed && !another && kept.Annotations[AnnotationRefused] == why:
 		return nil
 	case changed:
 		kept.Data = next.data
 	}
-	if next.of.uid != "" {
-		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationUID, next.of.uid)
-		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationResourceVersion, next.of.resourceVersion)
+	if next.version.uid != "" {
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationUID, next.version.uid)
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationResourceVersion, next.version.resourceVersion)
 	}
 	delete(kept.Annotations, AnnotationRefused)
 	if why != "" {
@@ -219,49 +219,49 @@ func (r *Reconciler) keep(ctx context.Context, kept *corev1.ConfigMap, next read
 	if exists {
 		err = r.Update(ctx, kept)
 	} else {
-		kept.Namespace, kept.Name = r.Namespace, Kept
+		kept.Namespace, kept.Name = r.Namespace, ActiveConfigMap
 		err = r.Create(ctx, kept)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the policy in force in ConfigMap %s/%s: %w", r.Namespace, Kept, err)
+		return fmt.Errorf("keeping the policy in force in ConfigMap %s/%s: %w", r.Namespace, ActiveConfigMap, err)
 	}
 	return nil
 }
 
-func (r *Reconciler) message(next reading) string {
+func (r *Reconciler) describe(next evaluation) string {
 	switch {
 	case next.missing:
 		return fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)
 	case len(next.errs) > 0:
-		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, fleet.ErrorText(next.errs))
+		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, fleet.FormatErrors(next.errs))
 	case len(next.unknown) > 0:
-		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(fleet.Keys(), ", "))
+		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(fleet.KnownKeys(), ", "))
 	default:
 		return "in force"
 	}
 }
 
-func inForce(last *fleet.Policy) string {
+func describeFallback(last *fleet.Policy) string {
 	if last == nil {
 		return " There was never a valid policy, so no cluster is told one."
 	}
 	return " The last valid policy stays in force."
 }
 
-// tell says once what is wrong.
-func (r *Reconciler) tell(cm *corev1.ConfigMap, next reading, state State) {
+// recordChange says once what is wrong.
+func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state State) {
 	keys := make([]string, len(next.errs))
 	for i, e := range next.errs {
 		keys[i] = e.Key
 	}
-	r.Metrics.Policy(next.policy != nil, keys)
-	if cm == nil || r.begun && equality.Semantic.DeepEqual(r.last.errs, next.errs) {
+	r.Metrics.SetPolicyValid(next.policy != nil, keys)
+	if cm == nil || r.evaluated && equality.Semantic.DeepEqual(r.last.errs, next.errs) {
 		return
 	}
 	switch {
 	case len(next.errs) > 0:
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
-	case r.begun:
+	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)
 	}
 }
@@ -274,18 +274,18 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if !isPreview(cm) || !cm.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	state := r.InForce.Current()
+	state := r.Active.Current()
 	if !state.Known {
 		return nil // every preview is looked at again when it is
 	}
-	members, err := r.members(ctx)
+	members, err := r.listMembers(ctx)
 	if err != nil {
 		return err
 	}
-	next := read(cm, members)
+	next := evaluate(cm, members)
 	answer := ""
 	if len(next.errs) > 0 {
-		answer = "would be refused: " + fleet.ErrorText(next.errs)
+		answer = "would be refused: " + fleet.FormatErrors(next.errs)
 	} else {
 		answer = fleet.Preview(state.Policy, next.policy, members)
 	}

@@ -22,17 +22,17 @@ import (
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	// The policy is looked at once even where there is none: that is known then.
 	again := &poke.Source[reconcile.Request]{}
-	again.Poke(reconcile.Request{NamespacedName: r.PolicyKey})
-	r.InForce.OnChange(func() {
-		for _, request := range r.previews(context.Background()) {
-			again.Poke(request)
+	again.Enqueue(reconcile.Request{NamespacedName: r.PolicyKey})
+	r.Active.OnChange(func() {
+		for _, request := range r.listPreviews(context.Background()) {
+			again.Enqueue(request)
 		}
 	})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return client.ObjectKeyFromObject(o) == r.PolicyKey || isPreview(o)
 	})
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		return append([]reconcile.Request{{NamespacedName: r.PolicyKey}}, r.previews(ctx)...)
+		return append([]reconcile.Request{{NamespacedName: r.PolicyKey}}, r.listPreviews(ctx)...)
 	})
 	// Of a MemberCluster, name and labels matter.
 	chosen := predicate.Funcs{
@@ -46,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-func (r *Reconciler) previews(ctx context.Context) (requests []reconcile.Request) {
+func (r *Reconciler) listPreviews(ctx context.Context) (requests []reconcile.Request) {
 	var previews corev1.ConfigMapList
 	if err := r.List(ctx, &previews, client.InNamespace(r.PolicyKey.Namespace), client.HasLabels{v1alpha1.LabelPolicyPreview}); err != nil {
 		log.FromContext(ctx).Error(err, "Listing previews of a policy", "namespace", r.PolicyKey.Namespace)

@@ -14,9 +14,9 @@ import (
 // holder is which prune of which object has the name of an image in a plan.
 type holder struct{ prune, image types.UID }
 
-// allotAgain works out anew what is asked of the members that some runs are about.
+// reallotPrunes works out anew what is asked of the members that some runs are about.
 // Callers hold r.mu.
-func (r *Register) allotAgain(changed ...*run) {
+func (r *Tracker) reallotPrunes(changed ...*activePrune) {
 	concerned := map[string]bool{}
 	for _, x := range changed {
 		if x == nil {
@@ -26,13 +26,13 @@ func (r *Register) allotAgain(changed ...*run) {
 			concerned[name] = true
 		}
 	}
-	r.allotIn(concerned, changed...)
+	r.reallotMembers(concerned, changed...)
 }
 
-// allotIn works out anew what is asked of some members, and has those planned anew
+// reallotMembers works out anew what is asked of some members, and has those planned anew
 // for which that changes. Some runs are fresh from a look, or gone; the others that
 // it changes for are looked at again. Callers hold r.mu.
-func (r *Register) allotIn(concerned map[string]bool, looked ...*run) {
+func (r *Tracker) reallotMembers(concerned map[string]bool, looked ...*activePrune) {
 	fresh := map[types.UID]bool{}
 	for _, x := range looked {
 		if x != nil {
@@ -41,15 +41,15 @@ func (r *Register) allotIn(concerned map[string]bool, looked ...*run) {
 	}
 	look := map[string]bool{}
 	for name := range concerned {
-		m := r.member(name)
+		m := r.ensureMember(name)
 		allotted, holders := m.allotted, m.holders
-		r.allot(m, fresh)
+		r.allotPlan(m, fresh)
 		if !slices.Equal(allotted, m.allotted) {
-			r.replan(name)
+			r.notifyRequestsChanged(name)
 		} else if maps.Equal(holders, m.holders) {
 			continue
 		}
-		for _, x := range r.runs {
+		for _, x := range r.prunes {
 			look[x.name] = look[x.name] || len(x.planned[name]) > 0
 		}
 	}
@@ -60,25 +60,25 @@ func (r *Register) allotIn(concerned map[string]bool, looked ...*run) {
 	}
 	for name, is := range look {
 		if is {
-			r.told(name)
+			r.notifyReportedChanged(name)
 		}
 	}
 }
 
-// allot fills the plan of a member: in order of age, each image once, as long as
+// allotPlan fills the plan of a member: in order of age, each image once, as long as
 // there is room. A run whose turn comes, and that is not fresh from a look at what is
 // stored, has its place kept and is asked for when it was looked at: it may have been
 // deleted or undone before the one whose place it takes.
-func (r *Register) allot(m *member, fresh map[types.UID]bool) {
-	asked := make(map[key]holder, len(m.allotted))
+func (r *Tracker) allotPlan(m *member, fresh map[types.UID]bool) {
+	asked := make(map[imageKey]holder, len(m.allotted))
 	for i := range m.allotted {
-		asked[keyOf(&m.allotted[i])] = holderOf(&m.allotted[i])
+		asked[imageKeyOf(&m.allotted[i])] = holderOf(&m.allotted[i])
 	}
-	m.allotted, m.holders = nil, map[key]holder{}
-	for _, x := range r.runs {
+	m.allotted, m.holders = nil, map[imageKey]holder{}
+	for _, x := range r.prunes {
 		planned := x.planned[m.name]
 		for i := range planned {
-			k, by := keyOf(&planned[i]), holderOf(&planned[i])
+			k, by := imageKeyOf(&planned[i]), holderOf(&planned[i])
 			if _, taken := m.holders[k]; taken || len(m.holders) == v1alpha1.MaxPlannedPrunes {
 				continue
 			}
@@ -93,22 +93,24 @@ func (r *Register) allot(m *member, fresh map[types.UID]bool) {
 	})
 }
 
-func keyOf(p *v1alpha1.PlannedPrune) key { return key{Namespace: p.Namespace, Name: p.Name} }
+func imageKeyOf(p *v1alpha1.PlannedPrune) imageKey {
+	return imageKey{Namespace: p.Namespace, Name: p.Name}
+}
 
 func holderOf(p *v1alpha1.PlannedPrune) holder { return holder{p.UID, p.ImageUID} }
 
-// held tells why an image that a running ImagePrune asks for is not in the plan of
+// HeldReason tells why an image that a running ImagePrune asks for is not in the plan of
 // its cluster; empty: it is, or that is not known.
-func (r *Register) held(prune types.UID, cluster string, k key, image types.UID) (reason string) {
+func (r *Tracker) HeldReason(prune types.UID, cluster string, k imageKey, image types.UID) (reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[cluster]
-	if m == nil || !slices.ContainsFunc(r.runs, func(x *run) bool { return x.uid == prune }) {
+	if m == nil || !slices.ContainsFunc(r.prunes, func(x *activePrune) bool { return x.uid == prune }) {
 		return ""
 	}
 	switch by, taken := m.holders[k]; {
 	case taken && by != holder{prune, image}:
-		return v1alpha1.PruneAnother
+		return v1alpha1.PruneAnotherPrune
 	case taken || len(m.holders) < v1alpha1.MaxPlannedPrunes:
 		return ""
 	default:

@@ -19,22 +19,22 @@ import (
 )
 
 // Tries may be many, and each of them has other pages.
-func TestPagesOfTriesDoNotPileUp(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "tries", "tries-cluster")
-	p := s.process(t, func(verb string, o client.Object) error {
+func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "tries", "tries-cluster")
+	p := s.newProcess(t, func(verb string, o client.Object) error {
 		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return errRefused
 		}
 		return nil
 	})
-	r := p.answered("tries", "tries", unreferenced("ubuntu"))
+	r := p.startAnsweredReport("tries", "tries", newUnreferenced("ubuntu"))
 	seen := map[string]bool{}
 	for _, name := range []string{"debian", "fedora", "windows"} {
-		s.answers(t, "tries", "tries-cluster", p.plan("tries", "tries-cluster"), p.store.Root("tries").Sequence+1, unreferenced(name))
-		_, err := p.reports.look(t.Context(), "tries")
+		s.writeReport(t, "tries", "tries-cluster", p.writePlan("tries", "tries-cluster"), p.store.Root("tries").Sequence+1, newUnreferenced(name))
+		_, err := p.reports.reconcileReport(t.Context(), "tries")
 		require.ErrorIs(t, err, errRefused)
-		names := s.pagesOf(t, r)
+		names := s.pageNames(t, r)
 		require.Len(t, names, 1)
 		seen[names[0]] = true
 	}
@@ -43,31 +43,31 @@ func TestPagesOfTriesDoNotPileUp(t *testing.T) {
 
 // Of a report that waits for one member, the others are read again only where what
 // they say, or what is wanted of them, has changed.
-func TestMembersAreNotReadAgainForOneThatDoesNotSettle(t *testing.T) {
-	s := onStage(t)
-	p := s.process(t, nil)
+func TestSettledMembersAreNotReadAgain(t *testing.T) {
+	s := sharedEnv(t)
+	p := s.newProcess(t, nil)
 	names := []string{"settled", "restless"}
 	for _, name := range names {
-		s.join(t, name, types.UID(name+"-cluster"))
+		s.addMember(t, name, types.UID(name+"-cluster"))
 	}
-	s.asks(t, "restless", names...)
+	s.createReport(t, "restless", names...)
 	look := func() *v1alpha1.PruneReport {
-		_, err := p.reports.look(t.Context(), "restless")
+		_, err := p.reports.reconcileReport(t.Context(), "restless")
 		require.NoError(t, err)
-		return s.stored(t, "restless")
+		return s.getReport(t, "restless")
 	}
 	look()
 	answers := func(name string, images ...v1alpha1.ReportedImage) {
 		cluster := types.UID(name + "-cluster")
-		s.answers(t, name, cluster, p.plan(name, cluster), p.store.Root(name).Sequence+1, images...)
+		s.writeReport(t, name, cluster, p.writePlan(name, cluster), p.store.Root(name).Sequence+1, images...)
 	}
 	for _, name := range names {
-		answers(name, unreferenced("ubuntu"))
+		answers(name, newUnreferenced("ubuntu"))
 	}
 	var mu sync.Mutex
 	read, restless := 0, true
 	var err error
-	p.reports.Pages, err = report.New(s.mgr.GetCache(), altered{s.Client, func(r *v1alpha1.ClusterReport) error {
+	p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -83,7 +83,7 @@ func TestMembersAreNotReadAgainForOneThatDoesNotSettle(t *testing.T) {
 		assert.Equal(t, v1alpha1.PruneReportCollecting, look().Status.Phase)
 		assert.Equal(t, 1, read)
 	}
-	answers("settled", unreferenced("ubuntu"), unreferenced("debian"))
+	answers("settled", newUnreferenced("ubuntu"), newUnreferenced("debian"))
 	look()
 	assert.Equal(t, 2, read, "it says something else")
 
@@ -96,32 +96,32 @@ func TestMembersAreNotReadAgainForOneThatDoesNotSettle(t *testing.T) {
 }
 
 // What was judged holds as long as all that it rests on.
-func TestJudgementHoldsWhileNothingItRestsOnChanges(t *testing.T) {
-	r := &Reports{Board: rollout.NewBoard(func() bool { return true })}
+func TestJudgementIsReusedWhileInputsStay(t *testing.T) {
+	r := &ReportReconciler{Rollouts: rollout.NewFleetState(func() bool { return true })}
 	ubuntu, root := types.NamespacedName{Namespace: "farm", Name: "ubuntu"}, &v1alpha1.ReportRoot{}
 	for name, tt := range map[string]struct {
-		change func(c *prune.Cluster, former *answer)
+		change func(c *prune.Cluster, former *judgedAnswer)
 		want   bool
 	}{
-		"nothing":           {func(*prune.Cluster, *answer) {}, true},
-		"another root":      {func(c *prune.Cluster, _ *answer) { c.Root = &v1alpha1.ReportRoot{} }, false},
-		"another cluster":   {func(c *prune.Cluster, _ *answer) { c.ClusterUID = "another" }, false},
-		"it is unknown":     {func(c *prune.Cluster, _ *answer) { c.Unknown = v1alpha1.ReasonNotAnswered }, false},
-		"wanted":            {func(c *prune.Cluster, _ *answer) { c.Wanted[farm("debian")] = "ClusterPlan" }, false},
-		"not wanted":        {func(c *prune.Cluster, _ *answer) { delete(c.Wanted, ubuntu) }, false},
-		"wanted by another": {func(c *prune.Cluster, _ *answer) { c.Wanted[ubuntu] = "FleetDiskImage ubuntu" }, false},
-		"declared by nobody any more": {func(_ *prune.Cluster, former *answer) {
+		"nothing":           {func(*prune.Cluster, *judgedAnswer) {}, true},
+		"another root":      {func(c *prune.Cluster, _ *judgedAnswer) { c.Root = &v1alpha1.ReportRoot{} }, false},
+		"another cluster":   {func(c *prune.Cluster, _ *judgedAnswer) { c.ClusterUID = "another" }, false},
+		"it is unknown":     {func(c *prune.Cluster, _ *judgedAnswer) { c.Unknown = v1alpha1.ReasonNotAnswered }, false},
+		"wanted":            {func(c *prune.Cluster, _ *judgedAnswer) { c.WantedBy[farmKey("debian")] = "ClusterPlan" }, false},
+		"not wanted":        {func(c *prune.Cluster, _ *judgedAnswer) { delete(c.WantedBy, ubuntu) }, false},
+		"wanted by another": {func(c *prune.Cluster, _ *judgedAnswer) { c.WantedBy[ubuntu] = "FleetDiskImage ubuntu" }, false},
+		"declared by nobody any more": {func(_ *prune.Cluster, former *judgedAnswer) {
 			former.judged.Candidates[0].DeclaredBy = "debian"
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			former := &answer{root: root, wanted: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
+			former := &judgedAnswer{root: root, wantedBy: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
 			former.judged.ClusterUID = "cluster"
 			former.judged.Candidates = []v1alpha1.PruneCandidate{{Namespace: "farm", Name: "debian"}}
-			c := &prune.Cluster{ClusterUID: "cluster", Root: root, Wanted: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
+			c := &prune.Cluster{ClusterUID: "cluster", Root: root, WantedBy: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
 			tt.change(c, former)
-			assert.Equal(t, tt.want, r.holds(former, c))
+			assert.Equal(t, tt.want, r.stillHolds(former, c))
 		})
 	}
-	assert.False(t, r.holds(nil, &prune.Cluster{}))
+	assert.False(t, r.stillHolds(nil, &prune.Cluster{}))
 }

@@ -31,56 +31,56 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reports makes PruneReports, one at a request. It runs in the elected replica.
-type Reports struct {
+// ReportReconciler makes PruneReports, one at a request. It runs in the elected replica.
+type ReportReconciler struct {
 	// Client reads from the cache, which has no pages of PruneReports: they are large.
 	client.Client
 	Live     client.Reader
 	Events   events.EventRecorder
-	Register *Register
+	Tracker  *Tracker
 	Roots    *report.Store
 	Pages    *report.Reconciler
 	Index    *fleet.Index
-	Board    *rollout.Board
+	Rollouts *rollout.FleetState
 
-	again   poke.Source[ctrl.Request]
-	paces   pace.Paces
-	looks   looks
-	mu      sync.Mutex
-	answers map[string]*answers // to those that are being made, by name
+	requeue     poke.Source[ctrl.Request]
+	statusPaces pace.StatusPacer
+	throttle    throttle
+	mu          sync.Mutex
+	answers     map[string]*judgedAnswers // to those that are being made, by name
 }
 
 // Reconcile looks at one PruneReport.
-func (r *Reports) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	return r.looks.take(ctx, request.Name, r.look)
+func (r *ReportReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	return r.throttle.runThrottled(ctx, request.Name, r.reconcileReport)
 }
 
-// look reads a PruneReport as it is stored now: by an older state, one could be
+// reconcileReport reads a PruneReport as it is stored now: by an older state, one could be
 // taken for not begun whose members are asked already.
-func (r *Reports) look(ctx context.Context, name string) (after time.Duration, err error) {
-	awaits := r.Register.awaits()
-	stored, err := liveReport(ctx, r.Live, name)
+func (r *ReportReconciler) reconcileReport(ctx context.Context, name string) (after time.Duration, err error) {
+	awaits := r.Tracker.Initialized()
+	stored, err := getLiveReport(ctx, r.Live, name)
 	switch {
 	case err != nil:
 		return 0, err
 	case stored == nil:
-		r.paces.Forget(name)
-		r.looks.forget(name)
-		r.leave(name, awaits)
+		r.statusPaces.Forget(name)
+		r.throttle.forget(name)
+		r.stopAsking(name, awaits)
 		return 0, nil
 	case stored.Spec.Schedule != "":
-		r.leave(name, awaits)
-		return r.schedule(ctx, stored)
-	case ended(stored):
-		r.leave(name, awaits)
-		return 0, r.sweepPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
+		r.stopAsking(name, awaits)
+		return r.reconcileSchedule(ctx, stored)
+	case isFinished(stored):
+		r.stopAsking(name, awaits)
+		return 0, r.deleteOtherPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
 	}
-	return r.collect(ctx, stored, awaits)
+	return r.collectAnswers(ctx, stored, awaits)
 }
 
-// liveReport returns a PruneReport as it is stored; nil where there is none that is
+// getLiveReport returns a PruneReport as it is stored; nil where there is none that is
 // to stay.
-func liveReport(ctx context.Context, live client.Reader, name string) (*v1alpha1.PruneReport, error) {
+func getLiveReport(ctx context.Context, live client.Reader, name string) (*v1alpha1.PruneReport, error) {
 	stored := &v1alpha1.PruneReport{}
 	switch err := live.Get(ctx, client.ObjectKey{Name: name}, stored); {
 	case apierrors.IsNotFound(err):
@@ -93,111 +93,111 @@ func liveReport(ctx context.Context, live client.Reader, name string) (*v1alpha1
 	return stored, nil
 }
 
-func ended(report *v1alpha1.PruneReport) bool {
+func isFinished(report *v1alpha1.PruneReport) bool {
 	return report.Status.Phase == v1alpha1.PruneReportComplete || report.Status.Phase == v1alpha1.PruneReportFailed
 }
 
-// leave has no member asked for a report.
-func (r *Reports) leave(name string, awaits bool) {
-	r.Register.answered(name)
-	r.forget(name)
+// stopAsking has no member asked for a report.
+func (r *ReportReconciler) stopAsking(name string, awaits bool) {
+	r.Tracker.RemoveReport(name)
+	r.forgetAnswers(name)
 	if awaits {
-		r.Register.seen(object{kindReport, name})
+		r.Tracker.MarkSeen(Object{KindReport, name})
 	}
 }
 
-// enter has members asked as the stored status says, and no sooner: a report must
+// askMembers has members asked as the stored status says, and no sooner: a report must
 // not be answered before it is stored when it began.
-func (r *Reports) enter(stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, awaits bool) {
+func (r *ReportReconciler) askMembers(stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, awaits bool) {
 	if stored.Status.Phase != v1alpha1.PruneReportCollecting || stored.Status.StartedAt == nil {
-		r.leave(stored.Name, awaits)
+		r.stopAsking(stored.Name, awaits)
 		return
 	}
 	names := make([]string, len(placed))
 	for i, m := range placed {
 		names[i] = m.Name
 	}
-	r.Register.ask(stored, names)
+	r.Tracker.AddReport(stored, names)
 	if awaits {
-		r.Register.seen(object{kindReport, stored.Name})
+		r.Tracker.MarkSeen(Object{KindReport, stored.Name})
 	}
 }
 
-// collect begins a report, and goes on with it until it is there.
-func (r *Reports) collect(ctx context.Context, stored *v1alpha1.PruneReport, awaits bool) (after time.Duration, err error) {
-	placed, invalid, err := r.placed(ctx, &stored.Spec)
+// collectAnswers begins a report, and goes on with it until it is there.
+func (r *ReportReconciler) collectAnswers(ctx context.Context, stored *v1alpha1.PruneReport, awaits bool) (after time.Duration, err error) {
+	placed, invalid, err := r.placedMembers(ctx, &stored.Spec)
 	if err != nil {
 		return 0, err
 	}
-	r.enter(stored, placed, awaits)
-	if !r.Roots.Filled() || !r.Board.Ready() {
-		return starting, nil // what is not known yet would look as if it were not there
+	r.askMembers(stored, placed, awaits)
+	if !r.Roots.HasSynced() || !r.Rollouts.Ready() {
+		return startupRetryDelay, nil // what is not known yet would look as if it were not there
 	}
-	plans, err := r.plans(ctx)
+	plans, err := r.plansByMember(ctx)
 	if err != nil {
 		return 0, err
 	}
-	standing := make([]prune.Standing, len(placed))
+	standing := make([]prune.AnswerState, len(placed))
 	for i, m := range placed {
-		standing[i] = r.standing(stored, m, plans[m.Name], r.Roots.Root(m.Name))
+		standing[i] = r.answerState(stored, m, plans[m.Name], r.Roots.Root(m.Name))
 	}
-	d := prune.Collect(prune.CollectView{Now: time.Now(), Report: stored, Clusters: standing, Invalid: invalid})
+	d := prune.DecideReport(prune.ReportView{Now: time.Now(), Report: stored, Clusters: standing, Invalid: invalid})
 	if d.Collect {
-		return r.complete(ctx, stored, placed, standing)
+		return r.completeReport(ctx, stored, placed, standing)
 	}
-	wait, err := r.tell(ctx, stored, &d.Status)
+	wait, err := r.updateStatus(ctx, stored, &d.Status)
 	if err != nil {
 		return 0, err
 	}
-	r.enter(stored, placed, awaits)
-	return sooner(d.After, wait), nil
+	r.askMembers(stored, placed, awaits)
+	return shorterDelay(d.RequeueAfter, wait), nil
 }
 
-// complete reads and judges what the members report, stores the pages, and then that
+// completeReport reads and judges what the members report, stores the pages, and then that
 // the report is there.
-func (r *Reports) complete(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.Standing) (after time.Duration, err error) {
-	clusters, settled, err := r.judge(ctx, stored, placed, standing)
+func (r *ReportReconciler) completeReport(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.AnswerState) (after time.Duration, err error) {
+	clusters, settled, err := r.judgeMembers(ctx, stored, placed, standing)
 	if err != nil {
 		return 0, err
 	}
 	if !settled {
-		return unsettled, nil
+		return unsettledRetryDelay, nil
 	}
 	pages, digest, err := prune.Paginate(stored.UID, clusters)
 	var status v1alpha1.PruneReportStatus
 	switch {
 	case errors.Is(err, prune.ErrTooLarge):
-		status = prune.TooLarge(stored, time.Now())
+		status = prune.TooLargeStatus(stored, time.Now())
 	case err != nil:
 		return 0, fmt.Errorf("dividing PruneReport %s into pages: %w", stored.Name, err)
 	default:
 		// Each try that is broken off may have another digest: without this their
 		// pages would pile up.
-		if err := r.sweepPages(ctx, stored, digest, len(pages)); err != nil {
+		if err := r.deleteOtherPages(ctx, stored, digest, len(pages)); err != nil {
 			return 0, err
 		}
 		if err := r.writePages(ctx, stored, pages, digest); err != nil {
 			return 0, err
 		}
-		status = prune.Complete(stored, clusters, len(pages), digest, time.Now())
+		status = prune.CompleteStatus(stored, clusters, len(pages), digest, time.Now())
 	}
-	if _, err := r.tell(ctx, stored, &status); err != nil {
+	if _, err := r.updateStatus(ctx, stored, &status); err != nil {
 		return 0, err
 	}
-	r.Register.answered(stored.Name)
-	r.forget(stored.Name)
-	return 0, r.sweepPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
+	r.Tracker.RemoveReport(stored.Name)
+	r.forgetAnswers(stored.Name)
+	return 0, r.deleteOtherPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
 }
 
-// tell writes the status. wait is when to come back for what must not be written
+// updateStatus writes the status. wait is when to come back for what must not be written
 // yet: how many have answered waits, all else does not.
-func (r *Reports) tell(ctx context.Context, stored *v1alpha1.PruneReport, status *v1alpha1.PruneReportStatus) (wait time.Duration, err error) {
+func (r *ReportReconciler) updateStatus(ctx context.Context, stored *v1alpha1.PruneReport, status *v1alpha1.PruneReportStatus) (wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(&stored.Status, status) {
 		return 0, nil
 	}
 	before := stored.Status
 	if before.Phase == status.Phase && status.Phase == v1alpha1.PruneReportCollecting {
-		if wait := r.paces.Wait(stored.Name, pace.Urgent(before.Conditions, status.Conditions), time.Now()); wait > 0 {
+		if wait := r.statusPaces.ReserveWrite(stored.Name, pace.ConditionsChanged(before.Conditions, status.Conditions), time.Now()); wait > 0 {
 			return wait, nil
 		}
 	}
@@ -205,9 +205,9 @@ func (r *Reports) tell(ctx context.Context, stored *v1alpha1.PruneReport, status
 	if err := r.Status().Update(ctx, stored); err != nil {
 		return 0, fmt.Errorf("storing status of PruneReport %s: %w", stored.Name, err)
 	}
-	if before.Phase != status.Phase || before.Reason != status.Reason && failing(status) {
+	if before.Phase != status.Phase || before.Reason != status.Reason && needsAction(status) {
 		kind := corev1.EventTypeNormal
-		if failing(status) {
+		if needsAction(status) {
 			kind = corev1.EventTypeWarning
 		}
 		r.Events.Eventf(stored, nil, kind, status.Reason, "Report", "it is %s: %s", status.Phase, status.Message)
@@ -215,7 +215,7 @@ func (r *Reports) tell(ctx context.Context, stored *v1alpha1.PruneReport, status
 	return 0, nil
 }
 
-// failing tells that a person has to act.
-func failing(status *v1alpha1.PruneReportStatus) bool {
+// needsAction tells that a person has to act.
+func needsAction(status *v1alpha1.PruneReportStatus) bool {
 	return status.Phase == v1alpha1.PruneReportFailed || status.Reason == v1alpha1.ReasonScheduleInvalid
 }

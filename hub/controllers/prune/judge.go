@@ -23,20 +23,20 @@ import (
 const (
 	// A member whose pages are not as its root lists them is about to write the one
 	// or the other: it is read so often, with a pause between.
-	attempts     = 5
-	attemptPause = 200 * time.Millisecond
-	// unsettled is when to go on with a report of which a member did not settle.
-	unsettled = time.Second
+	readAttempts   = 5
+	readRetryDelay = 200 * time.Millisecond
+	// unsettledRetryDelay is when to go on with a report of which a member did not settle.
+	unsettledRetryDelay = time.Second
 )
 
-// placed returns the members that a report is about, by name. invalid says that its
+// placedMembers returns the members that a report is about, by name. invalid says that its
 // placement cannot be read.
-func (r *Reports) placed(ctx context.Context, spec *v1alpha1.PruneReportSpec) (placed []*v1alpha1.MemberCluster, invalid string, err error) {
-	has, err := prune.Placed(spec)
+func (r *ReportReconciler) placedMembers(ctx context.Context, spec *v1alpha1.PruneReportSpec) (placed []*v1alpha1.MemberCluster, invalid string, err error) {
+	has, err := prune.PlacementMatcher(spec)
 	if err != nil {
 		return nil, err.Error(), nil
 	}
-	members, err := membersOf(ctx, r.Client)
+	members, err := listMembers(ctx, r.Client)
 	if err != nil {
 		return nil, "", err
 	}
@@ -48,9 +48,9 @@ func (r *Reports) placed(ctx context.Context, spec *v1alpha1.PruneReportSpec) (p
 	return placed, "", nil
 }
 
-// membersOf returns the MemberClusters that are to stay, by name. They are the
+// listMembers returns the MemberClusters that are to stay, by name. They are the
 // cache's own, and not to be changed.
-func membersOf(ctx context.Context, cached client.Reader) ([]*v1alpha1.MemberCluster, error) {
+func listMembers(ctx context.Context, cached client.Reader) ([]*v1alpha1.MemberCluster, error) {
 	var list v1alpha1.MemberClusterList
 	if err := cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
@@ -61,12 +61,12 @@ func membersOf(ctx context.Context, cached client.Reader) ([]*v1alpha1.MemberClu
 			members = append(members, m)
 		}
 	}
-	sortByName(members)
+	sortMembers(members)
 	return members, nil
 }
 
-// plans returns the plans by member. They are the cache's own, and not to be changed.
-func (r *Reports) plans(ctx context.Context) (map[string]*v1alpha1.ClusterPlanSpec, error) {
+// plansByMember returns the plans by member. They are the cache's own, and not to be changed.
+func (r *ReportReconciler) plansByMember(ctx context.Context) (map[string]*v1alpha1.ClusterPlanSpec, error) {
 	var list v1alpha1.ClusterPlanList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing ClusterPlans: %w", err)
@@ -74,45 +74,45 @@ func (r *Reports) plans(ctx context.Context) (map[string]*v1alpha1.ClusterPlanSp
 	plans := make(map[string]*v1alpha1.ClusterPlanSpec, len(list.Items))
 	for i := range list.Items {
 		p := &list.Items[i]
-		if member, is := report.MemberOf(p.Namespace); is && p.Name == v1alpha1.MailboxName {
+		if member, is := report.MemberForNamespace(p.Namespace); is && p.Name == v1alpha1.MailboxName {
 			plans[member] = &p.Spec
 		}
 	}
 	return plans, nil
 }
 
-// standing tells whether a member has answered, by a plan and a root of its report.
-func (r *Reports) standing(stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, plan *v1alpha1.ClusterPlanSpec, root report.Root) prune.Standing {
-	offline, _ := rollout.Online(m)
-	s := prune.Standing{Cluster: m.Name, Offline: offline != ""}
-	s.Unknown, s.Message = prune.Answer(prune.Asked{
-		Inquiry: stored.UID, Plan: plan, Root: root.Report, RootClusterUID: root.ClusterUID,
-		Doubt: cmp.Or(fleet.Doubt(m), r.Index.Why(m.Name)), Offline: s.Offline,
+// answerState tells whether a member has answered, by a plan and a root of its report.
+func (r *ReportReconciler) answerState(stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, plan *v1alpha1.ClusterPlanSpec, root report.Root) prune.AnswerState {
+	offline, _ := rollout.Availability(m)
+	s := prune.AnswerState{Cluster: m.Name, Offline: offline != ""}
+	s.Unknown, s.Message = prune.UnansweredReason(prune.AnswerView{
+		ReportUID: stored.UID, Plan: plan, Root: root.Report, RootClusterUID: root.ClusterUID,
+		StaleReason: cmp.Or(fleet.StaleReason(m), r.Index.UnknownReason(m.Name)), Offline: s.Offline,
 	})
 	return s
 }
 
-// judge says of each member what could go. settled is false where one that had
+// judgeMembers says of each member what could go. settled is false where one that had
 // answered cannot be read as it answered; past the deadline it is unknown.
-func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.Standing) (judged []v1alpha1.ReportedCluster, settled bool, err error) {
+func (r *ReportReconciler) judgeMembers(ctx context.Context, stored *v1alpha1.PruneReport, placed []*v1alpha1.MemberCluster, standing []prune.AnswerState) (judged []v1alpha1.ReportedCluster, settled bool, err error) {
 	judged = make([]v1alpha1.ReportedCluster, len(placed))
-	answers, former := make([]*answer, len(placed)), r.kept(stored)
+	answers, former := make([]*judgedAnswer, len(placed)), r.reusableAnswers(stored)
 	var open atomic.Bool
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelPages)
 	for i, m := range placed {
 		if s := &standing[i]; s.Unknown != "" {
 			root := r.Roots.Root(m.Name)
-			judged[i] = prune.Judge(&stored.Spec, prune.Cluster{
-				Name: m.Name, ClusterUID: fleet.ClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
+			judged[i] = prune.JudgeCluster(&stored.Spec, prune.Cluster{
+				Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
 			})
 			continue
 		}
 		group.Go(func() (err error) {
-			if answers[i], err = r.read(ctx, stored, m, former[m.Name]); err != nil {
+			if answers[i], err = r.judgeMember(ctx, stored, m, former[m.Name]); err != nil {
 				return err
 			}
-			if answers[i].judged.Unknown != "" && time.Now().Before(prune.AnswersUntil(stored)) {
+			if answers[i].judged.Unknown != "" && time.Now().Before(prune.AnswerDeadline(stored)) {
 				open.Store(true)
 			}
 			judged[i] = answers[i].judged
@@ -120,32 +120,32 @@ func (r *Reports) judge(ctx context.Context, stored *v1alpha1.PruneReport, place
 		})
 	}
 	err = group.Wait()
-	r.keep(stored, placed, answers)
+	r.keepAnswers(stored, placed, answers)
 	if err != nil {
 		return nil, false, err
 	}
 	return judged, !open.Load(), nil
 }
 
-// read reads and judges a member that has answered, but for one that was judged and
+// judgeMember reads and judges a member that has answered, but for one that was judged and
 // is as it was. It is unknown where it does not come to show what it has answered.
-func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, former *answer) (*answer, error) {
+func (r *ReportReconciler) judgeMember(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster, former *judgedAnswer) (*judgedAnswer, error) {
 	var c prune.Cluster
-	for attempt := range attempts {
+	for attempt := range readAttempts {
 		if attempt > 0 {
-			if err := pace.Pause(ctx, attemptPause); err != nil {
+			if err := pace.Sleep(ctx, readRetryDelay); err != nil {
 				return nil, err
 			}
 		}
 		var err error
-		if c, err = r.answered(ctx, stored, m); err != nil {
+		if c, err = r.gatherAnswer(ctx, stored, m); err != nil {
 			return nil, err
 		}
-		if r.holds(former, &c) {
+		if r.stillHolds(former, &c) {
 			return former, nil
 		}
 		if c.Unknown == "" {
-			err = r.images(ctx, &c)
+			err = r.readImages(ctx, &c)
 		}
 		if err != nil {
 			return nil, err
@@ -154,13 +154,13 @@ func (r *Reports) read(ctx context.Context, stored *v1alpha1.PruneReport, m *v1a
 			break
 		}
 	}
-	return &answer{root: c.Root, wanted: c.Wanted, judged: prune.Judge(&stored.Spec, c)}, nil
+	return &judgedAnswer{root: c.Root, wantedBy: c.WantedBy, judged: prune.JudgeCluster(&stored.Spec, c)}, nil
 }
 
-// answered is a member as it has answered, without its images.
-func (r *Reports) answered(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
+// gatherAnswer is a member as it has answered, without its images.
+func (r *ReportReconciler) gatherAnswer(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
 	root := r.Roots.Root(m.Name)
-	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ClusterUID(m, root.ClusterUID)}
+	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID)}
 	plan := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + m.Name, Name: v1alpha1.MailboxName}
 	switch err := r.Get(ctx, key, plan); {
@@ -173,22 +173,22 @@ func (r *Reports) answered(ctx context.Context, stored *v1alpha1.PruneReport, m 
 	if plan != nil {
 		spec = &plan.Spec
 	}
-	s := r.standing(stored, m, spec, root)
+	s := r.answerState(stored, m, spec, root)
 	if c.Unknown, c.Message = s.Unknown, s.Message; c.Unknown != "" {
 		return c, nil
 	}
-	wants, known := r.Board.Of(m.Name)
+	wants, known := r.Rollouts.ForMember(m.Name)
 	if !known {
 		c.Unknown, c.Message = v1alpha1.ReasonNotAnswered, "it is not decided yet what FleetDiskImages want of it"
 		return c, nil
 	}
-	c.ClusterUID, c.Root, c.Wanted = root.ClusterUID, root.Report, r.wanted(spec, &wants)
+	c.ClusterUID, c.Root, c.WantedBy = root.ClusterUID, root.Report, r.wantedImages(spec, &wants)
 	return c, nil
 }
 
-// images reads the pages that a root lists which answers, each of the very sequence
+// readImages reads the pages that a root lists which answers, each of the very sequence
 // that the root lists: together they are what the member had when it answered.
-func (r *Reports) images(ctx context.Context, c *prune.Cluster) error {
+func (r *ReportReconciler) readImages(ctx context.Context, c *prune.Cluster) error {
 	newest := map[types.NamespacedName]int64{}
 	at := map[types.NamespacedName]int{}
 	for _, ref := range c.Root.Pages {
@@ -214,22 +214,22 @@ func (r *Reports) images(ctx context.Context, c *prune.Cluster) error {
 			}
 		}
 	}
-	c.Declared = map[types.NamespacedName]string{}
+	c.DeclaredBy = map[types.NamespacedName]string{}
 	for i := range c.Images {
 		img := &c.Images[i]
-		if by := r.Board.Declares(img.Namespace, img.Name); by != "" {
-			c.Declared[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = by
+		if by := r.Rollouts.DeclaredBy(img.Namespace, img.Name); by != "" {
+			c.DeclaredBy[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = by
 		}
 	}
 	return nil
 }
 
-// wanted are the images that a cluster is to have, and by whom.
-func (r *Reports) wanted(plan *v1alpha1.ClusterPlanSpec, wants *rollout.Wants) map[types.NamespacedName]string {
+// wantedImages are the images that a cluster is to have, and by whom.
+func (r *ReportReconciler) wantedImages(plan *v1alpha1.ClusterPlanSpec, wants *rollout.DesiredImages) map[types.NamespacedName]string {
 	wanted := map[types.NamespacedName]string{}
 	want := func(namespace, name string) {
 		by := "ClusterPlan"
-		if declared := r.Board.Declares(namespace, name); declared != "" {
+		if declared := r.Rollouts.DeclaredBy(namespace, name); declared != "" {
 			by = "FleetDiskImage " + declared
 		}
 		wanted[types.NamespacedName{Namespace: namespace, Name: name}] = by

@@ -14,25 +14,25 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// parallel is how many pages are read or written at a time.
-const parallel = 8
+// maxParallelPages is how many pages are read or written at a time.
+const maxParallelPages = 8
 
 // writePages stores the pages of a report, under names that tell what is in them:
 // a try that was broken off is gone on with.
-func (r *Reports) writePages(ctx context.Context, report *v1alpha1.PruneReport, pages [][]v1alpha1.ReportedCluster, digest string) error {
+func (r *ReportReconciler) writePages(ctx context.Context, report *v1alpha1.PruneReport, pages [][]v1alpha1.ReportedCluster, digest string) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelPages)
 	for n, clusters := range pages {
 		group.Go(func() error { return r.writePage(ctx, report, prune.PageName(report.Name, digest, n), clusters) })
 	}
 	return group.Wait()
 }
 
-func (r *Reports) writePage(ctx context.Context, report *v1alpha1.PruneReport, name string, clusters []v1alpha1.ReportedCluster) error {
+func (r *ReportReconciler) writePage(ctx context.Context, report *v1alpha1.PruneReport, name string, clusters []v1alpha1.ReportedCluster) error {
 	page := &v1alpha1.PruneReportPage{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{v1alpha1.LabelPruneReport: string(report.UID)},
-			OwnerReferences: []metav1.OwnerReference{ownedBy(report)},
+			OwnerReferences: []metav1.OwnerReference{newOwnerReference(report)},
 		},
 		Clusters: clusters,
 	}
@@ -51,7 +51,7 @@ func (r *Reports) writePage(ctx context.Context, report *v1alpha1.PruneReport, n
 		return nil
 	}
 	// Somebody has changed it, or made one of that name.
-	if err := r.Delete(ctx, stored, preconditions(stored)); err != nil {
+	if err := r.Delete(ctx, stored, exactPreconditions(stored)); err != nil {
 		return fmt.Errorf("deleting PruneReportPage %s, which is not as it is to be: %w", name, err)
 	}
 	return fmt.Errorf("PruneReportPage %s was not as it is to be, and is made anew", name)
@@ -64,9 +64,9 @@ func samePage(report *v1alpha1.PruneReport, a, b []v1alpha1.ReportedCluster) boo
 	return one(a) == one(b)
 }
 
-// sweepPages deletes what is left of tries that were not finished: all pages of a
+// deleteOtherPages deletes what is left of tries that were not finished: all pages of a
 // report but those of a digest.
-func (r *Reports) sweepPages(ctx context.Context, report *v1alpha1.PruneReport, digest string, pages int) error {
+func (r *ReportReconciler) deleteOtherPages(ctx context.Context, report *v1alpha1.PruneReport, digest string, pages int) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PruneReportPageList"))
 	if err := r.Live.List(ctx, list, client.MatchingLabels{v1alpha1.LabelPruneReport: string(report.UID)}); err != nil {
@@ -82,7 +82,7 @@ func (r *Reports) sweepPages(ctx context.Context, report *v1alpha1.PruneReport, 
 			continue
 		}
 		page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PruneReportPage"))
-		if err := r.Delete(ctx, page, preconditions(page)); client.IgnoreNotFound(err) != nil {
+		if err := r.Delete(ctx, page, exactPreconditions(page)); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting PruneReportPage %s: %w", page.Name, err)
 		}
 	}
@@ -97,9 +97,9 @@ func readPages(ctx context.Context, live client.Reader, report *v1alpha1.PruneRe
 	if count < 0 || count > v1alpha1.MaxPruneReportPages {
 		return nil, fmt.Sprintf("PruneReport %s cannot have %d pages", report.Name, count), nil
 	}
-	sum := prune.NewSum(report.UID)
-	for first := 0; first < count; first += parallel {
-		pages := make([]*v1alpha1.PruneReportPage, min(parallel, count-first))
+	sum := prune.NewDigester(report.UID)
+	for first := 0; first < count; first += maxParallelPages {
+		pages := make([]*v1alpha1.PruneReportPage, min(maxParallelPages, count-first))
 		group, ctx := errgroup.WithContext(ctx)
 		for i := range pages {
 			group.Go(func() (err error) {
@@ -114,7 +114,7 @@ func readPages(ctx context.Context, live client.Reader, report *v1alpha1.PruneRe
 			if page == nil {
 				return nil, fmt.Sprintf("PruneReportPage %s is missing", prune.PageName(report.Name, digest, first+i)), nil
 			}
-			sum.Add(page.Clusters)
+			sum.AddPage(page.Clusters)
 			for k := range page.Clusters {
 				c := &page.Clusters[k]
 				clusters = append(clusters, v1alpha1.ReportedCluster{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Unknown: c.Unknown, Candidates: c.Candidates})
@@ -139,15 +139,15 @@ func readPage(ctx context.Context, live client.Reader, name string) (*v1alpha1.P
 	return page, nil
 }
 
-// ownedBy has an object go with a PruneReport. Its deletion is not blocked: that
+// newOwnerReference has an object go with a PruneReport. Its deletion is not blocked: that
 // would take the right to set finalizers.
-func ownedBy(report *v1alpha1.PruneReport) metav1.OwnerReference {
+func newOwnerReference(report *v1alpha1.PruneReport) metav1.OwnerReference {
 	return metav1.OwnerReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: kindReport, Name: report.Name, UID: report.UID, Controller: ptr.To(true),
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: KindReport, Name: report.Name, UID: report.UID, Controller: ptr.To(true),
 	}
 }
 
-// preconditions have nothing deleted but what was seen.
-func preconditions(o client.Object) client.Preconditions {
+// exactPreconditions have nothing deleted but what was seen.
+func exactPreconditions(o client.Object) client.Preconditions {
 	return client.Preconditions{UID: ptr.To(o.GetUID()), ResourceVersion: ptr.To(o.GetResourceVersion())}
 }

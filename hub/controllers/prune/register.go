@@ -16,79 +16,83 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Register holds what PruneReports and ImagePrunes ask of each member, and what
+// Tracker holds what PruneReports and ImagePrunes ask of each member, and what
 // members say of the images that are to go. It is filled in the elected replica. It
 // is safe for concurrent use.
 //
 // An image that a plan does not name any more is not pruned any more. So nothing
 // that is asked leaves the Register but by an end that is stored, and before all is
 // there that was stored when this process was elected, nobody knows what is asked.
-type Register struct {
+type Tracker struct {
 	mu        sync.Mutex
 	members   map[string]*member
-	inquiries []*inquiry // in order
-	runs      []*run     // in order
+	inquiries []*inquiry     // in order
+	prunes    []*activePrune // in order
 
 	// begun: awaited is known. Those are the PruneReports and ImagePrunes that were
 	// stored when this replica was elected and have not been looked at since.
-	begun   bool
-	awaited map[object]bool
+	initialized bool
+	awaited     map[Object]bool
 
-	onAsks []func(member string)
-	onTold []func(prune string)
+	onRequestsChange []func(member string)
+	onReportedChange []func(prune string)
 }
 
-// object is a PruneReport or an ImagePrune.
-type object struct{ kind, name string }
+// Object is a PruneReport or an ImagePrune.
+type Object struct{ Kind, Name string }
 
 // Kinds of objects.
 const (
-	kindReport = "PruneReport"
-	kindPrune  = "ImagePrune"
+	KindReport = "PruneReport"
+	KindPrune  = "ImagePrune"
 )
 
 // inquiry is a PruneReport that is being made.
 type inquiry struct {
-	name    string
-	uid     types.UID
-	since   time.Time
-	members map[string]bool
+	name      string
+	uid       types.UID
+	startedAt time.Time
+	members   map[string]bool
 }
 
-// run is an ImagePrune that is running.
-type run struct {
-	name           string
-	uid            types.UID
-	generation     int64
-	since, created time.Time
+// activePrune is an ImagePrune that is running.
+type activePrune struct {
+	name                 string
+	uid                  types.UID
+	generation           int64
+	startedAt, createdAt time.Time
 	// clusters that it has targets in; planned is what it asks of each that is still
 	// the cluster of the report.
 	clusters map[string]bool
 	planned  map[string][]v1alpha1.PlannedPrune
 }
 
-// key is the name of a VMDiskImage.
-type key = types.NamespacedName
+// imageKey is the name of a VMDiskImage.
+type imageKey = types.NamespacedName
 
-// NewRegister returns an empty Register.
-func NewRegister() *Register { return &Register{members: map[string]*member{}} }
+// NewTracker returns an empty Register.
+func NewTracker() *Tracker { return &Tracker{members: map[string]*member{}} }
 
-// OnAsks has something done, without blocking, when what is asked of a member may
+// OnRequestsChange has something done, without blocking, when what is asked of a member may
 // have changed. Call it before the controllers start.
-func (r *Register) OnAsks(do func(member string)) { r.onAsks = append(r.onAsks, do) }
+func (r *Tracker) OnRequestsChange(do func(member string)) {
+	r.onRequestsChange = append(r.onRequestsChange, do)
+}
 
-// OnTold has something done, without blocking, when a member says something else of
+// OnReportedChange has something done, without blocking, when a member says something else of
 // the targets of a running ImagePrune. Call it before the controllers start.
-func (r *Register) OnTold(do func(prune string)) { r.onTold = append(r.onTold, do) }
+func (r *Tracker) OnReportedChange(do func(prune string)) {
+	r.onReportedChange = append(r.onReportedChange, do)
+}
 
-// Of returns what is asked of a member: the PruneReports that are being made, also
+// ForMember returns what is asked of a member: the PruneReports that are being made, also
 // more than a plan has room for, and the images that are to go, by namespace and
 // name. While known is false nobody knows: a plan that is written then keeps what it
 // has.
-func (r *Register) Of(name string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool) {
+func (r *Tracker) ForMember(name string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.known() {
+	if !r.ready() {
 		return nil, nil, false
 	}
 	for _, i := range r.inquiries {
@@ -102,75 +106,75 @@ func (r *Register) Of(name string) (inquiries []types.UID, prunes []v1alpha1.Pla
 	return inquiries, prunes, true
 }
 
-// known tells whether all has been looked at that was stored at the start. Callers
+// ready tells whether all has been looked at that was stored at the start. Callers
 // hold r.mu.
-func (r *Register) known() bool { return r.begun && len(r.awaited) == 0 }
+func (r *Tracker) ready() bool { return r.initialized && len(r.awaited) == 0 }
 
-// Known tells whether it is known what is asked.
-func (r *Register) Known() bool {
+// Ready tells whether it is known what is asked.
+func (r *Tracker) Ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known()
+	return r.ready()
 }
 
-// await says what was stored when this replica was elected.
-func (r *Register) await(stored []object) {
+// ExpectStored says what was stored when this replica was elected.
+func (r *Tracker) ExpectStored(stored []Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.begun, r.awaited = true, make(map[object]bool, len(stored))
+	r.initialized, r.awaited = true, make(map[Object]bool, len(stored))
 	for _, o := range stored {
 		r.awaited[o] = true
 	}
-	r.wake()
+	r.replanIfReady()
 }
 
-// awaits tells whether it is known what is awaited. Only what is read afterwards
+// Initialized tells whether it is known what is awaited. Only what is read afterwards
 // has been looked at: before, the replica that was elected formerly may have been
 // about to change it.
-func (r *Register) awaits() bool {
+func (r *Tracker) Initialized() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.begun
+	return r.initialized
 }
 
-// seen notes that an object has been looked at, and that what it asks is here.
-func (r *Register) seen(o object) {
+// MarkSeen notes that an object has been looked at, and that what it asks is here.
+func (r *Tracker) MarkSeen(o Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.awaited[o] {
 		delete(r.awaited, o)
-		r.wake()
+		r.replanIfReady()
 	}
 }
 
-// wake has all plans looked at once it is known what is asked: also those that are
+// replanIfReady has all plans looked at once it is known what is asked: also those that are
 // asked nothing any more.
-func (r *Register) wake() {
-	if r.known() {
-		r.replan(slices.Collect(maps.Keys(r.members))...)
+func (r *Tracker) replanIfReady() {
+	if r.ready() {
+		r.notifyRequestsChanged(slices.Collect(maps.Keys(r.members))...)
 	}
 }
 
-func (r *Register) replan(members ...string) {
+func (r *Tracker) notifyRequestsChanged(members ...string) {
 	for _, member := range members {
-		for _, do := range r.onAsks {
+		for _, do := range r.onRequestsChange {
 			do(member)
 		}
 	}
 }
 
-// ask has members asked for a PruneReport whose stored status says that it is being
+// AddReport has members asked for a PruneReport whose stored status says that it is being
 // made.
-func (r *Register) ask(report *v1alpha1.PruneReport, members []string) {
-	next := &inquiry{name: report.Name, uid: report.UID, since: report.Status.StartedAt.Time, members: make(map[string]bool, len(members))}
+func (r *Tracker) AddReport(report *v1alpha1.PruneReport, members []string) {
+	next := &inquiry{name: report.Name, uid: report.UID, startedAt: report.Status.StartedAt.Time, members: make(map[string]bool, len(members))}
 	for _, name := range members {
 		next.members[name] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	former := r.takeInquiry(report.Name)
+	former := r.removeInquiry(report.Name)
 	i, _ := slices.BinarySearchFunc(r.inquiries, next, func(a, b *inquiry) int {
-		return cmp.Or(a.since.Compare(b.since), strings.Compare(a.name, b.name))
+		return cmp.Or(a.startedAt.Compare(b.startedAt), strings.Compare(a.name, b.name))
 	})
 	r.inquiries = slices.Insert(r.inquiries, i, next)
 	if former == nil || former.uid != next.uid {
@@ -178,28 +182,28 @@ func (r *Register) ask(report *v1alpha1.PruneReport, members []string) {
 	}
 	for name := range next.members {
 		if !former.members[name] {
-			r.member(name)
-			r.replan(name)
+			r.ensureMember(name)
+			r.notifyRequestsChanged(name)
 		}
 	}
 	for name := range former.members {
 		if !next.members[name] {
-			r.replan(name)
+			r.notifyRequestsChanged(name)
 		}
 	}
 }
 
-// answered has members not asked any more for a PruneReport: that it is there is
+// RemoveReport has members not asked any more for a PruneReport: that it is there is
 // stored, or it is gone.
-func (r *Register) answered(report string) {
+func (r *Tracker) RemoveReport(report string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if former := r.takeInquiry(report); former != nil {
-		r.replan(slices.Collect(maps.Keys(former.members))...)
+	if former := r.removeInquiry(report); former != nil {
+		r.notifyRequestsChanged(slices.Collect(maps.Keys(former.members))...)
 	}
 }
 
-func (r *Register) takeInquiry(name string) *inquiry {
+func (r *Tracker) removeInquiry(name string) *inquiry {
 	i := slices.IndexFunc(r.inquiries, func(i *inquiry) bool { return i.name == name })
 	if i < 0 {
 		return nil
@@ -209,8 +213,8 @@ func (r *Register) takeInquiry(name string) *inquiry {
 	return former
 }
 
-// asking are the PruneReports that are being made.
-func (r *Register) asking() (names []string) {
+// ActiveReports are the PruneReports that are being made.
+func (r *Tracker) ActiveReports() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, i := range r.inquiries {
@@ -219,12 +223,12 @@ func (r *Register) asking() (names []string) {
 	return names
 }
 
-// start has members asked for the targets of an ImagePrune whose stored status says
+// SetPrune has members asked for the targets of an ImagePrune whose stored status says
 // that it runs. planned is what is asked of each; clusters are those that it has
 // targets in.
-func (r *Register) start(prune *v1alpha1.ImagePrune, clusters []string, planned map[string][]v1alpha1.PlannedPrune) {
-	next := &run{
-		name: prune.Name, uid: prune.UID, generation: prune.Generation, since: prune.Status.StartedAt.Time, created: prune.CreationTimestamp.Time,
+func (r *Tracker) SetPrune(prune *v1alpha1.ImagePrune, clusters []string, planned map[string][]v1alpha1.PlannedPrune) {
+	next := &activePrune{
+		name: prune.Name, uid: prune.UID, generation: prune.Generation, startedAt: prune.Status.StartedAt.Time, createdAt: prune.CreationTimestamp.Time,
 		clusters: make(map[string]bool, len(clusters)), planned: planned,
 	}
 	for _, name := range clusters {
@@ -232,24 +236,24 @@ func (r *Register) start(prune *v1alpha1.ImagePrune, clusters []string, planned 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	former := r.takeRun(prune.Name)
-	i, _ := slices.BinarySearchFunc(r.runs, next, byAge)
-	r.runs = slices.Insert(r.runs, i, next)
-	r.allotAgain(former, next)
+	former := r.takePrune(prune.Name)
+	i, _ := slices.BinarySearchFunc(r.prunes, next, compareByStart)
+	r.prunes = slices.Insert(r.prunes, i, next)
+	r.reallotPrunes(former, next)
 }
 
-// again tells whether all that an ImagePrune which runs asks of members is here as it
+// ConfirmUnchanged tells whether all that an ImagePrune which runs asks of members is here as it
 // was when it was looked at last; clusters are those that it asks. Its targets do not
 // change. If so, it is fresh from a look: it is asked for where its place was kept.
-func (r *Register) again(prune *v1alpha1.ImagePrune, clusters []string) bool {
+func (r *Tracker) ConfirmUnchanged(prune *v1alpha1.ImagePrune, clusters []string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.runs, func(x *run) bool { return x.name == prune.Name })
+	i := slices.IndexFunc(r.prunes, func(x *activePrune) bool { return x.name == prune.Name })
 	if i < 0 {
 		return false
 	}
-	x := r.runs[i]
-	if x.uid != prune.UID || x.generation != prune.Generation || !x.since.Equal(prune.Status.StartedAt.Time) || len(x.planned) != len(clusters) {
+	x := r.prunes[i]
+	if x.uid != prune.UID || x.generation != prune.Generation || !x.startedAt.Equal(prune.Status.StartedAt.Time) || len(x.planned) != len(clusters) {
 		return false
 	}
 	kept := map[string]bool{}
@@ -257,62 +261,62 @@ func (r *Register) again(prune *v1alpha1.ImagePrune, clusters []string) bool {
 		if _, asked := x.planned[name]; !asked {
 			return false
 		}
-		if m := r.member(name); len(m.allotted) < len(m.holders) {
+		if m := r.ensureMember(name); len(m.allotted) < len(m.holders) {
 			kept[name] = true
 		}
 	}
-	r.allotIn(kept, x)
+	r.reallotMembers(kept, x)
 	return true
 }
 
-// ended has nothing asked any more for an ImagePrune: its end is stored, or it is
+// RemovePrune has nothing asked any more for an ImagePrune: its end is stored, or it is
 // gone.
-func (r *Register) ended(prune string) {
+func (r *Tracker) RemovePrune(prune string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if former := r.takeRun(prune); former != nil {
-		r.allotAgain(former)
+	if former := r.takePrune(prune); former != nil {
+		r.reallotPrunes(former)
 	}
 }
 
-// byAge has those first that began first: what is planned is never taken back for
+// compareByStart has those first that began first: what is planned is never taken back for
 // one that is older, and begins later. See turn.
-func byAge(a, b *run) int {
-	return cmp.Or(a.since.Compare(b.since), a.created.Compare(b.created), strings.Compare(a.name, b.name))
+func compareByStart(a, b *activePrune) int {
+	return cmp.Or(a.startedAt.Compare(b.startedAt), a.createdAt.Compare(b.createdAt), strings.Compare(a.name, b.name))
 }
 
-func (r *Register) takeRun(name string) *run {
-	i := slices.IndexFunc(r.runs, func(x *run) bool { return x.name == name })
+func (r *Tracker) takePrune(name string) *activePrune {
+	i := slices.IndexFunc(r.prunes, func(x *activePrune) bool { return x.name == name })
 	if i < 0 {
 		return nil
 	}
-	former := r.runs[i]
-	r.runs = slices.Delete(r.runs, i, i+1)
+	former := r.prunes[i]
+	r.prunes = slices.Delete(r.prunes, i, i+1)
 	return former
 }
 
-// mostSkew is how far ahead the clock of another hub is believed to have been.
-const mostSkew = time.Minute
+// maxClockSkew is how far ahead the clock of another hub is believed to have been.
+const maxClockSkew = time.Minute
 
-// turn tells how long an ImagePrune is to wait before it begins, so that it is
+// StartDelay tells how long an ImagePrune is to wait before it begins, so that it is
 // younger, by stored times that count seconds, than all that run.
-func (r *Register) turn(now time.Time) time.Duration {
+func (r *Tracker) StartDelay(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait := time.Duration(0)
-	for _, x := range r.runs {
-		if after := x.since.Add(time.Second).Sub(now); after <= mostSkew {
+	for _, x := range r.prunes {
+		if after := x.startedAt.Add(time.Second).Sub(now); after <= maxClockSkew {
 			wait = max(wait, after)
 		}
 	}
 	return wait
 }
 
-// running are the ImagePrunes that run and have targets in a member.
-func (r *Register) running(member string) (names []string) {
+// ActivePrunesIn are the ImagePrunes that run and have targets in a member.
+func (r *Tracker) ActivePrunesIn(member string) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, x := range r.runs {
+	for _, x := range r.prunes {
 		if x.clusters[member] {
 			names = append(names, x.name)
 		}
@@ -320,11 +324,11 @@ func (r *Register) running(member string) (names []string) {
 	return names
 }
 
-// allRunning are all that run.
-func (r *Register) allRunning() (names []string) {
+// ActivePrunes are all that run.
+func (r *Tracker) ActivePrunes() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, x := range r.runs {
+	for _, x := range r.prunes {
 		names = append(names, x.name)
 	}
 	return names

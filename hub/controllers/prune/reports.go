@@ -11,33 +11,33 @@ import (
 // member is what is known of one, and what it is asked.
 type member struct {
 	name string
-	// listed are the pages that the report's root lists.
-	listed map[string]bool
-	pages  map[string]*page
+	// listedPages are the pages that the report's root lists.
+	listedPages map[string]bool
+	pages       map[string]*reportPage
 
 	allotted []v1alpha1.PlannedPrune
-	holders  map[key]holder
+	holders  map[imageKey]holder
 }
 
-// page is what a page of a member's report says of prunes. Of all else that is on
+// reportPage is what a page of a member's report says of prunes. Of all else that is on
 // it nothing is kept.
-type page struct {
+type reportPage struct {
 	sequence int64
-	prunes   map[key]v1alpha1.ReportedPrune
+	prunes   map[imageKey]v1alpha1.ReportedPrune
 }
 
-// member returns one, also where nothing is known of it yet. Callers hold r.mu.
-func (r *Register) member(name string) *member {
+// ensureMember returns one, also where nothing is known of it yet. Callers hold r.mu.
+func (r *Tracker) ensureMember(name string) *member {
 	m := r.members[name]
 	if m == nil {
-		m = &member{name: name, pages: map[string]*page{}}
+		m = &member{name: name, pages: map[string]*reportPage{}}
 		r.members[name] = m
 	}
 	return m
 }
 
 // SetRoot takes the root of a member's report; nil says that it is gone.
-func (r *Register) SetRoot(name string, root *v1alpha1.ReportRoot) {
+func (r *Tracker) SetRoot(name string, root *v1alpha1.ReportRoot) {
 	var listed map[string]bool
 	if root != nil {
 		listed = make(map[string]bool, len(root.Pages))
@@ -47,38 +47,38 @@ func (r *Register) SetRoot(name string, root *v1alpha1.ReportRoot) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.member(name)
-	former := m.listed
-	m.listed = listed
+	m := r.ensureMember(name)
+	former := m.listedPages
+	m.listedPages = listed
 	for name, p := range m.pages {
 		if len(p.prunes) > 0 && former[name] != listed[name] {
-			r.turned(m)
+			r.notifyPrunesIn(m)
 			return
 		}
 	}
 }
 
 // SetPage takes a page of a member's report.
-func (r *Register) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
-	p := &page{sequence: sequence}
+func (r *Tracker) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
+	p := &reportPage{sequence: sequence}
 	for i := range images {
 		if img := &images[i]; img.Prune != nil {
 			if p.prunes == nil {
-				p.prunes = map[key]v1alpha1.ReportedPrune{}
+				p.prunes = map[imageKey]v1alpha1.ReportedPrune{}
 			}
-			p.prunes[key{Namespace: img.Namespace, Name: img.Name}] = *img.Prune.DeepCopy()
+			p.prunes[imageKey{Namespace: img.Namespace, Name: img.Name}] = *img.Prune.DeepCopy()
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.member(name)
+	m := r.ensureMember(name)
 	former := m.pages[pageName]
 	m.pages[pageName] = p
 	if former == nil {
-		former = &page{}
+		former = &reportPage{}
 	}
 	if !maps.EqualFunc(former.prunes, p.prunes, samePrune) {
-		r.turned(m)
+		r.notifyPrunesIn(m)
 	}
 }
 
@@ -91,7 +91,7 @@ func samePrune(a, b v1alpha1.ReportedPrune) bool {
 }
 
 // DropPage says that a page is gone.
-func (r *Register) DropPage(name, pageName string) {
+func (r *Tracker) DropPage(name, pageName string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[name]
@@ -101,37 +101,37 @@ func (r *Register) DropPage(name, pageName string) {
 	former := m.pages[pageName]
 	delete(m.pages, pageName)
 	if len(former.prunes) > 0 {
-		r.turned(m)
+		r.notifyPrunesIn(m)
 	}
 }
 
 // Forget says that nothing is known of what a member reports any more. What it is
 // asked stays: that is taken back by those who ask.
-func (r *Register) Forget(name string) {
+func (r *Tracker) Forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[name]
 	if m == nil {
 		return
 	}
-	m.listed, m.pages = nil, map[string]*page{}
-	r.turned(m)
+	m.listedPages, m.pages = nil, map[string]*reportPage{}
+	r.notifyPrunesIn(m)
 	if len(m.holders) == 0 { // nor has anything a place in its plan
 		delete(r.members, name)
 	}
 }
 
-// turned has the ImagePrunes looked at that run in a member. Callers hold r.mu.
-func (r *Register) turned(m *member) {
-	for _, x := range r.runs {
+// notifyPrunesIn has the ImagePrunes looked at that run in a member. Callers hold r.mu.
+func (r *Tracker) notifyPrunesIn(m *member) {
+	for _, x := range r.prunes {
 		if x.clusters[m.name] {
-			r.told(x.name)
+			r.notifyReportedChanged(x.name)
 		}
 	}
 }
 
-func (r *Register) told(prune string) {
-	for _, do := range r.onTold {
+func (r *Tracker) notifyReportedChanged(prune string) {
+	for _, do := range r.onReportedChange {
 		do(prune)
 	}
 }
@@ -139,7 +139,7 @@ func (r *Register) told(prune string) {
 // Reported returns what a member says of an image that an ImagePrune is to prune, by
 // the newest page that its root lists: what moved may stand on an older page, too,
 // for a while.
-func (r *Register) Reported(name string, prune types.UID, k key, image types.UID) (told v1alpha1.PruneStatus, found bool) {
+func (r *Tracker) Reported(name string, prune types.UID, k imageKey, image types.UID) (told v1alpha1.PruneStatus, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[name]
@@ -148,7 +148,7 @@ func (r *Register) Reported(name string, prune types.UID, k key, image types.UID
 	}
 	newest := int64(-1)
 	for name, p := range m.pages {
-		if !m.listed[name] || p.sequence <= newest {
+		if !m.listedPages[name] || p.sequence <= newest {
 			continue
 		}
 		if is, has := p.prunes[k]; has && is.UID == prune && is.ImageUID == image {

@@ -23,8 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// unreferenced is an image that plans have made and nobody needs.
-func unreferenced(name string) v1alpha1.ReportedImage {
+// newUnreferenced is an image that plans have made and nobody needs.
+func newUnreferenced(name string) v1alpha1.ReportedImage {
 	since := metav1.NewTime(apitest.Epoch.Add(-time.Hour))
 	return v1alpha1.ReportedImage{
 		Namespace: "farm", Name: name, UID: types.UID(name + "-image"), Origin: v1alpha1.OriginPlan, Phase: v1alpha1.PhaseSucceeded,
@@ -32,8 +32,8 @@ func unreferenced(name string) v1alpha1.ReportedImage {
 	}
 }
 
-// asks creates a PruneReport about members.
-func (s *stage) asks(t *testing.T, name string, members ...string) *v1alpha1.PruneReport {
+// createReport creates a PruneReport about members.
+func (s *testEnv) createReport(t *testing.T, name string, members ...string) *v1alpha1.PruneReport {
 	t.Helper()
 	r := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -43,14 +43,14 @@ func (s *stage) asks(t *testing.T, name string, members ...string) *v1alpha1.Pru
 	return r
 }
 
-func (s *stage) stored(t *testing.T, name string) *v1alpha1.PruneReport {
+func (s *testEnv) getReport(t *testing.T, name string) *v1alpha1.PruneReport {
 	t.Helper()
 	r := &v1alpha1.PruneReport{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: name}, r))
 	return r
 }
 
-func (s *stage) pagesOf(t *testing.T, of *v1alpha1.PruneReport) (names []string) {
+func (s *testEnv) pageNames(t *testing.T, of *v1alpha1.PruneReport) (names []string) {
 	t.Helper()
 	var list v1alpha1.PruneReportPageList
 	require.NoError(t, s.List(t.Context(), &list, client.MatchingLabels{v1alpha1.LabelPruneReport: string(of.UID)}))
@@ -60,96 +60,96 @@ func (s *stage) pagesOf(t *testing.T, of *v1alpha1.PruneReport) (names []string)
 	return names
 }
 
-// answered makes a PruneReport that has begun, and has its member answer.
-func (p *process) answered(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
+// startAnsweredReport makes a PruneReport that has begun, and has its member answer.
+func (p *process) startAnsweredReport(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
 	p.t.Helper()
-	p.asks(p.t, name, member)
-	_, err := p.reports.look(p.t.Context(), name)
+	p.createReport(p.t, name, member)
+	_, err := p.reports.reconcileReport(p.t.Context(), name)
 	require.NoError(p.t, err)
 	cluster := types.UID(member + "-cluster")
-	p.stage.answers(p.t, member, cluster, p.plan(member, cluster), p.store.Root(member).Sequence+1, images...)
-	return p.stored(p.t, name)
+	p.testEnv.writeReport(p.t, member, cluster, p.writePlan(member, cluster), p.store.Root(member).Sequence+1, images...)
+	return p.getReport(p.t, name)
 }
 
-// complete makes a PruneReport.
-func (p *process) complete(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
+// completeReport makes a PruneReport.
+func (p *process) completeReport(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
 	p.t.Helper()
-	p.answered(name, member, images...)
-	_, err := p.reports.look(p.t.Context(), name)
+	p.startAnsweredReport(name, member, images...)
+	_, err := p.reports.reconcileReport(p.t.Context(), name)
 	require.NoError(p.t, err)
-	r := p.stored(p.t, name)
+	r := p.getReport(p.t, name)
 	require.Equal(p.t, v1alpha1.PruneReportComplete, r.Status.Phase, r.Status.Message)
 	return r
 }
 
-func TestReportIsAskedForOnlyOnceItIsStoredWhenItBegan(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "asked", "asked-cluster")
+func TestReportIsRequestedOnceStartIsStored(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "asked", "asked-cluster")
 	refuse := true
-	p := s.process(t, func(verb string, _ client.Object) error {
+	p := s.newProcess(t, func(verb string, _ client.Object) error {
 		if refuse && verb == "status" {
 			return errRefused
 		}
 		return nil
 	})
-	s.asks(t, "asked", "asked")
-	_, err := p.reports.look(t.Context(), "asked")
+	s.createReport(t, "asked", "asked")
+	_, err := p.reports.reconcileReport(t.Context(), "asked")
 	require.ErrorIs(t, err, errRefused)
-	inquiries, _, known := p.register.Of("asked")
+	inquiries, _, known := p.tracker.ForMember("asked")
 	assert.True(t, known)
 	assert.Empty(t, inquiries, "it is not stored when it began")
-	assert.Empty(t, s.stored(t, "asked").Status.Phase)
+	assert.Empty(t, s.getReport(t, "asked").Status.Phase)
 
 	refuse = false
-	_, err = p.reports.look(t.Context(), "asked")
+	_, err = p.reports.reconcileReport(t.Context(), "asked")
 	require.NoError(t, err)
-	stored := s.stored(t, "asked")
+	stored := s.getReport(t, "asked")
 	assert.Equal(t, v1alpha1.PruneReportCollecting, stored.Status.Phase)
 	assert.NotNil(t, stored.Status.StartedAt)
-	inquiries, _, _ = p.register.Of("asked")
+	inquiries, _, _ = p.tracker.ForMember("asked")
 	assert.Equal(t, []types.UID{stored.UID}, inquiries)
 
-	restarted := s.process(t, nil, object{kindReport, "asked"}, object{kindPrune, "gone"})
-	_, err = restarted.reports.look(t.Context(), "asked")
+	restarted := s.newProcess(t, nil, Object{KindReport, "asked"}, Object{KindPrune, "gone"})
+	_, err = restarted.reports.reconcileReport(t.Context(), "asked")
 	require.NoError(t, err)
-	_, _, known = restarted.register.Of("asked")
+	_, _, known = restarted.tracker.ForMember("asked")
 	assert.False(t, known, "an ImagePrune has not been looked at")
-	_, err = restarted.prunes.look(t.Context(), "gone")
+	_, err = restarted.prunes.reconcilePrune(t.Context(), "gone")
 	require.NoError(t, err)
-	inquiries, _, known = restarted.register.Of("asked")
+	inquiries, _, known = restarted.tracker.ForMember("asked")
 	assert.True(t, known)
 	assert.Equal(t, []types.UID{stored.UID}, inquiries)
 }
 
-func TestReportIsMadeOfWhatItsMembersAnswer(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "made", "made-cluster")
-	s.join(t, "beside", "beside-cluster")
-	p := s.process(t, nil)
-	referenced := unreferenced("referenced")
+func TestReportIsBuiltFromAnswers(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "made", "made-cluster")
+	s.addMember(t, "beside", "beside-cluster")
+	p := s.newProcess(t, nil)
+	referenced := newUnreferenced("referenced")
 	referenced.References, referenced.UnreferencedSince = 2, nil
-	r := p.complete("made", "made", unreferenced("ubuntu"), referenced)
+	r := p.completeReport("made", "made", newUnreferenced("ubuntu"), referenced)
 	assert.Equal(t, v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 30}, r.Status.Candidates)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, r.Status.Clusters)
-	assert.Equal(t, []string{prune.PageName("made", r.Status.Digest, 0)}, s.pagesOf(t, r))
+	assert.Equal(t, []string{prune.PageName("made", r.Status.Digest, 0)}, s.pageNames(t, r))
 	clusters, changed, err := readPages(t.Context(), s, r, r.Status.Digest)
 	require.NoError(t, err)
 	assert.Empty(t, changed)
 	require.Len(t, clusters, 1)
 	assert.Equal(t, types.UID("made-cluster"), clusters[0].ClusterUID)
-	inquiries, _, _ := p.register.Of("made")
+	inquiries, _, _ := p.tracker.ForMember("made")
 	assert.Empty(t, inquiries, "nobody is asked any more")
-	inquiries, _, _ = p.register.Of("beside")
+	inquiries, _, _ = p.tracker.ForMember("beside")
 	assert.Empty(t, inquiries)
 }
 
 // A hub that ends before any one of its writes leaves nothing that the next one does
 // not mend, nor a page that belongs to no report.
-func TestReportIsMadeWhereverTheHubEnds(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "ends", "ends-cluster")
-	first := s.process(t, nil)
-	r := first.answered("ends", "ends", unreferenced("ubuntu"))
+func TestReportSurvivesHubCrashes(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "ends", "ends-cluster")
+	first := s.newProcess(t, nil)
+	r := first.startAnsweredReport("ends", "ends", newUnreferenced("ubuntu"))
 	stale := &v1alpha1.PruneReportPage{ObjectMeta: metav1.ObjectMeta{
 		Name: prune.PageName("ends", "of-an-earlier-try", 0), Labels: map[string]string{v1alpha1.LabelPruneReport: string(r.UID)},
 	}, Clusters: []v1alpha1.ReportedCluster{}}
@@ -157,14 +157,14 @@ func TestReportIsMadeWhereverTheHubEnds(t *testing.T) {
 	writes := 0
 	for ; ; writes++ {
 		done, ended := 0, false
-		p := s.process(t, func(string, client.Object) error {
+		p := s.newProcess(t, func(string, client.Object) error {
 			if done++; done > writes {
 				ended = true
 				return errRefused
 			}
 			return nil
-		}, object{kindReport, "ends"})
-		_, err := p.reports.look(t.Context(), "ends")
+		}, Object{KindReport, "ends"})
+		_, err := p.reports.reconcileReport(t.Context(), "ends")
 		if !ended {
 			require.NoError(t, err)
 			break
@@ -172,95 +172,95 @@ func TestReportIsMadeWhereverTheHubEnds(t *testing.T) {
 		require.ErrorIs(t, err, errRefused)
 	}
 	assert.GreaterOrEqual(t, writes, 2, "the page of an earlier try, page, and status")
-	r = s.stored(t, "ends")
+	r = s.getReport(t, "ends")
 	assert.Equal(t, v1alpha1.PruneReportComplete, r.Status.Phase)
-	assert.Equal(t, []string{prune.PageName("ends", r.Status.Digest, 0)}, s.pagesOf(t, r))
+	assert.Equal(t, []string{prune.PageName("ends", r.Status.Digest, 0)}, s.pageNames(t, r))
 }
 
-func TestPageThatIsNotAsItIsToBeIsMadeAnew(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "anew", "anew-cluster")
-	p := s.process(t, func(verb string, o client.Object) error {
+func TestWrongPageIsReplaced(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "anew", "anew-cluster")
+	p := s.newProcess(t, func(verb string, o client.Object) error {
 		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return errRefused
 		}
 		return nil
 	})
-	r := p.answered("anew", "anew", unreferenced("ubuntu"))
-	_, err := p.reports.look(t.Context(), "anew")
+	r := p.startAnsweredReport("anew", "anew", newUnreferenced("ubuntu"))
+	_, err := p.reports.reconcileReport(t.Context(), "anew")
 	require.ErrorIs(t, err, errRefused)
-	names := s.pagesOf(t, r)
+	names := s.pageNames(t, r)
 	require.Len(t, names, 1)
 	page := &v1alpha1.PruneReportPage{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: names[0]}, page))
 	page.Clusters[0].Candidates = nil
 	require.NoError(t, s.Update(t.Context(), page))
 
-	p = s.process(t, nil)
-	_, err = p.reports.look(t.Context(), "anew")
+	p = s.newProcess(t, nil)
+	_, err = p.reports.reconcileReport(t.Context(), "anew")
 	require.ErrorContains(t, err, "is made anew")
-	_, err = p.reports.look(t.Context(), "anew")
+	_, err = p.reports.reconcileReport(t.Context(), "anew")
 	require.NoError(t, err)
-	r = s.stored(t, "anew")
+	r = s.getReport(t, "anew")
 	_, changed, err := readPages(t.Context(), s, r, r.Status.Digest)
 	require.NoError(t, err)
 	assert.Empty(t, changed)
 }
 
-func TestSomebodyElseWritesAtTheSameTime(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "conflict", "conflict-cluster")
+func TestWriteConflictIsRetried(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "conflict", "conflict-cluster")
 	meddle := true
-	p := s.process(t, func(verb string, o client.Object) error {
+	p := s.newProcess(t, func(verb string, o client.Object) error {
 		if verb != "status" || !meddle {
 			return nil
 		}
 		meddle = false
-		stored := s.stored(t, o.GetName())
+		stored := s.getReport(t, o.GetName())
 		stored.Labels = map[string]string{"meddled": "yes"}
 		return s.Update(t.Context(), stored)
 	})
-	s.asks(t, "conflict", "conflict")
+	s.createReport(t, "conflict", "conflict")
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: "conflict"}}
 	result, err := p.reports.Reconcile(t.Context(), request)
 	require.NoError(t, err)
-	assert.Equal(t, ctrl.Result{RequeueAfter: soon}, result)
-	assert.Empty(t, s.stored(t, "conflict").Status.Phase)
-	inquiries, _, _ := p.register.Of("conflict")
+	assert.Equal(t, ctrl.Result{RequeueAfter: conflictRetryDelay}, result)
+	assert.Empty(t, s.getReport(t, "conflict").Status.Phase)
+	inquiries, _, _ := p.tracker.ForMember("conflict")
 	assert.Empty(t, inquiries)
-	_, err = p.reports.look(t.Context(), "conflict")
+	_, err = p.reports.reconcileReport(t.Context(), "conflict")
 	require.NoError(t, err)
-	assert.Equal(t, v1alpha1.PruneReportCollecting, s.stored(t, "conflict").Status.Phase)
+	assert.Equal(t, v1alpha1.PruneReportCollecting, s.getReport(t, "conflict").Status.Phase)
 }
 
-func TestReportThatIsDeletedWhileItIsMadeIsNotAskedForAnyMore(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "deleted", "deleted-cluster")
-	p := s.process(t, func(verb string, o client.Object) error {
+func TestDeletedReportIsWithdrawn(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "deleted", "deleted-cluster")
+	p := s.newProcess(t, func(verb string, o client.Object) error {
 		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
-			return s.Delete(t.Context(), s.stored(t, r.Name))
+			return s.Delete(t.Context(), s.getReport(t, r.Name))
 		}
 		return nil
 	})
-	p.answered("deleted", "deleted", unreferenced("ubuntu"))
-	p.reports.looks.forget("deleted")
+	p.startAnsweredReport("deleted", "deleted", newUnreferenced("ubuntu"))
+	p.reports.throttle.forget("deleted")
 	result, err := p.reports.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "deleted"}})
 	require.NoError(t, err)
-	assert.Equal(t, ctrl.Result{RequeueAfter: soon}, result)
-	_, err = p.reports.look(t.Context(), "deleted")
+	assert.Equal(t, ctrl.Result{RequeueAfter: conflictRetryDelay}, result)
+	_, err = p.reports.reconcileReport(t.Context(), "deleted")
 	require.NoError(t, err)
-	inquiries, _, known := p.register.Of("deleted")
+	inquiries, _, known := p.tracker.ForMember("deleted")
 	assert.True(t, known)
 	assert.Empty(t, inquiries)
 }
 
-// altered reads pages of members as they are about to be.
-type altered struct {
+// alteredReader reads pages of members as they are about to be.
+type alteredReader struct {
 	client.Reader
 	alter func(*v1alpha1.ClusterReport) error
 }
 
-func (a altered) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (a alteredReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	if err := a.Reader.Get(ctx, key, o, opts...); err != nil {
 		return err
 	}
@@ -270,11 +270,11 @@ func (a altered) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return nil
 }
 
-func TestMemberIsReadAsItHasAnsweredOrNotAtAll(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "read", "read-cluster")
-	p := s.process(t, nil)
-	r := p.answered("read", "read", unreferenced("ubuntu"))
+func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "read", "read-cluster")
+	p := s.newProcess(t, nil)
+	r := p.startAnsweredReport("read", "read", newUnreferenced("ubuntu"))
 	m := &v1alpha1.MemberCluster{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: "read"}, m))
 	for name, tt := range map[string]struct {
@@ -292,11 +292,11 @@ func TestMemberIsReadAsItHasAnsweredOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			p.reports.Pages, err = report.New(s.mgr.GetCache(), altered{s.Client, tt.alter}, fleet.NewIndex(), report.NewStore())
+			p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, tt.alter}, fleet.NewIndex(), report.NewStore())
 			require.NoError(t, err)
-			c, err := p.reports.answered(t.Context(), r, m)
+			c, err := p.reports.gatherAnswer(t.Context(), r, m)
 			require.NoError(t, err)
-			require.NoError(t, p.reports.images(t.Context(), &c))
+			require.NoError(t, p.reports.readImages(t.Context(), &c))
 			assert.Equal(t, tt.want, c.Unknown)
 			assert.Equal(t, tt.want == "", len(c.Images) == 1)
 		})
@@ -305,40 +305,40 @@ func TestMemberIsReadAsItHasAnsweredOrNotAtAll(t *testing.T) {
 
 // One that does not settle is waited for until the deadline, and is unknown then:
 // what it would have answered counts for nothing.
-func TestMemberThatDoesNotSettleIsUnknownAtTheDeadline(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "unsettled", "unsettled-cluster")
-	p := s.process(t, nil)
-	p.answered("unsettled", "unsettled", unreferenced("ubuntu"))
+func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "unsettled", "unsettled-cluster")
+	p := s.newProcess(t, nil)
+	p.startAnsweredReport("unsettled", "unsettled", newUnreferenced("ubuntu"))
 	var err error
-	p.reports.Pages, err = report.New(s.mgr.GetCache(), altered{s.Client, func(r *v1alpha1.ClusterReport) error {
+	p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
 		r.Sequence++
 		return nil
 	}}, fleet.NewIndex(), report.NewStore())
 	require.NoError(t, err)
-	after, err := p.reports.look(t.Context(), "unsettled")
+	after, err := p.reports.reconcileReport(t.Context(), "unsettled")
 	require.NoError(t, err)
-	assert.Equal(t, unsettled, after)
-	r := s.stored(t, "unsettled")
+	assert.Equal(t, unsettledRetryDelay, after)
+	r := s.getReport(t, "unsettled")
 	assert.Equal(t, v1alpha1.PruneReportCollecting, r.Status.Phase)
-	assert.Empty(t, s.pagesOf(t, r))
+	assert.Empty(t, s.pageNames(t, r))
 
 	long := metav1.NewTime(time.Now().Add(-time.Hour))
 	r.Status.StartedAt = &long
 	require.NoError(t, s.Status().Update(t.Context(), r))
-	_, err = p.reports.look(t.Context(), "unsettled")
+	_, err = p.reports.reconcileReport(t.Context(), "unsettled")
 	require.NoError(t, err)
-	r = s.stored(t, "unsettled")
+	r = s.getReport(t, "unsettled")
 	assert.Equal(t, v1alpha1.PruneReportComplete, r.Status.Phase)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 1, Unknown: 1}, r.Status.Clusters)
 	assert.Zero(t, r.Status.Candidates)
 }
 
-func TestScheduleMakesOneReportOfATime(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "scheduled", "scheduled-cluster")
+func TestScheduleCreatesOneReportPerTime(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "scheduled", "scheduled-cluster")
 	refuse := false
-	p := s.process(t, func(verb string, _ client.Object) error {
+	p := s.newProcess(t, func(verb string, _ client.Object) error {
 		if refuse && verb == "status" {
 			return errRefused
 		}
@@ -349,16 +349,16 @@ func TestScheduleMakesOneReportOfATime(t *testing.T) {
 	}}
 	require.NoError(t, s.Create(t.Context(), parent))
 	look := func() error {
-		after, err := p.reports.look(t.Context(), "scheduled")
+		after, err := p.reports.reconcileReport(t.Context(), "scheduled")
 		if err == nil {
 			assert.Positive(t, after)
 		}
 		return err
 	}
 	require.NoError(t, look())
-	due := metav1.NewTime(s.stored(t, "scheduled").Status.NextScheduleTime.AddDate(0, 0, -1))
+	due := metav1.NewTime(s.getReport(t, "scheduled").Status.NextScheduleTime.AddDate(0, 0, -1))
 	isDue := func() {
-		parent = s.stored(t, "scheduled")
+		parent = s.getReport(t, "scheduled")
 		parent.Status.NextScheduleTime = &due
 		parent.Status.LastScheduleTime = nil
 		require.NoError(t, s.Status().Update(t.Context(), parent))
@@ -383,33 +383,33 @@ func TestScheduleMakesOneReportOfATime(t *testing.T) {
 	child := children()[0]
 	assert.True(t, metav1.IsControlledBy(&child, parent))
 	assert.Empty(t, child.Spec.Schedule)
-	assert.Equal(t, child.Name, s.stored(t, "scheduled").Status.LastReport)
+	assert.Equal(t, child.Name, s.getReport(t, "scheduled").Status.LastReport)
 
 	// One of that name that is somebody else's is left alone.
 	require.NoError(t, s.Delete(t.Context(), &child))
-	foreign := s.asks(t, child.Name, "scheduled")
+	foreign := s.createReport(t, child.Name, "scheduled")
 	isDue()
 	require.NoError(t, look())
-	assert.Equal(t, foreign.UID, s.stored(t, child.Name).UID)
+	assert.Equal(t, foreign.UID, s.getReport(t, child.Name).UID)
 }
 
-func TestScheduleDeletesReportsThatNobodyGoesBy(t *testing.T) {
-	s := onStage(t)
-	s.join(t, "history", "history-cluster")
-	p := s.process(t, nil)
+func TestScheduleDeletesUnusedReports(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "history", "history-cluster")
+	p := s.newProcess(t, nil)
 	one := int32(1)
 	parent := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.PruneReportSpec{
 		Schedule: "0 6 * * *", HistoryLimit: &one, Placement: &v1alpha1.Placement{ClusterNames: []string{"history"}},
 	}}
 	require.NoError(t, s.Create(t.Context(), parent))
 	for _, name := range []string{"history-1", "history-2", "history-3"} {
-		child := s.asks(t, name, "history")
-		child.OwnerReferences = []metav1.OwnerReference{ownedBy(parent)}
+		child := s.createReport(t, name, "history")
+		child.OwnerReferences = []metav1.OwnerReference{newOwnerReference(parent)}
 		require.NoError(t, s.Update(t.Context(), child))
 		child.Status.Phase = v1alpha1.PruneReportComplete
 		require.NoError(t, s.Status().Update(t.Context(), child))
 	}
-	s.approve(t, &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
+	s.createAndAwait(t, &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: "history-1", Digest: "digest"}, ApprovedBy: "somebody",
 		UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}})
@@ -417,7 +417,7 @@ func TestScheduleDeletesReportsThatNobodyGoesBy(t *testing.T) {
 		return s.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.PruneReport{}) == nil
 	}
 	eventually(t, "what nobody goes by is gone", func() bool {
-		_, err := p.reports.look(t.Context(), "history")
+		_, err := p.reports.reconcileReport(t.Context(), "history")
 		if !apierrors.IsConflict(err) { // the cache may show one as it was
 			require.NoError(t, client.IgnoreNotFound(err))
 		}

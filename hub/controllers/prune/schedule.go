@@ -16,25 +16,25 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// schedule makes the report that is due, and deletes those that are too many. That
+// reconcileSchedule makes the report that is due, and deletes those that are too many. That
 // a report was made is stored after it was: its name says what it was made for, so
 // that it is not made twice.
-func (r *Reports) schedule(ctx context.Context, parent *v1alpha1.PruneReport) (after time.Duration, err error) {
-	children, err := r.children(ctx, parent)
+func (r *ReportReconciler) reconcileSchedule(ctx context.Context, parent *v1alpha1.PruneReport) (after time.Duration, err error) {
+	children, err := r.listChildren(ctx, parent)
 	if err != nil {
 		return 0, err
 	}
-	inUse, err := r.inUse(ctx)
+	inUse, err := r.listReportsInUse(ctx)
 	if err != nil {
 		return 0, err
 	}
-	d := prune.Schedule(prune.ScheduleView{Now: time.Now(), Report: parent, Children: children, InUse: inUse})
+	d := prune.DecideSchedule(prune.ScheduleView{Now: time.Now(), Report: parent, Children: children, InUse: inUse})
 	if d.Create != nil {
 		if err := r.createChild(ctx, parent, d.Create); err != nil {
 			return 0, err
 		}
 	}
-	wait, err := r.tell(ctx, parent, &d.Status)
+	wait, err := r.updateStatus(ctx, parent, &d.Status)
 	if err != nil {
 		return 0, err
 	}
@@ -43,16 +43,16 @@ func (r *Reports) schedule(ctx context.Context, parent *v1alpha1.PruneReport) (a
 		if i < 0 {
 			continue
 		}
-		err := r.Delete(ctx, &children[i], preconditions(&children[i]), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err := r.Delete(ctx, &children[i], exactPreconditions(&children[i]), client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("deleting PruneReport %s, which is too many of schedule %s: %w", name, parent.Name, err)
 		}
 	}
-	return sooner(d.After, wait), nil
+	return shorterDelay(d.RequeueAfter, wait), nil
 }
 
-// children are the reports that a schedule has made, by name.
-func (r *Reports) children(ctx context.Context, parent *v1alpha1.PruneReport) (children []v1alpha1.PruneReport, err error) {
+// listChildren are the reports that a schedule has made, by name.
+func (r *ReportReconciler) listChildren(ctx context.Context, parent *v1alpha1.PruneReport) (children []v1alpha1.PruneReport, err error) {
 	var list v1alpha1.PruneReportList
 	if err := r.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing PruneReports: %w", err)
@@ -66,15 +66,15 @@ func (r *Reports) children(ctx context.Context, parent *v1alpha1.PruneReport) (c
 	return children, nil
 }
 
-// inUse are the reports that ImagePrunes go by that have not ended.
-func (r *Reports) inUse(ctx context.Context) (map[string]bool, error) {
+// listReportsInUse are the reports that ImagePrunes go by that have not ended.
+func (r *ReportReconciler) listReportsInUse(ctx context.Context) (map[string]bool, error) {
 	var list v1alpha1.ImagePruneList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing ImagePrunes: %w", err)
 	}
 	inUse := map[string]bool{}
 	for i := range list.Items {
-		if p := &list.Items[i]; !p.Status.Phase.Ended() {
+		if p := &list.Items[i]; !p.Status.Phase.IsFinal() {
 			inUse[p.Spec.ReportRef.Name] = true
 		}
 	}
@@ -83,8 +83,8 @@ func (r *Reports) inUse(ctx context.Context) (map[string]bool, error) {
 
 // createChild makes a report of a schedule. One that is there already was made by a
 // try that was broken off; where it is somebody else's, this time is passed over.
-func (r *Reports) createChild(ctx context.Context, parent, child *v1alpha1.PruneReport) error {
-	child.OwnerReferences = []metav1.OwnerReference{ownedBy(parent)}
+func (r *ReportReconciler) createChild(ctx context.Context, parent, child *v1alpha1.PruneReport) error {
+	child.OwnerReferences = []metav1.OwnerReference{newOwnerReference(parent)}
 	err := r.Create(ctx, child)
 	switch {
 	case err == nil:
@@ -102,6 +102,6 @@ func (r *Reports) createChild(ctx context.Context, parent, child *v1alpha1.Prune
 	return nil
 }
 
-func sortByName(members []*v1alpha1.MemberCluster) {
+func sortMembers(members []*v1alpha1.MemberCluster) {
 	slices.SortFunc(members, func(a, b *v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -39,13 +39,13 @@ import (
 // patience is how long a test waits for what is bound to come. It is long: a busy
 // machine is no failure.
 const (
-	patience = 3 * time.Minute
-	tick     = 20 * time.Millisecond
+	waitTimeout  = 3 * time.Minute
+	pollInterval = 20 * time.Millisecond
 )
 
-// stage is an API server and what a hub has beside the controllers of this package.
+// testEnv is an API server and what a hub has beside the controllers of this package.
 // Each test has members of its own.
-type stage struct {
+type testEnv struct {
 	client.Client // without a cache
 	mgr           ctrl.Manager
 	plane         *controlplane.ControlPlane
@@ -53,42 +53,42 @@ type stage struct {
 	ended         chan error
 	store         *report.Store
 	index         *fleet.Index
-	board         *rollout.Board
+	board         *rollout.FleetState
 	pages         *report.Reconciler
 }
 
 var shared struct {
 	once sync.Once
-	*stage
+	*testEnv
 	err error
 }
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	apitest.LookFurther()
+	apitest.ExtendPropertyChecks()
 	code := m.Run()
-	if shared.stage != nil {
+	if shared.testEnv != nil {
 		shared.stop()
 	}
 	os.Exit(code)
 }
 
-func onStage(t *testing.T) *stage {
+func sharedEnv(t *testing.T) *testEnv {
 	t.Helper()
-	shared.once.Do(func() { shared.stage, shared.err = startStage(context.Background()) })
+	shared.once.Do(func() { shared.testEnv, shared.err = startEnv(context.Background()) })
 	require.NoError(t, shared.err)
-	return shared.stage
+	return shared.testEnv
 }
 
-func startStage(ctx context.Context) (s *stage, err error) {
-	s = &stage{ended: make(chan error, 1)}
-	s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", Prepare: func(_ context.Context, cfg *rest.Config) error {
+func startEnv(ctx context.Context) (s *testEnv, err error) {
+	s = &testEnv{ended: make(chan error, 1)}
+	s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", BeforeControllers: func(_ context.Context, cfg *rest.Config) error {
 		chart := func(path ...string) string {
 			return filepath.Join(append([]string{"..", "..", "..", "charts"}, path...)...)
 		}
 		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 			Paths:              []string{chart("ot-hub", "files", "crds"), chart("ot-hub", "files", "mailbox")},
-			ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
+			ErrorIfPathMissing: true, MaxTime: waitTimeout, PollInterval: 50 * time.Millisecond,
 		})
 		return err
 	}})
@@ -107,13 +107,13 @@ func startStage(ctx context.Context) (s *stage, err error) {
 		return s, err
 	}
 	s.store, s.index = report.NewStore(), fleet.NewIndex()
-	s.board = rollout.NewBoard(s.store.Filled)
-	s.store.OnFilled(s.board.Wake)
+	s.board = rollout.NewFleetState(s.store.HasSynced)
+	s.store.OnSynced(s.board.EnqueueIfReady)
 	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.board); err != nil {
 		return s, err
 	}
 	rollouts := &rollout.Reconciler{
-		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), Board: s.board,
+		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), State: s.board,
 	}
 	if err := errors.Join(s.pages.Setup(s.mgr), rollouts.Setup(s.mgr)); err != nil {
 		return s, err
@@ -128,7 +128,7 @@ func startStage(ctx context.Context) (s *stage, err error) {
 	return s, nil
 }
 
-func (s *stage) stop() {
+func (s *testEnv) stop() {
 	if s.cancel != nil {
 		s.cancel()
 		if err := <-s.ended; err != nil {
@@ -142,49 +142,49 @@ func (s *stage) stop() {
 
 // process is what a hub has in memory. Another one is the hub that was restarted.
 type process struct {
-	*stage
-	t        *testing.T
-	register *Register
-	reports  *Reports
-	prunes   *Prunes
+	*testEnv
+	t       *testing.T
+	tracker *Tracker
+	reports *ReportReconciler
+	prunes  *PruneReconciler
 }
 
-// process that was elected when there was what is awaited. Its writes go through
+// newProcess that was elected when there was what is awaited. Its writes go through
 // faults.
-func (s *stage) process(t *testing.T, fault func(verb string, o client.Object) error, awaited ...object) *process {
+func (s *testEnv) newProcess(t *testing.T, fault func(verb string, o client.Object) error, awaited ...Object) *process {
 	if fault == nil {
 		fault = func(string, client.Object) error { return nil }
 	}
-	through := &faulty{s.mgr.GetClient(), fault}
-	p := &process{stage: s, t: t, register: NewRegister()}
-	p.register.await(awaited)
+	through := &faultyClient{s.mgr.GetClient(), fault}
+	p := &process{testEnv: s, t: t, tracker: NewTracker()}
+	p.tracker.ExpectStored(awaited)
 	events := s.mgr.GetEventRecorder("test")
-	p.reports = &Reports{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store, Pages: s.pages, Index: s.index, Board: s.board}
-	p.prunes = &Prunes{Client: through, Live: s.Client, Events: events, Register: p.register, Roots: s.store, Guard: &guard.Guard{Live: s.Client, Enforced: true}}
+	p.reports = &ReportReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.board}
+	p.prunes = &PruneReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Guard: &guard.ApprovalCheck{Live: s.Client, Enforced: true}}
 	return p
 }
 
-// faulty is a client whose writes may fail before they are done.
-type faulty struct {
+// faultyClient is a client whose writes may fail before they are done.
+type faultyClient struct {
 	client.Client
 	fault func(verb string, o client.Object) error
 }
 
-func (f *faulty) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+func (f *faultyClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if err := f.fault("create", o); err != nil {
 		return err
 	}
 	return f.Client.Create(ctx, o, opts...)
 }
 
-func (f *faulty) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+func (f *faultyClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	if err := f.fault("delete", o); err != nil {
 		return err
 	}
 	return f.Client.Delete(ctx, o, opts...)
 }
 
-func (f *faulty) Status() client.SubResourceWriter {
+func (f *faultyClient) Status() client.SubResourceWriter {
 	return faultyStatus{f.Client.Status(), f.fault}
 }
 
@@ -202,10 +202,10 @@ func (f faultyStatus) Update(ctx context.Context, o client.Object, opts ...clien
 
 var errRefused = errors.New("the API server does not answer")
 
-// unreadable has no pages of PruneReports.
-type unreadable struct{ client.Reader }
+// unreadablePages has no pages of PruneReports.
+type unreadablePages struct{ client.Reader }
 
-func (u unreadable) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (u unreadablePages) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	if _, is := o.(*v1alpha1.PruneReportPage); is {
 		return errRefused
 	}
@@ -215,11 +215,11 @@ func (u unreadable) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 // eventually waits for what is bound to come.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	require.Eventually(t, holds, patience, tick, what)
+	require.Eventually(t, holds, waitTimeout, pollInterval, what)
 }
 
-// join makes a member that is online.
-func (s *stage) join(t *testing.T, name string, cluster types.UID) {
+// addMember makes a member that is online.
+func (s *testEnv) addMember(t *testing.T, name string, cluster types.UID) {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{
 		Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name}},
@@ -227,15 +227,15 @@ func (s *stage) join(t *testing.T, name string, cluster types.UID) {
 	require.NoError(t, s.Create(t.Context(), m))
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name, Labels: map[string]string{v1alpha1.LabelMember: name}}}
 	require.NoError(t, s.Create(t.Context(), ns))
-	s.is(t, name, cluster)
+	s.setCluster(t, name, cluster)
 	eventually(t, "the Board knows the member", func() bool {
-		_, known := s.board.Of(name)
+		_, known := s.board.ForMember(name)
 		return known
 	})
 }
 
-// is has a member be a cluster.
-func (s *stage) is(t *testing.T, name string, cluster types.UID) {
+// setCluster has a member be a cluster.
+func (s *testEnv) setCluster(t *testing.T, name string, cluster types.UID) {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: name}, m))
@@ -253,10 +253,10 @@ func (s *stage) is(t *testing.T, name string, cluster types.UID) {
 	})
 }
 
-// plan writes the plan of a member as it is asked for, and tells its version.
-func (p *process) plan(name string, cluster types.UID) v1alpha1.PlanVersion {
+// writePlan writes the plan of a member as it is asked for, and tells its version.
+func (p *process) writePlan(name string, cluster types.UID) v1alpha1.PlanVersion {
 	p.t.Helper()
-	inquiries, prunes, known := p.register.Of(name)
+	inquiries, prunes, known := p.tracker.ForMember(name)
 	require.True(p.t, known)
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
 	require.NoError(p.t, client.IgnoreNotFound(p.Get(p.t.Context(), client.ObjectKeyFromObject(plan), plan)))
@@ -287,8 +287,8 @@ func (p *process) plan(name string, cluster types.UID) v1alpha1.PlanVersion {
 	return s.PlanVersion
 }
 
-// answers has a member report images on one page, under a plan.
-func (s *stage) answers(t *testing.T, name string, cluster types.UID, plan v1alpha1.PlanVersion, sequence int64, images ...v1alpha1.ReportedImage) {
+// writeReport has a member report images on one page, under a plan.
+func (s *testEnv) writeReport(t *testing.T, name string, cluster types.UID, plan v1alpha1.PlanVersion, sequence int64, images ...v1alpha1.ReportedImage) {
 	t.Helper()
 	put := func(o *v1alpha1.ClusterReport) {
 		o.Namespace, o.ClusterUID, o.Sequence = v1alpha1.MemberNamespacePrefix+name, cluster, sequence
@@ -305,5 +305,5 @@ func (s *stage) answers(t *testing.T, name string, cluster types.UID, plan v1alp
 		ObservedAt: metav1.NewTime(apitest.Epoch), HeartbeatSeconds: 30, BootID: "boot", AgentVersion: "test",
 		Plan: &plan, AnsweredPlan: &plan, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: sequence, Images: int32(len(images))}},
 	}})
-	eventually(t, "the report is read", func() bool { return s.store.Root(name).Sequence == sequence && s.index.Why(name) == "" })
+	eventually(t, "the report is read", func() bool { return s.store.Root(name).Sequence == sequence && s.index.UnknownReason(name) == "" })
 }

@@ -12,58 +12,58 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// targets of an ImagePrune, from the pages of its report. They stay as they were
+// loadedTargets of an ImagePrune, from the pages of its report. They stay as they were
 // read: the pages of a digest do not change.
-type targets struct {
-	prune   types.UID
-	list    []prune.Target
-	absent  []string // clusters it names that the pages say nothing of
-	changed string   // why there are none: the pages are not as they were reviewed
+type loadedTargets struct {
+	prune          types.UID
+	list           []prune.Target
+	absentClusters []string // clusters it names that the pages say nothing of
+	changedReason  string   // why there are none: the pages are not as they were reviewed
 }
 
-// targets that are loaded; nil for none.
-func (r *Prunes) targets(stored *v1alpha1.ImagePrune) *targets {
+// cachedTargets that are loaded; nil for none.
+func (r *PruneReconciler) cachedTargets(stored *v1alpha1.ImagePrune) *loadedTargets {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t := r.loaded[stored.Name]; t != nil && t.prune == stored.UID {
+	if t := r.targetsByPrune[stored.Name]; t != nil && t.prune == stored.UID {
 		return t
 	}
 	return nil
 }
 
-func (r *Prunes) keep(name string, t *targets) {
+func (r *PruneReconciler) cacheTargets(name string, t *loadedTargets) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.loaded == nil {
-		r.loaded = map[string]*targets{}
+	if r.targetsByPrune == nil {
+		r.targetsByPrune = map[string]*loadedTargets{}
 	}
-	r.loaded[name] = t
+	r.targetsByPrune[name] = t
 }
 
-// load reads the targets of an ImagePrune.
-func (r *Prunes) load(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1alpha1.PruneReport) (*targets, error) {
+// loadTargets reads the targets of an ImagePrune.
+func (r *PruneReconciler) loadTargets(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1alpha1.PruneReport) (*loadedTargets, error) {
 	clusters, changed, err := readPages(ctx, r.Live, of, stored.Spec.ReportRef.Digest)
 	if err != nil {
 		return nil, err
 	}
-	t := &targets{prune: stored.UID, changed: changed}
+	t := &loadedTargets{prune: stored.UID, changedReason: changed}
 	if changed == "" {
-		t.list, t.absent = prune.Targets(&stored.Spec, clusters), prune.Absent(&stored.Spec, clusters)
+		t.list, t.absentClusters = prune.SelectTargets(&stored.Spec, clusters), prune.AbsentClusters(&stored.Spec, clusters)
 	}
 	return t, nil
 }
 
-// State is how far one target of an ImagePrune is.
-type State struct {
+// TargetState is how far one target of an ImagePrune is.
+type TargetState struct {
 	prune.Target
 	v1alpha1.PruneStatus
 }
 
-// States tells how far the targets of an ImagePrune are, by cluster, namespace and
+// TargetStates tells how far the targets of an ImagePrune are, by cluster, namespace and
 // name; found is false where there is none of that name. Without a report that is
 // complete and as it was reviewed it has no targets. Nothing comes of it, and every
 // replica tells it.
-func (r *Prunes) States(ctx context.Context, name string) (states []State, found bool, err error) {
+func (r *PruneReconciler) TargetStates(ctx context.Context, name string) (states []TargetState, found bool, err error) {
 	stored := &v1alpha1.ImagePrune{}
 	switch err := r.Get(ctx, client.ObjectKey{Name: name}, stored); {
 	case apierrors.IsNotFound(err):
@@ -71,30 +71,30 @@ func (r *Prunes) States(ctx context.Context, name string) (states []State, found
 	case err != nil:
 		return nil, false, fmt.Errorf("reading ImagePrune %s: %w", name, err)
 	}
-	v, err := r.view(ctx, stored)
+	v, err := r.gatherView(ctx, stored)
 	if err != nil {
 		return nil, true, err
 	}
-	t, err := r.targetsFor(ctx, stored, v.Report)
+	t, err := r.targetsForReader(ctx, stored, v.Report)
 	if err != nil || t == nil {
 		return nil, true, err
 	}
-	v.Targets, v.Absent, v.Loaded, v.Changed = t.list, t.absent, true, t.changed
-	states = make([]State, len(v.Targets))
+	v.Targets, v.AbsentClusters, v.TargetsLoaded, v.ChangedReason = t.list, t.absentClusters, true, t.changedReason
+	states = make([]TargetState, len(v.Targets))
 	for i, target := range v.Targets {
-		states[i] = State{target, prune.StateOf(v, target)}
+		states[i] = TargetState{target, prune.TargetState(v, target)}
 	}
 	return states, true, nil
 }
 
-// targetsFor returns the targets for whoever asks: as they are loaded, or else as
+// targetsForReader returns the targets for whoever asks: as they are loaded, or else as
 // they are stored. Whoever goes through them asks several times.
-func (r *Prunes) targetsFor(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1alpha1.PruneReport) (*targets, error) {
-	if t := r.targets(stored); t != nil {
+func (r *PruneReconciler) targetsForReader(ctx context.Context, stored *v1alpha1.ImagePrune, of *v1alpha1.PruneReport) (*loadedTargets, error) {
+	if t := r.cachedTargets(stored); t != nil {
 		return t, nil
 	}
 	r.mu.Lock()
-	t := r.asked
+	t := r.lastRead
 	r.mu.Unlock()
 	if t != nil && t.prune == stored.UID {
 		return t, nil
@@ -102,12 +102,12 @@ func (r *Prunes) targetsFor(ctx context.Context, stored *v1alpha1.ImagePrune, of
 	if of == nil || of.Status.Phase != v1alpha1.PruneReportComplete || of.Status.Digest != stored.Spec.ReportRef.Digest {
 		return nil, nil
 	}
-	t, err := r.load(ctx, stored, of)
+	t, err := r.loadTargets(ctx, stored, of)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked = t
+	r.lastRead = t
 	return t, nil
 }

@@ -19,29 +19,29 @@ const (
 	// A member that leaves is asked so often to give up its plan, once it is known how
 	// the connection to it is; the elected replica does not wait for longer than it
 	// says itself.
-	farewellAttempts = 3
-	farewellPause    = time.Second
-	// settled is how long what was deleted must stay away: a relay may have been
+	maxCleanUpAttempts = 3
+	cleanUpRetryDelay  = time.Second
+	// deletionSettleTime is how long what was deleted must stay away: a relay may have been
 	// about to write it.
-	settled = 300 * time.Millisecond
+	deletionSettleTime = 300 * time.Millisecond
 )
 
-// farewell counts the attempts to clean up a member that have failed.
-type farewell struct{ failed int }
+// cleanUpAttempts counts the attempts to clean up a member that have failed.
+type cleanUpAttempts struct{ failed int }
 
-// leave removes plan and grant in a member, and says in the status when that is done,
+// cleanUpMember removes plan and grant in a member, and says in the status when that is done,
 // or given up. It returns when to try again; 0 for not before something happens.
-func (r *Reconciler) leave(ctx context.Context, name string, connected *members.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
+func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *members.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
 	if status.CleanedUp || status.CleanUpError != "" {
 		return 0
 	}
 	var err error
 	if connected != nil {
-		err = removeInMember(ctx, connected)
+		err = deleteMailboxInMember(ctx, connected)
 	} else if state := r.Members.State(name); !state.Known {
 		return 0 // nothing is known to be wrong with it: it will be connected soon
 	} else if state.Reachable {
-		return farewellPause // between two connections
+		return cleanUpRetryDelay // between two connections
 	} else {
 		err = fmt.Errorf("the hub does not reach it (%s): %s", state.Reason, state.Message)
 	}
@@ -49,29 +49,29 @@ func (r *Reconciler) leave(ctx context.Context, name string, connected *members.
 		status.CleanedUp = true
 		return 0
 	}
-	f := r.farewellOf(name)
+	f := r.ensureCleanUpAttempts(name)
 	f.failed++
-	if f.failed < farewellAttempts {
-		return farewellPause
+	if f.failed < maxCleanUpAttempts {
+		return cleanUpRetryDelay
 	}
-	status.CleanUpError = fleet.Cut(err.Error(), 1024)
+	status.CleanUpError = fleet.Truncate(err.Error(), 1024)
 	return 0
 }
 
-// farewellOf a member is kept over its connections.
-func (r *Reconciler) farewellOf(name string) *farewell {
+// ensureCleanUpAttempts a member is kept over its connections.
+func (r *Reconciler) ensureCleanUpAttempts(name string) *cleanUpAttempts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kept == nil {
-		r.kept = map[string]*memory{}
+	if r.states == nil {
+		r.states = map[string]*connectionState{}
 	}
-	if r.kept[name] == nil {
-		r.kept[name] = &memory{}
+	if r.states[name] == nil {
+		r.states[name] = &connectionState{}
 	}
-	return &r.kept[name].leave
+	return &r.states[name].cleanUp
 }
 
-func removeInMember(ctx context.Context, connected *members.Member) error {
+func deleteMailboxInMember(ctx context.Context, connected *members.Member) error {
 	// Twice: a relay that was paused may have brought back what was deleted.
 	for range 2 {
 		for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
@@ -82,7 +82,7 @@ func removeInMember(ctx context.Context, connected *members.Member) error {
 				return fmt.Errorf("deleting %T %s/%s: %w", o, connected.Namespace, v1alpha1.MailboxName, err)
 			}
 		}
-		if err := pace.Pause(ctx, settled); err != nil {
+		if err := pace.Sleep(ctx, deletionSettleTime); err != nil {
 			return err
 		}
 	}

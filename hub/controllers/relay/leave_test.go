@@ -11,20 +11,20 @@ import (
 
 // A replica that has just taken a member over is not connected yet: that is no reason
 // to leave a plan behind. What is known to fail is not tried for ever.
-func TestFarewellWaitsForAConnection(t *testing.T) {
+func TestCleanUpWaitsForConnection(t *testing.T) {
 	r := &Reconciler{Members: members.New(members.Options{})}
 	var status v1alpha1.MemberLinkStatus
-	for range 2 * farewellAttempts {
-		assert.Zero(t, r.leave(t.Context(), "edge", nil, &status), "the connection brings it back")
+	for range 2 * maxCleanUpAttempts {
+		assert.Zero(t, r.cleanUpMember(t.Context(), "edge", nil, &status), "the connection brings it back")
 	}
 	assert.Empty(t, status.CleanUpError)
 
-	r.Members.Fail("edge", v1alpha1.ReasonCredentials, "its Secret is gone")
-	for range farewellAttempts - 1 {
-		assert.Equal(t, farewellPause, r.leave(t.Context(), "edge", nil, &status))
+	r.Members.SetUnreachable("edge", v1alpha1.ReasonCredentialsMissing, "its Secret is gone")
+	for range maxCleanUpAttempts - 1 {
+		assert.Equal(t, cleanUpRetryDelay, r.cleanUpMember(t.Context(), "edge", nil, &status))
 		assert.Empty(t, status.CleanUpError)
 	}
-	assert.Zero(t, r.leave(t.Context(), "edge", nil, &status))
+	assert.Zero(t, r.cleanUpMember(t.Context(), "edge", nil, &status))
 	assert.Contains(t, status.CleanUpError, "its Secret is gone")
 	assert.False(t, status.CleanedUp)
 }

@@ -33,8 +33,8 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberlinks/status,verbs=update
 
-// soon is when a relay goes on that somebody else was faster than.
-const soon = 50 * time.Millisecond
+// conflictRetryDelay is when a relay goes on that somebody else was faster than.
+const conflictRetryDelay = 50 * time.Millisecond
 
 // Reconciler carries for one member at a request.
 type Reconciler struct {
@@ -47,16 +47,16 @@ type Reconciler struct {
 	Links   *shard.Links
 	Metrics *metrics.Metrics
 
-	mu   sync.Mutex
-	kept map[string]*memory
+	mu     sync.Mutex
+	states map[string]*connectionState
 }
 
-// memory is what the relay of one connection remembers.
-type memory struct {
+// connectionState is what the relay of one connection remembers.
+type connectionState struct {
 	member *members.Member
-	relay.Seen
-	sources sources
-	leave   farewell
+	relay.EqualCopies
+	mailbox mailboxReader
+	cleanUp cleanUpAttempts
 }
 
 // Reconcile carries what there is to carry for the member of a request, if it is
@@ -68,17 +68,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
-	link, linkErr := r.Links.Of(ctx, name)
+	link, linkErr := r.Links.Get(ctx, name)
 	if linkErr != nil {
 		return ctrl.Result{}, linkErr
 	}
-	if err != nil || !r.Replica.Owns(link) || !link.DeletionTimestamp.IsZero() {
-		r.forget(name)
+	if err != nil || !r.Replica.OwnsMember(link) || !link.DeletionTimestamp.IsZero() {
+		r.forgetMember(name)
 		return ctrl.Result{}, nil
 	}
-	ctx, cancel := r.Replica.During(ctx)
+	ctx, cancel := r.Replica.WhileHoldingLease(ctx)
 	defer cancel()
-	connected, err := r.Members.Member(name)
+	connected, err := r.Members.GetMember(name)
 	if err != nil && !errors.Is(err, multicluster.ErrClusterNotFound) {
 		return ctrl.Result{}, err
 	}
@@ -86,19 +86,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	var result ctrl.Result
 	switch {
 	case link.Spec.Leaving:
-		result.RequeueAfter = r.leave(ctx, name, connected, next)
+		result.RequeueAfter = r.cleanUpMember(ctx, name, connected, next)
 	case connected != nil && member.DeletionTimestamp.IsZero():
-		result, err = r.carry(ctx, member, connected, link, next)
+		result, err = r.syncMailbox(ctx, member, connected, link, next)
 	default:
 		// It comes again when it is connected. What leaves is not told anything any more:
 		// its plan is being removed.
 		err = nil
-		relay.Told(&link.Status, link.Spec.Challenge).Tell(next, link.Spec.Challenge)
+		relay.FindingsFromStatus(&link.Status, link.Spec.Challenge).SetStatus(next, link.Spec.Challenge)
 	}
 	if ctx.Err() != nil {
 		return ctrl.Result{}, nil // the hub stops, or has stopped carrying
 	}
-	told, tellErr := r.tell(ctx, name, link, next)
+	told, tellErr := r.updateLinkStatus(ctx, name, link, next)
 	if told.RequeueAfter > 0 && (result.RequeueAfter == 0 || told.RequeueAfter < result.RequeueAfter) {
 		result = told
 	}
@@ -108,22 +108,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	return result, nil
 }
 
-// carry carries up and down, and puts what that has shown into the status.
-func (r *Reconciler) carry(ctx context.Context, member *v1alpha1.MemberCluster, connected *members.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
-	kept := r.remembered(member.Name, connected)
+// syncMailbox carries up and down, and puts what that has shown into the status.
+func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *members.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+	kept := r.ensureState(member.Name, connected)
 	carrier := relay.Relay{
-		Hub:    relay.End{Cached: &kept.sources, Live: r.Live, Namespace: link.Namespace},
-		Member: relay.End{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
-		Seen:   &kept.Seen,
+		Hub:    relay.Side{Cached: &kept.mailbox, Live: r.Live, Namespace: link.Namespace},
+		Member: relay.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
+		Copies: &kept.EqualCopies,
 	}
 	// Where the hub knows no cluster, its copy of the report tells it. Whether the
 	// cluster that answers is another member's may be known before that is there.
-	known := fleet.ClusterUID(member, "")
-	answers, err := clusterOf(ctx, connected)
+	known := fleet.ResolveClusterUID(member, "")
+	answers, err := getReportedCluster(ctx, connected)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	holder, err := claim.Holder(ctx, r.Cached, member, fleet.ClusterUID(member, answers))
+	holder, err := claim.FindHolder(ctx, r.Cached, member, fleet.ResolveClusterUID(member, answers))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -132,50 +132,50 @@ func (r *Reconciler) carry(ctx context.Context, member *v1alpha1.MemberCluster, 
 	}
 
 	// Up first: what the member says may be what a plan waits for.
-	before := relay.Told(&link.Status, link.Spec.Challenge)
-	up, upErr := carrier.Up(ctx, known)
-	r.Metrics.Carried(metrics.Up, up.Carried)
-	another := up.Another
+	before := relay.FindingsFromStatus(&link.Status, link.Spec.Challenge)
+	up, upErr := carrier.SyncUp(ctx, known)
+	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
+	another := up.OtherCluster
 	if upErr != nil {
-		another = before.Another
+		another = before.OtherCluster
 	}
-	var down relay.Down
+	var down relay.DownResult
 	var downErr error
 	if holder == "" && (another == "" || another == known) { // else it may be another member's plan that is there
-		down, downErr = carrier.Down(ctx)
+		down, downErr = carrier.SyncDown(ctx)
 	}
-	r.Metrics.Carried(metrics.Down, len(down.Carried))
-	before.Merge(up, upErr, down, downErr).Tell(status, link.Spec.Challenge)
-	return r.outcome(ctx, upErr, downErr)
+	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
+	before.Merge(up, upErr, down, downErr).SetStatus(status, link.Spec.Challenge)
+	return r.resultOf(ctx, upErr, downErr)
 }
 
-func (r *Reconciler) outcome(ctx context.Context, upErr, downErr error) (ctrl.Result, error) {
+func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, nil // the hub stops
 	}
 	var failed []error
 	conflicts := 0
-	for direction, err := range map[string]error{metrics.Up: upErr, metrics.Down: downErr} {
+	for direction, err := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err):
 			conflicts++
 			log.FromContext(ctx).V(1).Info("Somebody else carried at the same time", "direction", direction, "error", err.Error())
 		default:
-			r.Metrics.NotCarried(direction)
+			r.Metrics.CountSyncError(direction)
 			failed = append(failed, err)
 		}
 	}
 	if len(failed) == 0 && conflicts > 0 {
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	return ctrl.Result{}, errors.Join(failed...)
 }
 
-// tell writes the status of a MemberLink where it says something new. It is written
+// updateLinkStatus writes the status of a MemberLink where it says something new. It is written
 // against the state that it was worked out from: where the member was assigned to
 // another replica since, this one's word is refused.
-func (r *Reconciler) tell(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
 	state := r.Members.State(name)
 	// What was true of the connection of another replica is, until this one's has come
 	// to an end of its first attempt: a move is no outage.
@@ -183,7 +183,7 @@ func (r *Reconciler) tell(ctx context.Context, name string, link *v1alpha1.Membe
 		return ctrl.Result{}, nil
 	}
 	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
-	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, fleet.Cut(state.Message, 1024)
+	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, fleet.Truncate(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
 		return ctrl.Result{}, nil
 	}
@@ -193,15 +193,15 @@ func (r *Reconciler) tell(ctx context.Context, name string, link *v1alpha1.Membe
 	case err == nil, apierrors.IsNotFound(err):
 		return ctrl.Result{}, nil
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	case ctx.Err() != nil:
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{}, fmt.Errorf("saying in the MemberLink of %s how it is carried: %w", name, err)
 }
 
-// clusterOf is the cluster that a member's report is of; empty for no report.
-func clusterOf(ctx context.Context, member *members.Member) (types.UID, error) {
+// getReportedCluster is the cluster that a member's report is of; empty for no report.
+func getReportedCluster(ctx context.Context, member *members.Member) (types.UID, error) {
 	root := &v1alpha1.ClusterReport{}
 	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root)
 	if client.IgnoreNotFound(err) != nil {
@@ -210,26 +210,26 @@ func clusterOf(ctx context.Context, member *members.Member) (types.UID, error) {
 	return root.ClusterUID, nil
 }
 
-// remembered is what was seen of the copies over this connection.
-func (r *Reconciler) remembered(name string, member *members.Member) *memory {
+// ensureState is what was seen of the copies over this connection.
+func (r *Reconciler) ensureState(name string, member *members.Member) *connectionState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kept == nil {
-		r.kept = map[string]*memory{}
+	if r.states == nil {
+		r.states = map[string]*connectionState{}
 	}
-	if kept := r.kept[name]; kept != nil && kept.member == member {
+	if kept := r.states[name]; kept != nil && kept.member == member {
 		return kept
 	}
-	kept := &memory{member: member, sources: sources{Reader: r.Cached, live: r.Live}}
-	if before := r.kept[name]; before != nil {
-		kept.leave = before.leave
+	kept := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}}
+	if before := r.states[name]; before != nil {
+		kept.cleanUp = before.cleanUp
 	}
-	r.kept[name] = kept
+	r.states[name] = kept
 	return kept
 }
 
-func (r *Reconciler) forget(name string) {
+func (r *Reconciler) forgetMember(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.kept, name)
+	delete(r.states, name)
 }

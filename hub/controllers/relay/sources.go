@@ -9,10 +9,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// sources reads plan and grant of one member on the hub. The cache has their metadata
+// mailboxReader reads plan and grant of one member on the hub. The cache has their metadata
 // alone, of the whole fleet; what they hold is read when it has changed, and kept for
 // the members that this replica carries for. The zero value needs Reader and live.
-type sources struct {
+type mailboxReader struct {
 	client.Reader
 	live client.Reader
 
@@ -22,25 +22,25 @@ type sources struct {
 }
 
 // Get answers with what the cache knows to be there, or with what is newer.
-func (s *sources) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+func (s *mailboxReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch o := into.(type) {
 	case *v1alpha1.ClusterPlan:
-		return content(ctx, s, key, "ClusterPlan", o, &s.plan)
+		return getContent(ctx, s, key, "ClusterPlan", o, &s.plan)
 	case *v1alpha1.TransferGrant:
-		return content(ctx, s, key, "TransferGrant", o, &s.grant)
+		return getContent(ctx, s, key, "TransferGrant", o, &s.grant)
 	}
 	return s.Reader.Get(ctx, key, into, options...)
 }
 
-type deepCopied[T any] interface {
+type deepCopyable[T any] interface {
 	client.Object
 	DeepCopyInto(T)
 }
 
-func content[T deepCopied[T]](ctx context.Context, s *sources, key client.ObjectKey, kind string, into T, kept *T) error {
-	there := metadata(kind)
+func getContent[T deepCopyable[T]](ctx context.Context, s *mailboxReader, key client.ObjectKey, kind string, into T, kept *T) error {
+	there := metadataOf(kind)
 	if err := s.Reader.Get(ctx, key, there); err != nil {
 		return err
 	}

@@ -22,9 +22,9 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 
-// decoded is how many pages are kept decoded for whoever asks for details: those
+// pageCacheSize is how many pages are kept decoded for whoever asks for details: those
 // that were read last.
-const decoded = 256
+const pageCacheSize = 256
 
 // Reconciler reads the report of a member, object by object: what one change
 // costs depends on the page that changed, not on the fleet.
@@ -56,7 +56,7 @@ type Reader interface {
 
 // New returns a Reconciler.
 func New(cached, live client.Reader, index *fleet.Index, store *Store, readers ...Reader) (*Reconciler, error) {
-	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](decoded)
+	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](pageCacheSize)
 	if err != nil {
 		return nil, err
 	}
@@ -69,32 +69,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if request.Namespace == "" {
 		return ctrl.Result{}, r.reconcileMember(ctx, request.Name)
 	}
-	member, is := MemberOf(request.Namespace)
+	member, is := MemberForNamespace(request.Namespace)
 	if !is {
 		return ctrl.Result{}, nil
 	}
 	// What comes of the namespace of a member that has left is of no account.
-	known, err := r.exists(ctx, member)
+	known, err := r.memberExists(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if !known {
 		r.forgetMember(member)
 	} else {
-		if err := r.take(ctx, member, request.NamespacedName); err != nil {
+		if err := r.applyReport(ctx, member, request.NamespacedName); err != nil {
 			return ctrl.Result{}, err
 		}
 		totals, _ := r.Index.Totals(member)
-		r.Store.incomplete(member, len(totals.Missing) > 0, time.Now())
+		r.Store.setIncomplete(member, len(totals.MissingPages) > 0, time.Now())
 	}
-	r.Store.read(request.NamespacedName)
+	r.Store.markRead(request.NamespacedName)
 	if known {
-		r.Store.tell(member)
+		r.Store.notify(member)
 	}
 	return ctrl.Result{}, nil
 }
 
-func (r *Reconciler) exists(ctx context.Context, member string) (bool, error) {
+func (r *Reconciler) memberExists(ctx context.Context, member string) (bool, error) {
 	err := r.Cached.Get(ctx, client.ObjectKey{Name: member}, &v1alpha1.MemberCluster{})
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading MemberCluster %s: %w", member, err)
@@ -102,40 +102,42 @@ func (r *Reconciler) exists(ctx context.Context, member string) (bool, error) {
 	return err == nil, nil
 }
 
-func (r *Reconciler) take(ctx context.Context, member string, key types.NamespacedName) error {
-	report, err := r.report(ctx, key)
+func (r *Reconciler) applyReport(ctx context.Context, member string, key types.NamespacedName) error {
+	report, err := r.getReport(ctx, key)
 	if err != nil {
 		return err
 	}
 	root := key.Name == v1alpha1.MailboxName
 	switch {
 	case root && (report == nil || report.Root == nil):
-		r.each(func(x Reader) { x.SetRoot(member, nil) })
-		r.Store.set(member, nil, time.Now())
+		r.forEachReader(func(x Reader) { x.SetRoot(member, nil) })
+		r.Store.setRoot(member, nil, time.Now())
 	case root:
-		r.each(func(x Reader) { x.SetRoot(member, report.Root) })
-		r.Store.set(member, report, time.Now())
+		r.forEachReader(func(x Reader) { x.SetRoot(member, report.Root) })
+		r.Store.setRoot(member, report, time.Now())
 	case report == nil || report.Page == nil:
-		r.each(func(x Reader) { x.DropPage(member, key.Name) })
+		r.forEachReader(func(x Reader) { x.DropPage(member, key.Name) })
 	default:
-		r.each(func(x Reader) { x.SetPage(member, key.Name, report.Sequence, report.Page.Images) })
+		r.forEachReader(func(x Reader) { x.SetPage(member, key.Name, report.Sequence, report.Page.Images) })
 	}
 	return nil
 }
 
-func (r *Reconciler) each(do func(Reader)) {
+func (r *Reconciler) forEachReader(do func(Reader)) {
 	for _, x := range r.Readers {
 		do(x)
 	}
 }
 
-func (r *Reconciler) forgetMember(member string) { r.each(func(x Reader) { x.Forget(member) }) }
+func (r *Reconciler) forgetMember(member string) {
+	r.forEachReader(func(x Reader) { x.Forget(member) })
+}
 
-// report returns a report as it is stored, nil where it is gone. What has been
+// getReport returns a report as it is stored, nil where it is gone. What has been
 // decoded of the state that the cache shows is not read again.
-func (r *Reconciler) report(ctx context.Context, key types.NamespacedName) (*v1alpha1.ClusterReport, error) {
+func (r *Reconciler) getReport(ctx context.Context, key types.NamespacedName) (*v1alpha1.ClusterReport, error) {
 	metadata := &metav1.PartialObjectMetadata{}
-	metadata.SetGroupVersionKind(kind)
+	metadata.SetGroupVersionKind(clusterReportKind)
 	switch err := r.Cached.Get(ctx, key, metadata); {
 	case apierrors.IsNotFound(err):
 		r.pages.Remove(key)
@@ -163,7 +165,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName) (*v1a
 // Page returns what a member says of the images of one of its pages; false where
 // the page is not there.
 func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error) {
-	report, err := r.report(ctx, types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page})
+	report, err := r.getReport(ctx, types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page})
 	if err != nil || report == nil || report.Page == nil {
 		return nil, false, err
 	}
@@ -194,12 +196,12 @@ func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
 	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
 	case apierrors.IsNotFound(err):
 		r.forgetMember(name)
-		r.Store.set(name, nil, time.Now())
+		r.Store.setRoot(name, nil, time.Now())
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading MemberCluster %s: %w", name, err)
 	}
-	r.Index.Add(name)
-	r.Index.SetDoubt(name, fleet.Doubt(member))
+	r.Index.AddMember(name)
+	r.Index.SetStaleReason(name, fleet.StaleReason(member))
 	return nil
 }

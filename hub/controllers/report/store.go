@@ -28,19 +28,19 @@ type Root struct {
 
 // Store holds the roots of all members' reports.
 type Store struct {
-	mu      sync.Mutex
-	roots   map[string]*Root
-	began   bool
-	since   time.Time // when it began
-	pending map[types.NamespacedName]bool
-	done    map[types.NamespacedName]bool
-	changed []func(member string)
-	filled  []func()
+	mu        sync.Mutex
+	roots     map[string]*Root
+	listed    bool
+	startedAt time.Time // when it began
+	pending   map[types.NamespacedName]bool
+	readEarly map[types.NamespacedName]bool
+	onChange  []func(member string)
+	onSynced  []func()
 }
 
 // NewStore returns an empty Store.
 func NewStore() *Store {
-	return &Store{roots: map[string]*Root{}, pending: map[types.NamespacedName]bool{}, done: map[types.NamespacedName]bool{}}
+	return &Store{roots: map[string]*Root{}, pending: map[types.NamespacedName]bool{}, readEarly: map[types.NamespacedName]bool{}}
 }
 
 // Root of a member; the zero Root where there is none.
@@ -61,71 +61,71 @@ func (s *Store) ReceivedAt(member string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Filled tells that all reports have been read that the hub had stored when this
+// HasSynced tells that all reports have been read that the hub had stored when this
 // replica was elected. Before, that a report is not known says nothing; in the other
 // replicas it never does.
-func (s *Store) Filled() bool {
+func (s *Store) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isFilled()
+	return s.hasSynced()
 }
 
-// Since is when this process began to read reports; zero where it has not.
-func (s *Store) Since() time.Time {
+// StartedAt is when this process began to read reports; zero where it has not.
+func (s *Store) StartedAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since
+	return s.startedAt
 }
 
-func (s *Store) isFilled() bool { return s.began && len(s.pending) == 0 }
+func (s *Store) hasSynced() bool { return s.listed && len(s.pending) == 0 }
 
 // OnChange has something done, without blocking, when what is known of a member
 // has changed. Call it before the controller starts.
-func (s *Store) OnChange(do func(member string)) { s.changed = append(s.changed, do) }
+func (s *Store) OnChange(do func(member string)) { s.onChange = append(s.onChange, do) }
 
-// OnFilled has something done, without blocking, once Filled is true. Call it
+// OnSynced has something done, without blocking, once Filled is true. Call it
 // before the controller starts.
-func (s *Store) OnFilled(do func()) { s.filled = append(s.filled, do) }
+func (s *Store) OnSynced(do func()) { s.onSynced = append(s.onSynced, do) }
 
-// begin says which reports there were when this replica was elected.
-func (s *Store) begin(stored []types.NamespacedName) {
+// expectReports says which reports there were when this replica was elected.
+func (s *Store) expectReports(stored []types.NamespacedName) {
 	s.mu.Lock()
 	for _, key := range stored {
-		if !s.done[key] {
+		if !s.readEarly[key] {
 			s.pending[key] = true
 		}
 	}
-	s.began, s.done, s.since = true, nil, time.Now()
-	filled := s.isFilled()
+	s.listed, s.readEarly, s.startedAt = true, nil, time.Now()
+	filled := s.hasSynced()
 	s.mu.Unlock()
 	if filled {
-		s.tellFilled()
+		s.notifySynced()
 	}
 }
 
-// read notes that a report was read, or is gone.
-func (s *Store) read(key types.NamespacedName) {
+// markRead notes that a report was read, or is gone.
+func (s *Store) markRead(key types.NamespacedName) {
 	s.mu.Lock()
-	before := s.isFilled()
-	if !s.began {
-		s.done[key] = true
+	before := s.hasSynced()
+	if !s.listed {
+		s.readEarly[key] = true
 	}
 	delete(s.pending, key)
-	filled := !before && s.isFilled()
+	filled := !before && s.hasSynced()
 	s.mu.Unlock()
 	if filled {
-		s.tellFilled()
+		s.notifySynced()
 	}
 }
 
-func (s *Store) tellFilled() {
-	for _, do := range s.filled {
+func (s *Store) notifySynced() {
+	for _, do := range s.onSynced {
 		do()
 	}
 }
 
-// set takes a root over; nil for one that is gone.
-func (s *Store) set(member string, report *v1alpha1.ClusterReport, now time.Time) {
+// setRoot takes a root over; nil for one that is gone.
+func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if report == nil {
@@ -135,7 +135,7 @@ func (s *Store) set(member string, report *v1alpha1.ClusterReport, now time.Time
 	next := &Root{Report: report.Root, ClusterUID: report.ClusterUID, Sequence: report.Sequence}
 	before := s.roots[member]
 	switch {
-	case before == nil && !s.isFilled():
+	case before == nil && !s.hasSynced():
 	case before != nil && before.Sequence == report.Sequence && before.ClusterUID == report.ClusterUID:
 		next.ReceivedAt = before.ReceivedAt
 	default:
@@ -147,8 +147,8 @@ func (s *Store) set(member string, report *v1alpha1.ClusterReport, now time.Time
 	s.roots[member] = next
 }
 
-// incomplete notes whether pages of a member are missing.
-func (s *Store) incomplete(member string, missing bool, now time.Time) {
+// setIncomplete notes whether pages of a member are missing.
+func (s *Store) setIncomplete(member string, missing bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.roots[member]
@@ -165,20 +165,20 @@ func (s *Store) incomplete(member string, missing bool, now time.Time) {
 	s.roots[member] = &next
 }
 
-func (s *Store) tell(member string) {
-	for _, do := range s.changed {
+func (s *Store) notify(member string) {
+	for _, do := range s.onChange {
 		do(member)
 	}
 }
 
-// MemberOf tells which member a namespace on the hub is for.
-func MemberOf(namespace string) (member string, is bool) {
+// MemberForNamespace tells which member a namespace on the hub is for.
+func MemberForNamespace(namespace string) (member string, is bool) {
 	member, is = strings.CutPrefix(namespace, v1alpha1.MemberNamespacePrefix)
 	return member, is && member != ""
 }
 
-// Pages lists the names of a member's pages as its root has them, sorted.
-func (r *Root) Pages() []string {
+// PageNames lists the names of a member's pages as its root has them, sorted.
+func (r *Root) PageNames() []string {
 	if r.Report == nil {
 		return nil
 	}

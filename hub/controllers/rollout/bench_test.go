@@ -10,56 +10,56 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// benchFleet is 1,000 clusters that have each of 200 FleetDiskImages in three waves,
+// newBenchFleet is 1,000 clusters that have each of 200 FleetDiskImages in three waves,
 // all rolled out.
-func benchFleet(b testing.TB) (*board, []string, []string) {
+func newBenchFleet(b testing.TB) (*testState, []string, []string) {
 	b.Helper()
-	members, images := numbered("member", 1000), numbered("image", 200)
-	f := newBoard(b, members...)
+	members, images := numberedNames("member", 1000), numberedNames("image", 200)
+	f := newTestState(b, members...)
 	for _, name := range images {
-		f.SetImage(stored(benchImage(name)))
+		f.SetImage(storedImage(newBenchImage(name)))
 	}
-	f.decided(images...)
-	f.follow(members...)
+	f.decideAll(images...)
+	f.applyPlans(members...)
 	for _, name := range members {
 		f.reportPages(name, images, v1alpha1.PhaseSucceeded)
 	}
-	f.decided(images...)
-	require.Equal(b, int32(1000), f.columns[images[0]].status.Clusters.Succeeded)
+	f.decideAll(images...)
+	require.Equal(b, int32(1000), f.images[images[0]].status.Clusters.Succeeded)
 	return f, members, images
 }
 
-func benchImage(name string) *apitest.FleetDiskImageBuilder {
+func newBenchImage(name string) *apitest.FleetDiskImageBuilder {
 	return apitest.FleetDiskImage(name).WithMaxFailures("5%").WithFormer("1.0.0", "0.9.0", "0.8.0")
 }
 
 // reportPages has a member report its images on two pages, the first in a phase.
-func (b *board) reportPages(name string, images []string, first v1alpha1.Phase) {
-	sequence := b.members[name].listed["a"] + 1
+func (b *testState) reportPages(name string, images []string, first v1alpha1.Phase) {
+	sequence := b.members[name].listedPages["a"] + 1
 	r := &v1alpha1.ReportRoot{Plan: b.members[name].acknowledged}
 	for i, page := range []string{"a", "b"} {
-		b.SetPage(name, page, sequence, pageOf(images[i*100:(i+1)*100], first))
+		b.SetPage(name, page, sequence, newPage(images[i*100:(i+1)*100], first))
 		r.Pages = append(r.Pages, v1alpha1.PageRef{Name: page, Sequence: sequence})
 	}
 	b.SetRoot(name, r)
 }
 
-func pageOf(images []string, first v1alpha1.Phase) []v1alpha1.ReportedImage {
+func newPage(images []string, first v1alpha1.Phase) []v1alpha1.ReportedImage {
 	page := make([]v1alpha1.ReportedImage, len(images))
 	for i, image := range images {
 		phase := v1alpha1.PhaseSucceeded
 		if i == 0 {
 			phase = first
 		}
-		page[i] = revisionOf(there(image+"-1.0.0", phase), benchImage(image))
+		page[i] = withRevisionOf(newReported(image+"-1.0.0", phase), newBenchImage(image))
 	}
 	return page
 }
 
-// BenchmarkOneReport is what there is to do when one report has changed.
-func BenchmarkOneReport(b *testing.B) {
-	f, members, images := benchFleet(b)
-	pages := [2][]v1alpha1.ReportedImage{pageOf(images[:100], v1alpha1.PhaseFailed), pageOf(images[:100], v1alpha1.PhaseSucceeded)}
+// BenchmarkChangedReport is what there is to do when one report has changed.
+func BenchmarkChangedReport(b *testing.B) {
+	f, members, images := newBenchFleet(b)
+	pages := [2][]v1alpha1.ReportedImage{newPage(images[:100], v1alpha1.PhaseFailed), newPage(images[:100], v1alpha1.PhaseSucceeded)}
 	b.ReportAllocs()
 	for n := int64(0); b.Loop(); n++ {
 		f.SetPage(members[n%1000], "a", n+2, pages[n%2])
@@ -69,13 +69,13 @@ func BenchmarkOneReport(b *testing.B) {
 	}
 }
 
-// BenchmarkAll is what there is to do when everything is to be decided anew.
-func BenchmarkAll(b *testing.B) {
-	f, _, images := benchFleet(b)
+// BenchmarkDecideAllImages is what there is to do when everything is to be decided anew.
+func BenchmarkDecideAllImages(b *testing.B) {
+	f, _, images := newBenchFleet(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, image := range images {
-			f.columns[image].at = nil
+			f.images[image].clusterIndex = nil
 			if _, _, found := f.Decide(image, now); !found {
 				b.Fatal("not found")
 			}
@@ -83,29 +83,29 @@ func BenchmarkAll(b *testing.B) {
 	}
 }
 
-// BenchmarkStart is all that a hub which has just started decides.
-func BenchmarkStart(b *testing.B) {
-	f, members, images := benchFleet(b)
+// BenchmarkStartup is all that a hub which has just started decides.
+func BenchmarkStartup(b *testing.B) {
+	f, members, images := newBenchFleet(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		again := newBoard(b, members...)
+		again := newTestState(b, members...)
 		for _, image := range images {
-			again.SetImage(f.columns[image].stored)
+			again.SetImage(f.images[image].stored)
 		}
 		for _, name := range members {
 			again.SetPlan(name, f.members[name].plan)
-			again.members[name].pages, again.members[name].listed = f.members[name].pages, f.members[name].listed
+			again.members[name].pages, again.members[name].listedPages = f.members[name].pages, f.members[name].listedPages
 		}
-		again.decided(images...)
+		again.decideAll(images...)
 	}
 }
 
-// BenchmarkWants is what one member's wants cost.
-func BenchmarkWants(b *testing.B) {
-	f, members, _ := benchFleet(b)
+// BenchmarkForMember is what one member's wants cost.
+func BenchmarkForMember(b *testing.B) {
+	f, members, _ := newBenchFleet(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, known := f.Of(members[7]); !known {
+		if _, known := f.ForMember(members[7]); !known {
 			b.Fatal("not known")
 		}
 	}
@@ -116,14 +116,14 @@ func BenchmarkWants(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		before := heap()
-		f, _, _ := benchFleet(b)
-		b.ReportMetric((heap()-before)/(1000*200), "heap-B/image")
-		f.forgetCalls()
+		before := heapBytes()
+		f, _, _ := newBenchFleet(b)
+		b.ReportMetric((heapBytes()-before)/(1000*200), "heap-B/image")
+		f.resetCalls()
 	}
 }
 
-func heap() float64 {
+func heapBytes() float64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()

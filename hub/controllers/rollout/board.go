@@ -17,41 +17,43 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// Board holds what is known of every member with regard to every FleetDiskImage,
+// FleetState holds what is known of every member with regard to every FleetDiskImage,
 // and what was decided of it. What happens touches the FleetDiskImages that it
 // concerns and no others, so that a decision costs what one FleetDiskImage costs,
 // however many there are.
 //
 // It is filled in the elected replica. It is safe for concurrent use.
-type Board struct {
-	// Filled tells that all stored reports have been read.
-	Filled func() bool
+type FleetState struct {
+	// ReportsLoaded tells that all stored reports have been read.
+	ReportsLoaded func() bool
 
 	mu      sync.Mutex
 	members map[string]*member
 	// present are the members whose MemberCluster is there and is to stay, by name;
 	// fleet is raised when that changes.
-	present []string
-	fleet   int64
-	columns map[string]*column
-	order   []*column         // by name
-	named   map[key][]*column // those that have or had an image of that name
-	fill    fill
-	guarded metav1.Condition      // see rollout.View
-	onImage []func(image string)  // has a FleetDiskImage looked at
-	onWants []func(member string) // has a member's plan looked at
+	present         []string
+	membership      int64
+	images          map[string]*imageState
+	sorted          []*imageState              // by name
+	byImageName     map[imageKey][]*imageState // those that have or had an image of that name
+	loading         loadState
+	approvalGuarded metav1.Condition      // see rollout.View
+	onImageChange   []func(image string)  // has a FleetDiskImage looked at
+	onDesiredChange []func(member string) // has a member's plan looked at
 
-	// deciding keeps two FleetDiskImages from taking the last room in one plan.
-	deciding sync.Mutex
+	// decideMu keeps two FleetDiskImages from taking the last room in one plan.
+	decideMu sync.Mutex
 }
 
-// key is the name of a VMDiskImage, small and quick to look up: there are clusters
+// imageKey is the name of a VMDiskImage, small and quick to look up: there are clusters
 // × images of them.
-type key struct{ namespace, name unique.Handle[string] }
+type imageKey struct{ namespace, name unique.Handle[string] }
 
-func keyOf(namespace, name string) key { return key{unique.Make(namespace), unique.Make(name)} }
+func newImageKey(namespace, name string) imageKey {
+	return imageKey{unique.Make(namespace), unique.Make(name)}
+}
 
-func keyFor(name types.NamespacedName) key { return keyOf(name.Namespace, name.Name) }
+func imageKeyFor(name types.NamespacedName) imageKey { return newImageKey(name.Namespace, name.Name) }
 
 // member is what is known of one, whether or not there is a MemberCluster.
 type member struct {
@@ -62,94 +64,98 @@ type member struct {
 	offline     string
 	onlineSince time.Time
 
-	// listed are the pages that the report's root lists, with their sequences.
-	listed       map[string]int64
+	// listedPages are the pages that the report's root lists, with their sequences.
+	listedPages  map[string]int64
 	acknowledged *v1alpha1.PlanVersion
-	pages        map[string]*page
+	pages        map[string]*reportPage
 
 	// plan as the cache shows it, not to be changed; nil for none.
-	plan    *v1alpha1.ClusterPlan
-	planned map[key]planned
-	// coming is how many images have been begun that plan does not show yet.
-	coming int
+	plan          *v1alpha1.ClusterPlan
+	plannedImages map[imageKey]plannedImage
+	// pendingStarts is how many images have been begun that plan does not show yet.
+	pendingStarts int
 }
 
-// planned is an image of a plan, and the revision that it asks for.
-type planned struct {
+// plannedImage is an image of a plan, and the revision that it asks for.
+type plannedImage struct {
 	*v1alpha1.PlannedImage
 	revision string
 }
 
-// NewBoard returns an empty Board.
-func NewBoard(filled func() bool) *Board {
-	return &Board{
-		Filled:  filled,
-		members: map[string]*member{}, columns: map[string]*column{}, named: map[key][]*column{},
-		fill: fill{removed: map[types.UID]bool{}},
+// NewFleetState returns an empty Board.
+func NewFleetState(filled func() bool) *FleetState {
+	return &FleetState{
+		ReportsLoaded: filled,
+		members:       map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{},
+		loading: loadState{removedPlans: map[types.UID]bool{}},
 	}
 }
 
-// OnImage has something done, without blocking, when a FleetDiskImage is to be
+// OnImageChange has something done, without blocking, when a FleetDiskImage is to be
 // looked at. Call it before the Board is filled.
-func (b *Board) OnImage(do func(image string)) { b.onImage = append(b.onImage, do) }
-
-// OnWants has something done, without blocking, when what is wanted of a member
-// may have changed. Call it before the Board is filled.
-func (b *Board) OnWants(do func(member string)) { b.onWants = append(b.onWants, do) }
-
-// SetGuarded says whether the API server checks who approves of waves.
-func (b *Board) SetGuarded(c metav1.Condition) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.guarded = c
-	b.look(b.order...)
+func (b *FleetState) OnImageChange(do func(image string)) {
+	b.onImageChange = append(b.onImageChange, do)
 }
 
-// look has FleetDiskImages looked at. Callers hold b.mu.
-func (b *Board) look(columns ...*column) {
+// OnDesiredChange has something done, without blocking, when what is wanted of a member
+// may have changed. Call it before the Board is filled.
+func (b *FleetState) OnDesiredChange(do func(member string)) {
+	b.onDesiredChange = append(b.onDesiredChange, do)
+}
+
+// SetApprovalGuarded says whether the API server checks who approves of waves.
+func (b *FleetState) SetApprovalGuarded(c metav1.Condition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.approvalGuarded = c
+	b.enqueueImages(b.sorted...)
+}
+
+// enqueueImages has FleetDiskImages looked at. Callers hold b.mu.
+func (b *FleetState) enqueueImages(columns ...*imageState) {
 	for _, c := range columns {
-		for _, do := range b.onImage {
+		for _, do := range b.onImageChange {
 			do(c.name)
 		}
 	}
 }
 
-// replan has the plans of members looked at. Callers hold b.mu.
-func (b *Board) replan(members ...string) {
+// enqueueMembers has the plans of members looked at. Callers hold b.mu.
+func (b *FleetState) enqueueMembers(members ...string) {
 	for _, member := range members {
-		for _, do := range b.onWants {
+		for _, do := range b.onDesiredChange {
 			do(member)
 		}
 	}
 }
 
-func (b *Board) member(name string) *member {
+func (b *FleetState) ensureMember(name string) *member {
 	m := b.members[name]
 	if m == nil {
-		m = &member{name: name, pages: map[string]*page{}}
+		m = &member{name: name, pages: map[string]*reportPage{}}
 		b.members[name] = m
 	}
 	return m
 }
 
-// tidy drops a member of which nothing is known.
-func (b *Board) tidy(m *member) {
-	if !m.present && m.plan == nil && m.listed == nil && len(m.pages) == 0 {
+// dropIfUnknown drops a member of which nothing is known.
+func (b *FleetState) dropIfUnknown(m *member) {
+	if !m.present && m.plan == nil && m.listedPages == nil && len(m.pages) == 0 {
 		delete(b.members, m.name)
 	}
 }
 
 // SetMember takes a MemberCluster as it is stored. One that is to go counts as
 // gone: nothing is planned for it any more.
-func (b *Board) SetMember(stored *v1alpha1.MemberCluster) {
+func (b *FleetState) SetMember(stored *v1alpha1.MemberCluster) {
 	if !stored.DeletionTimestamp.IsZero() {
 		b.RemoveMember(stored.Name)
 		return
 	}
-	offline, since := rollout.Online(stored)
+	offline, since := rollout.Availability(stored)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.member(stored.Name)
+	m := b.ensureMember(stored.Name)
 	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && maps.Equal(m.labels, stored.Labels) {
 		return
 	}
@@ -158,17 +164,17 @@ func (b *Board) SetMember(stored *v1alpha1.MemberCluster) {
 		m.present = true
 		i, _ := slices.BinarySearch(b.present, m.name)
 		b.present = slices.Insert(b.present, i, m.name)
-		b.fleet++
+		b.membership++
 	}
 	if m.uid != stored.UID {
 		m.uid = stored.UID
-		b.fleet++
+		b.membership++
 	}
-	b.concernsAll(m)
+	b.invalidateMember(m)
 }
 
 // RemoveMember says that a MemberCluster is gone.
-func (b *Board) RemoveMember(name string) {
+func (b *FleetState) RemoveMember(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[name]
@@ -178,112 +184,114 @@ func (b *Board) RemoveMember(name string) {
 	m.present = false
 	i, _ := slices.BinarySearch(b.present, name)
 	b.present = slices.Delete(b.present, i, i+1)
-	b.fleet++
-	b.concernsAll(m)
-	b.tidy(m)
+	b.membership++
+	b.invalidateMember(m)
+	b.dropIfUnknown(m)
 }
 
-func (b *Board) concernsAll(m *member) {
-	for _, c := range b.order {
+func (b *FleetState) invalidateMember(m *member) {
+	for _, c := range b.sorted {
 		c.dirty[m.name] = true
 	}
-	b.look(b.order...)
+	b.enqueueImages(b.sorted...)
 }
 
 // SetPlan takes the plan of a member as it is stored; nil says that it is gone.
 // The Board keeps it, so it must not be changed any more.
-func (b *Board) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
+func (b *FleetState) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.member(name)
-	before, was, full := m.planned, m.plan, m.full()
-	m.plan, m.planned = plan, nil
+	m := b.ensureMember(name)
+	before, was, full := m.plannedImages, m.plan, m.isPlanFull()
+	m.plan, m.plannedImages = plan, nil
 	if plan != nil {
-		m.planned = make(map[key]planned, len(plan.Spec.Images))
+		m.plannedImages = make(map[imageKey]plannedImage, len(plan.Spec.Images))
 		for i := range plan.Spec.Images {
 			p := &plan.Spec.Images[i]
-			k := keyOf(p.Namespace, p.Name)
-			next := planned{p, ""}
+			k := newImageKey(p.Namespace, p.Name)
+			next := plannedImage{p, ""}
 			if old, was := before[k]; was && sameSpec(&old.Spec, &p.Spec) {
 				next.revision = old.revision
 				if !old.PlannedAt.Equal(p.PlannedAt) {
-					b.concerns(m, k)
+					b.invalidateImage(m, k)
 				}
 			} else {
 				next.revision = p.Spec.Revision()
-				b.concerns(m, k)
+				b.invalidateImage(m, k)
 			}
-			m.planned[k] = next
+			m.plannedImages[k] = next
 		}
 	}
-	m.coming = 0
+	m.pendingStarts = 0
 	for k := range before {
-		if _, is := m.planned[k]; !is {
-			b.concerns(m, k)
+		if _, is := m.plannedImages[k]; !is {
+			b.invalidateImage(m, k)
 		}
 	}
-	for _, c := range b.order {
-		if i, there := c.at[name]; there && c.wishes[i].begun && !m.plans(c.current) {
-			m.coming++
+	for _, c := range b.sorted {
+		if i, there := c.clusterIndex[name]; there && c.desired[i].started && !m.plansImage(c.current) {
+			m.pendingStarts++
 		}
-		if c.leaving() {
-			b.look(c)
+		if c.isDeletingImages() {
+			b.enqueueImages(c)
 		}
 	}
-	if full != m.full() {
-		b.concernsAll(m)
+	if full != m.isPlanFull() {
+		b.invalidateMember(m)
 	}
 	if was != nil && (plan == nil || plan.UID != was.UID) {
-		b.planRemoved(was.UID)
+		b.observePlanRemoval(was.UID)
 	}
-	b.planArrived(name)
-	b.tidy(m)
+	b.observePlan(name)
+	b.dropIfUnknown(m)
 }
 
-func (m *member) plans(k key) bool {
-	_, does := m.planned[k]
+func (m *member) plansImage(k imageKey) bool {
+	_, does := m.plannedImages[k]
 	return does
 }
 
-// full tells that a plan has no room for another image.
-func (m *member) full() bool { return len(m.planned)+m.coming >= v1alpha1.MaxPlannedImages }
+// isPlanFull tells that a plan has no room for another image.
+func (m *member) isPlanFull() bool {
+	return len(m.plannedImages)+m.pendingStarts >= v1alpha1.MaxPlannedImages
+}
 
-// concerns has those looked at that have an image of a name now, or are leaving.
-func (b *Board) concerns(m *member, k key) {
-	for _, c := range b.named[k] {
+// invalidateImage has those looked at that have an image of a name now, or are leaving.
+func (b *FleetState) invalidateImage(m *member, k imageKey) {
+	for _, c := range b.byImageName[k] {
 		if c.current == k {
 			c.dirty[m.name] = true
 		}
-		if c.current == k || c.leaving() {
-			b.look(c)
+		if c.current == k || c.isDeletingImages() {
+			b.enqueueImages(c)
 		}
 	}
 }
 
 // SetImage takes a FleetDiskImage as it is stored. The Board keeps it, so it must
 // not be changed any more.
-func (b *Board) SetImage(stored *v1alpha1.FleetDiskImage) {
+func (b *FleetState) SetImage(stored *v1alpha1.FleetDiskImage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.columns[stored.Name]
+	c := b.images[stored.Name]
 	if c != nil && c.stored.UID != stored.UID {
-		b.removeColumn(c)
+		b.removeImageState(c)
 		c = nil
 	}
 	if c == nil {
-		c = &column{name: stored.Name, dirty: map[string]bool{}}
-		b.columns[c.name] = c
-		i, _ := slices.BinarySearchFunc(b.order, c, byName)
-		b.order = slices.Insert(b.order, i, c)
+		c = &imageState{name: stored.Name, dirty: map[string]bool{}}
+		b.images[c.name] = c
+		i, _ := slices.BinarySearchFunc(b.sorted, c, compareByName)
+		b.sorted = slices.Insert(b.sorted, i, c)
 	}
 	former := c.stored
 	c.stored = stored
-	b.rename(c)
+	b.indexNames(c)
 	leaves := former != nil && former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
 	asked := former == nil || former.Generation != stored.Generation || leaves
 	if leaves { // it keeps no image any more that others may wait for
-		for _, k := range c.names {
-			b.look(b.named[k]...)
+		for _, k := range c.imageNames {
+			b.enqueueImages(b.byImageName[k]...)
 		}
 	}
 	if asked {
@@ -291,73 +299,73 @@ func (b *Board) SetImage(stored *v1alpha1.FleetDiskImage) {
 	}
 	// A status that was written here shows again: that is no reason to look.
 	if asked || !slices.Equal(former.Finalizers, stored.Finalizers) {
-		b.look(c)
+		b.enqueueImages(c)
 	}
 }
 
 // RemoveImage says that a FleetDiskImage is gone, with or without a finalizer: it
 // asks for nothing any more.
-func (b *Board) RemoveImage(name string) {
+func (b *FleetState) RemoveImage(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.columns[name]; c != nil {
-		b.removeColumn(c)
-		b.look(c)
+	if c := b.images[name]; c != nil {
+		b.removeImageState(c)
+		b.enqueueImages(c)
 	}
 }
 
-func (b *Board) removeColumn(c *column) {
-	c.gone = true
-	delete(b.columns, c.name)
-	i, _ := slices.BinarySearchFunc(b.order, c, byName)
-	b.order = slices.Delete(b.order, i, i+1)
-	b.unname(c)
-	for i := range c.wishes {
-		b.forgetBegun(c, i)
+func (b *FleetState) removeImageState(c *imageState) {
+	c.removed = true
+	delete(b.images, c.name)
+	i, _ := slices.BinarySearchFunc(b.sorted, c, compareByName)
+	b.sorted = slices.Delete(b.sorted, i, i+1)
+	b.unindexNames(c)
+	for i := range c.desired {
+		b.forgetStarted(c, i)
 	}
-	b.replan(b.present...)
+	b.enqueueMembers(b.present...)
 }
 
-// rename has a FleetDiskImage found by the names that it has or had, and has its
+// indexNames has a FleetDiskImage found by the names that it has or had, and has its
 // rivals looked at where these change.
-func (b *Board) rename(c *column) {
-	view := c.view()
-	var names []key
-	for _, name := range rollout.Names(view) {
-		names = append(names, keyFor(name))
+func (b *FleetState) indexNames(c *imageState) {
+	view := c.withDecidedStatus()
+	var names []imageKey
+	for _, name := range rollout.ImageNames(view) {
+		names = append(names, imageKeyFor(name))
 	}
-	if slices.Equal(names, c.names) {
+	if slices.Equal(names, c.imageNames) {
 		return
 	}
-	b.unname(c)
-	c.names = names
+	b.unindexNames(c)
+	c.imageNames = names
 	for _, k := range names {
-		b.look(b.named[k]...)
-		b.named[k] = append(b.named[k], c)
+		b.enqueueImages(b.byImageName[k]...)
+		b.byImageName[k] = append(b.byImageName[k], c)
 	}
 }
 
-func (b *Board) unname(c *column) {
-	for _, k := range c.names {
-		rest := slices.DeleteFunc(b.named[k], func(other *column) bool { return other == c })
+func (b *FleetState) unindexNames(c *imageState) {
+	for _, k := range c.imageNames {
+		rest := slices.DeleteFunc(b.byImageName[k], func(other *imageState) bool { return other == c })
 		if len(rest) == 0 {
-			delete(b.named, k)
+			delete(b.byImageName, k)
 			continue
 		}
-		b.named[k] = rest
-		b.look(rest...)
+		b.byImageName[k] = rest
+		b.enqueueImages(rest...)
 	}
-	c.names = nil
+	c.imageNames = nil
 }
 
-// Declares returns the name of the FleetDiskImage that an image of the members is a
+// DeclaredBy returns the name of the FleetDiskImage that an image of the members is a
 // version of, the first by name; empty for none. It says so of the versions that
 // its status has, too, also before anything is decided.
-func (b *Board) Declares(namespace, name string) string {
+func (b *FleetState) DeclaredBy(namespace, name string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first := ""
-	for _, c := range b.named[keyOf(namespace, name)] {
+	for _, c := range b.byImageName[newImageKey(namespace, name)] {
 		if first == "" || c.name < first {
 			first = c.name
 		}

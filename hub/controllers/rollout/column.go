@@ -12,15 +12,15 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// column is one FleetDiskImage on the Board, with a cell for each member.
-type column struct {
+// imageState is one FleetDiskImage on the Board, with a cell for each member.
+type imageState struct {
 	name string
 
 	// stored is not to be changed. It, and all below that is not said to be under
 	// mu, is under Board.mu.
-	stored *v1alpha1.FleetDiskImage
-	gone   bool
-	names  []key
+	stored     *v1alpha1.FleetDiskImage
+	removed    bool
+	imageNames []imageKey
 	// dirty are the members whose cells are to be worked out anew.
 	dirty map[string]bool
 	// generation is raised when stored or the versions in status change: wishes of
@@ -29,32 +29,32 @@ type column struct {
 	// status as it was decided last, written or not; nil where this replica has not
 	// decided.
 	status *v1alpha1.FleetDiskImageStatus
-	// wishes are in the order of cells.
-	wishes []wish
-	shared shared // by the wishes of this generation
+	// desired are in the order of cells.
+	desired     []desiredState
+	sharedLists sharedLists // by the wishes of this generation
 
 	// mu lets one decide at a time. It is taken before Board.mu; what follows is
 	// changed under both, and may be read under either.
-	mu       sync.Mutex
-	current  key
-	revision string
-	built    *v1alpha1.FleetDiskImage // what current and revision are of
-	fleet    int64                    // Board.fleet that cells are of
-	cells    []rollout.Cluster        // by name
-	at       map[string]int           // place in cells
-	uids     []types.UID              // of the MemberClusters that cells are of
+	mu           sync.Mutex
+	current      imageKey
+	revision     string
+	builtFrom    *v1alpha1.FleetDiskImage // what current and revision are of
+	membership   int64                    // Board.fleet that cells are of
+	clusters     []rollout.Cluster        // by name
+	clusterIndex map[string]int           // place in cells
+	memberUIDs   []types.UID              // of the MemberClusters that cells are of
 }
 
-func byName(a, b *column) int { return strings.Compare(a.name, b.name) }
+func compareByName(a, b *imageState) int { return strings.Compare(a.name, b.name) }
 
-// leaving tells that a FleetDiskImage waits for its images to go.
-func (c *column) leaving() bool {
+// isDeletingImages tells that a FleetDiskImage waits for its images to go.
+func (c *imageState) isDeletingImages() bool {
 	return !c.stored.DeletionTimestamp.IsZero() && c.stored.Spec.DeletionPolicy == v1alpha1.DeletionDelete
 }
 
-// view is the FleetDiskImage with its last status. It shares with stored and is
+// withDecidedStatus is the FleetDiskImage with its last status. It shares with stored and is
 // not to be changed.
-func (c *column) view() *v1alpha1.FleetDiskImage {
+func (c *imageState) withDecidedStatus() *v1alpha1.FleetDiskImage {
 	if c.status == nil {
 		return c.stored
 	}
@@ -63,121 +63,121 @@ func (c *column) view() *v1alpha1.FleetDiskImage {
 	return &v
 }
 
-// refresh works out the cells that may have changed. Callers hold both locks.
-func (b *Board) refresh(c *column) {
+// refreshClusters works out the cells that may have changed. Callers hold both locks.
+func (b *FleetState) refreshClusters(c *imageState) {
 	all := false
-	if c.built != c.stored {
-		current, revision := keyFor(rollout.CurrentImage(c.stored)), c.stored.Spec.Template.Revision()
+	if c.builtFrom != c.stored {
+		current, revision := imageKeyFor(rollout.CurrentImage(c.stored)), c.stored.Spec.Template.Revision()
 		if current != c.current || revision != c.revision {
-			for i := range c.wishes {
-				b.forgetBegun(c, i)
+			for i := range c.desired {
+				b.forgetStarted(c, i)
 			}
 			c.current, c.revision, all = current, revision, true
 		}
-		c.built = c.stored
+		c.builtFrom = c.stored
 	}
-	if c.fleet != b.fleet || c.at == nil {
-		b.arrange(c)
+	if c.membership != b.membership || c.clusterIndex == nil {
+		b.rebuildClusters(c)
 		all = true
 	}
 	switch {
 	case all:
-		for i := range c.cells {
-			c.cells[i] = b.cell(c, b.members[c.cells[i].Name])
+		for i := range c.clusters {
+			c.clusters[i] = b.buildCluster(c, b.members[c.clusters[i].Name])
 		}
 	default:
 		for name := range c.dirty {
-			if i, there := c.at[name]; there {
-				c.cells[i] = b.cell(c, b.members[name])
+			if i, there := c.clusterIndex[name]; there {
+				c.clusters[i] = b.buildCluster(c, b.members[name])
 			}
 		}
 	}
 	clear(c.dirty)
 }
 
-// arrange makes a cell for each member that is present, and keeps the wishes of
+// rebuildClusters makes a cell for each member that is present, and keeps the wishes of
 // those that were.
-func (b *Board) arrange(c *column) {
-	cells, wishes, at := make([]rollout.Cluster, len(b.present)), make([]wish, len(b.present)), make(map[string]int, len(b.present))
+func (b *FleetState) rebuildClusters(c *imageState) {
+	cells, wishes, at := make([]rollout.Cluster, len(b.present)), make([]desiredState, len(b.present)), make(map[string]int, len(b.present))
 	uids := make([]types.UID, len(b.present))
 	for i, name := range b.present {
 		cells[i].Name, at[name], uids[i] = name, i, b.members[name].uid
-		if old, was := c.at[name]; was && c.wishes[old].member == uids[i] {
-			wishes[i], c.wishes[old].begun = c.wishes[old], false
+		if old, was := c.clusterIndex[name]; was && c.desired[old].memberUID == uids[i] {
+			wishes[i], c.desired[old].started = c.desired[old], false
 		}
 	}
-	for i := range c.wishes { // of members that are gone, or others now
-		b.forgetBegun(c, i)
+	for i := range c.desired { // of members that are gone, or others now
+		b.forgetStarted(c, i)
 	}
-	c.cells, c.wishes, c.at, c.uids, c.fleet = cells, wishes, at, uids, b.fleet
+	c.clusters, c.desired, c.clusterIndex, c.memberUIDs, c.membership = cells, wishes, at, uids, b.membership
 }
 
-// cell is what is known of one member with regard to the current image.
-func (b *Board) cell(c *column, m *member) rollout.Cluster {
+// buildCluster is what is known of one member with regard to the current image.
+func (b *FleetState) buildCluster(c *imageState, m *member) rollout.Cluster {
 	cell := rollout.Cluster{
-		Name: m.name, Labels: m.labels, Offline: m.offline, OnlineSince: m.onlineSince,
-		Report: m.reported(c.current).Report,
+		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
+		Report: m.newestReport(c.current).Report,
 	}
-	if planned, is := m.planned[c.current]; is {
-		cell.Planned = planned.revision
+	if planned, is := m.plannedImages[c.current]; is {
+		cell.PlannedRevision = planned.revision
 		if planned.PlannedAt != nil {
 			cell.PlannedAt = planned.PlannedAt.Time
 		}
 	}
-	if i, there := c.at[m.name]; there && c.wishes[i].begun && cell.Planned != c.revision {
-		cell.Planned, cell.PlannedAt = c.revision, c.wishes[i].image.plannedAt.Time
+	if i, there := c.clusterIndex[m.name]; there && c.desired[i].started && cell.PlannedRevision != c.revision {
+		cell.PlannedRevision, cell.PlannedAt = c.revision, c.desired[i].image.plannedAt.Time
 	}
-	cell.Full = cell.Planned == "" && m.full()
+	cell.PlanFull = cell.PlannedRevision == "" && m.isPlanFull()
 	return cell
 }
 
-// forgetBegun takes back that a member has begun, as far as this replica knows of
+// forgetStarted takes back that a member has begun, as far as this replica knows of
 // it.
-func (b *Board) forgetBegun(c *column, i int) {
-	if !c.wishes[i].begun {
+func (b *FleetState) forgetStarted(c *imageState, i int) {
+	if !c.desired[i].started {
 		return
 	}
-	c.wishes[i].begun = false
-	if m := b.members[c.cells[i].Name]; m != nil && !m.plans(c.current) {
-		full := m.full()
-		if m.coming--; full {
-			b.concernsAll(m)
+	c.desired[i].started = false
+	if m := b.members[c.clusters[i].Name]; m != nil && !m.plansImage(c.current) {
+		full := m.isPlanFull()
+		if m.pendingStarts--; full {
+			b.invalidateMember(m)
 		}
 	}
 }
 
-// Placed tells where a FleetDiskImage is placed, and how far each cluster is;
+// PlacedClusters tells where a FleetDiskImage is placed, and how far each cluster is;
 // false where there is none of that name. Nothing comes of it.
-func (b *Board) Placed(image string, now time.Time) ([]rollout.Placed, bool) {
-	c := b.column(image)
+func (b *FleetState) PlacedClusters(image string, now time.Time) ([]rollout.PlacedCluster, bool) {
+	c := b.lookupImage(image)
 	if c == nil {
 		return nil, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return rollout.Decide(b.gather(c, now)).Placed, true
+	return rollout.Decide(b.gatherView(c, now)).Placed, true
 }
 
-func (b *Board) column(image string) *column {
+func (b *FleetState) lookupImage(image string) *imageState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.columns[image]
+	return b.images[image]
 }
 
-// gather returns what is decided on. Callers hold c.mu, and use it no longer than
+// gatherView returns what is decided on. Callers hold c.mu, and use it no longer than
 // that.
-func (b *Board) gather(c *column, now time.Time) rollout.View {
+func (b *FleetState) gatherView(c *imageState, now time.Time) rollout.View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refresh(c)
-	v := rollout.View{Image: c.view(), Clusters: c.cells, Guarded: b.guarded, Now: now}
-	if others := b.namesakes(c); len(others) > 0 {
-		v.Rival, v.Taken = rollout.Rival(v.Image, others), rollout.Taken(v.Image, others)
+	b.refreshClusters(c)
+	v := rollout.View{Image: c.withDecidedStatus(), Clusters: c.clusters, ApprovalGuarded: b.approvalGuarded, Now: now}
+	if others := b.conflicts(c); len(others) > 0 {
+		v.Conflict, v.NameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
 	}
-	if c.leaving() && v.Rival == "" {
-		alone := b.alone(c)
+	if c.isDeletingImages() && v.Conflict == "" {
+		alone := b.exclusiveNames(c)
 		for _, name := range b.present {
-			if b.members[name].holds(alone) {
+			if b.members[name].mayHoldAny(alone) {
 				v.Holders = append(v.Holders, name)
 			}
 		}
@@ -185,26 +185,26 @@ func (b *Board) gather(c *column, now time.Time) rollout.View {
 	return v
 }
 
-// alone returns the names of a FleetDiskImage that no other has which is to stay: a
+// exclusiveNames returns the names of a FleetDiskImage that no other has which is to stay: a
 // younger one keeps its images as long as this one is its rival, and what is kept
 // does not go, so that nobody must wait for it.
-func (b *Board) alone(c *column) (names []key) {
-	for _, k := range c.names {
-		if !slices.ContainsFunc(b.named[k], func(other *column) bool { return other != c && other.stored.DeletionTimestamp.IsZero() }) {
+func (b *FleetState) exclusiveNames(c *imageState) (names []imageKey) {
+	for _, k := range c.imageNames {
+		if !slices.ContainsFunc(b.byImageName[k], func(other *imageState) bool { return other != c && other.stored.DeletionTimestamp.IsZero() }) {
 			names = append(names, k)
 		}
 	}
 	return names
 }
 
-// namesakes are the other FleetDiskImages that share a name with one.
-func (b *Board) namesakes(c *column) (others []v1alpha1.FleetDiskImage) {
-	var seen []*column
-	for _, k := range c.names {
-		for _, other := range b.named[k] {
+// conflicts are the other FleetDiskImages that share a name with one.
+func (b *FleetState) conflicts(c *imageState) (others []v1alpha1.FleetDiskImage) {
+	var seen []*imageState
+	for _, k := range c.imageNames {
+		for _, other := range b.byImageName[k] {
 			if other != c && !slices.Contains(seen, other) {
 				seen = append(seen, other)
-				others = append(others, *other.view())
+				others = append(others, *other.withDecidedStatus())
 			}
 		}
 	}
@@ -213,40 +213,40 @@ func (b *Board) namesakes(c *column) (others []v1alpha1.FleetDiskImage) {
 
 // Decide decides about a FleetDiskImage and has those who plan go by it. held: it
 // is leaving, and a member still has an image of it.
-func (b *Board) Decide(image string, now time.Time) (d rollout.Decision, held, found bool) {
-	b.deciding.Lock()
-	defer b.deciding.Unlock()
-	c := b.column(image)
+func (b *FleetState) Decide(image string, now time.Time) (d rollout.Decision, held, found bool) {
+	b.decideMu.Lock()
+	defer b.decideMu.Unlock()
+	c := b.lookupImage(image)
 	if c == nil {
 		return d, false, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := b.gather(c, now)
+	v := b.gatherView(c, now)
 	d = rollout.Decide(v)
-	b.publish(c, v, d)
+	b.applyDecision(c, v, d)
 	return d, len(v.Holders) > 0, true
 }
 
-// publish takes a decision over. Callers hold c.mu.
-func (b *Board) publish(c *column, v rollout.View, d rollout.Decision) {
+// applyDecision takes a decision over. Callers hold c.mu.
+func (b *FleetState) applyDecision(c *imageState, v rollout.View, d rollout.Decision) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.gone {
+	if c.removed {
 		return
 	}
 	if !slices.Equal(d.Status.Versions, v.Image.Status.Versions) {
 		c.generation++
 	}
 	c.status = &d.Status
-	b.rename(c)
-	b.wish(c, v, d)
+	b.indexNames(c)
+	b.updateDesired(c, v, d)
 }
 
-// hold has plans keep what they have of a FleetDiskImage that is not decided about
+// freezeUndecided has plans keep what they have of a FleetDiskImage that is not decided about
 // yet.
-func (b *Board) hold(image string) {
-	c := b.column(image)
+func (b *FleetState) freezeUndecided(image string) {
+	c := b.lookupImage(image)
 	if c == nil {
 		return
 	}
@@ -254,20 +254,20 @@ func (b *Board) hold(image string) {
 	defer c.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refresh(c)
-	for i := range c.wishes {
-		if m := b.members[c.cells[i].Name]; m != nil && !c.wishes[i].known {
-			b.replace(c, i, wish{known: true, member: m.uid, hold: true})
+	b.refreshClusters(c)
+	for i := range c.desired {
+		if m := b.members[c.clusters[i].Name]; m != nil && !c.desired[i].known {
+			b.replaceDesired(c, i, desiredState{known: true, memberUID: m.uid, freeze: true})
 		}
 	}
 }
 
-// image returns a FleetDiskImage as it is stored, to be changed at will; nil for
+// copyStoredImage returns a FleetDiskImage as it is stored, to be changed at will; nil for
 // none.
-func (b *Board) image(name string) *v1alpha1.FleetDiskImage {
+func (b *FleetState) copyStoredImage(name string) *v1alpha1.FleetDiskImage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.columns[name]; c != nil {
+	if c := b.images[name]; c != nil {
 		return c.stored.DeepCopy()
 	}
 	return nil

@@ -15,159 +15,159 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// fill is how far the Board has come to know what it decides on. Until all of it
+// loadState is how far the Board has come to know what it decides on. Until all of it
 // is known nothing is decided and nothing is wanted: a plan that is not seen would
 // have its cluster begin once more, and one more in its place.
-type fill struct {
+type loadState struct {
 	// synced: FleetDiskImages, MemberClusters and ClusterPlans were shown as the
 	// caches had them.
 	synced bool
 	// asked: awaited is known.
-	asked bool
-	// awaited are plans of which the cache has shown an older state than was stored
+	awaitedKnown bool
+	// awaitedPlans are plans of which the cache has shown an older state than was stored
 	// when this replica was elected: the one before may have written them just then.
-	awaited map[string]planState
-	removed map[types.UID]bool // seen to go before asked
-	done    bool
+	awaitedPlans map[string]planVersion
+	removedPlans map[types.UID]bool // seen to go before asked
+	ready        bool
 }
 
-type planState struct {
+type planVersion struct {
 	uid        types.UID
 	generation int64
 }
 
 // ready tells whether all is known that is decided on. Callers hold b.mu.
-func (b *Board) ready() bool {
-	f := &b.fill
-	f.done = f.done || f.synced && f.asked && len(f.awaited) == 0 && b.Filled()
-	return f.done
+func (b *FleetState) ready() bool {
+	f := &b.loading
+	f.ready = f.ready || f.synced && f.awaitedKnown && len(f.awaitedPlans) == 0 && b.ReportsLoaded()
+	return f.ready
 }
 
 // Ready tells whether all is known that is decided on.
-func (b *Board) Ready() bool {
+func (b *FleetState) Ready() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ready()
 }
 
-// Shown tells whether the Board knows what the caches had when they began.
-func (b *Board) Shown() bool {
+// IsSynced tells whether the Board knows what the caches had when they began.
+func (b *FleetState) IsSynced() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fill.synced
+	return b.loading.synced
 }
 
-// Wake has all looked at that waits for the Board to be ready, if it is.
-func (b *Board) Wake() {
+// EnqueueIfReady has all looked at that waits for the Board to be ready, if it is.
+func (b *FleetState) EnqueueIfReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wake()
+	b.enqueueAllIfReady()
 }
 
-func (b *Board) wake() {
+func (b *FleetState) enqueueAllIfReady() {
 	if b.ready() {
-		b.look(b.order...)
-		b.replan(b.present...)
+		b.enqueueImages(b.sorted...)
+		b.enqueueMembers(b.present...)
 	}
 }
 
-// Synced says that the Board was shown all that the caches had when they began.
-func (b *Board) Synced() {
+// MarkSynced says that the Board was shown all that the caches had when they began.
+func (b *FleetState) MarkSynced() {
 	b.mu.Lock()
-	b.fill.synced = true
+	b.loading.synced = true
 	b.mu.Unlock()
-	b.Wake()
+	b.EnqueueIfReady()
 }
 
-// await says which plans were stored when this replica was elected.
-func (b *Board) await(stored map[string]planState) {
+// awaitPlans says which plans were stored when this replica was elected.
+func (b *FleetState) awaitPlans(stored map[string]planVersion) {
 	b.mu.Lock()
-	b.fill.awaited, b.fill.asked = stored, true
+	b.loading.awaitedPlans, b.loading.awaitedKnown = stored, true
 	for name, state := range stored {
-		if b.fill.removed[state.uid] {
+		if b.loading.removedPlans[state.uid] {
 			delete(stored, name)
 		} else {
-			b.planArrived(name)
+			b.observePlan(name)
 		}
 	}
-	b.fill.removed = nil
+	b.loading.removedPlans = nil
 	b.mu.Unlock()
-	b.Wake()
+	b.EnqueueIfReady()
 }
 
-// planArrived notes which state of a plan the cache shows.
-func (b *Board) planArrived(name string) {
-	want, is := b.fill.awaited[name]
+// observePlan notes which state of a plan the cache shows.
+func (b *FleetState) observePlan(name string) {
+	want, is := b.loading.awaitedPlans[name]
 	if !is {
 		return
 	}
 	if m := b.members[name]; m != nil && m.plan != nil && m.plan.UID == want.uid && m.plan.Generation >= want.generation {
-		b.noLongerAwaited(name)
+		b.stopAwaiting(name)
 	}
 }
 
-// planRemoved notes that a plan is gone, or another one now.
-func (b *Board) planRemoved(uid types.UID) {
-	if !b.fill.asked {
-		b.fill.removed[uid] = true
+// observePlanRemoval notes that a plan is gone, or another one now.
+func (b *FleetState) observePlanRemoval(uid types.UID) {
+	if !b.loading.awaitedKnown {
+		b.loading.removedPlans[uid] = true
 		return
 	}
-	for name, want := range b.fill.awaited {
+	for name, want := range b.loading.awaitedPlans {
 		if want.uid == uid {
-			b.noLongerAwaited(name)
+			b.stopAwaiting(name)
 		}
 	}
 }
 
-func (b *Board) noLongerAwaited(name string) {
-	delete(b.fill.awaited, name)
-	if len(b.fill.awaited) == 0 {
-		b.wake()
+func (b *FleetState) stopAwaiting(name string) {
+	delete(b.loading.awaitedPlans, name)
+	if len(b.loading.awaitedPlans) == 0 {
+		b.enqueueAllIfReady()
 	}
 }
 
-// elected asks for the stored plans once this replica is elected.
-type elected struct {
+// storedPlansLoader asks for the stored plans once this replica is elected.
+type storedPlansLoader struct {
 	live  client.Reader
-	board *Board
+	state *FleetState
 }
 
-var _ manager.LeaderElectionRunnable = &elected{}
+var _ manager.LeaderElectionRunnable = &storedPlansLoader{}
 
 // NeedLeaderElection is true: what was stored before is of no account.
-func (e *elected) NeedLeaderElection() bool { return true }
+func (e *storedPlansLoader) NeedLeaderElection() bool { return true }
 
-// askAgain is when to ask once more where the API server did not answer.
-const askAgain = time.Second
+// listRetryDelay is when to ask once more where the API server did not answer.
+const listRetryDelay = time.Second
 
 // Start asks until it is answered.
-func (e *elected) Start(ctx context.Context) error {
+func (e *storedPlansLoader) Start(ctx context.Context) error {
 	for {
-		stored, err := e.ask(ctx)
+		stored, err := e.listStoredPlans(ctx)
 		if err == nil {
-			e.board.await(stored)
+			e.state.awaitPlans(stored)
 			return nil
 		}
 		log.FromContext(ctx).Error(err, "Nothing is rolled out before this is known; trying again")
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(askAgain):
+		case <-time.After(listRetryDelay):
 		}
 	}
 }
 
-func (e *elected) ask(ctx context.Context) (map[string]planState, error) {
+func (e *storedPlansLoader) listStoredPlans(ctx context.Context) (map[string]planVersion, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterPlanList"))
 	if err := e.live.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("listing the metadata of ClusterPlans: %w", err)
 	}
-	stored := map[string]planState{}
+	stored := map[string]planVersion{}
 	for i := range list.Items {
 		p := &list.Items[i]
-		if name, is := report.MemberOf(p.Namespace); is && p.Name == v1alpha1.MailboxName {
-			stored[name] = planState{p.UID, p.Generation}
+		if name, is := report.MemberForNamespace(p.Namespace); is && p.Name == v1alpha1.MailboxName {
+			stored[name] = planVersion{p.UID, p.Generation}
 		}
 	}
 	return stored, nil

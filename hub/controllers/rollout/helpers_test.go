@@ -19,28 +19,28 @@ import (
 
 var now = apitest.Epoch.Add(24 * time.Hour)
 
-// board is one that is filled, with what it has asked for.
-type board struct {
-	*Board
-	t       testing.TB
-	looked  map[string]int
-	planned map[string]int
+// testState is one that is filled, with what it has asked for.
+type testState struct {
+	*FleetState
+	t         testing.TB
+	enqueued  map[string]int
+	replanned map[string]int
 }
 
-func newBoard(t testing.TB, members ...string) *board {
-	b := &board{Board: NewBoard(func() bool { return true }), t: t, looked: map[string]int{}, planned: map[string]int{}}
-	b.OnImage(func(image string) { b.looked[image]++ })
-	b.OnWants(func(member string) { b.planned[member]++ })
+func newTestState(t testing.TB, members ...string) *testState {
+	b := &testState{FleetState: NewFleetState(func() bool { return true }), t: t, enqueued: map[string]int{}, replanned: map[string]int{}}
+	b.OnImageChange(func(image string) { b.enqueued[image]++ })
+	b.OnDesiredChange(func(member string) { b.replanned[member]++ })
 	for _, name := range members {
-		b.SetMember(online(name))
+		b.SetMember(onlineMember(name))
 	}
-	b.Synced()
-	b.await(map[string]planState{})
+	b.MarkSynced()
+	b.awaitPlans(map[string]planVersion{})
 	return b
 }
 
-// online is a MemberCluster that is well, labelled with its name.
-func online(name string) *v1alpha1.MemberCluster {
+// onlineMember is a MemberCluster that is well, labelled with its name.
+func onlineMember(name string) *v1alpha1.MemberCluster {
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"name": name}}}
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
@@ -50,14 +50,14 @@ func online(name string) *v1alpha1.MemberCluster {
 	return m
 }
 
-func offline(name string) *v1alpha1.MemberCluster {
-	m := online(name)
+func offlineMember(name string) *v1alpha1.MemberCluster {
+	m := onlineMember(name)
 	m.Status.Conditions[1].Status, m.Status.Conditions[1].Reason = metav1.ConditionFalse, v1alpha1.ReasonSilent
 	return m
 }
 
-// stored gives a FleetDiskImage what the API server gives it.
-func stored(b *apitest.FleetDiskImageBuilder) *v1alpha1.FleetDiskImage {
+// storedImage gives a FleetDiskImage what the API server gives it.
+func storedImage(b *apitest.FleetDiskImageBuilder) *v1alpha1.FleetDiskImage {
 	img := b.Obj()
 	if img.UID == "" {
 		img.UID = types.UID(img.Name)
@@ -65,8 +65,8 @@ func stored(b *apitest.FleetDiskImageBuilder) *v1alpha1.FleetDiskImage {
 	return img
 }
 
-// decided decides about FleetDiskImages, and returns what the last begins with.
-func (b *board) decided(images ...string) []string {
+// decideAll decides about FleetDiskImages, and returns what the last begins with.
+func (b *testState) decideAll(images ...string) []string {
 	b.t.Helper()
 	var d rollout.Decision
 	for _, image := range images {
@@ -77,18 +77,18 @@ func (b *board) decided(images ...string) []string {
 	return d.Start
 }
 
-// follow writes the plan of each member as it is wanted, and has it acknowledged.
-func (b *board) follow(members ...string) {
+// applyPlans writes the plan of each member as it is wanted, and has it acknowledged.
+func (b *testState) applyPlans(members ...string) {
 	b.t.Helper()
 	for _, name := range members {
-		w, known := b.Of(name)
+		w, known := b.ForMember(name)
 		require.True(b.t, known, name)
-		b.SetPlan(name, b.planOf(name, w))
-		b.acknowledge(name)
+		b.SetPlan(name, b.buildPlan(name, w))
+		b.acknowledgePlan(name)
 	}
 }
 
-func (b *board) planOf(name string, w rollout.Wants) *v1alpha1.ClusterPlan {
+func (b *testState) buildPlan(name string, w rollout.DesiredImages) *v1alpha1.ClusterPlan {
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{UID: types.UID("plan-" + name), Generation: 1}}
 	if m := b.members[name]; m != nil && m.plan != nil {
 		p.Generation, p.Spec.Sequence = m.plan.Generation+1, m.plan.Spec.Sequence+1
@@ -98,40 +98,40 @@ func (b *board) planOf(name string, w rollout.Wants) *v1alpha1.ClusterPlan {
 	return p.DeepCopy()
 }
 
-func (b *board) acknowledge(name string) {
+func (b *testState) acknowledgePlan(name string) {
 	m := b.members[name]
 	root := &v1alpha1.ReportRoot{Plan: &m.plan.Spec.PlanVersion}
-	for page, sequence := range m.listed {
+	for page, sequence := range m.listedPages {
 		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: page, Sequence: sequence})
 	}
 	b.SetRoot(name, root)
 }
 
-// report has a member report images on one page.
-func (b *board) report(name string, images ...v1alpha1.ReportedImage) {
-	sequence := b.members[name].listed["page"] + 1
+// reportImages has a member report images on one page.
+func (b *testState) reportImages(name string, images ...v1alpha1.ReportedImage) {
+	sequence := b.members[name].listedPages["page"] + 1
 	b.SetPage(name, "page", sequence, images)
 	root := &v1alpha1.ReportRoot{Plan: b.members[name].acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: sequence}}}
 	b.SetRoot(name, root)
 }
 
-// there is a planned image that is in a phase.
-func there(name string, phase v1alpha1.Phase) v1alpha1.ReportedImage {
+// newReported is a planned image that is in a phase.
+func newReported(name string, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	return v1alpha1.ReportedImage{
 		Namespace: "images", Name: name, UID: "uid", Origin: v1alpha1.OriginPlan, Phase: phase,
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied},
 	}
 }
 
-// revisionOf returns a report with the revision that a FleetDiskImage asks for.
-func revisionOf(img v1alpha1.ReportedImage, of *apitest.FleetDiskImageBuilder) v1alpha1.ReportedImage {
+// withRevisionOf returns a report with the revision that a FleetDiskImage asks for.
+func withRevisionOf(img v1alpha1.ReportedImage, of *apitest.FleetDiskImageBuilder) v1alpha1.ReportedImage {
 	img.Revision = of.Obj().Spec.Template.Revision()
 	return img
 }
 
-// names of what is wanted: "+" before those that are to be there, "=" before those
+// formatDesired of what is wanted: "+" before those that are to be there, "=" before those
 // that are kept, "-" before those that are to go.
-func names(w rollout.Wants) []string {
+func formatDesired(w rollout.DesiredImages) []string {
 	all := []string{}
 	for _, i := range w.Images {
 		all = append(all, "+"+i.Name)
@@ -145,21 +145,21 @@ func names(w rollout.Wants) []string {
 	return all
 }
 
-func (b *board) wanted(member string) []string {
+func (b *testState) desiredNames(member string) []string {
 	b.t.Helper()
-	w, known := b.Of(member)
+	w, known := b.ForMember(member)
 	require.True(b.t, known, member)
-	return names(w)
+	return formatDesired(w)
 }
 
-func (b *board) forgetCalls() {
-	clear(b.looked)
-	clear(b.planned)
+func (b *testState) resetCalls() {
+	clear(b.enqueued)
+	clear(b.replanned)
 }
 
-func keysOf(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }
 
-func numbered(prefix string, n int) []string {
+func numberedNames(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprintf("%s-%04d", prefix, i)

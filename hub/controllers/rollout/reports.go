@@ -8,35 +8,35 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// page is what a page of a member's report says.
-type page struct {
+// reportPage is what a page of a member's report says.
+type reportPage struct {
 	sequence int64
-	images   map[key]reported
+	images   map[imageKey]reportedImage
 }
 
-// reported is what a member says of one image.
-type reported struct {
+// reportedImage is what a member says of one image.
+type reportedImage struct {
 	rollout.Report
 	origin v1alpha1.ImageOrigin
 }
 
-// one has texts that many images share stand in memory once.
-func one[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
+// intern has texts that many images share stand in memory once.
+func intern[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 
-func reportedOf(img *v1alpha1.ReportedImage) reported {
-	r := reported{rollout.ReportOf(img), one(img.Origin)}
-	r.Revision, r.ServingRevision = one(r.Revision), one(r.ServingRevision)
-	r.Phase, r.Reason, r.Item = one(r.Phase), one(r.Reason), one(r.Item)
+func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
+	r := reportedImage{rollout.NewReport(img), intern(img.Origin)}
+	r.Revision, r.ServingRevision = intern(r.Revision), intern(r.ServingRevision)
+	r.Phase, r.Reason, r.ItemState = intern(r.Phase), intern(r.Reason), intern(r.ItemState)
 	return r
 }
 
-// reported is what a member's report says of an image, by the newest page that its
+// newestReport is what a member's report says of an image, by the newest page that its
 // root lists: one that moved may stand on an older page, too, for a while.
-func (m *member) reported(k key) (r reported) {
+func (m *member) newestReport(k imageKey) (r reportedImage) {
 	newest := int64(-1)
 	for name, p := range m.pages {
 		if img, has := p.images[k]; has && p.sequence > newest {
-			if _, listed := m.listed[name]; listed {
+			if _, listed := m.listedPages[name]; listed {
 				r, newest = img, p.sequence
 			}
 		}
@@ -45,54 +45,54 @@ func (m *member) reported(k key) (r reported) {
 }
 
 // SetRoot takes the root of a member's report; nil says that it is gone.
-func (b *Board) SetRoot(name string, root *v1alpha1.ReportRoot) {
+func (b *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.member(name)
-	before, acknowledged := m.listed, m.acknowledged
-	m.listed, m.acknowledged = nil, nil
+	m := b.ensureMember(name)
+	before, acknowledged := m.listedPages, m.acknowledged
+	m.listedPages, m.acknowledged = nil, nil
 	if root != nil {
 		m.acknowledged = root.Plan
-		m.listed = make(map[string]int64, len(root.Pages))
+		m.listedPages = make(map[string]int64, len(root.Pages))
 		for _, ref := range root.Pages {
-			m.listed[ref.Name] = ref.Sequence
+			m.listedPages[ref.Name] = ref.Sequence
 		}
 	}
 	for name, p := range m.pages {
 		_, was := before[name]
-		if _, is := m.listed[name]; is != was {
+		if _, is := m.listedPages[name]; is != was {
 			for k := range p.images {
-				b.concerns(m, k)
+				b.invalidateImage(m, k)
 			}
 		}
 	}
-	if !maps.Equal(before, m.listed) || !sameVersion(acknowledged, m.acknowledged) {
-		b.told()
+	if !maps.Equal(before, m.listedPages) || !samePlanVersion(acknowledged, m.acknowledged) {
+		b.enqueueDeleting()
 	}
-	b.tidy(m)
+	b.dropIfUnknown(m)
 }
 
-func sameVersion(a, b *v1alpha1.PlanVersion) bool {
+func samePlanVersion(a, b *v1alpha1.PlanVersion) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
 // SetPage takes a page of a member's report, of which nothing is kept that may
 // change.
-func (b *Board) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
-	p := &page{sequence: sequence, images: make(map[key]reported, len(images))}
+func (b *FleetState) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
+	p := &reportPage{sequence: sequence, images: make(map[imageKey]reportedImage, len(images))}
 	for i := range images {
-		p.images[keyOf(images[i].Namespace, images[i].Name)] = reportedOf(&images[i])
+		p.images[newImageKey(images[i].Namespace, images[i].Name)] = newReportedImage(&images[i])
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.member(name)
+	m := b.ensureMember(name)
 	before := m.pages[pageName]
 	m.pages[pageName] = p
-	b.turned(m, before, p)
+	b.invalidateChanged(m, before, p)
 }
 
 // DropPage says that a page is gone.
-func (b *Board) DropPage(name, pageName string) {
+func (b *FleetState) DropPage(name, pageName string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[name]
@@ -101,12 +101,12 @@ func (b *Board) DropPage(name, pageName string) {
 	}
 	before := m.pages[pageName]
 	delete(m.pages, pageName)
-	b.turned(m, before, &page{})
-	b.tidy(m)
+	b.invalidateChanged(m, before, &reportPage{})
+	b.dropIfUnknown(m)
 }
 
 // Forget says that nothing is known of what a member reports any more.
-func (b *Board) Forget(name string) {
+func (b *FleetState) Forget(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[name]
@@ -114,49 +114,49 @@ func (b *Board) Forget(name string) {
 		return
 	}
 	pages := m.pages
-	m.pages, m.listed, m.acknowledged = map[string]*page{}, nil, nil
+	m.pages, m.listedPages, m.acknowledged = map[string]*reportPage{}, nil, nil
 	for _, p := range pages {
-		b.turned(m, p, &page{})
+		b.invalidateChanged(m, p, &reportPage{})
 	}
-	b.tidy(m)
+	b.dropIfUnknown(m)
 }
 
-// turned has those looked at that a change of a page concerns; before is nil for a
+// invalidateChanged has those looked at that a change of a page concerns; before is nil for a
 // page that is new.
-func (b *Board) turned(m *member, before, now *page) {
+func (b *FleetState) invalidateChanged(m *member, before, now *reportPage) {
 	if before == nil {
-		before = &page{}
+		before = &reportPage{}
 	}
 	for k, img := range now.images {
 		if old, was := before.images[k]; !was || old != img {
-			b.concerns(m, k)
+			b.invalidateImage(m, k)
 		}
 	}
 	for k := range before.images {
 		if _, is := now.images[k]; !is {
-			b.concerns(m, k)
+			b.invalidateImage(m, k)
 		}
 	}
-	b.told()
+	b.enqueueDeleting()
 }
 
-// told has those looked at that wait for members to say that images are gone.
-func (b *Board) told() {
-	for _, c := range b.order {
-		if c.leaving() {
-			b.look(c)
+// enqueueDeleting has those looked at that wait for members to say that images are gone.
+func (b *FleetState) enqueueDeleting() {
+	for _, c := range b.sorted {
+		if c.isDeletingImages() {
+			b.enqueueImages(c)
 		}
 	}
 }
 
-// holds tells that a member may still have an image that a plan has asked for, of
+// mayHoldAny tells that a member may still have an image that a plan has asked for, of
 // those that a FleetDiskImage which is leaving has alone. It does not once it reports none, but those
 // that go by themselves when nobody references them any more, and has
 // acknowledged a plan that asks for none.
-func (m *member) holds(names []key) bool {
+func (m *member) mayHoldAny(names []imageKey) bool {
 	for _, k := range names {
-		r := m.reported(k)
-		if m.plans(k) || r.There && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
+		r := m.newestReport(k)
+		if m.plansImage(k) || r.Exists && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
 			return true
 		}
 	}
@@ -164,13 +164,13 @@ func (m *member) holds(names []key) bool {
 		return false // nothing was ever asked of it
 	}
 	spec := &m.plan.Spec
-	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retires(names) {
+	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retiresAll(names) {
 		return true
 	}
 	if a := m.acknowledged; a == nil || a.Compare(spec.PlanVersion) != 0 || a.Hash != "" && a.Hash != spec.Hash {
 		return true
 	}
-	for name, sequence := range m.listed {
+	for name, sequence := range m.listedPages {
 		if p := m.pages[name]; p == nil || p.sequence != sequence {
 			return true
 		}
@@ -178,11 +178,11 @@ func (m *member) holds(names []key) bool {
 	return false
 }
 
-// retires tells whether the plan of a member has all of these images go.
-func (m *member) retires(names []key) bool {
-	retired := make(map[key]bool, len(m.plan.Spec.Retired))
+// retiresAll tells whether the plan of a member has all of these images go.
+func (m *member) retiresAll(names []imageKey) bool {
+	retired := make(map[imageKey]bool, len(m.plan.Spec.Retired))
 	for _, r := range m.plan.Spec.Retired {
-		retired[keyOf(r.Namespace, r.Name)] = true
+		retired[newImageKey(r.Namespace, r.Name)] = true
 	}
 	for _, k := range names {
 		if !retired[k] {

@@ -12,83 +12,83 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const theirs = "https://images.example.com/older.qcow2"
+const olderURL = "https://images.example.com/older.qcow2"
 
-// ours has had three versions, and begins with one cluster at a time.
-func ours() *apitest.FleetDiskImageBuilder {
+// newYounger has had three versions, and begins with one cluster at a time.
+func newYounger() *apitest.FleetDiskImageBuilder {
 	return apitest.FleetDiskImage("ubuntu").Created(apitest.Epoch.Add(time.Hour)).WithMaxConcurrency("1").
 		WithFormer("1.0.0", "0.9.0", "0.8.0").WithRetention(1, time.Hour)
 }
 
-// older makes images of the names that ours makes.
-func older(name string) *apitest.FleetDiskImageBuilder {
-	return apitest.FleetDiskImage(name).WithImageName("ubuntu").WithURL(theirs).Created(apitest.Epoch)
+// newOlder makes images of the names that ours makes.
+func newOlder(name string) *apitest.FleetDiskImageBuilder {
+	return apitest.FleetDiskImage(name).WithImageName("ubuntu").WithURL(olderURL).Created(apitest.Epoch)
 }
 
-// begun is a fleet of which bergen has begun with ours, and has it where has is set.
-func begun(t *testing.T, has bool) *board {
+// newConflictState is a fleet of which bergen has begun with ours, and has it where has is set.
+func newConflictState(t *testing.T, has bool) *testState {
 	t.Helper()
-	b := newBoard(t, "bergen", "oslo")
-	b.SetImage(stored(ours().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"bergen"}})))
-	require.Equal(t, []string{"bergen"}, b.decided("ubuntu"))
-	b.follow("bergen", "oslo")
+	b := newTestState(t, "bergen", "oslo")
+	b.SetImage(storedImage(newYounger().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"bergen"}})))
+	require.Equal(t, []string{"bergen"}, b.decideAll("ubuntu"))
+	b.applyPlans("bergen", "oslo")
 	if has {
-		b.report("bergen", revisionOf(there("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), ours()))
-		b.decided("ubuntu")
-		require.Equal(t, []string{"+ubuntu-1.0.0", "-ubuntu-0.8.0", "-ubuntu-0.9.0"}, b.wanted("bergen"))
+		b.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), newYounger()))
+		b.decideAll("ubuntu")
+		require.Equal(t, []string{"+ubuntu-1.0.0", "-ubuntu-0.8.0", "-ubuntu-0.9.0"}, b.desiredNames("bergen"))
 	}
 	return b
 }
 
-func leaves(img *v1alpha1.FleetDiskImage, policy v1alpha1.DeletionPolicy) *v1alpha1.FleetDiskImage {
+func deleting(img *v1alpha1.FleetDiskImage, policy v1alpha1.DeletionPolicy) *v1alpha1.FleetDiskImage {
 	img.DeletionTimestamp, img.Spec.DeletionPolicy, img.Generation = &metav1.Time{Time: now}, policy, img.Generation+1
 	return img
 }
 
 // That an older one takes a name of its versions costs no image its protection, and
 // leaves what was begun under another name as it is.
-func TestRivalCostsNoImageItsProtection(t *testing.T) {
+func TestConflictKeepsImagesProtected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rivals               []*apitest.FleetDiskImageBuilder
 		wantBergen, wantOslo []string
 		wantURL              string // of ubuntu-1.0.0 in bergen
 	}{
-		"of a former name": {[]*apitest.FleetDiskImageBuilder{older("zebra").WithVersion("0.9.0")},
-			[]string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, []string{"+ubuntu-0.9.0", "=ubuntu-0.8.0", "=ubuntu-1.0.0"}, ours().Obj().Spec.Template.URL},
-		"of the current name": {[]*apitest.FleetDiskImageBuilder{older("zebra")},
-			[]string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0"}, []string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0"}, theirs},
-		"one of a former, another of the current name": {[]*apitest.FleetDiskImageBuilder{older("zebra").WithVersion("0.9.0"), older("zoo").Created(apitest.Epoch.Add(time.Minute))},
-			[]string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, theirs},
+		"of a former name": {[]*apitest.FleetDiskImageBuilder{newOlder("zebra").WithVersion("0.9.0")},
+			[]string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, []string{"+ubuntu-0.9.0", "=ubuntu-0.8.0", "=ubuntu-1.0.0"}, newYounger().Obj().Spec.Template.URL},
+		"of the current name": {[]*apitest.FleetDiskImageBuilder{newOlder("zebra")},
+			[]string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0"}, []string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0"}, olderURL},
+		"one of a former, another of the current name": {[]*apitest.FleetDiskImageBuilder{newOlder("zebra").WithVersion("0.9.0"), newOlder("zoo").Created(apitest.Epoch.Add(time.Minute))},
+			[]string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}, olderURL},
 		"which retires that name": {[]*apitest.FleetDiskImageBuilder{
-			older("zebra").WithVersion("7").WithFormer("7", "0.9.0").WithRetention(1, time.Hour).WithPlacement(v1alpha1.Placement{ClusterNames: []string{"nowhere"}})},
-			[]string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0", "=ubuntu-7"}, []string{"=ubuntu-0.8.0", "=ubuntu-0.9.0", "=ubuntu-1.0.0", "=ubuntu-7"}, ours().Obj().Spec.Template.URL},
+			newOlder("zebra").WithVersion("7").WithFormer("7", "0.9.0").WithRetention(1, time.Hour).WithPlacement(v1alpha1.Placement{ClusterNames: []string{"nowhere"}})},
+			[]string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0", "=ubuntu-7"}, []string{"=ubuntu-0.8.0", "=ubuntu-0.9.0", "=ubuntu-1.0.0", "=ubuntu-7"}, newYounger().Obj().Spec.Template.URL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, has := range []bool{true, false} {
-				b := begun(t, has)
-				before, _ := b.Of("bergen")
+				b := newConflictState(t, has)
+				before, _ := b.ForMember("bergen")
 				for _, rival := range tt.rivals {
-					b.SetImage(stored(rival))
-					b.decided(rival.Obj().Name)
+					b.SetImage(storedImage(rival))
+					b.decideAll(rival.Obj().Name)
 				}
-				require.Empty(t, b.decided("ubuntu"))
-				require.Equal(t, v1alpha1.ReasonNameConflict, b.columns["ubuntu"].status.Reason)
-				w, known := b.Of("bergen")
+				require.Empty(t, b.decideAll("ubuntu"))
+				require.Equal(t, v1alpha1.ReasonNameConflict, b.images["ubuntu"].status.Reason)
+				w, known := b.ForMember("bergen")
 				require.True(t, known)
-				assert.Equal(t, tt.wantBergen, names(w))
-				assert.Equal(t, tt.wantOslo, b.wanted("oslo"), "where it has not begun, it does not")
+				assert.Equal(t, tt.wantBergen, formatDesired(w))
+				assert.Equal(t, tt.wantOslo, b.desiredNames("oslo"), "where it has not begun, it does not")
 				for _, img := range w.Images {
 					if img.Name == "ubuntu-1.0.0" {
 						assert.Equal(t, tt.wantURL, img.Spec.URL)
-						assert.Equal(t, tt.wantURL != theirs, img.PlannedAt.Equal(before.Images[0].PlannedAt) && img.Spec == before.Images[0].Spec)
+						assert.Equal(t, tt.wantURL != olderURL, img.PlannedAt.Equal(before.Images[0].PlannedAt) && img.Spec == before.Images[0].Spec)
 					}
 				}
 
 				for _, rival := range tt.rivals {
 					b.RemoveImage(rival.Obj().Name)
 				}
-				b.decided("ubuntu")
-				assert.Contains(t, b.wanted("bergen"), "+ubuntu-1.0.0")
+				b.decideAll("ubuntu")
+				assert.Contains(t, b.desiredNames("bergen"), "+ubuntu-1.0.0")
 			}
 		})
 	}
@@ -96,66 +96,66 @@ func TestRivalCostsNoImageItsProtection(t *testing.T) {
 
 // What it has begun is remembered beside a rival, too, whatever plan shows, and by a
 // hub that knows nothing but the plan.
-func TestBegunStaysBesideARival(t *testing.T) {
+func TestStartedImageStaysInConflict(t *testing.T) {
 	wantBeside := []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}
-	rival := older("zebra").WithVersion("0.9.0")
-	b := begun(t, true)
+	rival := newOlder("zebra").WithVersion("0.9.0")
+	b := newConflictState(t, true)
 	plan := b.members["bergen"].plan
-	b.SetImage(stored(rival))
-	b.decided("ubuntu", "zebra")
+	b.SetImage(storedImage(rival))
+	b.decideAll("ubuntu", "zebra")
 	b.SetPlan("bergen", nil)
-	b.decided("ubuntu")
-	assert.Equal(t, wantBeside, b.wanted("bergen"))
+	b.decideAll("ubuntu")
+	assert.Equal(t, wantBeside, b.desiredNames("bergen"))
 
-	again := newBoard(t, "bergen")
-	again.SetImage(stored(ours().WithStatus(*b.columns["ubuntu"].status)))
-	again.SetImage(stored(rival))
+	again := newTestState(t, "bergen")
+	again.SetImage(storedImage(newYounger().WithStatus(*b.images["ubuntu"].status)))
+	again.SetImage(storedImage(rival))
 	again.SetPlan("bergen", plan)
-	again.decided("ubuntu", "zebra")
-	assert.Equal(t, wantBeside, again.wanted("bergen"))
-	w, _ := again.Of("bergen")
+	again.decideAll("ubuntu", "zebra")
+	assert.Equal(t, wantBeside, again.desiredNames("bergen"))
+	w, _ := again.ForMember("bergen")
 	assert.True(t, w.Images[1].PlannedAt.Equal(plan.Spec.Images[0].PlannedAt), "it was planned when it was planned")
 }
 
 // One that is being deleted has nothing to say of names that an older one has.
-func TestWhatLeavesBesideARivalAsksForNothing(t *testing.T) {
+func TestDeletedImageInConflictDesiresNothing(t *testing.T) {
 	for _, policy := range []v1alpha1.DeletionPolicy{v1alpha1.DeletionRetain, v1alpha1.DeletionDelete} {
-		b := begun(t, true)
-		b.SetImage(stored(older("zebra").WithVersion("0.9.0")))
-		b.decided("ubuntu", "zebra")
-		b.SetImage(leaves(b.image("ubuntu"), policy))
+		b := newConflictState(t, true)
+		b.SetImage(storedImage(newOlder("zebra").WithVersion("0.9.0")))
+		b.decideAll("ubuntu", "zebra")
+		b.SetImage(deleting(b.copyStoredImage("ubuntu"), policy))
 		_, held, _ := b.Decide("ubuntu", now)
 		assert.False(t, held)
-		assert.Equal(t, []string{"+ubuntu-0.9.0"}, b.wanted("bergen"))
-		assert.Equal(t, 1, b.members["bergen"].coming, "that of the older one")
+		assert.Equal(t, []string{"+ubuntu-0.9.0"}, b.desiredNames("bergen"))
+		assert.Equal(t, 1, b.members["bergen"].pendingStarts, "that of the older one")
 	}
 }
 
 // A rival that takes its images with it leaves those that are kept for others, and
 // does not wait for them.
-func TestRivalThatLeavesWithItsImages(t *testing.T) {
-	b := begun(t, true)
-	b.SetImage(stored(older("zebra").WithVersion("0.9.0").WithFormer("0.9.0", "0.1.0")))
-	b.decided("ubuntu", "zebra")
-	b.follow("bergen", "oslo")
-	b.SetImage(leaves(b.image("zebra"), v1alpha1.DeletionDelete))
+func TestDeletingConflictReleasesImages(t *testing.T) {
+	b := newConflictState(t, true)
+	b.SetImage(storedImage(newOlder("zebra").WithVersion("0.9.0").WithFormer("0.9.0", "0.1.0")))
+	b.decideAll("ubuntu", "zebra")
+	b.applyPlans("bergen", "oslo")
+	b.SetImage(deleting(b.copyStoredImage("zebra"), v1alpha1.DeletionDelete))
 	held := func() bool {
-		b.decided("ubuntu")
+		b.decideAll("ubuntu")
 		_, held, found := b.Decide("zebra", now)
 		require.True(t, found)
 		return held
 	}
 	require.True(t, held())
-	assert.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0", "-ubuntu-0.1.0"}, b.wanted("bergen"))
-	b.follow("bergen", "oslo")
-	b.report("bergen", there("ubuntu-0.9.0", v1alpha1.PhaseSucceeded), there("ubuntu-0.1.0", v1alpha1.PhaseSucceeded))
+	assert.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.8.0", "=ubuntu-0.9.0", "-ubuntu-0.1.0"}, b.desiredNames("bergen"))
+	b.applyPlans("bergen", "oslo")
+	b.reportImages("bergen", newReported("ubuntu-0.9.0", v1alpha1.PhaseSucceeded), newReported("ubuntu-0.1.0", v1alpha1.PhaseSucceeded))
 	assert.True(t, held(), "one that it has alone is there yet")
-	b.report("bergen", there("ubuntu-0.9.0", v1alpha1.PhaseSucceeded))
+	b.reportImages("bergen", newReported("ubuntu-0.9.0", v1alpha1.PhaseSucceeded))
 	assert.False(t, held())
 
-	b.forgetCalls()
-	b.SetImage(leaves(b.image("ubuntu"), v1alpha1.DeletionRetain))
-	assert.Positive(t, b.looked["zebra"], "nobody keeps it any more")
+	b.resetCalls()
+	b.SetImage(deleting(b.copyStoredImage("ubuntu"), v1alpha1.DeletionRetain))
+	assert.Positive(t, b.enqueued["zebra"], "nobody keeps it any more")
 	assert.True(t, held())
-	assert.Equal(t, []string{"-ubuntu-0.1.0", "-ubuntu-0.9.0"}, b.wanted("bergen"))
+	assert.Equal(t, []string{"-ubuntu-0.1.0", "-ubuntu-0.9.0"}, b.desiredNames("bergen"))
 }

@@ -19,59 +19,59 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// workers look after FleetDiskImages at a time: one decides, the others write.
-const workers = 4
+// maxConcurrentReconciles look after FleetDiskImages at a time: one decides, the others write.
+const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager, and what fills the Board.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.Board.OnImage(func(image string) {
-		r.again.Poke(ctrl.Request{NamespacedName: types.NamespacedName{Name: image}})
+	r.State.OnImageChange(func(image string) {
+		r.requeue.Enqueue(ctrl.Request{NamespacedName: types.NamespacedName{Name: image}})
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
-		WatchesRawSource(&r.again).
+		WatchesRawSource(&r.requeue).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soon, mostBackoff),
+			MaxConcurrentReconciles: maxConcurrentReconciles,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](conflictRetryDelay, maxBackoff),
 		}).
 		Complete(r)
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(&watch{cache: mgr.GetCache(), board: r.Board}); err != nil {
+	if err := mgr.Add(&cacheWatcher{cache: mgr.GetCache(), state: r.State}); err != nil {
 		return err
 	}
-	return mgr.Add(&elected{live: r.Live, board: r.Board})
+	return mgr.Add(&storedPlansLoader{live: r.Live, state: r.State})
 }
 
-// watch shows the Board what the caches have.
-type watch struct {
+// cacheWatcher shows the Board what the caches have.
+type cacheWatcher struct {
 	cache cache.Cache
-	board *Board
+	state *FleetState
 }
 
-var _ manager.LeaderElectionRunnable = &watch{}
+var _ manager.LeaderElectionRunnable = &cacheWatcher{}
 
 // NeedLeaderElection is true: it has the cache hold the plans of all members, which
 // no other replica needs.
-func (w *watch) NeedLeaderElection() bool { return true }
+func (w *cacheWatcher) NeedLeaderElection() bool { return true }
 
 // Start shows all that there is, and then what changes.
-func (w *watch) Start(ctx context.Context) error {
-	b := w.board
+func (w *cacheWatcher) Start(ctx context.Context) error {
+	b := w.state
 	var shown []toolscache.InformerSynced
 	for _, of := range []struct {
 		kind client.Object
 		set  func(any)
 		gone func(namespace, name string)
 	}{
-		{&v1alpha1.MemberCluster{}, when(b.SetMember), func(_, name string) { b.RemoveMember(name) }},
-		{&v1alpha1.ClusterPlan{}, when(w.setPlan), func(namespace, name string) {
-			if member, is := report.MemberOf(namespace); is && name == v1alpha1.MailboxName {
+		{&v1alpha1.MemberCluster{}, onlyType(b.SetMember), func(_, name string) { b.RemoveMember(name) }},
+		{&v1alpha1.ClusterPlan{}, onlyType(w.setPlan), func(namespace, name string) {
+			if member, is := report.MemberForNamespace(namespace); is && name == v1alpha1.MailboxName {
 				b.SetPlan(member, nil)
 			}
 		}},
-		{&v1alpha1.FleetDiskImage{}, when(b.SetImage), func(_, name string) { b.RemoveImage(name) }},
+		{&v1alpha1.FleetDiskImage{}, onlyType(b.SetImage), func(_, name string) { b.RemoveImage(name) }},
 	} {
 		informer, err := w.cache.GetInformer(ctx, of.kind, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -100,18 +100,18 @@ func (w *watch) Start(ctx context.Context) error {
 		}
 		return errors.New("watching FleetDiskImages, MemberClusters and ClusterPlans: the caches did not sync")
 	}
-	b.Synced()
+	b.MarkSynced()
 	return nil
 }
 
-func (w *watch) setPlan(plan *v1alpha1.ClusterPlan) {
-	if member, is := report.MemberOf(plan.Namespace); is && plan.Name == v1alpha1.MailboxName {
-		w.board.SetPlan(member, plan)
+func (w *cacheWatcher) setPlan(plan *v1alpha1.ClusterPlan) {
+	if member, is := report.MemberForNamespace(plan.Namespace); is && plan.Name == v1alpha1.MailboxName {
+		w.state.SetPlan(member, plan)
 	}
 }
 
-// when leaves out what is of another type.
-func when[T client.Object](set func(T)) func(any) {
+// onlyType leaves out what is of another type.
+func onlyType[T client.Object](set func(T)) func(any) {
 	return func(o any) {
 		if typed, is := o.(T); is {
 			set(typed)

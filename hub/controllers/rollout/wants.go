@@ -13,51 +13,51 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// wish is what one FleetDiskImage asks of one member, and what that rests on.
-type wish struct {
+// desiredState is what one FleetDiskImage asks of one member, and what that rests on.
+type desiredState struct {
 	// known: it was decided. Before, nobody knows what is wanted of the member.
-	known  bool
-	member types.UID // the MemberCluster that it is of
-	basis  basis
+	known     bool
+	memberUID types.UID // the MemberCluster that it is of
+	inputs    desiredInputs
 	// begun: image is of the current revision, and stays until it is not wanted any
 	// more. That the plan is seen without it says nothing: what is seen may be an
 	// older one, and what somebody else takes out of a plan is put back.
-	begun bool
+	started bool
 	// hold: the plan keeps what it has.
-	hold bool
+	freeze bool
 	// image is nil where none is asked for.
-	image   *imageWish
+	image   *desiredImage
 	kept    []v1alpha1.KeptImage
 	retired []v1alpha1.RetiredImage
 }
 
-// basis tells whether a wish is to be worked out anew.
-type basis struct {
-	rollout.Standing
+// desiredInputs tells whether a wish is to be worked out anew.
+type desiredInputs struct {
+	rollout.ClusterProgress
 	planned    string
 	plannedAt  time.Time
 	generation int64
 	// rival: it has one. taken: and the current name is an older one's.
-	rival, taken bool
+	inConflict, nameTaken bool
 }
 
-// imageWish is a PlannedImage whose parts are shared by the members.
-type imageWish struct {
+// desiredImage is a PlannedImage whose parts are shared by the members.
+type desiredImage struct {
 	namespace, name string
 	spec            *v1alpha1.VMDiskImageSpec
 	plannedAt       *metav1.Time
 }
 
-// shared are lists that many members are asked the same by.
-type shared struct {
+// sharedLists are lists that many members are asked the same by.
+type sharedLists struct {
 	generation int64
 	kept       [][]v1alpha1.KeptImage
 	retired    [][]v1alpha1.RetiredImage
 }
 
-// oneOf returns a list of those that equals list: there are members ×
+// internList returns a list of those that equals list: there are members ×
 // FleetDiskImages of them, and few differ.
-func oneOf[T comparable](lists *[][]T, list []T) []T {
+func internList[T comparable](lists *[][]T, list []T) []T {
 	for _, same := range *lists {
 		if slices.Equal(same, list) {
 			return same
@@ -67,94 +67,94 @@ func oneOf[T comparable](lists *[][]T, list []T) []T {
 	return list
 }
 
-// wish works out what a FleetDiskImage asks of each member, and has those planned
+// updateDesired works out what a FleetDiskImage asks of each member, and has those planned
 // anew for which that changes. What begins is remembered before a plan shows it.
 // Callers hold both locks.
-func (b *Board) wish(c *column, v rollout.View, d rollout.Decision) {
-	standing := make([]rollout.Standing, len(c.cells))
+func (b *FleetState) updateDesired(c *imageState, v rollout.View, d rollout.Decision) {
+	standing := make([]rollout.ClusterProgress, len(c.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
-		standing[c.at[p.Cluster]] = rollout.Standing{Placed: true, Begun: p.Begun, Has: p.State == v1alpha1.ClusterSucceeded}
+		standing[c.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
 	}
-	if c.shared.generation != c.generation {
-		c.shared = shared{generation: c.generation}
+	if c.sharedLists.generation != c.generation {
+		c.sharedLists = sharedLists{generation: c.generation}
 	}
-	for i := range c.cells {
-		cell, former, m := &c.cells[i], &c.wishes[i], b.members[c.cells[i].Name]
-		if m == nil || m.uid != c.uids[i] {
+	for i := range c.clusters {
+		cell, former, m := &c.clusters[i], &c.desired[i], b.members[c.clusters[i].Name]
+		if m == nil || m.uid != c.memberUIDs[i] {
 			continue // it has gone since, or is another
 		}
-		next := wish{known: true, member: m.uid, hold: d.Hold, basis: basis{
-			Standing: standing[i], planned: cell.Planned, plannedAt: cell.PlannedAt,
-			generation: c.generation, rival: v.Rival != "", taken: v.Taken,
+		next := desiredState{known: true, memberUID: m.uid, freeze: d.Freeze, inputs: desiredInputs{
+			ClusterProgress: standing[i], planned: cell.PlannedRevision, plannedAt: cell.PlannedAt,
+			generation: c.generation, inConflict: v.Conflict != "", nameTaken: v.NameTaken,
 		}}
 		switch {
-		case former.known && former.hold == next.hold && former.basis == next.basis:
+		case former.known && former.freeze == next.freeze && former.inputs == next.inputs:
 			continue
-		case d.Hold:
-			next.begun, next.image = former.begun, former.image
+		case d.Freeze:
+			next.started, next.image = former.started, former.image
 		default:
-			b.wishOne(c, &next, former, m, v.Now)
+			b.computeDesired(c, &next, former, m, v.Now)
 		}
-		b.replace(c, i, next)
+		b.replaceDesired(c, i, next)
 	}
 }
 
-// wishOne works out what one member is asked for.
-func (b *Board) wishOne(c *column, next, former *wish, m *member, now time.Time) {
-	current := m.planned[c.current].PlannedImage
-	if former.begun {
-		current = former.image.planned()
+// computeDesired works out what one member is asked for.
+func (b *FleetState) computeDesired(c *imageState, next, former *desiredState, m *member, now time.Time) {
+	current := m.plannedImages[c.current].PlannedImage
+	if former.started {
+		current = former.image.toPlannedImage()
 	}
-	begun := next.basis.Begun
-	var w rollout.Wants
-	if next.basis.rival {
-		if next.basis.taken {
+	begun := next.inputs.Started
+	var w rollout.DesiredImages
+	if next.inputs.inConflict {
+		if next.inputs.nameTaken {
 			current = nil
 		}
-		w, begun = rollout.WantsBeside(c.view(), current, now), former.begun
+		w, begun = rollout.ComputeDesiredInConflict(c.withDecidedStatus(), current, now), former.started
 	} else {
-		w = rollout.WantsOf(c.view(), next.basis.Standing, current, now)
+		w = rollout.ComputeDesiredImages(c.withDecidedStatus(), next.inputs.ClusterProgress, current, now)
 	}
-	next.kept, next.retired = oneOf(&c.shared.kept, w.Kept), oneOf(&c.shared.retired, w.Retired)
+	next.kept, next.retired = internList(&c.sharedLists.kept, w.Kept), internList(&c.sharedLists.retired, w.Retired)
 	if len(w.Images) == 0 {
 		return
 	}
 	p := &w.Images[0] // there is one current image
-	next.image = &imageWish{p.Namespace, p.Name, &p.Spec, p.PlannedAt}
-	next.begun = begun && p.PlannedAt != nil
+	next.image = &desiredImage{p.Namespace, p.Name, &p.Spec, p.PlannedAt}
+	next.started = begun && p.PlannedAt != nil
 	if template := &c.stored.Spec.Template; sameSpec(&p.Spec, template) {
 		next.image.spec = template
 	}
 }
 
-// replace takes a wish over.
-func (b *Board) replace(c *column, i int, next wish) {
-	former, m := c.wishes[i], b.members[c.cells[i].Name]
-	if former.begun != next.begun {
+// replaceDesired takes a wish over.
+func (b *FleetState) replaceDesired(c *imageState, i int, next desiredState) {
+	former, m := c.desired[i], b.members[c.clusters[i].Name]
+	if former.started != next.started {
 		c.dirty[m.name] = true
 	}
-	if former.begun && !next.begun {
-		b.forgetBegun(c, i)
+	if former.started && !next.started {
+		b.forgetStarted(c, i)
 	}
-	c.wishes[i] = next
-	if next.begun && !former.begun && !m.plans(c.current) {
-		if m.coming++; m.full() {
-			b.concernsAll(m)
+	c.desired[i] = next
+	if next.started && !former.started && !m.plansImage(c.current) {
+		if m.pendingStarts++; m.isPlanFull() {
+			b.invalidateMember(m)
 		}
 	}
-	if former.differs(&next) {
-		b.replan(m.name)
+	if former.differsFrom(&next) {
+		b.enqueueMembers(m.name)
 	}
 }
 
-func (w *imageWish) planned() *v1alpha1.PlannedImage {
+func (w *desiredImage) toPlannedImage() *v1alpha1.PlannedImage {
 	return &v1alpha1.PlannedImage{Namespace: w.namespace, Name: w.name, Spec: *w.spec, PlannedAt: w.plannedAt}
 }
 
-// differs tells whether two wishes make different plans.
-func (w *wish) differs(other *wish) bool {
-	return !w.known || w.hold != other.hold || !slices.Equal(w.kept, other.kept) || !slices.Equal(w.retired, other.retired) ||
+// differsFrom tells whether two wishes make different plans.
+func (w *desiredState) differsFrom(other *desiredState) bool {
+	return !w.known || w.freeze != other.freeze || !slices.Equal(w.kept, other.kept) || !slices.Equal(w.retired, other.retired) ||
 		(w.image == nil) != (other.image == nil) || w.image != nil && (w.image.namespace != other.image.namespace ||
 		w.image.name != other.image.name || !sameSpec(w.image.spec, other.image.spec))
 }
@@ -169,43 +169,43 @@ func sameSpec(a, b *v1alpha1.VMDiskImageSpec) bool {
 	return same && x == y
 }
 
-// Of returns what all FleetDiskImages ask of a member together, sorted, no image
+// ForMember returns what all FleetDiskImages ask of a member together, sorted, no image
 // twice: what is to be there is not kept or retired, and what is kept is not
 // retired. While one of them has not been decided about for that member, nobody
 // knows: a plan that is written then keeps what it has.
-func (b *Board) Of(name string) (w rollout.Wants, known bool) {
+func (b *FleetState) ForMember(name string) (w rollout.DesiredImages, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.members[name]
 	if m == nil || !m.present || !b.ready() {
 		return w, false
 	}
-	for _, c := range b.order {
-		i, there := c.at[name]
-		if !there || !c.wishes[i].known {
-			return rollout.Wants{}, false
+	for _, c := range b.sorted {
+		i, there := c.clusterIndex[name]
+		if !there || !c.desired[i].known {
+			return rollout.DesiredImages{}, false
 		}
-		wish := &c.wishes[i]
-		if wish.hold {
-			m.keepAsPlanned(&w, c)
+		wish := &c.desired[i]
+		if wish.freeze {
+			m.addAsPlanned(&w, c)
 			continue
 		}
 		if img := wish.image; img != nil {
-			w.Images = append(w.Images, *img.planned())
+			w.Images = append(w.Images, *img.toPlannedImage())
 		}
 		w.Kept = append(w.Kept, wish.kept...)
 		w.Retired = append(w.Retired, wish.retired...)
 	}
-	m.settle(&w)
+	m.normalize(&w)
 	return w, true
 }
 
-// keepAsPlanned adds what the plan has of a FleetDiskImage.
-func (m *member) keepAsPlanned(w *rollout.Wants, c *column) {
+// addAsPlanned adds what the plan has of a FleetDiskImage.
+func (m *member) addAsPlanned(w *rollout.DesiredImages, c *imageState) {
 	if m.plan == nil {
 		return
 	}
-	of := func(namespace, name string) bool { return slices.Contains(c.names, keyOf(namespace, name)) }
+	of := func(namespace, name string) bool { return slices.Contains(c.imageNames, newImageKey(namespace, name)) }
 	for _, img := range m.plan.Spec.Images {
 		if of(img.Namespace, img.Name) {
 			w.Images = append(w.Images, img)
@@ -223,22 +223,24 @@ func (m *member) keepAsPlanned(w *rollout.Wants, c *column) {
 	}
 }
 
-// settle sorts, has each image named once, and has each list fit into a plan.
-func (m *member) settle(w *rollout.Wants) {
+// normalize sorts, has each image named once, and has each list fit into a plan.
+func (m *member) normalize(w *rollout.DesiredImages) {
 	taken := make(map[types.NamespacedName]bool, len(w.Images)+len(w.Kept))
-	w.Images = settled(w.Images, taken, v1alpha1.MaxPlannedImages,
+	w.Images = dedupeAndLimit(w.Images, taken, v1alpha1.MaxPlannedImages,
 		func(i *v1alpha1.PlannedImage) (string, string) { return i.Namespace, i.Name },
-		func(namespace, name string) bool { return m.plans(keyOf(namespace, name)) })
-	w.Kept = settled(w.Kept, taken, v1alpha1.MaxKeptImages, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, m.has)
-	w.Retired = settled(w.Retired, taken, v1alpha1.MaxRetiredImages, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, m.has)
+		func(namespace, name string) bool { return m.plansImage(newImageKey(namespace, name)) })
+	w.Kept = dedupeAndLimit(w.Kept, taken, v1alpha1.MaxKeptImages, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, m.reportsImage)
+	w.Retired = dedupeAndLimit(w.Retired, taken, v1alpha1.MaxRetiredImages, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, m.reportsImage)
 }
 
-// has tells whether a member reports an image.
-func (m *member) has(namespace, name string) bool { return m.reported(keyOf(namespace, name)).There }
+// reportsImage tells whether a member reports an image.
+func (m *member) reportsImage(namespace, name string) bool {
+	return m.newestReport(newImageKey(namespace, name)).Exists
+}
 
-// settled takes what is taken already out of a list, and sorts it. Of what there
+// dedupeAndLimit takes what is taken already out of a list, and sorts it. Of what there
 // is no room for, that goes first which is not first in its kind.
-func settled[T any](list []T, taken map[types.NamespacedName]bool, most int, of func(*T) (namespace, name string), first func(namespace, name string) bool) []T {
+func dedupeAndLimit[T any](list []T, taken map[types.NamespacedName]bool, most int, of func(*T) (namespace, name string), first func(namespace, name string) bool) []T {
 	kept := list[:0]
 	for i := range list {
 		namespace, name := of(&list[i])
@@ -255,7 +257,7 @@ func settled[T any](list []T, taken map[types.NamespacedName]bool, most int, of 
 	slices.SortFunc(kept, order)
 	if len(kept) > most {
 		slices.SortStableFunc(kept, func(a, b T) int {
-			return cmp.Compare(rank(first(of(&a))), rank(first(of(&b))))
+			return cmp.Compare(preferenceRank(first(of(&a))), preferenceRank(first(of(&b))))
 		})
 		kept = kept[:most]
 		slices.SortFunc(kept, order)
@@ -263,7 +265,7 @@ func settled[T any](list []T, taken map[types.NamespacedName]bool, most int, of 
 	return kept
 }
 
-func rank(first bool) int {
+func preferenceRank(first bool) int {
 	if first {
 		return 0
 	}

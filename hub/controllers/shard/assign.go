@@ -28,14 +28,14 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
-// Agent is what stands for the replica where an agent dials in.
-const Agent = "agent"
+// AgentReplica is what stands for the replica where an agent dials in.
+const AgentReplica = "agent"
 
 const (
-	// soon is when to go on that somebody else was faster than.
-	soon = 50 * time.Millisecond
-	// writers of MemberLinks at a time: of a replica that dies, all members move.
-	writers = 16
+	// conflictRetryDelay is when to go on that somebody else was faster than.
+	conflictRetryDelay = 50 * time.Millisecond
+	// maxConcurrentWrites of MemberLinks at a time: of a replica that dies, all members move.
+	maxConcurrentWrites = 16
 )
 
 // Assigner writes the spec of every MemberLink. It runs in the elected replica, and
@@ -46,51 +46,51 @@ type Assigner struct {
 	Peers   *Peers
 	Metrics *metrics.Shards
 
-	again poke.Source[ctrl.Request]
-	mu    sync.Mutex
-	// avoid is, by member, the replica that is to lose it.
-	avoid map[string]string
-	// blind is since when replicas have been so, shunned are those that were for long.
-	blind   map[string]time.Time
-	shunned map[string]shun
+	requests poke.Source[ctrl.Request]
+	mu       sync.Mutex
+	// avoidReplica is, by member, the replica that is to lose it.
+	avoidReplica map[string]string
+	// unreachableSince is since when replicas have been so, shunned are those that were for long.
+	unreachableSince map[string]time.Time
+	backoffs         map[string]replicaBackoff
 }
 
-// A replica that was blind for long gets no member for shunFirst, and for twice as long each
-// time that it turns out to be blind still, until that is shunLast.
+// A replica that was blind for long gets no member for minReplicaBackoff, and for twice as long each
+// time that it turns out to be blind still, until that is maxReplicaBackoff.
 const (
-	shunFirst = 5 * time.Minute
-	shunLast  = time.Hour
+	minReplicaBackoff = 5 * time.Minute
+	maxReplicaBackoff = time.Hour
 )
 
-// shun of a replica, as long as it is the same process.
-type shun struct {
+// replicaBackoff of a replica, as long as it is the same process.
+type replicaBackoff struct {
 	process string
 	until   time.Time
 	wait    time.Duration
 }
 
-// everything is the one request there is.
-var everything = ctrl.Request{}
+// fleetRequest is the one request there is.
+var fleetRequest = ctrl.Request{}
 
-// Move has a member assigned to another replica than this one, if it still is
+// MoveMember has a member assigned to another replica than this one, if it still is
 // assigned to it, and if there is another.
-func (a *Assigner) Move(member, from string) {
+func (a *Assigner) MoveMember(member, from string) {
 	a.mu.Lock()
-	if a.avoid == nil {
-		a.avoid = map[string]string{}
+	if a.avoidReplica == nil {
+		a.avoidReplica = map[string]string{}
 	}
-	a.avoid[member] = from
+	a.avoidReplica[member] = from
 	a.mu.Unlock()
-	a.again.Poke(everything)
+	a.requests.Enqueue(fleetRequest)
 }
 
-// Others tells whether any replica but one is alive.
-func (a *Assigner) Others(but string) bool {
-	peers, _ := a.Peers.All()
+// HasOtherReplica tells whether any replica but one is alive.
+func (a *Assigner) HasOtherReplica(but string) bool {
+	peers, _ := a.Peers.List()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, peer := range peers {
-		if peer.Name != but && peer.State == PeerAlive && time.Now().After(a.shunned[peer.Name].until) {
+		if peer.Name != but && peer.State == PeerAlive && time.Now().After(a.backoffs[peer.Name].until) {
 			return true
 		}
 	}
@@ -99,7 +99,7 @@ func (a *Assigner) Others(but string) bool {
 
 // Reconcile assigns all members.
 func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	peers, known := a.Peers.All()
+	peers, known := a.Peers.List()
 	if !known {
 		return ctrl.Result{}, nil // the first look at the Leases brings the request back
 	}
@@ -108,15 +108,15 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.shun(ctx, d.blind, peers, a.Replica.LeaseDuration, time.Now())
+	wait := a.backOffReplicas(ctx, d.unreachable, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
-	a.Metrics.Assigned(d.members, d.replicas)
+	a.Metrics.SetAssigned(d.members, d.replicas)
 	switch {
 	case err == nil:
 		return ctrl.Result{RequeueAfter: wait}, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		log.FromContext(ctx).V(1).Info("The cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 	}
 	return ctrl.Result{}, err
 }
@@ -128,17 +128,17 @@ type snapshot struct {
 	members   []v1alpha1.MemberCluster
 	// links by namespace.
 	links map[string]*v1alpha1.MemberLink
-	// ready are the namespaces in which a MemberLink may be made.
-	ready map[string]bool
-	avoid map[string]string
-	// shunned replicas were blind not long ago.
-	shunned map[string]bool
+	// readyNamespaces are the namespaces in which a MemberLink may be made.
+	readyNamespaces map[string]bool
+	avoidReplica    map[string]string
+	// backedOff replicas were blind not long ago.
+	backedOff map[string]bool
 }
 
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s := snapshot{
-		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, ready: map[string]bool{},
-		avoid: map[string]string{},
+		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{},
+		avoidReplica: map[string]string{},
 	}
 	var members v1alpha1.MemberClusterList
 	var links v1alpha1.MemberLinkList
@@ -154,30 +154,30 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	}
 	for i := range namespaces.Items {
 		ns := &namespaces.Items[i]
-		s.ready[ns.Name] = ns.DeletionTimestamp.IsZero() && v1alpha1.MemberNamespacePrefix+ns.Labels[v1alpha1.LabelMember] == ns.Name
+		s.readyNamespaces[ns.Name] = ns.DeletionTimestamp.IsZero() && v1alpha1.MemberNamespacePrefix+ns.Labels[v1alpha1.LabelMember] == ns.Name
 	}
-	s.shunned = a.shunnedOf(peers, time.Now())
+	s.backedOff = a.activeBackoffs(peers, time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for member, from := range a.avoid {
+	for member, from := range a.avoidReplica {
 		link := s.links[v1alpha1.MemberNamespacePrefix+member]
 		if link == nil || link.Spec.Replica != from {
-			delete(a.avoid, member) // it was moved
+			delete(a.avoidReplica, member) // it was moved
 			continue
 		}
-		s.avoid[member] = from
+		s.avoidReplica[member] = from
 	}
 	return s, nil
 }
 
-// shunnedOf the replicas are those that were found to be blind and are to get no member
+// activeBackoffs the replicas are those that were found to be blind and are to get no member
 // yet. What was of one that ended, or was better for long enough, is forgotten.
-func (a *Assigner) shunnedOf(peers []Peer, now time.Time) map[string]bool {
+func (a *Assigner) activeBackoffs(peers []Peer, now time.Time) map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	shunned, kept := map[string]bool{}, map[string]shun{}
+	shunned, kept := map[string]bool{}, map[string]replicaBackoff{}
 	for _, peer := range peers {
-		was, is := a.shunned[peer.Name]
+		was, is := a.backoffs[peer.Name]
 		if !is || peer.State != PeerAlive || peer.Process != was.process || now.After(was.until.Add(was.wait)) {
 			continue
 		}
@@ -186,47 +186,47 @@ func (a *Assigner) shunnedOf(peers []Peer, now time.Time) map[string]bool {
 			shunned[peer.Name] = true
 		}
 	}
-	a.shunned = kept
+	a.backoffs = kept
 	return shunned
 }
 
-// shun has replicas that have been blind for as long as a silent one is waited for get
+// backOffReplicas has replicas that have been blind for as long as a silent one is waited for get
 // no member for a while: one that was paused, or had no time, comes back sooner. It
 // tells when to look again.
-func (a *Assigner) shun(ctx context.Context, blind []string, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
+func (a *Assigner) backOffReplicas(ctx context.Context, blind []string, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.shunned == nil {
-		a.shunned = map[string]shun{}
+	if a.backoffs == nil {
+		a.backoffs = map[string]replicaBackoff{}
 	}
 	since := map[string]time.Time{}
 	for _, peer := range peers {
 		if !slices.Contains(blind, peer.Name) {
 			continue
 		}
-		began, known := a.blind[peer.Name]
+		began, known := a.unreachableSince[peer.Name]
 		if !known {
 			began = now
 		}
 		if left := began.Add(patience).Sub(now); left > 0 {
 			since[peer.Name] = began
-			next = sooner(next, left)
+			next = minPositive(next, left)
 			continue
 		}
-		wait := min(max(shunFirst, 2*a.shunned[peer.Name].wait), shunLast)
-		a.shunned[peer.Name] = shun{process: peer.Process, until: now.Add(wait), wait: wait}
-		next = sooner(next, soon)
+		wait := min(max(minReplicaBackoff, 2*a.backoffs[peer.Name].wait), maxReplicaBackoff)
+		a.backoffs[peer.Name] = replicaBackoff{process: peer.Process, until: now.Add(wait), wait: wait}
+		next = minPositive(next, conflictRetryDelay)
 		log.FromContext(ctx).Info("A replica reaches none of its members, and others reach theirs: it gets none for a while", "replica", peer.Name, "for", wait.String())
 	}
-	a.blind = since
-	for _, s := range a.shunned {
-		next = sooner(next, s.until.Sub(now))
+	a.unreachableSince = since
+	for _, s := range a.backoffs {
+		next = minPositive(next, s.until.Sub(now))
 	}
 	return next
 }
 
-// sooner of two waits, of which those that are not greater than 0 are none.
-func sooner(a, b time.Duration) time.Duration {
+// minPositive of two waits, of which those that are not greater than 0 are none.
+func minPositive(a, b time.Duration) time.Duration {
 	if b <= 0 || a > 0 && a < b {
 		return a
 	}
@@ -236,18 +236,18 @@ func sooner(a, b time.Duration) time.Duration {
 // decision is what is to be written, and what is to be counted.
 type decision struct {
 	// links that are to be written: those without a resourceVersion are new.
-	links []change
+	links []linkChange
 	// members by replica, replicas by state.
 	members, replicas map[string]int
-	// blind are replicas that seem to be so now.
-	blind []string
+	// unreachable are replicas that seem to be so now.
+	unreachable []string
 }
 
-// change of one MemberLink.
-type change struct {
+// linkChange of one MemberLink.
+type linkChange struct {
 	link *v1alpha1.MemberLink
-	// from another replica it moves; empty: it had none.
-	from string
+	// fromReplica another replica it moves; empty: it had none.
+	fromReplica string
 }
 
 func decide(s snapshot) decision {
@@ -267,7 +267,7 @@ func decide(s snapshot) decision {
 			d.replicas[metrics.ReplicaDead]++
 		}
 	}
-	alive, d.blind = sighted(alive, s)
+	alive, d.unreachable = assignableReplicas(alive, s)
 	var candidates []shard.Member
 	specs := map[string]v1alpha1.MemberLinkSpec{}
 	for i := range s.members {
@@ -275,7 +275,7 @@ func decide(s snapshot) decision {
 		namespace := v1alpha1.MemberNamespacePrefix + m.Name
 		link := s.links[namespace]
 		// What is being deleted with its namespace is made anew in the next one.
-		if link == nil && !s.ready[namespace] || link != nil && !link.DeletionTimestamp.IsZero() || gone(m) {
+		if link == nil && !s.readyNamespaces[namespace] || link != nil && !link.DeletionTimestamp.IsZero() || hasLeft(m) {
 			continue
 		}
 		spec := v1alpha1.MemberLinkSpec{Challenge: s.challenge, Mode: v1alpha1.LinkPush}
@@ -285,9 +285,9 @@ func decide(s snapshot) decision {
 		switch {
 		case m.Spec.Connection.Pull != nil:
 			spec.Mode, spec.Replica = v1alpha1.LinkPull, ""
-		case unknown[spec.Replica] && s.avoid[m.Name] != spec.Replica:
+		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
 		default:
-			candidates = append(candidates, shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoid[m.Name]})
+			candidates = append(candidates, shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]})
 		}
 		specs[m.Name] = spec
 	}
@@ -302,23 +302,23 @@ func decide(s snapshot) decision {
 			spec.Replica = to
 		}
 		if spec.Mode == v1alpha1.LinkPull {
-			d.members[Agent]++
+			d.members[AgentReplica]++
 		} else {
 			d.members[spec.Replica]++
 		}
-		if c := next(s.links[v1alpha1.MemberNamespacePrefix+name], name, spec); c.link != nil {
+		if c := changeLink(s.links[v1alpha1.MemberNamespacePrefix+name], name, spec); c.link != nil {
 			d.links = append(d.links, c)
 		}
 	}
 	return d
 }
 
-// sighted are the replicas that members are assigned to, of those that are alive, and
+// assignableReplicas are the replicas that members are assigned to, of those that are alive, and
 // blind those of them that seem to reach none of their members, of which they have
 // more than one, while others reach theirs: to move members from them one by one would
 // bring them others in exchange. They may also have members that nobody reaches, and
 // have them moved for nothing. Where nobody reaches any, it is not the replicas.
-func sighted(alive []string, s snapshot) (to, blind []string) {
+func assignableReplicas(alive []string, s snapshot) (to, blind []string) {
 	reached, missed, pending := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, link := range s.links {
 		spec, status := &link.Spec, &link.Status
@@ -334,13 +334,13 @@ func sighted(alive []string, s snapshot) (to, blind []string) {
 	}
 	seen := false
 	for _, replica := range alive {
-		seen = seen || !s.shunned[replica] && reached[replica] > 0
+		seen = seen || !s.backedOff[replica] && reached[replica] > 0
 	}
 	for _, replica := range alive {
 		switch {
 		case !seen:
 			to = append(to, replica)
-		case s.shunned[replica]:
+		case s.backedOff[replica]:
 		case missed[replica] > 1 && reached[replica]+pending[replica] == 0:
 			blind = append(blind, replica)
 			fallthrough
@@ -352,23 +352,23 @@ func sighted(alive []string, s snapshot) (to, blind []string) {
 }
 
 // gone: the hub has taken leave of a member.
-func gone(m *v1alpha1.MemberCluster) bool {
+func hasLeft(m *v1alpha1.MemberCluster) bool {
 	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1alpha1.FinalizerMember)
 }
 
-// next is the change to a MemberLink that has a member be carried for so.
-func next(link *v1alpha1.MemberLink, member string, spec v1alpha1.MemberLinkSpec) change {
+// changeLink is the change to a MemberLink that has a member be carried for so.
+func changeLink(link *v1alpha1.MemberLink, member string, spec v1alpha1.MemberLinkSpec) linkChange {
 	if link == nil {
-		return change{link: &v1alpha1.MemberLink{
+		return linkChange{link: &v1alpha1.MemberLink{
 			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, Spec: spec,
 		}}
 	}
 	if link.Spec == spec {
-		return change{}
+		return linkChange{}
 	}
-	c := change{link: link.DeepCopy()}
+	c := linkChange{link: link.DeepCopy()}
 	if link.Spec.Replica != spec.Replica {
-		c.from = link.Spec.Replica
+		c.fromReplica = link.Spec.Replica
 	}
 	c.link.Spec = spec
 	return c
@@ -377,8 +377,8 @@ func next(link *v1alpha1.MemberLink, member string, spec v1alpha1.MemberLinkSpec
 // apply writes what was decided. What fails holds up none of the others.
 func (a *Assigner) apply(ctx context.Context, d decision) error {
 	failed := make([]error, len(d.links))
-	workqueue.ParallelizeUntil(ctx, writers, len(d.links), func(i int) {
-		failed[i] = a.write(ctx, d.links[i])
+	workqueue.ParallelizeUntil(ctx, maxConcurrentWrites, len(d.links), func(i int) {
+		failed[i] = a.writeLink(ctx, d.links[i])
 	})
 	// A conflict brings the request back at once, which is too soon for all else.
 	var worse []error
@@ -398,8 +398,8 @@ func (a *Assigner) apply(ctx context.Context, d decision) error {
 	return ctx.Err()
 }
 
-// write is guarded by the state that was decided upon.
-func (a *Assigner) write(ctx context.Context, c change) error {
+// writeLink is guarded by the state that was decided upon.
+func (a *Assigner) writeLink(ctx context.Context, c linkChange) error {
 	if c.link.ResourceVersion == "" {
 		if err := a.Create(ctx, c.link); err != nil {
 			return fmt.Errorf("creating MemberLink %s/%s: %w", c.link.Namespace, c.link.Name, err)
@@ -409,9 +409,9 @@ func (a *Assigner) write(ctx context.Context, c change) error {
 	if err := a.Update(ctx, c.link); err != nil {
 		return fmt.Errorf("assigning the member of namespace %s: %w", c.link.Namespace, err)
 	}
-	if c.from != "" {
-		a.Metrics.Moved()
-		log.FromContext(ctx).Info("Moved", "namespace", c.link.Namespace, "from", c.from, "to", c.link.Spec.Replica)
+	if c.fromReplica != "" {
+		a.Metrics.CountMove()
+		log.FromContext(ctx).Info("Moved", "namespace", c.link.Namespace, "from", c.fromReplica, "to", c.link.Spec.Replica)
 	}
 	return nil
 }

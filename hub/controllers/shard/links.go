@@ -26,9 +26,9 @@ type Links struct {
 	Cached client.Reader
 }
 
-// Of is the MemberLink of a member as the cache shows it; nil for none. It is the
+// Get is the MemberLink of a member as the cache shows it; nil for none. It is the
 // caller's own.
-func (l *Links) Of(ctx context.Context, member string) (*v1alpha1.MemberLink, error) {
+func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, error) {
 	link := &v1alpha1.MemberLink{}
 	err := l.Cached.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link)
 	switch {
@@ -40,18 +40,18 @@ func (l *Links) Of(ctx context.Context, member string) (*v1alpha1.MemberLink, er
 	return link, nil
 }
 
-// Confirmed is what status.confirmed of a link says to the elected process: what
+// ConfirmedSequence is what status.confirmed of a link says to the elected process: what
 // another process was told is of no account, for the hub's store may have been
 // restored from a backup since.
-func (r *Replica) Confirmed(link *v1alpha1.MemberLink) int64 {
+func (r *Replica) ConfirmedSequence(link *v1alpha1.MemberLink) int64 {
 	if link == nil || link.Status.Challenge != r.Challenge() {
 		return 0
 	}
 	return link.Status.Confirmed
 }
 
-// Owns tells whether this replica is to carry for a member now. It is asked before
+// OwnsMember tells whether this replica is to carry for a member now. It is asked before
 // each carrying: a process that was paused finds here that its time is over.
-func (r *Replica) Owns(link *v1alpha1.MemberLink) bool {
-	return link != nil && link.Spec.Mode == v1alpha1.LinkPush && link.Spec.Replica == r.Name() && r.Carries()
+func (r *Replica) OwnsMember(link *v1alpha1.MemberLink) bool {
+	return link != nil && link.Spec.Mode == v1alpha1.LinkPush && link.Spec.Replica == r.Name() && r.HoldsLease()
 }

@@ -41,8 +41,8 @@ const (
 	PeerDead
 )
 
-// forgotten is after how many durations of a Lease without a change it is deleted.
-const forgotten = 4
+// expiredLeaseDurations is after how many durations of a Lease without a change it is deleted.
+const expiredLeaseDurations = 4
 
 // Peers watches the Leases of all replicas, this one's among them, in every replica:
 // one that is elected knows then already who is dead. It goes by what it sees
@@ -53,10 +53,10 @@ type Peers struct {
 	// Elected is closed when this process is; only then are old Leases deleted.
 	elected <-chan struct{}
 
-	mu      sync.Mutex
-	seen    sightings
-	known   []Peer
-	changed []func()
+	mu           sync.Mutex
+	observations leaseObservations
+	peers        []Peer
+	onChange     []func()
 }
 
 // NewPeers returns Peers that know of nobody before they are started.
@@ -64,24 +64,24 @@ func NewPeers(live client.Client, self *Replica, elected <-chan struct{}) *Peers
 	return &Peers{live: live, self: self, elected: elected}
 }
 
-// All replicas that have a Lease, and this one, by name; false before the Leases were
+// List replicas that have a Lease, and this one, by name; false before the Leases were
 // first read.
-func (p *Peers) All() ([]Peer, bool) {
+func (p *Peers) List() ([]Peer, bool) {
 	state := p.self.State()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := slices.Clone(p.known)
+	all := slices.Clone(p.peers)
 	for i := range all {
 		if all[i].Name == p.self.Name() {
 			all[i].State = state
 		}
 	}
-	return all, p.seen != nil
+	return all, p.observations != nil
 }
 
 // OnChange has something done, without blocking, when a replica comes, goes, dies or
 // turns out to live. Call it before Peers are started.
-func (p *Peers) OnChange(do func()) { p.changed = append(p.changed, do) }
+func (p *Peers) OnChange(do func()) { p.onChange = append(p.onChange, do) }
 
 // NeedLeaderElection is false.
 func (p *Peers) NeedLeaderElection() bool { return false }
@@ -90,15 +90,15 @@ func (p *Peers) NeedLeaderElection() bool { return false }
 // would have all others look dead.
 func (p *Peers) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := p.look(ctx); err != nil && ctx.Err() == nil {
+		if err := p.observeLeases(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("The Leases of the replicas could not be read", "error", err.Error())
 		}
-		_ = pace.Pause(ctx, p.self.RetryPeriod) // an end is seen above
+		_ = pace.Sleep(ctx, p.self.RetryPeriod) // an end is seen above
 	}
 	return nil
 }
 
-func (p *Peers) look(ctx context.Context) error {
+func (p *Peers) observeLeases(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, max(p.self.RetryPeriod, p.self.RenewDeadline/2))
 	defer cancel()
 	var leases coordinationv1.LeaseList
@@ -107,29 +107,29 @@ func (p *Peers) look(ctx context.Context) error {
 	}
 	now := time.Now()
 	p.mu.Lock()
-	before, looked := p.known, p.seen != nil
-	p.seen = p.seen.next(leases.Items, now)
-	p.known = p.seen.judge(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
-	known, same := slices.Clone(p.known), looked && slices.Equal(before, p.known)
-	old := p.seen.old(p.self.LeaseDuration, now)
+	before, looked := p.peers, p.observations != nil
+	p.observations = p.observations.observe(leases.Items, now)
+	p.peers = p.observations.classify(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
+	known, same := slices.Clone(p.peers), looked && slices.Equal(before, p.peers)
+	old := p.observations.expired(p.self.LeaseDuration, now)
 	p.mu.Unlock()
 	if !same {
 		log.FromContext(ctx).Info("Replicas of the hub", "replicas", known)
-		for _, do := range p.changed {
+		for _, do := range p.onChange {
 			do()
 		}
 	}
 	select {
 	case <-p.elected:
-		return p.clean(bounded, old)
+		return p.deleteExpiredLeases(bounded, old)
 	default:
 		return nil
 	}
 }
 
-// clean deletes the Leases of replicas that are long dead, unless they turn out to
+// deleteExpiredLeases deletes the Leases of replicas that are long dead, unless they turn out to
 // live.
-func (p *Peers) clean(ctx context.Context, old []coordinationv1.Lease) error {
+func (p *Peers) deleteExpiredLeases(ctx context.Context, old []coordinationv1.Lease) error {
 	var failed []error
 	for i := range old {
 		lease := &old[i]
@@ -141,21 +141,21 @@ func (p *Peers) clean(ctx context.Context, old []coordinationv1.Lease) error {
 	return errors.Join(failed...)
 }
 
-// sightings are what was seen of the Leases, by the name of the replica; nil before
+// leaseObservations are what was seen of the Leases, by the name of the replica; nil before
 // the first look.
-type sightings map[string]sighting
+type leaseObservations map[string]leaseObservation
 
-type sighting struct {
+type leaseObservation struct {
 	lease *coordinationv1.Lease
 	// since when it has been as it is, by the clock of whoever looks.
 	since time.Time
 	// moved: it was seen to change, or to come.
-	moved bool
+	changed bool
 }
 
-// next is what is seen after another look.
-func (s sightings) next(leases []coordinationv1.Lease, now time.Time) sightings {
-	next := sightings{}
+// observe is what is seen after another look.
+func (s leaseObservations) observe(leases []coordinationv1.Lease, now time.Time) leaseObservations {
+	next := leaseObservations{}
 	for i := range leases {
 		lease := &leases[i]
 		name, is := strings.CutPrefix(lease.Name, LeasePrefix)
@@ -164,24 +164,24 @@ func (s sightings) next(leases []coordinationv1.Lease, now time.Time) sightings 
 		}
 		before, known := s[name]
 		switch {
-		case known && stamp(before.lease) == stamp(lease):
+		case known && versionOf(before.lease) == versionOf(lease):
 			next[name] = before
 		default:
-			next[name] = sighting{lease: lease, since: now, moved: known || s != nil}
+			next[name] = leaseObservation{lease: lease, since: now, changed: known || s != nil}
 		}
 	}
 	return next
 }
 
-type stamped struct {
+type leaseVersion struct {
 	uid             types.UID
 	resourceVersion string
 }
 
-func stamp(l *coordinationv1.Lease) stamped { return stamped{l.UID, l.ResourceVersion} }
+func versionOf(l *coordinationv1.Lease) leaseVersion { return leaseVersion{l.UID, l.ResourceVersion} }
 
-// judge tells who is alive. self knows better what it is, and may have no Lease at all.
-func (s sightings) judge(self, process string, state PeerState, duration time.Duration, now time.Time) []Peer {
+// classify tells who is alive. self knows better what it is, and may have no Lease at all.
+func (s leaseObservations) classify(self, process string, state PeerState, duration time.Duration, now time.Time) []Peer {
 	all := []Peer{{Name: self, State: state, Process: process}}
 	for name, at := range s {
 		state := PeerAlive
@@ -190,7 +190,7 @@ func (s sightings) judge(self, process string, state PeerState, duration time.Du
 			continue
 		case now.Sub(at.since) >= duration:
 			state = PeerDead
-		case !at.moved:
+		case !at.changed:
 			state = PeerUnknown
 		}
 		all = append(all, Peer{Name: name, State: state, Process: ptr.Deref(at.lease.Spec.HolderIdentity, "")})
@@ -199,10 +199,10 @@ func (s sightings) judge(self, process string, state PeerState, duration time.Du
 	return all
 }
 
-// old are the Leases that are to be deleted.
-func (s sightings) old(duration time.Duration, now time.Time) (all []coordinationv1.Lease) {
+// expired are the Leases that are to be deleted.
+func (s leaseObservations) expired(duration time.Duration, now time.Time) (all []coordinationv1.Lease) {
 	for _, at := range s {
-		if now.Sub(at.since) >= forgotten*duration {
+		if now.Sub(at.since) >= expiredLeaseDurations*duration {
 			all = append(all, *at.lease)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 const duration = 15 * time.Second
 
-// lease of a replica, in one state; its times are of a clock that is hours behind.
-func lease(name, resourceVersion string) coordinationv1.Lease {
+// newLease of a replica, in one state; its times are of a clock that is hours behind.
+func newLease(name, resourceVersion string) coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
 	return coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: LeasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
@@ -21,37 +21,37 @@ func lease(name, resourceVersion string) coordinationv1.Lease {
 	}
 }
 
-func leases(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
+func leaseList(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
 
 // Who is alive is judged by what is seen to change, and by nothing that a Lease says.
-func TestPeersAreJudgedByWhatChanges(t *testing.T) {
+func TestPeersAreClassifiedByLeaseChanges(t *testing.T) {
 	begun := time.Now()
 	at := begun.Add
-	judge := func(s sightings, after time.Duration) []Peer {
-		return s.judge("self", "", PeerAlive, duration, at(after))
+	judge := func(s leaseObservations, after time.Duration) []Peer {
+		return s.classify("self", "", PeerAlive, duration, at(after))
 	}
 
-	var seen sightings
-	seen = seen.next(leases(lease("a", "1"), lease("b", "1"), lease("self", "1")), at(0))
+	var seen leaseObservations
+	seen = seen.observe(leaseList(newLease("a", "1"), newLease("b", "1"), newLease("self", "1")), at(0))
 	assert.Equal(t, []Peer{{Name: "a", State: PeerUnknown}, {Name: "b", State: PeerUnknown}, {Name: "self", State: PeerAlive}}, judge(seen, 0), "they may have died before")
 
-	seen = seen.next(leases(lease("a", "2"), lease("b", "1"), lease("late", "1"), lease("self", "2")), at(2*time.Second))
+	seen = seen.observe(leaseList(newLease("a", "2"), newLease("b", "1"), newLease("late", "1"), newLease("self", "2")), at(2*time.Second))
 	assert.Equal(t, []Peer{{Name: "a", State: PeerAlive}, {Name: "b", State: PeerUnknown}, {Name: "late", State: PeerAlive}, {Name: "self", State: PeerAlive}}, judge(seen, 2*time.Second),
 		"a has renewed its Lease, and late has made one")
 
-	seen = seen.next(leases(lease("a", "2"), lease("b", "1"), lease("late", "2"), lease("self", "2")), at(16*time.Second))
+	seen = seen.observe(leaseList(newLease("a", "2"), newLease("b", "1"), newLease("late", "2"), newLease("self", "2")), at(16*time.Second))
 	assert.Equal(t, []Peer{{Name: "a", State: PeerAlive}, {Name: "b", State: PeerDead}, {Name: "late", State: PeerAlive}, {Name: "self", State: PeerAlive}}, judge(seen, 16*time.Second))
 	assert.Equal(t, PeerDead, judge(seen, 17*time.Second)[0].State, "a was seen to change 15 s before")
 	assert.Equal(t, PeerAlive, judge(seen, time.Hour)[3].State, "of itself it needs no proof")
-	assert.Equal(t, []Peer{{Name: "a", State: PeerAlive}, {Name: "b", State: PeerDead}, {Name: "late", State: PeerAlive}, {Name: "self", State: PeerDead}}, seen.judge("self", "", PeerDead, duration, at(16*time.Second)),
+	assert.Equal(t, []Peer{{Name: "a", State: PeerAlive}, {Name: "b", State: PeerDead}, {Name: "late", State: PeerAlive}, {Name: "self", State: PeerDead}}, seen.classify("self", "", PeerDead, duration, at(16*time.Second)),
 		"whatever it has written once")
-	assert.Equal(t, []Peer{{Name: "self", State: PeerUnknown}}, sightings{}.judge("self", "", PeerUnknown, duration, begun), "it may not have been able to write any")
+	assert.Equal(t, []Peer{{Name: "self", State: PeerUnknown}}, leaseObservations{}.classify("self", "", PeerUnknown, duration, begun), "it may not have been able to write any")
 
-	seen = seen.next(leases(lease("a", "3"), lease("b", "1"), lease("self", "3")), at(18*time.Second))
+	seen = seen.observe(leaseList(newLease("a", "3"), newLease("b", "1"), newLease("self", "3")), at(18*time.Second))
 	assert.Equal(t, []Peer{{Name: "a", State: PeerAlive}, {Name: "b", State: PeerDead}, {Name: "self", State: PeerAlive}}, judge(seen, 18*time.Second), "a lives again, late has ended")
 
-	assert.Empty(t, seen.old(duration, at(59*time.Second)))
-	old := seen.old(duration, at(61*time.Second))
+	assert.Empty(t, seen.expired(duration, at(59*time.Second)))
+	old := seen.expired(duration, at(61*time.Second))
 	if assert.Len(t, old, 1) {
 		assert.Equal(t, LeasePrefix+"b", old[0].Name)
 	}

@@ -27,8 +27,8 @@ const (
 	LabelReplica = "pelotech.ot/replica"
 	// LeasePrefix and the name of a replica are the name of its Lease.
 	LeasePrefix = "ot-hub-replica-"
-	// farewell is how long the deletion of the Lease may take at an orderly end.
-	farewell = 5 * time.Second
+	// leaseDeleteTimeout is how long the deletion of the Lease may take at an orderly end.
+	leaseDeleteTimeout = 5 * time.Second
 )
 
 // Options of a Replica.
@@ -51,8 +51,8 @@ type Replica struct {
 	live      client.Client
 	challenge string
 
-	// began is when this process did.
-	began time.Time
+	// startedAt is when this process did.
+	startedAt time.Time
 
 	mu sync.Mutex
 	// until is when this process stops carrying by itself: RenewDeadline after it
@@ -60,19 +60,19 @@ type Replica struct {
 	// later, and waits for longer. untilWall is the same by the clock on the wall.
 	until, untilWall time.Time
 	// carried: the hooks know that it carries.
-	carried     bool
-	timer       *time.Timer
-	annotations map[string]string
-	hooks       []func()
-	renew       chan struct{}
+	notifiedHolding bool
+	timer           *time.Timer
+	annotations     map[string]string
+	onLeaseChange   []func()
+	renewNow        chan struct{}
 }
 
 // NewReplica returns one that carries nothing before it is started and holds its
 // Lease. live must not read from a cache.
 func NewReplica(live client.Client, o Options) *Replica {
 	return &Replica{
-		Options: o, live: live, challenge: string(uuid.NewUUID()), began: time.Now(),
-		annotations: map[string]string{}, renew: make(chan struct{}, 1),
+		Options: o, live: live, challenge: string(uuid.NewUUID()), startedAt: time.Now(),
+		annotations: map[string]string{}, renewNow: make(chan struct{}, 1),
 	}
 }
 
@@ -83,21 +83,21 @@ func (r *Replica) Name() string { return r.Options.Name }
 // challenge of all MemberLinks.
 func (r *Replica) Challenge() string { return r.challenge }
 
-// Carries tells whether this process holds its Lease by its own clocks. The monotonic
+// HoldsLease tells whether this process holds its Lease by its own clocks. The monotonic
 // one goes on while the process is stopped, and cannot be set; it stands still while
 // the machine sleeps, after which the one on the wall is right again. Of a virtual
 // machine that is frozen from outside both may stand still: it wakes, carries what it
 // knows of, and is told by what it meets. What it writes then is guarded by the state
 // that it was decided upon, as is all that two replicas do at the same time.
-func (r *Replica) Carries() bool {
+func (r *Replica) HoldsLease() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.left(time.Now()) > 0
+	return r.remaining(time.Now()) > 0
 }
 
-// left of the time that this process carries for, by the clock that has less of it;
+// remaining of the time that this process carries for, by the clock that has less of it;
 // r.mu is held.
-func (r *Replica) left(now time.Time) time.Duration {
+func (r *Replica) remaining(now time.Time) time.Duration {
 	return min(r.until.Sub(now), r.untilWall.Sub(now.Round(0)))
 }
 
@@ -108,11 +108,11 @@ func (r *Replica) State() PeerState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, since := time.Now(), r.until
-	if since.Before(r.began) {
-		since = r.began
+	if since.Before(r.startedAt) {
+		since = r.startedAt
 	}
 	switch {
-	case r.left(now) > 0:
+	case r.remaining(now) > 0:
 		return PeerAlive
 	case now.Sub(since) < r.LeaseDuration:
 		return PeerUnknown
@@ -120,9 +120,9 @@ func (r *Replica) State() PeerState {
 	return PeerDead
 }
 
-// OnCarries has something done, without blocking, when this process begins to carry
+// OnLeaseChange has something done, without blocking, when this process begins to carry
 // or stops; Carries tells which. Call it before the Replica is started.
-func (r *Replica) OnCarries(do func()) { r.hooks = append(r.hooks, do) }
+func (r *Replica) OnLeaseChange(do func()) { r.onLeaseChange = append(r.onLeaseChange, do) }
 
 // Annotate has an annotation on the Lease, which Peers shows to the other replicas.
 func (r *Replica) Annotate(key, value string) {
@@ -132,7 +132,7 @@ func (r *Replica) Annotate(key, value string) {
 	r.mu.Unlock()
 	if !same {
 		select {
-		case r.renew <- struct{}{}:
+		case r.renewNow <- struct{}{}:
 		default:
 		}
 	}
@@ -147,31 +147,31 @@ var errReplaced = errors.New("another process runs under the same name: give eac
 // Start keeps the Lease until ctx ends, and deletes it then, so that nobody waits
 // for it to run out.
 func (r *Replica) Start(ctx context.Context) error {
-	defer r.stop()
+	defer r.dropLease()
 	var lease *coordinationv1.Lease
 	for ctx.Err() == nil {
 		sent := time.Now()
-		next, err := r.write(ctx, lease)
+		next, err := r.renewLease(ctx, lease)
 		switch {
 		case errors.Is(err, errReplaced):
 			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, LeasePrefix+r.Name(), err)
 		case err == nil:
 			lease = next
-			r.holds(sent.Add(r.RenewDeadline))
+			r.extendLease(sent.Add(r.RenewDeadline))
 		case ctx.Err() == nil:
 			log.FromContext(ctx).Info("The Lease of this replica could not be renewed", "lease", LeasePrefix+r.Name(), "error", err.Error())
 		}
 		select {
 		case <-ctx.Done():
-		case <-r.renew:
+		case <-r.renewNow:
 		case <-time.After(r.RetryPeriod):
 		}
 	}
-	r.stop()
+	r.dropLease()
 	if lease == nil {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseDeleteTimeout)
 	defer cancel()
 	// One that took this one's place has another resourceVersion.
 	err := r.live.Delete(bounded, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
@@ -181,45 +181,45 @@ func (r *Replica) Start(ctx context.Context) error {
 	return nil
 }
 
-// write renews the Lease as it was written last. The first write of a process takes
+// renewLease renews the Lease as it was written last. The first write of a process takes
 // the Lease of its name over, whoever holds it; a later one that finds another
 // process there ends this one.
-func (r *Replica) write(ctx context.Context, last *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (r *Replica) renewLease(ctx context.Context, last *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.RetryPeriod, r.RenewDeadline/2))
 	defer cancel()
 	next := last.DeepCopy()
 	if next == nil {
 		var err error
-		if next, err = r.stored(ctx); err != nil {
+		if next, err = r.getLease(ctx); err != nil {
 			return nil, err
 		}
 	}
-	r.fill(next)
-	err := r.put(ctx, next)
+	r.fillLease(next)
+	err := r.createOrUpdate(ctx, next)
 	if err == nil || last == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return next, err
 	}
 	// The write before may have been stored and its answer lost, or somebody has
 	// deleted the Lease, or changed it.
-	if next, err = r.stored(ctx); err != nil {
+	if next, err = r.getLease(ctx); err != nil {
 		return nil, err
 	}
 	if holder := ptr.Deref(next.Spec.HolderIdentity, r.challenge); holder != r.challenge {
 		return nil, errReplaced
 	}
-	r.fill(next)
-	return next, r.put(ctx, next)
+	r.fillLease(next)
+	return next, r.createOrUpdate(ctx, next)
 }
 
-func (r *Replica) put(ctx context.Context, lease *coordinationv1.Lease) error {
+func (r *Replica) createOrUpdate(ctx context.Context, lease *coordinationv1.Lease) error {
 	if lease.ResourceVersion == "" {
 		return r.live.Create(ctx, lease)
 	}
 	return r.live.Update(ctx, lease)
 }
 
-// stored is the Lease as it is there, or an empty one.
-func (r *Replica) stored(ctx context.Context) (*coordinationv1.Lease, error) {
+// getLease is the Lease as it is there, or an empty one.
+func (r *Replica) getLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}, lease)
 	if apierrors.IsNotFound(err) {
@@ -228,7 +228,7 @@ func (r *Replica) stored(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, err
 }
 
-func (r *Replica) fill(lease *coordinationv1.Lease) {
+func (r *Replica) fillLease(lease *coordinationv1.Lease) {
 	now := metav1.NowMicro()
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != r.challenge {
 		lease.Spec.AcquireTime = &now
@@ -247,54 +247,54 @@ func (r *Replica) fill(lease *coordinationv1.Lease) {
 	maps.Copy(lease.Annotations, r.annotations)
 }
 
-// holds says until when this process carries unless it is told again.
-func (r *Replica) holds(until time.Time) {
+// extendLease says until when this process carries unless it is told again.
+func (r *Replica) extendLease(until time.Time) {
 	r.mu.Lock()
 	r.until, r.untilWall = until, until.Round(0)
 	if r.timer == nil {
-		r.timer = time.AfterFunc(time.Until(until), r.look)
+		r.timer = time.AfterFunc(time.Until(until), r.notifyLeaseChange)
 	} else {
 		r.timer.Reset(time.Until(until))
 	}
 	r.mu.Unlock()
-	r.look()
+	r.notifyLeaseChange()
 }
 
-// stop has this process carry nothing any more.
-func (r *Replica) stop() {
+// dropLease has this process carry nothing any more.
+func (r *Replica) dropLease() {
 	r.mu.Lock()
 	r.until = time.Time{}
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 	r.mu.Unlock()
-	r.look()
+	r.notifyLeaseChange()
 }
 
-// look tells the hooks where what they know does not hold any more.
-func (r *Replica) look() {
+// notifyLeaseChange tells the hooks where what they know does not hold any more.
+func (r *Replica) notifyLeaseChange() {
 	r.mu.Lock()
-	carries := r.left(time.Now()) > 0
-	same := r.carried == carries
-	r.carried = carries
+	carries := r.remaining(time.Now()) > 0
+	same := r.notifiedHolding == carries
+	r.notifiedHolding = carries
 	r.mu.Unlock()
 	if same {
 		return
 	}
-	for _, do := range r.hooks {
+	for _, do := range r.onLeaseChange {
 		do()
 	}
 }
 
-// During is a context that ends with ctx, and when this process stops carrying.
-func (r *Replica) During(ctx context.Context) (context.Context, context.CancelFunc) {
+// WhileHoldingLease is a context that ends with ctx, and when this process stops carrying.
+func (r *Replica) WhileHoldingLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for ctx.Err() == nil {
 			r.mu.Lock()
-			left := r.left(time.Now())
+			left := r.remaining(time.Now())
 			r.mu.Unlock()
-			if left <= 0 || pace.Pause(ctx, left) != nil {
+			if left <= 0 || pace.Sleep(ctx, left) != nil {
 				cancel()
 			}
 		}

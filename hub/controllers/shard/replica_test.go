@@ -21,20 +21,20 @@ import (
 
 var options = Options{Name: "one", Namespace: "ot-hub", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 
-func mine(replica string) *v1alpha1.MemberLink {
+func linkAssignedTo(replica string) *v1alpha1.MemberLink {
 	return &v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPush, Replica: replica}}
 }
 
-// store is an API server that can be cut off.
-type store struct {
+// fakeAPIServer is an API server that can be cut off.
+type fakeAPIServer struct {
 	client.Client
 	cut bool
 }
 
 var errCut = errors.New("cut off")
 
-func newStore() *store {
-	s := &store{}
+func newFakeAPIServer() *fakeAPIServer {
+	s := &fakeAPIServer{}
 	s.Client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if s.cut {
@@ -52,66 +52,66 @@ func newStore() *store {
 	return s
 }
 
-func (s *store) lease(t *testing.T) (*coordinationv1.Lease, error) {
+func (s *fakeAPIServer) lease(t *testing.T) (*coordinationv1.Lease, error) {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
 	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: LeasePrefix + "one"}, lease)
 }
 
-func TestReplicaStopsByItsOwnDeadline(t *testing.T) {
+func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := newFakeAPIServer()
 		r := NewReplica(s, options)
 		changes := 0
-		r.OnCarries(func() { changes++ })
-		assert.False(t, r.Owns(mine("one")), "it holds no Lease yet")
+		r.OnLeaseChange(func() { changes++ })
+		assert.False(t, r.OwnsMember(linkAssignedTo("one")), "it holds no Lease yet")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(ctx) }()
 		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
-		assert.True(t, r.Owns(mine("one")))
-		assert.False(t, r.Owns(mine("two")))
-		assert.False(t, r.Owns(nil))
-		assert.False(t, r.Owns(&v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPull, Replica: "one"}}))
+		assert.True(t, r.OwnsMember(linkAssignedTo("one")))
+		assert.False(t, r.OwnsMember(linkAssignedTo("two")))
+		assert.False(t, r.OwnsMember(nil))
+		assert.False(t, r.OwnsMember(&v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPull, Replica: "one"}}))
 		assert.Equal(t, 1, changes)
-		during, done := r.During(t.Context())
+		during, done := r.WhileHoldingLease(t.Context())
 		defer done()
 
 		s.cut = true
 		time.Sleep(7 * time.Second) //nolint:forbidigo // of the bubble's clock
-		assert.True(t, r.Owns(mine("one")), "it tries on")
+		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it tries on")
 		require.NoError(t, during.Err())
 		time.Sleep(4 * time.Second) //nolint:forbidigo // of the bubble's clock
-		assert.False(t, r.Owns(mine("one")), "sooner than the others take it for dead")
+		assert.False(t, r.OwnsMember(linkAssignedTo("one")), "sooner than the others take it for dead")
 		require.Error(t, during.Err())
 		assert.Equal(t, 2, changes)
 
 		s.cut = false
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
-		assert.True(t, r.Owns(mine("one")), "it goes on when it can")
+		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it goes on when it can")
 		assert.Equal(t, 3, changes)
 
 		cancel()
 		require.NoError(t, <-ended)
-		assert.False(t, r.Owns(mine("one")))
+		assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 		_, err := s.lease(t)
 		assert.True(t, apierrors.IsNotFound(err), "nobody has to wait for the Lease of one that ended in order")
 	})
 }
 
 // A process that was paused asks before its timers have run.
-func TestReplicaThatWasPausedOwnsNothing(t *testing.T) {
-	r := NewReplica(newStore(), options)
+func TestPausedReplicaOwnsNothing(t *testing.T) {
+	r := NewReplica(newFakeAPIServer(), options)
 	r.mu.Lock()
 	r.until, r.untilWall = time.Now().Add(-time.Millisecond), time.Now().Add(time.Hour)
-	r.carried = true // nobody was told yet
+	r.notifiedHolding = true // nobody was told yet
 	r.mu.Unlock()
-	assert.False(t, r.Owns(mine("one")))
+	assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 }
 
 // The monotonic clock stands still while the machine sleeps, and the one on the wall is
 // set.
-func TestReplicaGoesByTheClockThatHasLessTimeLeft(t *testing.T) {
+func TestReplicaUsesClockWithLessTimeLeft(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct {
 		until, untilWall time.Duration
@@ -124,18 +124,18 @@ func TestReplicaGoesByTheClockThatHasLessTimeLeft(t *testing.T) {
 		"the clock was set back a bit": {time.Second, time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := NewReplica(newStore(), options)
+			r := NewReplica(newFakeAPIServer(), options)
 			r.until, r.untilWall = now.Add(tt.until), now.Add(tt.untilWall).Round(0)
-			assert.Equal(t, tt.want, r.left(now) > 0)
+			assert.Equal(t, tt.want, r.remaining(now) > 0)
 		})
 	}
 }
 
 // A replica that cannot write its Lease is dead to itself no later than to others, also
 // if it never could.
-func TestReplicaKnowsThatItIsDead(t *testing.T) {
+func TestReplicaClassifiesItselfDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := newFakeAPIServer()
 		s.cut = true
 		r := NewReplica(s, options)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -159,20 +159,20 @@ func TestReplicaKnowsThatItIsDead(t *testing.T) {
 	})
 }
 
-func TestReplicaGivesWayToItsSuccessor(t *testing.T) {
+func TestReplicaYieldsToSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := newFakeAPIServer()
 		old, successor := NewReplica(s, options), NewReplica(s, options)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended, next := make(chan error, 1), make(chan error, 1)
 		go func() { ended <- old.Start(ctx) }()
 		synctest.Wait()
-		require.True(t, old.Carries())
+		require.True(t, old.HoldsLease())
 		go func() { next <- successor.Start(ctx) }()
 		synctest.Wait()
-		assert.True(t, successor.Carries(), "it need not wait")
+		assert.True(t, successor.HoldsLease(), "it need not wait")
 		require.ErrorIs(t, <-ended, errReplaced)
-		assert.False(t, old.Carries())
+		assert.False(t, old.HoldsLease())
 		lease, err := s.lease(t)
 		require.NoError(t, err)
 		assert.Equal(t, successor.Challenge(), *lease.Spec.HolderIdentity)
@@ -181,12 +181,12 @@ func TestReplicaGivesWayToItsSuccessor(t *testing.T) {
 	})
 }
 
-func TestConfirmedCountsForOneProcess(t *testing.T) {
-	r := NewReplica(newStore(), options)
-	link := mine("one")
+func TestConfirmedSequenceIsOfOneProcess(t *testing.T) {
+	r := NewReplica(newFakeAPIServer(), options)
+	link := linkAssignedTo("one")
 	link.Status.Confirmed, link.Status.Challenge = 7, "another process"
-	assert.Zero(t, r.Confirmed(link), "the hub may have been restored from a backup since")
+	assert.Zero(t, r.ConfirmedSequence(link), "the hub may have been restored from a backup since")
 	link.Status.Challenge = r.Challenge()
-	assert.EqualValues(t, 7, r.Confirmed(link))
-	assert.Zero(t, r.Confirmed(nil))
+	assert.EqualValues(t, 7, r.ConfirmedSequence(link))
+	assert.Zero(t, r.ConfirmedSequence(nil))
 }

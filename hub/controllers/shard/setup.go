@@ -19,10 +19,10 @@ import (
 
 // Setup adds the controller to a manager.
 func (a *Assigner) Setup(mgr ctrl.Manager) error {
-	a.Peers.OnChange(func() { a.again.Poke(everything) })
-	a.Replica.OnCarries(func() { a.again.Poke(everything) })
+	a.Peers.OnChange(func() { a.requests.Enqueue(fleetRequest) })
+	a.Replica.OnLeaseChange(func() { a.requests.Enqueue(fleetRequest) })
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
+		return []reconcile.Request{fleetRequest}
 	})
 	// A status is no reason to look again, but for what tells whether a replica reaches
 	// its members.
@@ -31,20 +31,20 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
 			!maps.Equal(before.GetLabels(), after.GetLabels()) || !slices.Equal(before.GetFinalizers(), after.GetFinalizers()) ||
-			missed(before) != missed(after)
+			unreachableCarrier(before) != unreachableCarrier(after)
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("shard").
 		Watches(&v1alpha1.MemberCluster{}, always, builder.WithPredicates(asked)).
 		Watches(&v1alpha1.MemberLink{}, always, builder.WithPredicates(asked)).
 		Watches(&corev1.Namespace{}, always, builder.WithPredicates(asked)).
-		WatchesRawSource(&a.again).
+		WatchesRawSource(&a.requests).
 		Complete(a)
 }
 
-// missed names the replica that says it does not reach the member of a MemberLink;
+// unreachableCarrier names the replica that says it does not reach the member of a MemberLink;
 // empty for none.
-func missed(o client.Object) string {
+func unreachableCarrier(o client.Object) string {
 	link, is := o.(*v1alpha1.MemberLink)
 	if !is || !link.Status.Known || link.Status.Reachable || link.Status.Reason != v1alpha1.ReasonUnreachable {
 		return ""

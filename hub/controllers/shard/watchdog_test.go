@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-func TestSuspect(t *testing.T) {
+func TestIsSuspect(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
 	deleted := metav1.NewTime(now)
@@ -55,18 +55,18 @@ func TestSuspect(t *testing.T) {
 				}
 			}
 			m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(*tt.made)}}
-			link := mine("two")
+			link := linkAssignedTo("two")
 			link.Status = tt.status
 			if tt.change != nil {
 				tt.change(m, link)
 			}
-			assert.Equal(t, tt.want, suspect(m, link, tt.root, *tt.since, "one", now))
+			assert.Equal(t, tt.want, isSuspect(m, link, tt.root, *tt.since, "one", now))
 		})
 	}
-	assert.False(t, suspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "nobody has assigned it")
+	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "nobody has assigned it")
 }
 
-func TestCarriable(t *testing.T) {
+func TestIsSyncable(t *testing.T) {
 	known := report.Root{Report: &v1alpha1.ReportRoot{}, ClusterUID: "a"}
 	for name, tt := range map[string]struct {
 		recorded types.UID
@@ -82,22 +82,22 @@ func TestCarriable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &v1alpha1.MemberCluster{Status: v1alpha1.MemberClusterStatus{ClusterUID: tt.recorded}}
-			assert.Equal(t, tt.want, carriable(m, tt.copied, &v1alpha1.ClusterReport{ClusterUID: tt.there}))
+			assert.Equal(t, tt.want, isSyncable(m, tt.copied, &v1alpha1.ClusterReport{ClusterUID: tt.there}))
 		})
 	}
 }
 
 // A member that is down costs a watcher a timeout each time.
-func TestDarkMembersAreLookedIntoLessOften(t *testing.T) {
-	w, now := &Watchdog{looked: map[string]look{}}, time.Now()
+func TestSilentMembersAreProbedLessOften(t *testing.T) {
+	w, now := &Watchdog{probes: map[string]probeResult{}}, time.Now()
 	var waits []time.Duration
 	for range 5 {
-		wait := w.longer("edge")
+		wait := w.nextProbeDelay("edge")
 		waits = append(waits, wait)
-		w.looked["edge"] = look{at: now, wait: wait}
-		assert.False(t, w.due("edge", now.Add(wait-1)))
-		assert.True(t, w.due("edge", now.Add(wait)))
+		w.probes["edge"] = probeResult{probedAt: now, nextAfter: wait}
+		assert.False(t, w.isDue("edge", now.Add(wait-1)))
+		assert.True(t, w.isDue("edge", now.Add(wait)))
 	}
-	assert.Equal(t, []time.Duration{lookAgain, 2 * lookAgain, 4 * lookAgain, darkLast, darkLast}, waits)
-	assert.True(t, w.due("other", now))
+	assert.Equal(t, []time.Duration{probeInterval, 2 * probeInterval, 4 * probeInterval, maxProbeInterval, maxProbeInterval}, waits)
+	assert.True(t, w.isDue("other", now))
 }

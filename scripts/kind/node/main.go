@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// host is where the node's own files are mounted.
-	host = "/host"
-	// every is how often all is looked at again: a node's addresses change with
+	// hostRoot is where the node's own files are mounted.
+	hostRoot = "/host"
+	// syncInterval is how often all is looked at again: a node's addresses change with
 	// a restart, and a round costs three lists.
-	every = 2 * time.Second
+	syncInterval = 2 * time.Second
 )
 
 func main() {
@@ -51,10 +51,10 @@ func run(ctx context.Context, node, podSubnet string) error {
 	if err != nil {
 		return fmt.Errorf("making the client of the API server: %w", err)
 	}
-	n := network{client: client, node: node, podSubnet: podSubnet}
-	s := storage{client: client, node: node}
+	n := podNetwork{client: client, node: node, podSubnet: podSubnet}
+	s := localStorage{client: client, node: node}
 	for {
-		for _, step := range []func(context.Context) error{n.sync, s.provision, s.reclaim} {
+		for _, step := range []func(context.Context) error{n.syncNetwork, s.provisionVolumes, s.deleteReleasedVolumes} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
 				log.Print(err)
 			}
@@ -62,16 +62,16 @@ func run(ctx context.Context, node, podSubnet string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(every):
+		case <-time.After(syncInterval):
 		}
 	}
 }
 
-// onNode runs a program of the node itself. It is env of the node that looks for
+// runOnNode runs a program of the node itself. It is env of the node that looks for
 // it: here it would be looked for in this container.
-func onNode(ctx context.Context, name string, args ...string) error {
+func runOnNode(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", append([]string{name}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: host}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: hostRoot}
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if out, err := cmd.CombinedOutput(); err != nil {

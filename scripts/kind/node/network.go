@@ -14,37 +14,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-const cniFile = host + "/etc/cni/net.d/10-node.conflist"
+const cniFile = hostRoot + "/etc/cni/net.d/10-node.conflist"
 
-// network connects the Pods of this node with those of the others.
-type network struct {
+// podNetwork connects the Pods of this node with those of the others.
+type podNetwork struct {
 	client          kubernetes.Interface
 	node, podSubnet string
-	written         string
+	writtenSubnet   string
 	masqueraded     bool
 }
 
-func (n *network) sync(ctx context.Context) error {
+func (n *podNetwork) syncNetwork(ctx context.Context) error {
 	nodes, err := n.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
-	own, routes := plan(nodes.Items, n.node)
+	own, routes := planRoutes(nodes.Items, n.node)
 	if own == "" {
 		return fmt.Errorf("node %s has been given no addresses for its Pods", n.node)
 	}
 	var failed []error
 	for _, route := range routes {
-		failed = append(failed, onNode(ctx, "ip", "route", "replace", route.subnet, "via", route.via))
+		failed = append(failed, runOnNode(ctx, "ip", "route", "replace", route.subnet, "via", route.via))
 	}
-	failed = append(failed, n.masquerade(ctx), n.write(own))
+	failed = append(failed, n.ensureMasquerade(ctx), n.writeCNIConfig(own))
 	return errors.Join(failed...)
 }
 
 type route struct{ subnet, via string }
 
-// plan says which addresses the Pods of one node get, and the way to all others.
-func plan(nodes []corev1.Node, node string) (own string, routes []route) {
+// planRoutes says which addresses the Pods of one node get, and the way to all others.
+func planRoutes(nodes []corev1.Node, node string) (own string, routes []route) {
 	for i := range nodes {
 		if nodes[i].Spec.PodCIDR == "" {
 			continue
@@ -61,15 +61,15 @@ func plan(nodes []corev1.Node, node string) (own string, routes []route) {
 	return own, routes
 }
 
-// masquerade hides the Pods behind their node towards all that is not a Pod of
+// ensureMasquerade hides the Pods behind their node towards all that is not a Pod of
 // this cluster: other clusters on the same network have no way back to them.
-func (n *network) masquerade(ctx context.Context) error {
+func (n *podNetwork) ensureMasquerade(ctx context.Context) error {
 	if n.masqueraded {
 		return nil
 	}
 	rule := []string{"POSTROUTING", "-s", n.podSubnet, "!", "-d", n.podSubnet, "-j", "MASQUERADE"}
-	if onNode(ctx, "iptables", append([]string{"-w", "-t", "nat", "-C"}, rule...)...) != nil {
-		if err := onNode(ctx, "iptables", append([]string{"-w", "-t", "nat", "-A"}, rule...)...); err != nil {
+	if runOnNode(ctx, "iptables", append([]string{"-w", "-t", "nat", "-C"}, rule...)...) != nil {
+		if err := runOnNode(ctx, "iptables", append([]string{"-w", "-t", "nat", "-A"}, rule...)...); err != nil {
 			return err
 		}
 	}
@@ -77,9 +77,9 @@ func (n *network) masquerade(ctx context.Context) error {
 	return nil
 }
 
-// write makes the node ready: the kubelet starts no Pod before this file is there.
-func (n *network) write(subnet string) error {
-	if n.written == subnet {
+// writeCNIConfig makes the node ready: the kubelet starts no Pod before this file is there.
+func (n *podNetwork) writeCNIConfig(subnet string) error {
+	if n.writtenSubnet == subnet {
 		return nil
 	}
 	text := fmt.Sprintf(`{
@@ -104,6 +104,6 @@ func (n *network) write(subnet string) error {
 		return fmt.Errorf("writing the network's configuration: %w", err)
 	}
 	log.Printf("Pods of this node get addresses of %s", subnet)
-	n.written = subnet
+	n.writtenSubnet = subnet
 	return nil
 }

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// provisioner is local-path-provisioner's name, whose place this takes.
-	provisioner = "rancher.io/local-path"
-	// volumes is where they are, as seen by the node.
-	volumes = "/var/local-path-provisioner"
+	// provisionerName is local-path-provisioner's name, whose place this takes.
+	provisionerName = "rancher.io/local-path"
+	// volumesDir is where they are, as seen by the node.
+	volumesDir = "/var/local-path-provisioner"
 
-	selectedNode  = "volume.kubernetes.io/selected-node"
-	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	hostnameLabel = "kubernetes.io/hostname"
+	selectedNodeAnnotation  = "volume.kubernetes.io/selected-node"
+	provisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
+	hostnameLabel           = "kubernetes.io/hostname"
 )
 
-// storage makes a directory of this node a volume for each claim whose Pod was
+// localStorage makes a directory of this node a volume for each claim whose Pod was
 // placed here, and takes it away with its claim.
-type storage struct {
+type localStorage struct {
 	client kubernetes.Interface
 	node   string
 }
 
-func (s *storage) provision(ctx context.Context) error {
+func (s *localStorage) provisionVolumes(ctx context.Context) error {
 	claims, err := s.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing the claims: %w", err)
@@ -41,7 +41,7 @@ func (s *storage) provision(ctx context.Context) error {
 	var failed []error
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if !isFor(claim, s.node) {
+		if !isClaimForNode(claim, s.node) {
 			continue
 		}
 		class, err := s.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
@@ -49,31 +49,31 @@ func (s *storage) provision(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("reading the storage class of claim %s/%s: %w", claim.Namespace, claim.Name, err))
 			continue
 		}
-		if class.Provisioner != provisioner {
+		if class.Provisioner != provisionerName {
 			continue
 		}
-		failed = append(failed, s.create(ctx, volumeFor(claim, class, s.node)))
+		failed = append(failed, s.createVolume(ctx, newVolumeFor(claim, class, s.node)))
 	}
 	return errors.Join(failed...)
 }
 
-// isFor says whether a claim waits for a volume of a node. Claims with a data
+// isClaimForNode says whether a claim waits for a volume of a node. Claims with a data
 // source are for whoever knows how to fill them.
-func isFor(claim *corev1.PersistentVolumeClaim, node string) bool {
+func isClaimForNode(claim *corev1.PersistentVolumeClaim, node string) bool {
 	return claim.Status.Phase == corev1.ClaimPending && claim.DeletionTimestamp == nil &&
 		claim.Spec.VolumeName == "" && claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil &&
 		claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "" &&
-		claim.Annotations[selectedNode] == node &&
+		claim.Annotations[selectedNodeAnnotation] == node &&
 		(claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode == corev1.PersistentVolumeFilesystem)
 }
 
-func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node string) *corev1.PersistentVolume {
+func newVolumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node string) *corev1.PersistentVolume {
 	name, kind, reclaim := "pvc-"+string(claim.UID), corev1.HostPathDirectoryOrCreate, corev1.PersistentVolumeReclaimDelete
 	if class.ReclaimPolicy != nil {
 		reclaim = *class.ReclaimPolicy
 	}
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: provisioner, selectedNode: node}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedByAnnotation: provisionerName, selectedNodeAnnotation: node}},
 		Spec: corev1.PersistentVolumeSpec{
 			StorageClassName:              class.Name,
 			PersistentVolumeReclaimPolicy: reclaim,
@@ -83,7 +83,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 			},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(volumes, name), Type: &kind},
+				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(volumesDir, name), Type: &kind},
 			},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: hostnameLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
@@ -92,8 +92,8 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	}
 }
 
-func (s *storage) create(ctx context.Context, volume *corev1.PersistentVolume) error {
-	directory := host + volume.Spec.HostPath.Path
+func (s *localStorage) createVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
+	directory := hostRoot + volume.Spec.HostPath.Path
 	if err := os.MkdirAll(directory, 0o777); err != nil {
 		return fmt.Errorf("making the directory of volume %s: %w", volume.Name, err)
 	}
@@ -112,7 +112,7 @@ func (s *storage) create(ctx context.Context, volume *corev1.PersistentVolume) e
 	return nil
 }
 
-func (s *storage) reclaim(ctx context.Context) error {
+func (s *localStorage) deleteReleasedVolumes(ctx context.Context) error {
 	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing the volumes: %w", err)
@@ -123,7 +123,7 @@ func (s *storage) reclaim(ctx context.Context) error {
 		if !isReleased(volume, s.node) {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(host, volumes, filepath.Base(volume.Spec.HostPath.Path))); err != nil {
+		if err := os.RemoveAll(filepath.Join(hostRoot, volumesDir, filepath.Base(volume.Spec.HostPath.Path))); err != nil {
 			failed = append(failed, fmt.Errorf("removing the directory of volume %s: %w", volume.Name, err))
 			continue
 		}
@@ -138,6 +138,6 @@ func (s *storage) reclaim(ctx context.Context) error {
 func isReleased(volume *corev1.PersistentVolume, node string) bool {
 	return volume.Status.Phase == corev1.VolumeReleased && volume.DeletionTimestamp == nil &&
 		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete &&
-		volume.Annotations[provisionedBy] == provisioner && volume.Annotations[selectedNode] == node &&
+		volume.Annotations[provisionedByAnnotation] == provisionerName && volume.Annotations[selectedNodeAnnotation] == node &&
 		volume.Spec.HostPath != nil
 }

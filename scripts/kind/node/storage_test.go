@@ -12,7 +12,7 @@ func TestIsFor(t *testing.T) {
 	class, block := "standard", corev1.PersistentVolumeBlock
 	claim := func(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 		c := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{selectedNode: "a"}},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{selectedNodeAnnotation: "a"}},
 			Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
 			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 		}
@@ -25,7 +25,7 @@ func TestIsFor(t *testing.T) {
 		want   bool
 	}{
 		{"waits for this node", func(*corev1.PersistentVolumeClaim) {}, true},
-		{"for another node", func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNode] = "b" }, false},
+		{"for another node", func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "b" }, false},
 		{"its Pod is not placed yet", func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil }, false},
 		{"has its volume", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-1" }, false},
 		{"is bound", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }, false},
@@ -36,14 +36,14 @@ func TestIsFor(t *testing.T) {
 		}, false},
 		{"a block device", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }, false},
 	} {
-		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, isFor(claim(test.change), "a")) })
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, isClaimForNode(claim(test.change), "a")) })
 	}
 }
 
 func TestIsReleased(t *testing.T) {
 	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{provisionedBy: provisioner, selectedNode: "a"}},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{provisionedByAnnotation: provisionerName, selectedNodeAnnotation: "a"}},
 			Spec: corev1.PersistentVolumeSpec{
 				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
 				PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{}},
@@ -59,8 +59,8 @@ func TestIsReleased(t *testing.T) {
 		want   bool
 	}{
 		{"released on this node", func(*corev1.PersistentVolume) {}, true},
-		{"on another node", func(v *corev1.PersistentVolume) { v.Annotations[selectedNode] = "b" }, false},
-		{"made by somebody else", func(v *corev1.PersistentVolume) { v.Annotations[provisionedBy] = "x" }, false},
+		{"on another node", func(v *corev1.PersistentVolume) { v.Annotations[selectedNodeAnnotation] = "b" }, false},
+		{"made by somebody else", func(v *corev1.PersistentVolume) { v.Annotations[provisionedByAnnotation] = "x" }, false},
 		{"in use", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, false},
 		{"to be kept", func(v *corev1.PersistentVolume) {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

@@ -34,31 +34,31 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// count is what was asked of one path. A GET without a range is one for all of
+// requestCounts is what was asked of one path. A GET without a range is one for all of
 // the file, whether or not all of it was taken.
-type count struct {
+type requestCounts struct {
 	Heads, Gets, Ranges, Bytes int64
 }
 
-type source struct {
+type countingServer struct {
 	files  string
 	mu     sync.Mutex
-	counts map[string]*count
+	counts map[string]*requestCounts
 }
 
 func newSource(files string) http.Handler {
-	s := &source{files: files, counts: map[string]*count{}}
+	s := &countingServer{files: files, counts: map[string]*requestCounts{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /counts", s.tell)
-	mux.HandleFunc("DELETE /counts", s.forget)
-	mux.HandleFunc("GET /status/{code}/", s.counted(refuse))
-	mux.HandleFunc("GET /cut/{path...}", s.counted(s.cut))
-	mux.HandleFunc("GET /slow/{seconds}/{path...}", s.counted(s.slow))
-	mux.HandleFunc("GET /{path...}", s.counted(s.serve))
+	mux.HandleFunc("GET /counts", s.writeCounts)
+	mux.HandleFunc("DELETE /counts", s.resetCounts)
+	mux.HandleFunc("GET /status/{code}/", s.withCounting(refuseRequest))
+	mux.HandleFunc("GET /cut/{path...}", s.withCounting(s.serveBroken))
+	mux.HandleFunc("GET /slow/{seconds}/{path...}", s.withCounting(s.serveSlowly))
+	mux.HandleFunc("GET /{path...}", s.withCounting(s.serveFile))
 	return mux
 }
 
-func (s *source) tell(w http.ResponseWriter, _ *http.Request) {
+func (s *countingServer) writeCounts(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -67,16 +67,16 @@ func (s *source) tell(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func (s *source) forget(http.ResponseWriter, *http.Request) {
+func (s *countingServer) resetCounts(http.ResponseWriter, *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.counts)
 }
 
-func (s *source) counted(next http.HandlerFunc) http.HandlerFunc {
+func (s *countingServer) withCounting(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log.Printf("%s %s %s %s", r.RemoteAddr, r.Method, r.URL.Path, r.Header.Get("Range"))
-		s.add(r.URL.Path, func(c *count) {
+		s.updateCount(r.URL.Path, func(c *requestCounts) {
 			switch {
 			case r.Method == http.MethodHead:
 				c.Heads++
@@ -86,43 +86,45 @@ func (s *source) counted(next http.HandlerFunc) http.HandlerFunc {
 				c.Gets++
 			}
 		})
-		next(&counter{ResponseWriter: w, add: func(n int) {
-			s.add(r.URL.Path, func(c *count) { c.Bytes += int64(n) })
+		next(&countingWriter{ResponseWriter: w, add: func(n int) {
+			s.updateCount(r.URL.Path, func(c *requestCounts) { c.Bytes += int64(n) })
 		}}, r)
 	}
 }
 
-func (s *source) add(name string, change func(*count)) {
+func (s *countingServer) updateCount(name string, change func(*requestCounts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.counts[name] == nil {
-		s.counts[name] = &count{}
+		s.counts[name] = &requestCounts{}
 	}
 	change(s.counts[name])
 }
 
-// file is the one that a request is for.
-func (s *source) file(r *http.Request) string {
+// filePath is the one that a request is for.
+func (s *countingServer) filePath(r *http.Request) string {
 	return path.Join(s.files, path.Base(r.PathValue("path")))
 }
 
-func (s *source) serve(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, s.file(r)) }
+func (s *countingServer) serveFile(w http.ResponseWriter, r *http.Request) {
+	http.ServeFile(w, r, s.filePath(r))
+}
 
-// slow serves a file at the pace at which all of it takes so many seconds.
-func (s *source) slow(w http.ResponseWriter, r *http.Request) {
+// serveSlowly serves a file at the pace at which all of it takes so many seconds.
+func (s *countingServer) serveSlowly(w http.ResponseWriter, r *http.Request) {
 	seconds, err := strconv.Atoi(r.PathValue("seconds"))
-	info, missing := os.Stat(s.file(r))
+	info, missing := os.Stat(s.filePath(r))
 	if err != nil || seconds < 1 || missing != nil {
 		http.NotFound(w, r)
 		return
 	}
-	pace := time.Duration(seconds) * time.Second / time.Duration(max(info.Size()/chunk, 1))
-	http.ServeFile(&slowly{ResponseWriter: w, done: r.Context().Done(), pace: pace}, r, s.file(r))
+	pace := time.Duration(seconds) * time.Second / time.Duration(max(info.Size()/chunkSize, 1))
+	http.ServeFile(&pacedWriter{ResponseWriter: w, done: r.Context().Done(), pace: pace}, r, s.filePath(r))
 }
 
-// cut promises what is asked for, and breaks off at the middle of the file.
-func (s *source) cut(w http.ResponseWriter, r *http.Request) {
-	file, err := os.Open(s.file(r))
+// serveBroken promises what is asked for, and breaks off at the middle of the file.
+func (s *countingServer) serveBroken(w http.ResponseWriter, r *http.Request) {
+	file, err := os.Open(s.filePath(r))
 	if err != nil {
 		http.NotFound(w, r)
 		return
@@ -135,29 +137,29 @@ func (s *source) cut(w http.ResponseWriter, r *http.Request) {
 	}
 	// Without a type given, it would be guessed from bytes that are counted as cut.
 	w.Header().Set("Content-Type", "application/octet-stream")
-	http.ServeContent(w, r, "", info.ModTime(), &torn{File: file, at: info.Size() / 2})
+	http.ServeContent(w, r, "", info.ModTime(), &brokenFile{File: file, at: info.Size() / 2})
 }
 
-var errTorn = errors.New("the connection breaks here")
+var errBroken = errors.New("the connection breaks here")
 
-// torn cannot be read from some byte on. Whoever has promised more cannot but break off.
-type torn struct {
+// brokenFile cannot be read from some byte on. Whoever has promised more cannot but break off.
+type brokenFile struct {
 	*os.File
 	at int64
 }
 
-func (f *torn) Read(p []byte) (int, error) {
+func (f *brokenFile) Read(p []byte) (int, error) {
 	now, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return 0, err
 	}
 	if now >= f.at {
-		return 0, errTorn
+		return 0, errBroken
 	}
 	return f.File.Read(p[:min(int64(len(p)), f.at-now)])
 }
 
-func refuse(w http.ResponseWriter, r *http.Request) {
+func refuseRequest(w http.ResponseWriter, r *http.Request) {
 	code, err := strconv.Atoi(r.PathValue("code"))
 	if err != nil || code < 400 || code > 599 {
 		code = http.StatusNotFound
@@ -165,19 +167,19 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, strings.ToLower(http.StatusText(code)), code)
 }
 
-// chunk is what is written at a time where it is to go slowly.
-const chunk = 64 << 10
+// chunkSize is what is written at a time where it is to go slowly.
+const chunkSize = 64 << 10
 
-// slowly writes a chunk, and waits.
-type slowly struct {
+// pacedWriter writes a chunk, and waits.
+type pacedWriter struct {
 	http.ResponseWriter
 	done <-chan struct{}
 	pace time.Duration
 }
 
-func (s *slowly) Write(p []byte) (written int, err error) {
+func (s *pacedWriter) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
-		n, err := s.ResponseWriter.Write(p[:min(len(p), chunk)])
+		n, err := s.ResponseWriter.Write(p[:min(len(p), chunkSize)])
 		written += n
 		if err != nil {
 			return written, err
@@ -192,16 +194,16 @@ func (s *slowly) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// counter counts the bytes that were written.
-type counter struct {
+// countingWriter counts the bytes that were written.
+type countingWriter struct {
 	http.ResponseWriter
 	add func(int)
 }
 
-func (c *counter) Write(p []byte) (int, error) {
+func (c *countingWriter) Write(p []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(p)
 	c.add(n)
 	return n, err
 }
 
-func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

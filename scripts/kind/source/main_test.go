@@ -56,19 +56,19 @@ func TestSourceCounts(t *testing.T) {
 		assert.Equal(t, test.wantCut, err != nil, test.path)
 	}
 
-	counts := func() map[string]count {
+	counts := func() map[string]requestCounts {
 		_, text, err := ask(http.MethodGet, "/counts", "")
 		require.NoError(t, err)
-		var all map[string]count
+		var all map[string]requestCounts
 		require.NoError(t, json.Unmarshal([]byte(text), &all))
 		return all
 	}
 	all := counts()
-	assert.Equal(t, count{Heads: 1, Gets: 1, Ranges: 1, Bytes: 13}, all["/disk"])
-	assert.Equal(t, count{Gets: 1, Bytes: 10}, all["/of/a/test/disk"])
-	assert.Equal(t, count{Ranges: 1, Bytes: 3}, all["/slow/1/disk"])
-	assert.Equal(t, count{Gets: 1, Bytes: 5}, all["/cut/disk"])
-	assert.Equal(t, count{Ranges: 3, Bytes: 5}, all["/cut/ranged/disk"])
+	assert.Equal(t, requestCounts{Heads: 1, Gets: 1, Ranges: 1, Bytes: 13}, all["/disk"])
+	assert.Equal(t, requestCounts{Gets: 1, Bytes: 10}, all["/of/a/test/disk"])
+	assert.Equal(t, requestCounts{Ranges: 1, Bytes: 3}, all["/slow/1/disk"])
+	assert.Equal(t, requestCounts{Gets: 1, Bytes: 5}, all["/cut/disk"])
+	assert.Equal(t, requestCounts{Ranges: 3, Bytes: 5}, all["/cut/ranged/disk"])
 	assert.EqualValues(t, 1, all["/status/503/disk"].Gets)
 	_, _, err := ask(http.MethodDelete, "/counts", "")
 	require.NoError(t, err)

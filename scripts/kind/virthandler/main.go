@@ -30,11 +30,11 @@ import (
 )
 
 const (
-	// every is how often the node's machines are looked at.
-	every = time.Second
-	// rounds are between two heartbeats: well below the five minutes after which
+	// pollInterval is how often the node's machines are looked at.
+	pollInterval = time.Second
+	// heartbeatRounds are between two heartbeats: well below the five minutes after which
 	// virt-controller gives a node up.
-	rounds = 30
+	heartbeatRounds = 30
 )
 
 func main() {
@@ -66,14 +66,14 @@ func run(ctx context.Context, node string) error {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- serveHealth() }()
-	h := handler{client: c, node: node}
+	h := nodeHandler{client: c, node: node}
 	for round := 0; ; round++ {
-		if round%rounds == 0 {
-			if err := h.prepare(ctx); err != nil && ctx.Err() == nil {
+		if round%heartbeatRounds == 0 {
+			if err := h.prepareNode(ctx); err != nil && ctx.Err() == nil {
 				log.Print(err)
 			}
 		}
-		if err := h.serve(ctx); err != nil && ctx.Err() == nil {
+		if err := h.reconcileVMIs(ctx); err != nil && ctx.Err() == nil {
 			log.Print(err)
 		}
 		select {
@@ -81,7 +81,7 @@ func run(ctx context.Context, node string) error {
 			return nil
 		case err := <-failed:
 			return err
-		case <-time.After(every):
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -106,19 +106,19 @@ func serveHealth() error {
 	return fmt.Errorf("answering probes: %w", server.ListenAndServeTLS("", ""))
 }
 
-type handler struct {
+type nodeHandler struct {
 	client client.Client
 	node   string
 }
 
-// prepare makes the node fit for machines. A kubelet that was started anew may
+// prepareNode makes the node fit for machines. A kubelet that was started anew may
 // have forgotten devices that no plugin brings.
-func (h *handler) prepare(ctx context.Context) error {
-	return errors.Join(simulator.Equip(ctx, h.client, h.node), simulator.Beat(ctx, h.client, h.node))
+func (h *nodeHandler) prepareNode(ctx context.Context) error {
+	return errors.Join(simulator.AddKubeVirtDevices(ctx, h.client, h.node), simulator.UpdateHeartbeat(ctx, h.client, h.node))
 }
 
-// serve takes each machine of the node a step further.
-func (h *handler) serve(ctx context.Context) error {
+// reconcileVMIs takes each machine of the node a step further.
+func (h *nodeHandler) reconcileVMIs(ctx context.Context) error {
 	var machines kubevirtv1.VirtualMachineInstanceList
 	if err := h.client.List(ctx, &machines, client.MatchingLabels{kubevirtv1.NodeNameLabel: h.node}); err != nil {
 		return fmt.Errorf("listing the machines of node %s: %w", h.node, err)
@@ -133,12 +133,12 @@ func (h *handler) serve(ctx context.Context) error {
 	var failed []error
 	for i := range machines.Items {
 		vmi := &machines.Items[i]
-		phase := simulator.NextPhase(vmi, launcherOf(vmi, pods.Items), h.node)
+		phase := simulator.NextVMIPhase(vmi, findLauncher(vmi, pods.Items), h.node)
 		if phase == "" {
 			continue
 		}
 		// One that was written meanwhile is looked at again in the next round.
-		if err := simulator.Enter(ctx, h.client, vmi, phase); err != nil && !apierrors.IsInvalid(err) {
+		if err := simulator.SetVMIPhase(ctx, h.client, vmi, phase); err != nil && !apierrors.IsInvalid(err) {
 			failed = append(failed, err)
 			continue
 		}
@@ -147,11 +147,11 @@ func (h *handler) serve(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// launcherOf is a machine's own Pod, nil where there is none: not one that is
+// findLauncher is a machine's own Pod, nil where there is none: not one that is
 // merely the first consumer of its claims, nor one of a former machine of its name.
-func launcherOf(vmi *kubevirtv1.VirtualMachineInstance, pods []corev1.Pod) *corev1.Pod {
+func findLauncher(vmi *kubevirtv1.VirtualMachineInstance, pods []corev1.Pod) *corev1.Pod {
 	for i := range pods {
-		if metav1.IsControlledBy(&pods[i], vmi) && simulator.IsLauncher(&pods[i]) {
+		if metav1.IsControlledBy(&pods[i], vmi) && simulator.IsLauncherPod(&pods[i]) {
 			return &pods[i]
 		}
 	}

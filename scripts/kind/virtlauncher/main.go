@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// shutdown is how long a guest takes. It is well above how often virthandler
+// shutdownDelay is how long a guest takes. It is well above how often virthandler
 // looks: a machine that is told to end is off before its Pod is.
-const shutdown = 5 * time.Second
+const shutdownDelay = 5 * time.Second
 
 func main() {
 	switch filepath.Base(os.Args[0]) {
@@ -26,5 +26,5 @@ func main() {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
 	<-told
-	<-time.After(shutdown)
+	<-time.After(shutdownDelay)
 }

@@ -6,7 +6,7 @@ CONTROLLER_GEN := $(call tool,scripts/tools/controller-gen)
 GOLANGCI_LINT  := $(call tool,scripts/tools/golangci-lint)
 HELM_DOCS      := $(call tool,scripts/tools/helm-docs)
 HELM_UNITTEST  := $(call tool,scripts/tools/helm-unittest)
-HELM           := $$(go run ./e2e/binaries/build helm)
+HELM           := $$(go run ./e2e/harness/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 DIST         ?= dist
@@ -47,7 +47,7 @@ test: ## Run all tests (needs Go, make and git only)
 test-long: TEST_TIMEOUT = 120m
 test-long: export OT_FLEET_LONG = 1
 test-long: test ## Run all tests, the long sweeps included, and those of the fleet with agents that dial in too
-	OT_FLEET_PULL=all go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/fleet ./e2e/rollout ./e2e/prune
+	OT_FLEET_PULL=all go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune
 
 .PHONY: kind-up
 kind-up: ## Make a hub and three members as clusters of kind (kind-configs/README.md)
@@ -60,7 +60,7 @@ kind-demo: kind-up ## Watch them: budgets, a machine, a rollout, an outage, a pr
 .PHONY: e2e-kind
 e2e-kind: kind-up ## Take them through the journeys; kind-configs/results.md says what came of it
 	OT_FLEET_KIND=$(KIND_FLEET) OT_FLEET_RESULTS=$(CURDIR)/kind-configs/results.md \
-		go test ./e2e/kind -count=1 -vet=off -timeout 3h -v
+		go test ./e2e/suites/kind -count=1 -vet=off -timeout 3h -v
 
 .PHONY: bench
 bench: ## Measure the figures of the README
@@ -90,7 +90,7 @@ charts: ## Package both charts into dist/, of VERSION
 
 .PHONY: binaries
 binaries: ## Build the local control planes' binaries ahead of their first use
-	go run ./e2e/binaries/build
+	go run ./e2e/harness/binaries/build
 
 .PHONY: generate
 generate: ## Write deepcopy code, CRDs and RBAC from the Go sources, and the charts' pages from their values
@@ -112,8 +112,8 @@ lint: ## Check the Go code and its import rules
 lint-charts: ## Check the Helm charts and what they make, and run their unit tests
 	"$(HELM)" lint --strict --kube-version $(KUBE_VERSION) charts/*/
 	$(HELM_UNITTEST) --strict charts/*/
-	@openapi="$$(go -C e2e/binaries/kubernetes mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/api/openapi-spec/swagger.json"; helm="$(HELM)"; \
-	for chart in charts/*/; do for values in "$$chart/values.yaml" "e2e/chart/everything/both.yaml,e2e/chart/everything/$$(basename $$chart).yaml"; do \
+	@openapi="$$(go -C e2e/harness/binaries/kubernetes mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/api/openapi-spec/swagger.json"; helm="$(HELM)"; \
+	for chart in charts/*/; do for values in "$$chart/values.yaml" "e2e/suites/chart/everything/both.yaml,e2e/suites/chart/everything/$$(basename $$chart).yaml"; do \
 		"$$helm" template any "$$chart" --kube-version $(KUBE_VERSION) --values "$$values" | \
 			(cd scripts/tools/kubeconform && go run . -openapi "$$openapi") || { echo "lint-charts: of $$chart with $$values" >&2; exit 1; }; done; done
 

@@ -11,22 +11,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	dialcontroller "github.com/pelotech/ot-fleet/agent/controllers/dial"
-	"github.com/pelotech/ot-fleet/agent/identity"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 )
 
 // setupPullMode makes what dials in to a hub, where a Secret says how.
-func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster *identity.ClusterIdentity, served *kinds.KindTracker, o options) (*dialcontroller.Reconciler, error) {
+func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, cluster *apidiscovery.ClusterIdentity, served *apidiscovery.KindTracker, o options) (*dialcontroller.Reconciler, error) {
 	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("the client of the mailbox: %w", err)
 	}
 	var secrets [2]cache.Cache
-	for i, name := range []string{join.JoinSecret, join.CredentialSecret} {
+	for i, name := range []string{registration.JoinSecret, registration.CredentialSecret} {
 		if secrets[i], err = addCache(cfg, mgr, dialcontroller.SecretCacheOptions(o.namespace, name)); err != nil {
 			return nil, fmt.Errorf("the cache of Secret %s: %w", name, err)
 		}
@@ -44,7 +44,7 @@ func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, clus
 				Cached: mailbox, Live: live, Namespace: o.namespace, Watch: dialcontroller.WatchMailbox(mailbox, served),
 			},
 			Leader: leader, Metrics: counted, BootID: string(uuid.NewUUID()),
-			Options: dial.Options{UserAgent: "ot-agent/" + version},
+			Options: hubclient.Options{UserAgent: "ot-agent/" + version},
 		},
 	}
 	return r, r.Setup(mgr, secrets[0], secrets[1])

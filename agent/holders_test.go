@@ -21,9 +21,9 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
-	"github.com/pelotech/ot-fleet/e2e/member"
-	"github.com/pelotech/ot-fleet/e2e/scene"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // holderRecorder lists the machines of a cluster that hold an image, past all caches.
@@ -52,7 +52,7 @@ func (h *holderRecorder) beforeLiveList(do func()) {
 
 // provisioningVM is a machine that names an image and makes nothing of it.
 func provisioningVM(ns, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
-	vm := scene.NewMachine(ns, name, img)
+	vm := testenv.NewMachine(ns, name, img)
 	vm.Spec.IgnoreOnDeploy = true
 	return vm
 }
@@ -62,7 +62,7 @@ func hasRootDisk(vm *v1alpha1.VirtualMachine) bool {
 }
 
 func TestHeldImageIsNotDeleted(t *testing.T) {
-	s, err := scene.Start(t.Context(), member.Options{Name: "held"})
+	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	c := &holderRecorder{vmHolders: vmHolders{live: s.Client()}}
@@ -84,13 +84,13 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		img := s.NewSnapshottedImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "vm-1", img)
 		s.Create(t, img, holder)
-		ready := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		ready := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 		assert.EqualValues(t, 1, ready.Status.References.Count)
 		assert.Equal(t, []string{ns + "/vm-1"}, ready.Status.References.Holders)
 		assert.Nil(t, ready.Status.References.UnreferencedSince)
 
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		held := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		assert.Equal(t, v1alpha1.ReasonReferenced, held.Status.Reason)
 		assert.Contains(t, held.Status.Message, ns+"/vm-1")
 		assert.NotNil(t, held.Status.Serving)
@@ -109,9 +109,9 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "vm-1", img)
 		s.Create(t, holder, img)
-		s.AwaitImage(t, img, scene.HasReason(v1alpha1.ReasonPaused))
+		s.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		s.SetPolicy(t, map[string]string{"concurrency": "1"})
 		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.Serving != nil })
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
@@ -123,7 +123,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "late", img)
 		s.Create(t, img)
-		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 		var mu sync.Mutex
 		marks := map[v1alpha1.Phase]bool{}
 		var once sync.Once
@@ -137,7 +137,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 			once.Do(func() { _ = s.Client().Create(context.Background(), holder) })
 		})
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		held := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		c.beforeLiveList(nil)
 		mu.Lock()
 		assert.Equal(t, map[v1alpha1.Phase]bool{v1alpha1.PhaseDeleting: true}, marks, "stored when the holders were listed")
@@ -152,7 +152,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				ns := s.CreateNamespace(t)
 				img := make(ns, "image", "/ok/100ms/image.qcow2")
-				first, second := scene.NewMachine(ns, "first", img), scene.NewMachine(ns, "second", img)
+				first, second := testenv.NewMachine(ns, "first", img), testenv.NewMachine(ns, "second", img)
 				s.Create(t, img, first)
 				pin := *s.AwaitMachine(t, first, hasRootDisk).Status.Pinned
 				s.Update(t, img, func() { img.Spec.URL += "?another" })
@@ -193,9 +193,9 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		ns, other := s.CreateNamespace(t), s.CreateNamespace(t)
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		s.Create(t, img, provisioningVM(other, "vm", img))
-		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 		require.NoError(t, s.Client().Delete(t.Context(), img))
-		s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseTerminating))
+		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		require.NoError(t, s.Client().Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 		s.AwaitGone(t, img)
 	})
@@ -208,7 +208,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		s.Create(t, img, holder)
 		longAgo := func() {
 			require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-				now := s.AwaitImage(t, img, scene.InPhase(v1alpha1.PhaseSucceeded))
+				now := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 				at := metav1.NewTime(time.Now().Add(-2 * time.Hour))
 				now.Status.References.UnreferencedSince = &at
 				return s.Client().Status().Update(t.Context(), now)

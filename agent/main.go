@@ -16,9 +16,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/pelotech/ot-fleet/api/check"
+	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/policy"
-	"github.com/pelotech/ot-fleet/api/rights"
+
 	"github.com/pelotech/ot-fleet/api/schema"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
@@ -54,8 +54,8 @@ type options struct {
 }
 
 // requiredRights are those that it works with.
-func (o options) requiredRights() ([]rights.Permission, error) {
-	return rights.ParseRoles(charts.AgentRoles, map[string]string{"agent-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
+func (o options) requiredRights() ([]health.Permission, error) {
+	return health.ParseRoles(charts.AgentRoles, map[string]string{"agent-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
 }
 
 func main() {
@@ -83,7 +83,7 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
 	work := func() error { return runAgent(o) }
 	if *checkURL != "" {
-		work = func() error { return check.CheckURL(context.Background(), *checkURL, check.ServiceAccountTokenFile) }
+		work = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }
 	}
 	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-agent:", err)
@@ -114,7 +114,7 @@ func runAgent(o options) error {
 	if err != nil {
 		return err
 	}
-	if err := rights.WaitForPermissions(ctx, cfg, needed, "ot-agent"); err != nil {
+	if err := health.WaitForPermissions(ctx, cfg, needed, "ot-agent"); err != nil {
 		return err
 	}
 	mgr, err := newManager(ctx, cfg, o, nil)

@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
@@ -34,18 +36,16 @@ import (
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/guard"
-	"github.com/pelotech/ot-fleet/agent/identity"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/agent/once"
+
+	"github.com/pelotech/ot-fleet/agent/capacity"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
-	"github.com/pelotech/ot-fleet/agent/queue"
-	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/agent/vm"
-	"github.com/pelotech/ot-fleet/api/ready"
-	"github.com/pelotech/ot-fleet/api/rights"
+	"github.com/pelotech/ot-fleet/api/health"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -68,7 +68,7 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	contact, lacks := ready.NewAPIServerMonitor(), rights.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-agent")
+	contact, lacks := health.NewAPIServerMonitor(), health.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-agent")
 	cfg.Wrap(contact.WrapTransport)
 	cfg.Wrap(lacks.WrapTransport)
 	bounded := rest.CopyConfig(cfg)
@@ -108,7 +108,7 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if err != nil {
 		return nil, fmt.Errorf("the cache of what is made for machines: %w", err)
 	}
-	if err := ready.AddReadyChecks(mgr, contact, lacks, map[string]func(context.Context) bool{
+	if err := health.AddReadyChecks(mgr, contact, lacks, map[string]func(context.Context) bool{
 		"images and machines": mgr.GetCache().WaitForCacheSync, "the mailbox": mailbox.WaitForCacheSync, "what is made for machines": made.WaitForCacheSync,
 	}); err != nil {
 		return nil, err
@@ -121,18 +121,18 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if holders == nil {
 		holders = vmHolders{cached: mgr.GetClient(), live: mgr.GetAPIReader()}.listHolders
 	}
-	cluster := identity.NewClusterIdentity(mgr.GetAPIReader())
+	cluster := apidiscovery.NewClusterIdentity(mgr.GetAPIReader())
 	results := &plan.Results{}
 	elapsed, grants := clock.New().Elapsed, grant.NewRequestTracker(string(uuid.NewUUID()))
 	ages := clock.NewAgeTracker(elapsed)
 
-	index := queue.NewQueue()
+	index := ledger.NewQueue()
 	counted := metrics.New(ctrlmetrics.Registry, index)
-	served := kinds.NewKindTracker(mgr.GetRESTMapper())
+	served := apidiscovery.NewKindTracker(mgr.GetRESTMapper())
 	inForce := &ledgercontroller.PolicyInForce{}
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: room.NewReader(mgr.GetAPIReader()),
+		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: capacity.NewReader(mgr.GetAPIReader()),
 		Policy: inForce.Current, PolicyKnown: inForce.Known, ListHolders: holders, Ages: ages, Namespace: o.namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
@@ -148,9 +148,9 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	dialling.OnChange = ledger.Enqueue
 	ledger.HubCondition = dialling.Condition
 	ledger.MissingRights, lacks.OnChange = lacks.MissingMessage, ledger.Enqueue
-	guarding := &guard.BudgetGuardCheck{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Enqueue}
+	guarding := &admissionpolicy.BudgetGuardCheck{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Enqueue}
 	ledger.ImportGuardCondition = guarding.Condition
-	counting := &once.OneDownloadCheck{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Enqueue}
+	counting := &admissionpolicy.OneDownloadCheck{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Enqueue}
 	ledger.OneDownloadCondition = counting.Condition
 	images.EnqueueLedger = ledger.Enqueue
 	ledger.LacksCapacity = images.LacksCapacity

@@ -22,10 +22,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/pelotech/ot-fleet/api/check"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/policy"
-	"github.com/pelotech/ot-fleet/api/rights"
+	"github.com/pelotech/ot-fleet/api/registration"
+
 	"github.com/pelotech/ot-fleet/api/schema"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
@@ -82,9 +82,9 @@ type options struct {
 // namespaces, are not among them: a hub that cannot look for Clusters logs so, and
 // serves the members that it knows. Nor is that to look for values of the agent's chart
 // in one that installs none.
-func (o options) rights() ([]rights.Permission, error) {
-	all, err := rights.ParseRoles(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
-	return slices.DeleteFunc(all, func(r rights.Permission) bool {
+func (o options) rights() ([]health.Permission, error) {
+	all, err := health.ParseRoles(charts.HubRoles, map[string]string{"hub-namespace": o.namespace, "policy-namespace": o.policy.Namespace})
+	return slices.DeleteFunc(all, func(r health.Permission) bool {
 		if !o.installAgents && r.Namespace == o.namespace && r.Resource == "configmaps" && r.Namespace != o.policy.Namespace && (r.Verb == "list" || r.Verb == "watch") {
 			return true
 		}
@@ -114,8 +114,8 @@ func main() {
 	flag.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents that dial in. Default: the one that the hub uses itself, which is of no use outside of its cluster where it runs as a Pod.")
 	flag.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the certificates by which agents that dial in check the API server's. Default: with --hub-api-url, those that their system trusts; without, the hub's own.")
 	checkURL := flag.String("check-url", "", "Ask for this URL, with the token of the Pod's ServiceAccount, and end: with 0 where it is served. For the chart's test.")
-	flag.DurationVar(&o.joinTokenLife, "join-token-life", join.DefaultJoinTokenLife, "How long a join token can be presented.")
-	flag.DurationVar(&o.agentTokenLife, "agent-token-life", join.DefaultAgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
+	flag.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "How long a join token can be presented.")
+	flag.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "How long the credential of an agent that dials in lives unless it is renewed. The chart caps what an agent can ask for: see its value pull.agentTokenLife.")
 	flag.BoolVar(&o.approvals, "approvals-enforced", true, "The API server is to check who approves of waves and of ImagePrunes, by the chart's admission policies: tell where it does not.")
 	flag.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, of the hub's own version, in members that have label "+v1alpha1.LabelInstallAgent+": \"true\".")
 	flag.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "How long an install of the agent that failed waits before it is tried again; doubled each time.")
@@ -133,7 +133,7 @@ func main() {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
 	work := func() error { return run(o) }
 	if *checkURL != "" {
-		work = func() error { return check.CheckURL(context.Background(), *checkURL, check.ServiceAccountTokenFile) }
+		work = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }
 	}
 	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "ot-hub:", err)
@@ -170,7 +170,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	if err := rights.WaitForPermissions(ctx, cfg, needed, "ot-hub"); err != nil {
+	if err := health.WaitForPermissions(ctx, cfg, needed, "ot-hub"); err != nil {
 		return err
 	}
 	mgr, err := setup(cfg, o, needed)

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pelotech/ot-fleet/api/rights"
+	"github.com/pelotech/ot-fleet/api/health"
 )
 
 // A hub that installs no agents does not end for want of what only that needs, as it is
 // with the chart of an earlier version.
 func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
-	looks := func(verb string) rights.Permission {
-		return rights.Permission{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}
+	looks := func(verb string) health.Permission {
+		return health.Permission{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}
 	}
 	o := options{namespace: "ot-hub", policy: types.NamespacedName{Namespace: "sync-operator", Name: "policy"}}
 	off, err := o.rights()

@@ -27,25 +27,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
-	"github.com/pelotech/ot-fleet/api/ready"
-	"github.com/pelotech/ot-fleet/api/rights"
+	"github.com/pelotech/ot-fleet/api/health"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
 	installcontroller "github.com/pelotech/ot-fleet/hub/controllers/install"
-	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/join"
-	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/member"
+	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/planner"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
+	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/registration"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/guard"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -56,12 +56,12 @@ import (
 const requestTimeout = 30 * time.Second
 
 // setup makes the manager with everything the hub consists of.
-func setup(cfg *rest.Config, o options, needed []rights.Permission) (mcmanager.Manager, error) {
+func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.Manager, error) {
 	cfg = rest.CopyConfig(cfg)
-	contact, lacks := ready.NewAPIServerMonitor(), rights.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-hub")
+	contact, lacks := health.NewAPIServerMonitor(), health.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-hub")
 	cfg.Wrap(contact.WrapTransport)
 	cfg.Wrap(lacks.WrapTransport)
-	provider := members.New(members.Options{
+	provider := memberclient.New(memberclient.Options{
 		RequestTimeout: o.memberTimeout, ProbeInterval: o.probeInterval, UserAgent: "ot-hub/" + version,
 	})
 	bounded := rest.CopyConfig(cfg)
@@ -146,7 +146,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Permission) (mcmanager.M
 	pruneReports := &prunecontroller.ReportReconciler{
 		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Pages: reports, Index: index, Rollouts: board,
 	}
-	guarding := &guard.ApprovalCheck{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), OnWavesChanged: board.SetApprovalGuarded}
+	guarding := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), OnWavesChanged: board.SetApprovalGuarded}
 	prunes := &prunecontroller.PruneReconciler{
 		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Guard: guarding,
 	}
@@ -174,7 +174,7 @@ func setup(cfg *rest.Config, o options, needed []rights.Permission) (mcmanager.M
 		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
 		func() error { return mgr.AddReadyzCheck("reports", checkReportsRead(mgr.Elected(), store)) },
 		func() error {
-			return ready.AddReadyChecks(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
+			return health.AddReadyChecks(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
 		},
 		func() error { return local.Add(lacks) },
 		func() error {

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -95,7 +95,7 @@ func (l Limits) Covers(earlier Limits) bool {
 
 // ComputeDemand works out what a cluster wants: what runs, and those of the front of its
 // queue that could run beside it, were there no fleet-wide budget.
-func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) string, front []queue.QueuedImage) Demand {
+func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage) Demand {
 	d := Demand{Wanted: int32(len(running))}
 	run, want := countBySourceGroup(running, groupOf), map[string]int32{}
 	for _, item := range front {
@@ -123,7 +123,7 @@ func countBySourceGroup(slots []v1alpha1.Slot, groupOf func(host string) string)
 
 // WithheldReasons tells why those of the front of the queue wait that the policy's
 // concurrency has a place for.
-func WithheldReasons(t Terms, l Limits, running []v1alpha1.Slot, groupOf func(host string) string, front []queue.QueuedImage) map[types.UID]v1alpha1.Reason {
+func WithheldReasons(t Terms, l Limits, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage) map[types.UID]v1alpha1.Reason {
 	if !t.FleetLimited {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -31,10 +31,10 @@ func runningSlots(hosts ...string) []v1alpha1.Slot {
 	return slots
 }
 
-func waitingItems(groups ...string) []queue.QueuedImage {
-	items := make([]queue.QueuedImage, len(groups))
+func waitingItems(groups ...string) []ledger.QueuedImage {
+	items := make([]ledger.QueuedImage, len(groups))
 	for i, group := range groups {
-		items[i] = queue.QueuedImage{Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint(i))}, SourceGroup: group}
+		items[i] = ledger.QueuedImage{Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint(i))}, SourceGroup: group}
 	}
 	return items
 }
@@ -103,7 +103,7 @@ func TestComputeDemand(t *testing.T) {
 	for name, tt := range map[string]struct {
 		concurrency int32
 		running     []v1alpha1.Slot
-		front       []queue.QueuedImage
+		front       []ledger.QueuedImage
 		want        grant.Demand
 	}{
 		"nothing":                 {3, nil, nil, grant.Demand{}},
@@ -124,7 +124,7 @@ func TestWithheldReasons(t *testing.T) {
 	for name, tt := range map[string]struct {
 		terms   grant.Terms
 		running []v1alpha1.Slot
-		front   []queue.QueuedImage
+		front   []ledger.QueuedImage
 		want    map[types.UID]v1alpha1.Reason
 	}{
 		"nothing is limited":               {grant.Terms{Concurrency: 9}, runningSlots("", ""), waitingItems(""), nil},
@@ -197,18 +197,18 @@ func TestSlotsNeverExceedShare(t *testing.T) {
 		}
 		limits := grant.ComputeLimits(terms, share)
 		host := rapid.SampledFrom([]string{"", "a.x", "a.y", "b.x"})
-		v := queue.View{Ledger: &v1alpha1.SyncLedgerStatus{Budget: 9}, Budget: limits.Budget, SourceGroupLimits: limits.SourceGroupLimits, SourceGroupOf: groupByPrefix}
+		v := ledger.View{Ledger: &v1alpha1.SyncLedgerStatus{Budget: 9}, Budget: limits.Budget, SourceGroupLimits: limits.SourceGroupLimits, SourceGroupOf: groupByPrefix}
 		for i := range rapid.IntRange(0, 4).Draw(t, "running") {
 			v.Ledger.Slots = append(v.Ledger.Slots, v1alpha1.Slot{
 				Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint("run", i))}, DataVolume: fmt.Sprint("dv", i), Host: host.Draw(t, "running host"),
 			})
 		}
 		for i := range rapid.IntRange(0, 6).Draw(t, "waiting") {
-			v.Candidates = append(v.Candidates, queue.Candidate{
+			v.Candidates = append(v.Candidates, ledger.Candidate{
 				Image: v1alpha1.ImageKey{UID: types.UID(fmt.Sprint("wait", i)), Name: "i"}, Attempt: 1, Host: host.Draw(t, "host"),
 			})
 		}
-		got := queue.Decide(v)
+		got := ledger.Decide(v)
 		if len(got.Admitted) == 0 {
 			return
 		}

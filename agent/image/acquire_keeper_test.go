@@ -15,7 +15,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -103,7 +103,7 @@ func (p *acquireScenario) revisionOf(edits uint8) string {
 func (p *acquireScenario) buildSlot(t attemptRef) v1alpha1.Slot {
 	return v1alpha1.Slot{
 		Image: imageKey, Revision: p.revisionOf(t.specEdit), Attempt: int32(t.attempt),
-		DataVolume: queue.DataVolumeName(imageKey, int32(t.attempt)), StartedAt: metav1.NewTime(apitest.Epoch),
+		DataVolume: ledger.DataVolumeName(imageKey, int32(t.attempt)), StartedAt: metav1.NewTime(apitest.Epoch),
 	}
 }
 
@@ -118,7 +118,7 @@ func timeOfSnapshot(made uint8) time.Time {
 }
 
 func snapshotName(attempt, number uint8) string {
-	return queue.DataVolumeName(imageKey, int32(attempt)) + "-" + strconv.FormatInt(timeOfSnapshot(number-1).UnixMilli(), 36)
+	return ledger.DataVolumeName(imageKey, int32(attempt)) + "-" + strconv.FormatInt(timeOfSnapshot(number-1).UnixMilli(), 36)
 }
 
 // snapshotNumber is the number of a snapshot, by its name.
@@ -232,7 +232,7 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 			continue
 		}
 		for a := uint8(1); a <= 8; a++ {
-			if t.Name == queue.DataVolumeName(imageKey, int32(a)) {
+			if t.Name == ledger.DataVolumeName(imageKey, int32(a)) {
 				todo.attempts |= 1 << (a - 1)
 			}
 		}

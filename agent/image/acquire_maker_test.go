@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -67,7 +67,7 @@ func (p *acquireScenario) buildPin(n uint8) *v1alpha1.PinnedImage {
 	known := knownPins[n]
 	full := &v1alpha1.PinnedImage{
 		ImageKey: imageKey, Attempt: int32(known.attempt), Revision: revisions[known.attempt],
-		PersistentVolumeClaim: queue.DataVolumeName(imageKey, int32(known.attempt)),
+		PersistentVolumeClaim: ledger.DataVolumeName(imageKey, int32(known.attempt)),
 	}
 	if known.snapshot != 0 {
 		full.VolumeSnapshot = snapshotName(known.attempt, known.snapshot)
@@ -117,7 +117,7 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceThere, live bo
 		}
 	}
 	if m.clone != 0 {
-		v.RootDisk = machine.BuildRootDisk(obj, p.buildImage(i), *p.buildPin(m.clone), resource.MustParse("1Gi"))
+		v.RootDisk = kubevirt.BuildRootDisk(obj, p.buildImage(i), *p.buildPin(m.clone), resource.MustParse("1Gi"))
 		v.RootDisk.UID = "uid-of-disk"
 		if m.cloned {
 			v.RootDisk.Status.Phase = cdiv1.Succeeded
@@ -144,7 +144,7 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceThere, live bo
 
 func (p *acquireScenario) clonedPin(dv *cdiv1.DataVolume) uint8 {
 	for n := range knownPins {
-		if n > 0 && !knownPins[n].acquired && machine.ClonedFromValue(*p.buildPin(uint8(n))) == dv.Annotations[v1alpha1.AnnotationClonedFrom] {
+		if n > 0 && !knownPins[n].acquired && kubevirt.ClonedFromValue(*p.buildPin(uint8(n))) == dv.Annotations[v1alpha1.AnnotationClonedFrom] {
 			return uint8(n)
 		}
 	}

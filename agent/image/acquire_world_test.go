@@ -173,7 +173,7 @@ func (p *acquireScenario) initialState() clusterState {
 }
 
 // normalize is called after every step: a slot is freed once its outcome is stored.
-// That it is freed later is what agent/queue explores.
+// That it is freed later is what agent/ledger explores.
 func (p *acquireScenario) normalize(c *clusterState) {
 	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(c.imageState, c.slot)) {
 		c.slot = attemptRef{}

@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -55,7 +55,7 @@ func TestNewDataVolumeSource(t *testing.T) {
 func TestNewDataVolume(t *testing.T) {
 	img := apitest.Image("ns/" + strings.Repeat("long.", 50) + "abc").WithStorageClass("fast").WithDiskSize("24Gi").Obj()
 	key := image.KeyOf(img)
-	slot := apitest.Slot(img, "r", 7).WithDataVolume(queue.DataVolumeName(key, 7)).Obj()
+	slot := apitest.Slot(img, "r", 7).WithDataVolume(ledger.DataVolumeName(key, 7)).Obj()
 
 	got := image.NewDataVolume(img, slot)
 

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -127,7 +127,7 @@ func TestImageIsDeletedFromEveryState(t *testing.T) {
 			w.reconcile()
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonDeleted, w.status().Reason)
-			assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
+			assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
 			for range 6 {
 				w.stepLedger()
 				w.createMissingDataVolumes()

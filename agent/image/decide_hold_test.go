@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -48,7 +48,7 @@ func TestTearDownIsIrreversible(t *testing.T) {
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	assert.EqualValues(t, 1, w.status().References.Count, "it is told of all the same")
-	assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
+	assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
 	w.removeDeletedObjects()
 	w.reconcile()
 	assert.Nil(t, w.img)

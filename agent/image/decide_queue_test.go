@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -36,7 +36,7 @@ func TestNewImageIsQueued(t *testing.T) {
 	assert.EqualValues(t, 3, st.ObservedGeneration)
 	assert.Equal(t, "https://images.example.com/a.qcow2", w.currentRevision().Source)
 	assert.Equal(t, w.img.CreationTimestamp.Time, w.currentRevision().OrderingKey.Time.UTC(), "its place is that of its arrival")
-	assert.Equal(t, queue.Admissible, image.QueueStateOf(w.img))
+	assert.Equal(t, ledger.Admissible, image.QueueStateOf(w.img))
 	for condition, want := range map[string]metav1.ConditionStatus{
 		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue,
 		v1alpha1.ConditionStalled: metav1.ConditionFalse, v1alpha1.ConditionImported: metav1.ConditionFalse,
@@ -105,7 +105,7 @@ func TestImageStatesWithheldReason(t *testing.T) {
 		assert.Equal(t, reason, w.status().Reason)
 		assert.Contains(t, w.status().Message, "the fleet-wide budget")
 		assert.EqualValues(t, 2, *w.status().QueuePosition)
-		assert.Equal(t, queue.Admissible, image.QueueStateOf(w.img))
+		assert.Equal(t, ledger.Admissible, image.QueueStateOf(w.img))
 		assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
 		w.policy.Concurrency = 0
 		w.reconcile()
@@ -118,7 +118,7 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 		w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
 		d := w.reconcile()
 		require.True(t, d.ProbeSource)
-		require.Equal(t, queue.Pending, image.QueueStateOf(w.img), "it holds up those behind it meanwhile")
+		require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "it holds up those behind it meanwhile")
 		return w
 	}
 	t.Run("it has the image", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -28,7 +28,7 @@ func TestNewRevisionIsImportedBesideOld(t *testing.T) {
 
 	w.advanceClock(time.Minute)
 	w.setURL(urlB)
-	require.Equal(t, queue.Pending, image.QueueStateOf(w.img), "not looked at yet")
+	require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "not looked at yet")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
 	assert.Equal(t, &old, w.status().Serving, "the old one serves")

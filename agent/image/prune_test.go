@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -60,7 +60,7 @@ func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReconciling).Status)
 	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
 	assert.Equal(t, &serving, w.status().Serving)
-	assert.Equal(t, queue.NotQueued, image.QueueStateOf(w.img))
+	assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
 	until := w.status().Prune.Until.Time
 	assert.GreaterOrEqual(t, until.Sub(begun), time.Hour, "none shorter than was asked for")
 	assert.Less(t, until.Sub(begun), time.Hour+time.Second)

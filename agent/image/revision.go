@@ -6,7 +6,7 @@ import (
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -58,26 +58,26 @@ func IsAdoptable(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) bool {
 }
 
 // QueueStateOf tells how an image takes part in the queue, by its status.
-func QueueStateOf(img *v1alpha1.VMDiskImage) queue.QueueState {
+func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 	st := &img.Status
 	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
-		return queue.NotQueued
+		return ledger.NotQueued
 	}
 	target := img.Spec.Revision()
 	e := findRevision(st.Revisions, target)
 	if e == nil || st.Revision != target {
-		return queue.Pending
+		return ledger.Pending
 	}
 	if e.Outcome == v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded || hasFailedPermanently(e) {
-		return queue.NotQueued
+		return ledger.NotQueued
 	}
 	switch reason := storedWaitReason(st); {
 	case waitsForAdmission(reason):
-		return queue.Admissible
+		return ledger.Admissible
 	case reason == v1alpha1.ReasonChecking:
-		return queue.Pending
+		return ledger.Pending
 	default:
-		return queue.Skipped
+		return ledger.Skipped
 	}
 }
 
@@ -100,11 +100,11 @@ func queued(r v1alpha1.Reason) bool {
 }
 
 // CandidateOf returns what would be admitted for an image that was read live.
-func CandidateOf(img *v1alpha1.VMDiskImage) (queue.Candidate, bool) {
-	if QueueStateOf(img) != queue.Admissible {
-		return queue.Candidate{}, false
+func CandidateOf(img *v1alpha1.VMDiskImage) (ledger.Candidate, bool) {
+	if QueueStateOf(img) != ledger.Admissible {
+		return ledger.Candidate{}, false
 	}
-	return queue.Candidate{
+	return ledger.Candidate{
 		Image:    KeyOf(img),
 		Revision: img.Status.Revision,
 		Attempt:  img.Status.LastAttempt + 1,

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -90,26 +90,26 @@ func TestQueueStateOf(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		img  *apitest.ImageBuilder
-		want queue.QueueState
+		want ledger.QueueState
 	}{
-		"never visited":              {apitest.Image("ns/a"), queue.Pending},
-		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), queue.Admissible},
-		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), queue.Admissible},
-		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), queue.Admissible},
-		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), queue.Pending},
-		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), queue.Admissible},
-		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), queue.Admissible},
-		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), queue.Skipped},
-		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), queue.Skipped},
-		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), queue.Admissible},
-		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), queue.Pending},
-		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), queue.NotQueued},
-		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), queue.NotQueued},
-		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), queue.NotQueued},
-		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), queue.NotQueued},
-		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), queue.NotQueued},
-		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), queue.NotQueued},
-		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), queue.Admissible},
+		"never visited":              {apitest.Image("ns/a"), ledger.Pending},
+		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
+		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), ledger.Admissible},
+		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), ledger.Admissible},
+		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), ledger.Pending},
+		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), ledger.Admissible},
+		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), ledger.Admissible},
+		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), ledger.Skipped},
+		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), ledger.Skipped},
+		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
+		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), ledger.Pending},
+		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), ledger.NotQueued},
+		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), ledger.NotQueued},
+		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), ledger.NotQueued},
+		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), ledger.NotQueued},
+		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), ledger.NotQueued},
+		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), ledger.NotQueued},
+		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), ledger.Admissible},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
@@ -117,9 +117,9 @@ func TestQueueStateOf(t *testing.T) {
 			assert.Equal(t, tt.want, image.QueueStateOf(img))
 
 			got, may := image.CandidateOf(img)
-			assert.Equal(t, tt.want == queue.Admissible, may)
+			assert.Equal(t, tt.want == ledger.Admissible, may)
 			if may {
-				assert.Equal(t, queue.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "numbers go on through all revisions")
+				assert.Equal(t, ledger.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "numbers go on through all revisions")
 			}
 		})
 	}

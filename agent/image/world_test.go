@@ -14,7 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -351,15 +351,15 @@ func (w *simulation) deleteImage() {
 }
 
 // stepLedger takes the SyncLedger a step further, as its controller would.
-func (w *simulation) stepLedger() queue.Decision {
-	v := queue.View{Now: w.now, Ledger: &v1alpha1.SyncLedgerStatus{Slots: w.slots}, Facts: map[string]queue.SlotFacts{}}
+func (w *simulation) stepLedger() ledger.Decision {
+	v := ledger.View{Now: w.now, Ledger: &v1alpha1.SyncLedgerStatus{Slots: w.slots}, Facts: map[string]ledger.SlotFacts{}}
 	if w.policy != nil {
 		v.Budget = w.policy.Concurrency
 	}
 	listed := map[string]bool{}
 	for _, slot := range w.slots {
 		listed[slot.DataVolume] = true
-		v.Facts[queue.DataVolumeKey(slot)] = w.slotFacts(slot)
+		v.Facts[ledger.DataVolumeKey(slot)] = w.slotFacts(slot)
 	}
 	for i := range w.lists.DataVolumes {
 		dv := &w.lists.DataVolumes[i]
@@ -368,17 +368,17 @@ func (w *simulation) stepLedger() queue.Decision {
 		}
 		slot := slotOf(dv)
 		wanted := w.img != nil && image.IsAdoptable(w.img, slot)
-		v.Unlisted = append(v.Unlisted, queue.UnlistedDataVolume{Slot: slot, Adoptable: wanted})
+		v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: wanted})
 		if !wanted {
 			w.markForDeletion(image.DeleteTarget{Kind: image.DataVolume, Name: dv.Name, UID: dv.UID})
 		}
 	}
 	if w.img != nil {
 		if c, may := image.CandidateOf(w.img); may {
-			v.Candidates = []queue.Candidate{c}
+			v.Candidates = []ledger.Candidate{c}
 		}
 	}
-	step := queue.Decide(v)
+	step := ledger.Decide(v)
 	w.slots = step.Slots
 	return step
 }
@@ -394,8 +394,8 @@ func slotOf(dv *cdiv1.DataVolume) v1alpha1.Slot {
 	}
 }
 
-func (w *simulation) slotFacts(slot v1alpha1.Slot) queue.SlotFacts {
-	f := queue.SlotFacts{ImageGone: w.img == nil}
+func (w *simulation) slotFacts(slot v1alpha1.Slot) ledger.SlotFacts {
+	f := ledger.SlotFacts{ImageGone: w.img == nil}
 	if w.img != nil {
 		f.Outcome, f.Started = image.OutcomeOf(w.img, slot)
 	}
@@ -408,7 +408,7 @@ func (w *simulation) slotFacts(slot v1alpha1.Slot) queue.SlotFacts {
 // createMissingDataVolumes creates the DataVolumes of slots that have none.
 func (w *simulation) createMissingDataVolumes() {
 	for _, slot := range w.slots {
-		if w.img == nil || !queue.ShouldCreateDataVolume(slot, w.slotFacts(slot)) || w.img.Spec.Revision() != slot.Revision {
+		if w.img == nil || !ledger.ShouldCreateDataVolume(slot, w.slotFacts(slot)) || w.img.Spec.Revision() != slot.Revision {
 			continue
 		}
 		require.Greater(w.t, slot.Attempt, w.img.Status.LastAttempt, "attempt %d is begun a second time", slot.Attempt)

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -34,7 +34,7 @@ type Metrics struct {
 
 // New registers the metrics. What can be counted by reason is there, at 0,
 // before it first happens.
-func New(r prometheus.Registerer, index *queue.Queue) *Metrics {
+func New(r prometheus.Registerer, index *ledger.Queue) *Metrics {
 	m := &Metrics{
 		slots:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots", Help: "Slots of the SyncLedger that are taken."}),
 		budget: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_budget", Help: "Slots that the acknowledged policy allows."}),
@@ -144,7 +144,7 @@ func (m *Metrics) CountPrunedImage() { m.pruned.Inc() }
 func (m *Metrics) CountSkippedPrune(reason string) { m.skipped.WithLabelValues(reason).Inc() }
 
 // queueCollector counts the queue when it is asked, not at every change of it.
-type queueCollector struct{ index *queue.Queue }
+type queueCollector struct{ index *ledger.Queue }
 
 var (
 	queueImagesDesc = prometheus.NewDesc(namespace+"_queue_images", "Images in the queue: ready for a slot, pending a check, or skipped while they wait for something of their own.", []string{"standing"}, nil)

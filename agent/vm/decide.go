@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/guest"
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -54,14 +54,14 @@ func Decide(v View) Decision {
 // renderGuestAndMachine works out what the guest is told and what KubeVirtServed is to run.
 func (s *decider) renderGuestAndMachine() {
 	if s.MissingSecret != "" {
-		s.guestConfig, s.specError = guest.RenderWithoutSecrets(s.VM, s.Inputs.ClusterUID)
+		s.guestConfig, s.specError = cloudinit.RenderWithoutSecrets(s.VM, s.Inputs.ClusterUID)
 	} else {
-		s.guestConfig, s.specError = guest.Render(s.VM, s.Inputs)
+		s.guestConfig, s.specError = cloudinit.Render(s.VM, s.Inputs)
 	}
 	if s.specError != nil {
 		return
 	}
-	s.desiredVM, s.specError = machine.BuildVirtualMachine(s.VM, s.guestConfig)
+	s.desiredVM, s.specError = kubevirt.BuildVirtualMachine(s.VM, s.guestConfig)
 }
 
 // reportInputErrors says what keeps the guest from being told anything, whatever else is
@@ -233,7 +233,7 @@ func (s *decider) changePin(next *v1alpha1.PinnedImage) {
 // rootDiskHasOtherSource tells whether there is a root disk of something else than p.
 func (s *decider) rootDiskHasOtherSource(p *v1alpha1.PinnedImage) bool {
 	dv := s.RootDisk
-	return dv != nil && s.ownsObject(dv) && (p == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFromValue(*p))
+	return dv != nil && s.ownsObject(dv) && (p == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != kubevirt.ClonedFromValue(*p))
 }
 
 // newPin is what an image serves now; nil where it serves nothing, or can no
@@ -268,7 +268,7 @@ func (s *decider) recoverPin() *v1alpha1.PinnedImage {
 				p.VolumeSnapshot = ""
 			}
 			named := p.VolumeSnapshot != "" || p.PersistentVolumeClaim != ""
-			if named && s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] == machine.ClonedFromValue(p) {
+			if named && s.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(p) {
 				p.AcquiredAt = &s.timestamp
 				return &p
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -79,7 +79,7 @@ func TestForgedCloneAnnotationIsIgnored(t *testing.T) {
 				require.Nil(t, w.VM.Status.Pinned)
 				assert.False(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 			} else {
-				require.Equal(t, says, machine.ClonedFromValue(*w.VM.Status.Pinned))
+				require.Equal(t, says, kubevirt.ClonedFromValue(*w.VM.Status.Pinned))
 				require.NotNil(t, w.VM.Status.Pinned.AcquiredAt)
 			}
 			w.RootDisk = nil // and it is deleted

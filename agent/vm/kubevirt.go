@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -26,7 +26,7 @@ func (s *decider) reconcileCloudInitSecret() {
 	if s.deployIgnored() || s.MissingSecret != "" || s.specError != nil || !s.rootDiskRequested {
 		return
 	}
-	want := machine.BuildCloudInitSecret(s.VM, s.guestConfig)
+	want := kubevirt.BuildCloudInitSecret(s.VM, s.guestConfig)
 	switch {
 	case s.CloudInitSecret == nil || s.ownsObject(s.CloudInitSecret):
 	case s.CloudInitSecret.Labels[v1alpha1.LabelMachineUID] == "":
@@ -104,7 +104,7 @@ func (s *decider) planKubeVirtVM() {
 		}
 		return
 	}
-	machine.PreserveForeignItems(want, live)
+	kubevirt.PreserveForeignItems(want, live)
 	if !changed && containsAll(live.Object, want.Object) {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -23,7 +23,7 @@ func TestRootDiskOfOtherImageIsKept(t *testing.T) {
 		return w
 	}
 	t.Run("that the image has: it is pinned", func(t *testing.T) {
-		w := of(machine.ClonedFromValue(pinServedBy(goldenImage(1), true)))
+		w := of(kubevirt.ClonedFromValue(pinServedBy(goldenImage(1), true)))
 		w.reconcile()
 		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
 		assert.NotNil(t, w.VM.Status.Pinned.AcquiredAt)

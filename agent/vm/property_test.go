@@ -15,8 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pelotech/ot-fleet/agent/guest"
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -187,9 +187,9 @@ func (w *world) drawRootDisk(t *rapid.T) {
 		drawOwner(t, "claim", w.RootClaim)
 	}
 	if rapid.Bool().Draw(t, "secret") {
-		cfg, err := guest.Render(apitest.VirtualMachine("ns", "vm").Obj(), guest.Inputs{})
+		cfg, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").Obj(), cloudinit.Inputs{})
 		require.NoError(t, err)
-		w.CloudInitSecret = machine.BuildCloudInitSecret(w.VM, cfg)
+		w.CloudInitSecret = kubevirt.BuildCloudInitSecret(w.VM, cfg)
 		drawOwner(t, "secret", w.CloudInitSecret)
 	}
 }
@@ -203,9 +203,9 @@ func (w *world) drawKubeVirtVM(t *rapid.T) {
 	if rapid.Bool().Draw(t, "machine of another spec") {
 		obj.Spec.Version = "1"
 	}
-	cfg, err := guest.Render(obj, w.Inputs)
+	cfg, err := cloudinit.Render(obj, w.Inputs)
 	require.NoError(t, err)
-	made, err := machine.BuildVirtualMachine(obj, cfg)
+	made, err := kubevirt.BuildVirtualMachine(obj, cfg)
 	require.NoError(t, err)
 	w.KubeVirtVM = asStoredByKubeVirt(made)
 	drawOwner(t, "machine", w.KubeVirtVM)

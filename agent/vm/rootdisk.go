@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -20,7 +20,7 @@ const failedCloneRetryDelay = time.Minute
 // been cloned is never deleted here, whatever it was cloned from: a guest has
 // written to it.
 func (s *decider) reconcileRootDisk() {
-	name := machine.RootDiskName(s.VM)
+	name := kubevirt.RootDiskName(s.VM)
 	s.status.RootDisk = nil
 	switch {
 	case s.RootDisk == nil || s.ownsObject(s.RootDisk):
@@ -68,7 +68,7 @@ func (s *decider) reconcileRootDisk() {
 		s.createRootDisk(p)
 	case dv.DeletionTimestamp != nil:
 		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
-	case s.replacesRootDisk || dv.Annotations[v1alpha1.AnnotationClonedFrom] != machine.ClonedFromValue(*p):
+	case s.replacesRootDisk || dv.Annotations[v1alpha1.AnnotationClonedFrom] != kubevirt.ClonedFromValue(*p):
 		s.deleteIncompleteDisk()
 		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
 	case dv.Status.Phase == cdiv1.Failed:
@@ -99,8 +99,8 @@ func (s *decider) createRootDisk(p *v1alpha1.PinnedImage) {
 		}
 		return
 	}
-	size, _ := machine.RootDiskSize(s.VM, img)
-	dv := machine.BuildRootDisk(s.VM, img, *p, size)
+	size, _ := kubevirt.RootDiskSize(s.VM, img)
+	dv := kubevirt.BuildRootDisk(s.VM, img, *p, size)
 	s.decision.CreateRootDisk = dv
 	s.rootDiskRequested = true
 	s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}

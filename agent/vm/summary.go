@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -135,7 +135,7 @@ func (s *decider) setCondition(t string, holds bool, reason, message string) {
 func (s *decider) reportAdjustments() {
 	adjusted := append([]string(nil), s.guestConfig.Adjusted...)
 	if img := s.cloneSourceImage(); img != nil {
-		if _, grown := machine.RootDiskSize(s.VM, img); grown != "" {
+		if _, grown := kubevirt.RootDiskSize(s.VM, img); grown != "" {
 			adjusted = append(adjusted, grown)
 		}
 	}
@@ -164,9 +164,9 @@ func (s *decider) unappliedChanges() (adjusted []string) {
 	if s.KubeVirtVM == nil || !s.ownsObject(s.KubeVirtVM) {
 		return nil
 	}
-	if claim := machine.RestoredClaim(s.KubeVirtVM); claim != "" {
+	if claim := kubevirt.RestoredClaim(s.KubeVirtVM); claim != "" {
 		adjusted = append(adjusted, fmt.Sprintf("KubeVirt has restored a snapshot: the machine's root disk is PersistentVolumeClaim %s, and is left so (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to have DataVolume %s again)",
-			claim, machine.RootDiskName(s.VM)))
+			claim, kubevirt.RootDiskName(s.VM)))
 	}
 	if s.MissingSecret != "" {
 		adjusted = append(adjusted, s.MissingSecret+"; until then the guest is told what it was told before")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -46,7 +46,7 @@ type View struct {
 	MissingNetwork string
 
 	// Inputs of the guest, read from Secrets.
-	Inputs guest.Inputs
+	Inputs cloudinit.Inputs
 	// MissingSecret says which Secret, or key of it, the spec names and is not there.
 	MissingSecret string
 }
@@ -108,7 +108,7 @@ type decider struct {
 	status    *v1alpha1.VirtualMachineStatus
 	timestamp metav1.Time
 
-	guestConfig guest.Config
+	guestConfig cloudinit.Config
 	desiredVM   *unstructured.Unstructured
 	// specError says why the spec cannot be carried out.
 	specError error

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -63,8 +63,8 @@ func pinServedBy(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage 
 
 // clonedRootDisk is what the agent clones for a machine from what is pinned.
 func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v1alpha1.PinnedImage, phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
-	size, _ := machine.RootDiskSize(obj, img)
-	dv := machine.BuildRootDisk(obj, img, p, size)
+	size, _ := kubevirt.RootDiskSize(obj, img)
+	dv := kubevirt.BuildRootDisk(obj, img, p, size)
 	dv.UID, dv.ResourceVersion = "uid-of-disk", "7"
 	dv.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(time.Hour))
 	dv.Status.Phase = phase
@@ -254,10 +254,10 @@ func (w *world) checkPin(v vm.View, d vm.Decision) {
 		return
 	}
 	require.NotNil(w.t, is, "no pin is given up while there is a root disk of it")
-	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], machine.ClonedFromValue(*is), "what is pinned is what is being cloned")
+	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], kubevirt.ClonedFromValue(*is), "what is pinned is what is being cloned")
 	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil &&
-		machine.ClonedFromValue(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
-		require.Equal(w.t, machine.ClonedFromValue(*was), machine.ClonedFromValue(*is), "a pin does not change once it has been cloned")
+		kubevirt.ClonedFromValue(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
+		require.Equal(w.t, kubevirt.ClonedFromValue(*was), kubevirt.ClonedFromValue(*is), "a pin does not change once it has been cloned")
 	}
 }
 
@@ -280,7 +280,7 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 		require.True(w.t, v.Live && v.SourceExists)
 		require.NotNil(w.t, stored)
 		require.NotNil(w.t, stored.AcquiredAt, "that it is acquired has been stored")
-		require.Equal(w.t, machine.ClonedFromValue(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
+		require.Equal(w.t, kubevirt.ClonedFromValue(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
 		require.Nil(w.t, v.RootDisk)
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
 // baselineClient does with light members what a rollout comes down to: it writes their
 // plans where they are, so many at a time, and watches their reports.
 type baselineClient struct {
 	client.WithWatch
-	members     []*light.Member
+	members     []*fakemember.Member
 	concurrency int
 }
 
 func (p preloadRun) newBaselineClient(ctx context.Context, s *hubSetup) (*baselineClient, error) {
-	all, err := light.Start(ctx, s.members, "bare", p.members)
+	all, err := fakemember.Start(ctx, s.members, "bare", p.members)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (c *baselineClient) rollOutPlans(ctx context.Context, img v1alpha1.PlannedI
 	}
 }
 
-func newPlanFor(m *light.Member, img v1alpha1.PlannedImage) *v1alpha1.ClusterPlan {
+func newPlanFor(m *fakemember.Member, img v1alpha1.PlannedImage) *v1alpha1.ClusterPlan {
 	return &v1alpha1.ClusterPlan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName},
 		Spec: v1alpha1.ClusterPlanSpec{

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
-	"github.com/pelotech/ot-fleet/e2e/hub"
-	"github.com/pelotech/ot-fleet/e2e/light"
-	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
 )
 
 const (
@@ -89,13 +89,13 @@ func measureFleet(ctx context.Context) (figures []figureRow, notes []string, err
 	each = full[0].perThingSince(with[0], images)
 	figures = append(figures, figureInfo(fmt.Sprintf("hub memory per image x cluster, %d of them: heap (resident)", images), fmt.Sprintf("%.0f B (%.0f B)", each.heap, each.resident)))
 	return figures, []string{
-		"fleet: light members are namespaces of one API server with stand-ins for their agents, which acknowledge and report at once (e2e/light).",
+		"fleet: light members are namespaces of one API server with stand-ins for their agents, which acknowledge and report at once (e2e/harness/fakemember).",
 		"A change is measured from its write until the member has written its acknowledgement, or until a watch of the hub's copy of the page shows it.",
 	}, nil
 }
 
 // measurePolicyChanges changes the fleet's policy and waits for each member.
-func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*light.Member) (latencies, error) {
+func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*fakemember.Member) (latencies, error) {
 	var all latencies
 	for round := range policyRounds {
 		want := fmt.Sprint(2 + round)
@@ -126,7 +126,7 @@ func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*light.Me
 }
 
 // measurePhaseChanges has one image of one member change and waits for it on the hub.
-func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*light.Member) (latencies, error) {
+func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*fakemember.Member) (latencies, error) {
 	var all latencies
 	for round := range phaseRounds {
 		m := members[round%len(members)]
@@ -162,7 +162,7 @@ func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*light.Mem
 
 // countHubWrites counts what the hub writes on its own API server while images change,
 // per 1,000 changes.
-func (s *hubSetup) countHubWrites(ctx context.Context, members []*light.Member) (float64, error) {
+func (s *hubSetup) countHubWrites(ctx context.Context, members []*fakemember.Member) (float64, error) {
 	offset := s.audit.size()
 	if _, err := s.measurePhaseChanges(ctx, members); err != nil {
 		return 0, err

@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
-	"github.com/pelotech/ot-fleet/e2e/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/hub"
-	"github.com/pelotech/ot-fleet/e2e/light"
-	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
 const (
@@ -50,7 +50,7 @@ type hubSetup struct {
 	replicas     []*replica
 	client       client.WithWatch
 	audit        *auditLog
-	lightMembers []*light.Members
+	lightMembers []*fakemember.Members
 	heartbeat    time.Duration
 }
 
@@ -81,7 +81,7 @@ type running interface {
 
 // startHubPlanes starts the API servers, and no hub.
 func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err error) {
-	s := &hubSetup{heartbeat: cmp.Or(o.heartbeat, light.HeartbeatInterval)}
+	s := &hubSetup{heartbeat: cmp.Or(o.heartbeat, fakemember.HeartbeatInterval)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -191,13 +191,13 @@ func (s *hubSetup) killReplica(r *replica) {
 }
 
 // joinMembers adds members and waits until the hub has each one's acknowledgement.
-func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*light.Member, error) {
-	all, err := light.StartWithHeartbeat(ctx, s.members, prefix, n, s.heartbeat)
+func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*fakemember.Member, error) {
+	all, err := fakemember.StartWithHeartbeat(ctx, s.members, prefix, n, s.heartbeat)
 	if err != nil {
 		return nil, err
 	}
 	s.lightMembers = append(s.lightMembers, all)
-	return all.List, s.forEachInBatches(ctx, all.List, prefix+" are healthy", func(ctx context.Context, m *light.Member) error {
+	return all.List, s.forEachInBatches(ctx, all.List, prefix+" are healthy", func(ctx context.Context, m *fakemember.Member) error {
 		cfg, err := m.Config(ctx)
 		if err != nil {
 			return err
@@ -210,7 +210,7 @@ func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*li
 
 // forEachInBatches does something with members, a batch at a time, and waits until the hub
 // tells what it is to tell of those with which it was done.
-func (s *hubSetup) forEachInBatches(ctx context.Context, members []*light.Member, what string, do func(context.Context, *light.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
+func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
 	done := map[string]bool{}
 	for some := range slices.Chunk(members, joinBatchSize) {
 		group, doing := errgroup.WithContext(ctx)
@@ -254,8 +254,8 @@ func (s *hubSetup) createMemberCluster(ctx context.Context, name string, cfg *re
 
 // reportImages has members report images, in so many pages, and waits until the hub has
 // counted them.
-func (s *hubSetup) reportImages(ctx context.Context, members []*light.Member, pages, imagesEach int) error {
-	return s.forEachInBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *light.Member) error {
+func (s *hubSetup) reportImages(ctx context.Context, members []*fakemember.Member, pages, imagesEach int) error {
+	return s.forEachInBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *fakemember.Member) error {
 		for p := range pages {
 			if err := m.SetImages(ctx, pageName(p), newPage(p, imagesEach, "")); err != nil {
 				return err

@@ -18,11 +18,11 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/guest"
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/member"
-	"github.com/pelotech/ot-fleet/e2e/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 const (
@@ -308,11 +308,11 @@ func (s *memberSetup) writeBaselineVMs(ctx context.Context, bare client.Client, 
 // newMinimalObjects is what KubeVirt needs of a machine; the agent does not know it as its own.
 func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
 	vm := newVMFor(img, n, "-bare")
-	cfg, err := guest.Render(vm, guest.Inputs{ClusterUID: "bench"})
+	cfg, err := cloudinit.Render(vm, cloudinit.Inputs{ClusterUID: "bench"})
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := machine.BuildVirtualMachine(vm, cfg)
+	theirs, err := kubevirt.BuildVirtualMachine(vm, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -323,8 +323,8 @@ func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, Revision: serving.Revision, Attempt: serving.Attempt,
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
-	size, _ := machine.RootDiskSize(vm, img)
-	objects := []client.Object{machine.BuildRootDisk(vm, img, pin, size), machine.BuildCloudInitSecret(vm, cfg), theirs}
+	size, _ := kubevirt.RootDiskSize(vm, img)
+	objects := []client.Object{kubevirt.BuildRootDisk(vm, img, pin, size), kubevirt.BuildCloudInitSecret(vm, cfg), theirs}
 	for _, o := range objects {
 		o.SetLabels(nil)
 		o.SetOwnerReferences(nil)

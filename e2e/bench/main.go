@@ -19,7 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
 // benchmark is one of the things that are measured. It returns its figures, and what
@@ -33,7 +33,7 @@ func main() {
 	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload or scale.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	members := flag.Int("members", 200, "How many members there are, for scale.")
-	heartbeat := flag.Duration("heartbeat", light.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
+	heartbeat := flag.Duration("heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
 	flag.Parse()
 	benches := []benchmark{
 		{"makespan", "40 images of 2 s, 4 at a time, CDI played", measureMakespan},

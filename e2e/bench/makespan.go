@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pelotech/ot-fleet/e2e/member"
-	"github.com/pelotech/ot-fleet/e2e/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 )
 
 // imageBatch is a queue of images that all take the same time.

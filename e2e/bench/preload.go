@@ -160,7 +160,7 @@ func measurePreload(ctx context.Context) ([]figureRow, []string, error) {
 			fmt.Sprintf("%.3f (%.1f s / %.0f s)", ratio, first.duration.Seconds(), ideal.Seconds())),
 		figureInfo("the same by a bare client, at the same time: time / ideal", fmt.Sprintf("%.3f (%.1f s / %.0f s)", ofBare, bare.Seconds(), ideal.Seconds())),
 	}
-	notes := []string{fmt.Sprintf("preload: an import takes %s and is played (e2e/light); ideal is that %d of %d members import at any time.", run.importDuration, run.concurrency, run.members)}
+	notes := []string{fmt.Sprintf("preload: an import takes %s and is played (e2e/harness/fakemember); ideal is that %d of %d members import at any time.", run.importDuration, run.concurrency, run.members)}
 	for i, p := range versions {
 		what, each := []string{"one image", "its next version"}[i], float64(run.members)
 		figures = append(figures,

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
 // auditLog is what the API server itself writes down of one account's requests. A

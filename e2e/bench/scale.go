@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/hub"
-	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 )
 
 const (
@@ -123,7 +123,7 @@ func measureScale(ctx context.Context, members int, heartbeat time.Duration) (fi
 }
 
 // measureHub has all members join one replica, and then adds others.
-func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, list []*light.Member, err error) {
+func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, list []*fakemember.Member, err error) {
 	start := time.Now()
 	run = hubResult{sideResult: newSideResult(), members: members}
 	if err := s.startHub(ctx, 1); err != nil {

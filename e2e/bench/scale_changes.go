@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/light"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
 const (
@@ -63,7 +63,7 @@ func parseSentMessage(message string) (time.Time, bool) {
 }
 
 // measureRelayedChanges has images change and watches the hub's copies for them.
-func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*light.Member) (made int, took latencies, err error) {
+func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemember.Member) (made int, took latencies, err error) {
 	at := &metav1.PartialObjectMetadataList{}
 	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
 	if err := s.client.List(ctx, at, client.Limit(1)); err != nil {

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/light"
-	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
 // plainName is the account, the namespace and the binary of the plain hub.
@@ -78,7 +78,7 @@ type plainSetup struct {
 	of []string
 }
 
-func newPlainSetup(ctx context.Context, s *hubSetup, members []*light.Member) (*plainSetup, error) {
+func newPlainSetup(ctx context.Context, s *hubSetup, members []*fakemember.Member) (*plainSetup, error) {
 	p := &plainSetup{hubSetup: s, binary: filepath.Join(s.plane.Dir(), plainName), kubeconfig: filepath.Join(s.plane.Dir(), plainName+".kubeconfig")}
 	for _, m := range members {
 		p.of = append(p.of, m.Name)
@@ -210,7 +210,7 @@ func (p *plainSetup) measureSeenChanges(ctx context.Context) (made int, took lat
 }
 
 // measurePlain does with the plain hub what measureHub does with the hub.
-func (s *hubSetup) measurePlain(ctx context.Context, members []*light.Member) (run sideResult, err error) {
+func (s *hubSetup) measurePlain(ctx context.Context, members []*fakemember.Member) (run sideResult, err error) {
 	start := time.Now()
 	p, err := newPlainSetup(ctx, s, members)
 	if err != nil {

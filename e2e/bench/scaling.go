@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
 )
 
 // scaleRun is a run of the same work behind a short and a long queue.

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
-	"github.com/pelotech/ot-fleet/e2e/member"
-	"github.com/pelotech/ot-fleet/e2e/process"
-	"github.com/pelotech/ot-fleet/e2e/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelotech/ot-fleet/e2e/binaries"
-	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 // clockTick is the unit of CPU time in /proc: Linux gives 100 to user space on

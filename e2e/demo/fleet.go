@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/agent"
-	"github.com/pelotech/ot-fleet/e2e/capi"
-	"github.com/pelotech/ot-fleet/e2e/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/hub"
-	"github.com/pelotech/ot-fleet/e2e/link"
-	"github.com/pelotech/ot-fleet/e2e/member"
-	"github.com/pelotech/ot-fleet/e2e/observer"
-	"github.com/pelotech/ot-fleet/e2e/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
 // Names of the members.

@@ -75,7 +75,7 @@ Read on:   README.md              the kinds, how to use them, limits
            agent/README.md        every reason to wait or fail, and what to do
            hub/README.md          how clusters join, the policy, rollouts, prunes, the read API
 The same, kept as tests:
-           go test ./e2e/fleet ./e2e/rollout ./e2e/prune ./e2e/journeys ./e2e/workspaces ./e2e/faults
+           go test ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune ./e2e/suites/journeys ./e2e/suites/workspaces ./e2e/suites/faults
 `
 
 func runDemo(ctx context.Context) (err error) {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 // What is pruned: the image of a FleetDiskImage that is given up.

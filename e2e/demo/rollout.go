@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/observer"
-	"github.com/pelotech/ot-fleet/e2e/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 // The FleetDiskImage: a version for all clusters, lab first.

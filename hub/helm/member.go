@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 )
 
 // Fields that Helm's own command wrote are Helm's here too: whoever goes on with a
@@ -54,7 +54,7 @@ type Options struct {
 // NewMember prepares a connection, and sends nothing yet. All that is sent ends with ctx: Helm
 // knows no contexts. Close it.
 func NewMember(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
-	own, done, err := dial.DedicatedConfig(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
+	own, done, err := hubclient.DedicatedConfig(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
 		return &fencedTransport{ctx: ctx, fence: o.Fence, next: next}
 	})
 	if err != nil {

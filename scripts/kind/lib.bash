@@ -59,7 +59,7 @@ use_tools() {
 	mkdir -p "$bin"
 	GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -C "$repository/scripts/kind/modules/kind" -trimpath -ldflags='-s -w' -o "$bin/kind" sigs.k8s.io/kind
 	local tools
-	tools=$(cd "$repository" && go run ./e2e/binaries/build helm kubectl)
+	tools=$(cd "$repository" && go run ./e2e/harness/binaries/build helm kubectl)
 	helm=$(sed -n 1p <<<"$tools")
 	kubectl=$(sed -n 2p <<<"$tools")
 	kind=$bin/kind

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 )
 
 const (
@@ -24,14 +24,14 @@ const (
 
 // runHeartbeat renews the Lease on the hub until ctx ends. The first time tells the hub that
 // the credential has arrived.
-func (c *Syncer) runHeartbeat(ctx context.Context, d *hubSession, hub *dial.Connection) {
+func (c *Syncer) runHeartbeat(ctx context.Context, d *hubSession, hub *hubclient.Connection) {
 	for ctx.Err() == nil {
 		wait := heartbeatInterval
 		if err := c.renewLease(ctx, d, hub.GetClient()); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("The sign of life to the hub is tried again", "error", err.Error())
 			wait = heartbeatRetryDelay
 		}
-		dial.WaitForTrigger(ctx, nil, wait)
+		hubclient.WaitForTrigger(ctx, nil, wait)
 	}
 }
 
@@ -40,11 +40,11 @@ func (c *Syncer) renewLease(ctx context.Context, d *hubSession, hub client.Clien
 		return err
 	}
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: d.credential.access.Namespace, Name: join.LeaseName}
+	key := client.ObjectKey{Namespace: d.credential.access.Namespace, Name: registration.LeaseName}
 	if err := hub.Get(ctx, key, lease); err != nil {
 		return fmt.Errorf("reading Lease %s on the hub: %w", key, err)
 	}
-	holder, now := join.LeaseHolder(c.BootID, d.credential.token), metav1.NowMicro()
+	holder, now := registration.LeaseHolder(c.BootID, d.credential.token), metav1.NowMicro()
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
 		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &holder, &now
 	}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -27,7 +27,7 @@ type Syncer struct {
 	Metrics *metrics.PullMode
 	// BootID of this process.
 	BootID  string
-	Options dial.Options
+	Options hubclient.Options
 	// OnConnectionChange is called when the state of the connection has changed. It must not
 	// block.
 	OnConnectionChange func()
@@ -54,7 +54,7 @@ type Member struct {
 type hubSession struct {
 	target        string
 	credential    credential
-	token         dial.Token
+	token         hubclient.Token
 	probeRequests chan struct{}
 	syncRequests  chan struct{}
 	cancel        context.CancelFunc
@@ -172,14 +172,14 @@ func (c *Syncer) setConnectionState(d *hubSession, l connectionState) {
 // keepConnected keeps the hub connected until ctx ends.
 func (c *Syncer) keepConnected(ctx context.Context, d *hubSession) {
 	longest := c.Options.ProbeInterval
-	pause := min(dial.FirstRetryDelay, longest)
+	pause := min(hubclient.FirstRetryDelay, longest)
 	for ctx.Err() == nil {
 		connected, err := c.runSession(ctx, d)
 		if ctx.Err() != nil {
 			return
 		}
 		if connected {
-			pause = min(dial.FirstRetryDelay, longest)
+			pause = min(hubclient.FirstRetryDelay, longest)
 		}
 		wait := pause
 		switch {
@@ -187,12 +187,12 @@ func (c *Syncer) keepConnected(ctx context.Context, d *hubSession) {
 			log.FromContext(ctx).Info("Another agent leads: nothing is carried any more")
 			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonConnecting, "another agent of this cluster leads"}})
 			return // the manager ends, too
-		case errors.Is(err, dial.ErrWatchStale):
+		case errors.Is(err, hubclient.ErrWatchStale):
 			log.FromContext(ctx).Info("Connecting to the hub anew", "reason", err.Error())
 		case errors.Is(err, errMailboxNotServed):
 			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonMailboxNotServed, "connected to the hub, but this cluster does not serve ClusterPlans, TransferGrants and ClusterReports: install ot-agent's chart with crds.mailbox"}})
 			wait = longest
-		case errors.Is(err, dial.ErrNotServed):
+		case errors.Is(err, hubclient.ErrNotServed):
 			c.setConnectionState(d, connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonMailboxNotServed, "the hub does not serve ClusterReports: is ot-hub's chart installed there?"}})
 			wait = longest
 		case err != nil:
@@ -203,7 +203,7 @@ func (c *Syncer) keepConnected(ctx context.Context, d *hubSession) {
 				wait = max(wait, unauthorizedRetryDelay)
 			}
 		}
-		dial.WaitForTrigger(ctx, d.probeRequests, wait)
+		hubclient.WaitForTrigger(ctx, d.probeRequests, wait)
 		pause = min(2*pause, longest)
 	}
 }
@@ -215,7 +215,7 @@ func (c *Syncer) runSession(ctx context.Context, d *hubSession) (connected bool,
 	defer cancel()
 	reports := &metav1.PartialObjectMetadata{}
 	reports.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
-	hub, err := dial.New(dial.Endpoint{
+	hub, err := hubclient.New(hubclient.Endpoint{
 		Config: newRESTConfig(d.credential.access), Token: &d.token, Namespace: d.credential.access.Namespace,
 		Watched: []client.Object{&v1alpha1.MemberLink{}, &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, reports}, Report: reports,
 	}, c.Options)
@@ -259,7 +259,7 @@ func (c *Syncer) runSession(ctx context.Context, d *hubSession) (connected bool,
 
 // syncUntilClosed carries whenever there may be something to be carried, until the
 // connection is no longer good.
-func (c *Syncer) syncUntilClosed(ctx context.Context, d *hubSession, hub *dial.Connection, held <-chan error) error {
+func (c *Syncer) syncUntilClosed(ctx context.Context, d *hubSession, hub *hubclient.Connection, held <-chan error) error {
 	t := &connectionSync{syncer: c, hub: hub, namespace: d.credential.access.Namespace}
 	notify(d.syncRequests)
 	return runSyncLoop(ctx, held, d.syncRequests, t.syncOnce)

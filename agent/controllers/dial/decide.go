@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -15,16 +15,16 @@ import (
 type joinSecret struct {
 	// hash of what is in it: one that was used up is known by that.
 	hash   string
-	access join.HubAccess
-	token  join.TokenClaims
+	access registration.HubAccess
+	token  registration.TokenClaims
 	// fault is what is wrong with it; then the rest is of no account.
 	fault string
 }
 
 // credential is what an agent carries with.
 type credential struct {
-	access join.HubAccess
-	token  join.TokenClaims
+	access registration.HubAccess
+	token  registration.TokenClaims
 	// receivedAt is when this agent has stored it, by its own clock: how far apart the
 	// two clocks are does not matter then.
 	receivedAt time.Time
@@ -35,7 +35,7 @@ type storedCredential struct {
 	// clusterUID that it was made in: who copies Secrets from one cluster into another
 	// does not make one the other.
 	clusterUID types.UID
-	key        *join.KeyPair
+	key        *registration.KeyPair
 	// usedJoinHash is the hash of the invitation that credential has come of.
 	usedJoinHash string
 	credential   *credential
@@ -65,7 +65,7 @@ type joinAnswer struct {
 	// message is the hub's, or of what kept it from answering; fault tells why there
 	// was none.
 	message string
-	fault   dial.FailureKind
+	fault   hubclient.FailureKind
 }
 
 // decisionInput is what a decision is made of.
@@ -174,13 +174,13 @@ func (v decisionInput) decideJoin(d decision) decision {
 	case joinRefused:
 		d.joinProblem, d.retry = &outcome{v1alpha1.ReasonJoinTokenRefused,
 			a.message + ": it has expired, was used, or was replaced. Have the hub make another (annotation " + v1alpha1.AnnotationJoinToken +
-				" of the MemberCluster) and put it into Secret " + join.JoinSecret}, retryRejected
+				" of the MemberCluster) and put it into Secret " + registration.JoinSecret}, retryRejected
 	case joinTaken:
 		d.joinProblem, d.retry = &outcome{v1alpha1.ReasonJoinTokenUsed,
 			"another agent has presented this join token. Unless that is known, somebody has stolen it: revoke it (annotation " +
-				v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put the next one into Secret " + join.JoinSecret}, retryRejected
+				v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put the next one into Secret " + registration.JoinSecret}, retryRejected
 	case joinPending:
-		fingerprint, _ := join.Fingerprint(d.stored.key.PublicKey())
+		fingerprint, _ := registration.Fingerprint(d.stored.key.PublicKey())
 		d.joinProblem, d.retry = &outcome{v1alpha1.ReasonAwaitingAcceptance,
 			fmt.Sprintf("waiting for the platform team to accept key %s in the MemberCluster (spec.connection.pull.acceptedKey)", fingerprint)}, retryAcceptance
 	case joinIssued:
@@ -216,11 +216,11 @@ func (v decisionInput) openIssuedCredential(k storedCredential) (next storedCred
 }
 
 func parseCredential(kubeconfig []byte) (credential, error) {
-	access, err := join.ParseHubAccess(kubeconfig)
+	access, err := registration.ParseHubAccess(kubeconfig)
 	if err != nil {
 		return credential{}, err
 	}
-	token, err := join.ParseTokenClaims(access.Token)
+	token, err := registration.ParseTokenClaims(access.Token)
 	return credential{access: access, token: token}, err
 }
 
@@ -238,7 +238,7 @@ func (v decisionInput) decideRenewal(d decision) decision {
 	default:
 		next := *c
 		next.access.Token = v.renewal.token
-		token, err := join.ParseTokenClaims(next.access.Token)
+		token, err := registration.ParseTokenClaims(next.access.Token)
 		if err != nil {
 			d.credentialProblem, d.retry = describeRenewalFailure(*c, err.Error()), retryHub
 			return d
@@ -267,8 +267,8 @@ func describeRenewalFailure(c credential, why string) string {
 	return fmt.Sprintf("the credential, which expires at %s by the hub's clock, could not be renewed, and that is tried again: %s", c.token.Expires.UTC().Format(time.RFC3339), why)
 }
 
-func unreachableReason(fault dial.FailureKind) string {
-	if fault == dial.CertificateFailure {
+func unreachableReason(fault hubclient.FailureKind) string {
+	if fault == hubclient.CertificateFailure {
 		return v1alpha1.ReasonCertificateNotTrusted
 	}
 	return v1alpha1.ReasonUnreachable
@@ -301,7 +301,7 @@ func summarizeConnection(d decision, l connectionState) (connected bool, o *outc
 	switch {
 	case d.joinProblem == nil:
 	case l.connected:
-		o.message += "; Secret " + join.JoinSecret + " is not taken: " + d.joinProblem.message
+		o.message += "; Secret " + registration.JoinSecret + " is not taken: " + d.joinProblem.message
 	default:
 		joining := *d.joinProblem
 		o = &joining
@@ -314,13 +314,13 @@ func summarizeConnection(d decision, l connectionState) (connected bool, o *outc
 
 // fault tells why the hub is not reached and what to do about it.
 func explainConnectionError(err error) outcome {
-	fault, why := dial.ClassifyError(err)
+	fault, why := hubclient.ClassifyError(err)
 	switch fault {
-	case dial.CertificateFailure:
+	case hubclient.CertificateFailure:
 		return outcome{v1alpha1.ReasonCertificateNotTrusted, "the hub: " + why + ". Look at this machine's clock first; else have the hub make a new join token with the right authority and address (pull.apiURL and pull.apiCA of its chart)"}
-	case dial.UnauthorizedFailure, dial.ForbiddenFailure:
+	case hubclient.UnauthorizedFailure, hubclient.ForbiddenFailure:
 		return outcome{v1alpha1.ReasonUnauthorized, "the hub: " + why + ". Where it was revoked, or the member is gone there: have the hub make a join token (annotation " +
-			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + join.JoinSecret}
+			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + registration.JoinSecret}
 	}
 	return outcome{v1alpha1.ReasonUnreachable, "the hub: " + why + ". It is tried again; what was planned last stays in force"}
 }

@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -29,28 +29,28 @@ func newToken(account string, issued time.Time, life time.Duration) string {
 
 func newKubeconfig(t *testing.T, namespace, token string) []byte {
 	t.Helper()
-	text, err := join.HubAccess{Server: "https://hub:6443", CA: []byte("ca"), Namespace: namespace, Token: token}.MarshalKubeconfig()
+	text, err := registration.HubAccess{Server: "https://hub:6443", CA: []byte("ca"), Namespace: namespace, Token: token}.MarshalKubeconfig()
 	require.NoError(t, err)
 	return text
 }
 
 func newJoinSecret(t *testing.T, namespace, account string) *joinSecret {
 	t.Helper()
-	i := parseJoinSecret(map[string][]byte{join.KubeconfigKey: newKubeconfig(t, namespace, newToken(account, testStart, time.Hour))})
+	i := parseJoinSecret(map[string][]byte{registration.KubeconfigKey: newKubeconfig(t, namespace, newToken(account, testStart, time.Hour))})
 	require.Empty(t, i.fault)
 	return i
 }
 
-func newKey(t *testing.T) *join.KeyPair {
+func newKey(t *testing.T) *registration.KeyPair {
 	t.Helper()
-	key, err := join.NewKeyPair(rand.Reader)
+	key, err := registration.NewKeyPair(rand.Reader)
 	require.NoError(t, err)
 	return &key
 }
 
-func sealText(t *testing.T, key *join.KeyPair, text []byte) []byte {
+func sealText(t *testing.T, key *registration.KeyPair, text []byte) []byte {
 	t.Helper()
-	box, err := join.Seal(key.PublicKey(), text, rand.Reader)
+	box, err := registration.Seal(key.PublicKey(), text, rand.Reader)
 	require.NoError(t, err)
 	return box
 }
@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 		return k
 	}
 	asking := storedCredential{clusterUID: ownClusterUID, key: key}
-	issue := func(holder *join.KeyPair, namespace string) joinAnswer {
+	issue := func(holder *registration.KeyPair, namespace string) joinAnswer {
 		return joinAnswer{kind: joinIssued, sealed: sealText(t, holder, newKubeconfig(t, namespace, newToken("agent-2", testStart, time.Hour)))}
 	}
 
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 			view:     decisionInput{joinSecret: invited, stored: asking, answer: joinAnswer{kind: joinUnanswered, message: "away"}},
 			wantStep: stepNone, wantJoining: v1alpha1.ReasonUnreachable, wantWaits: retryHub},
 		"not trusted": {
-			view:     decisionInput{joinSecret: invited, stored: asking, answer: joinAnswer{kind: joinUnanswered, fault: dial.CertificateFailure, message: "forged"}},
+			view:     decisionInput{joinSecret: invited, stored: asking, answer: joinAnswer{kind: joinUnanswered, fault: hubclient.CertificateFailure, message: "forged"}},
 			wantStep: stepNone, wantJoining: v1alpha1.ReasonCertificateNotTrusted, wantWaits: retryHub},
 		"join token refused": {
 			view:     decisionInput{joinSecret: invited, stored: asking, answer: joinAnswer{kind: joinRefused}},
@@ -219,7 +219,7 @@ func TestStoredCredentialRoundTrip(t *testing.T) {
 	v.stored, v.renewal = parseStoredCredential(data), renewalResult{}
 	require.Equal(t, stepRenew, decide(v).step, "a time that is lost is long ago")
 	require.Equal(t, storedCredential{}, parseStoredCredential(nil))
-	require.Equal(t, storedCredential{clusterUID: ownClusterUID}, parseStoredCredential(map[string][]byte{clusterUIDKey: []byte(ownClusterUID), privateKeyKey: []byte("x"), join.KubeconfigKey: []byte("x")}))
+	require.Equal(t, storedCredential{clusterUID: ownClusterUID}, parseStoredCredential(map[string][]byte{clusterUIDKey: []byte(ownClusterUID), privateKeyKey: []byte("x"), registration.KubeconfigKey: []byte("x")}))
 }
 
 func TestParseJoinSecret(t *testing.T) {
@@ -270,7 +270,7 @@ func TestEvaluateJoin(t *testing.T) {
 }
 
 func TestSummarizeConnection(t *testing.T) {
-	held := &credential{access: join.HubAccess{Server: "https://hub"}}
+	held := &credential{access: registration.HubAccess{Server: "https://hub"}}
 	waiting := &outcome{v1alpha1.ReasonAwaitingAcceptance, "waiting"}
 	up := connectionState{attempted: true, connected: true, outcome: outcome{v1alpha1.ReasonConnected, "connected"}}
 	down := connectionState{attempted: true, outcome: outcome{v1alpha1.ReasonUnauthorized, "refused"}}

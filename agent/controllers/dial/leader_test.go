@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 )
 
 // One that was paused and wakes is told by nobody that it leads no more.
 func TestFormerLeaderSyncsNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: "ot-agent"}}
 	lease.Spec.HolderIdentity = ptr.To("first")
-	live := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(lease).Build()
+	live := fake.NewClientBuilder().WithScheme(hubclient.Scheme).WithObjects(lease).Build()
 	leader := &LeadershipCheck{Live: live, Key: client.ObjectKeyFromObject(lease)}
 	require.NoError(t, leader.Confirm(t.Context()))
 	require.NoError(t, leader.Confirm(t.Context()), "it leads on")
@@ -41,7 +41,7 @@ func TestFormerLeaderSyncsNothing(t *testing.T) {
 func TestLeaderAtElectionIsRemembered(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: "ot-agent"}}
 	lease.Spec.HolderIdentity = ptr.To("first")
-	live := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(lease).Build()
+	live := fake.NewClientBuilder().WithScheme(hubclient.Scheme).WithObjects(lease).Build()
 	c := &Syncer{Leader: &LeadershipCheck{Live: live, Key: client.ObjectKeyFromObject(lease)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -47,7 +47,7 @@ type Reconciler struct {
 	client.Client
 	// Live reads from the API server, past the cache.
 	Live    client.Reader
-	Cluster *identity.ClusterIdentity
+	Cluster *apidiscovery.ClusterIdentity
 	Metrics *metrics.PullMode
 	// Namespace of the agent.
 	Namespace string
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		d = decide(v)
 		switch d.step {
 		case stepCreateKey:
-			key, err := join.NewKeyPair(rand.Reader)
+			key, err := registration.NewKeyPair(rand.Reader)
 			if err != nil {
 				return ctrl.Result{}, err
 			}
@@ -146,7 +146,7 @@ func (r *Reconciler) reportStorageFailure(ctx context.Context, d decision, what 
 func (r *Reconciler) recordStored(ctx context.Context, before, now storedCredential) {
 	switch c := now.credential; {
 	case c == nil:
-		fingerprint, _ := join.Fingerprint(now.key.PublicKey())
+		fingerprint, _ := registration.Fingerprint(now.key.PublicKey())
 		log.FromContext(ctx).Info("Made the key that the hub is asked with to be let in", "fingerprint", fingerprint)
 	case before.credential == nil || before.usedJoinHash != now.usedJoinHash:
 		log.FromContext(ctx).Info("The hub has let this agent in", "hub", c.access.Server, "namespace", c.access.Namespace, "expires", c.token.Expires)
@@ -222,8 +222,8 @@ func evaluateJoin(there *v1alpha1.ClusterJoin, mine v1alpha1.ClusterJoinSpec) jo
 }
 
 func joinFailure(err error) joinAnswer {
-	fault, _ := dial.ClassifyError(err)
-	if fault == dial.UnauthorizedFailure || fault == dial.ForbiddenFailure {
+	fault, _ := hubclient.ClassifyError(err)
+	if fault == hubclient.UnauthorizedFailure || fault == hubclient.ForbiddenFailure {
 		return joinAnswer{kind: joinRefused, message: "the hub does not take the join token"}
 	}
 	return joinAnswer{kind: joinUnanswered, fault: fault, message: explainConnectionError(err).message}
@@ -235,7 +235,7 @@ func (r *Reconciler) renewCredential(ctx context.Context, c credential) renewalR
 	if err != nil {
 		r.Metrics.CountFailedRenewal()
 		log.FromContext(ctx).Info("The credential on the hub could not be renewed; it is tried again", "expires", c.token.Expires, "error", err.Error())
-		_, why := dial.ClassifyError(err)
+		_, why := hubclient.ClassifyError(err)
 		return renewalResult{attempted: true, fault: why}
 	}
 	return renewalResult{attempted: true, token: token}
@@ -253,27 +253,27 @@ func requestToken(ctx context.Context, c credential) (string, error) {
 // requestNextToken asks for one that lives as long as the one before. Where the hub allows
 // less by now, which it says by forbidding it, half of that is asked for, and so on.
 func requestNextToken(ctx context.Context, hub client.Client, c credential) (string, error) {
-	for life := c.token.Expires.Sub(c.token.Issued); ; life = max(life/2, join.MinTokenLife) {
+	for life := c.token.Expires.Sub(c.token.Issued); ; life = max(life/2, registration.MinTokenLife) {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life.Seconds()))}}
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.access.Namespace, Name: join.AgentAccount}}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.access.Namespace, Name: registration.AgentAccount}}
 		err := hub.SubResource("token").Create(ctx, account, request)
 		switch {
 		case err == nil:
 			return request.Status.Token, nil
-		case !apierrors.IsForbidden(err) || life <= join.MinTokenLife:
+		case !apierrors.IsForbidden(err) || life <= registration.MinTokenLife:
 			return "", fmt.Errorf("asking for the next token of ServiceAccount %s/%s on the hub: %w", account.Namespace, account.Name, err)
 		}
 	}
 }
 
 // newHubClient makes a client for a few requests to the hub.
-func newHubClient(a join.HubAccess) (hub client.Client, done func(), err error) {
+func newHubClient(a registration.HubAccess) (hub client.Client, done func(), err error) {
 	cfg := newRESTConfig(a)
 	cfg.BearerToken = a.Token
-	return dial.NewClient(cfg, hubRequestTimeout, client.Options{Scheme: dial.Scheme, Mapper: dial.Mapper})
+	return hubclient.NewClient(cfg, hubRequestTimeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})
 }
 
 // newRESTConfig without the token.
-func newRESTConfig(a join.HubAccess) *rest.Config {
+func newRESTConfig(a registration.HubAccess) *rest.Config {
 	return &rest.Config{Host: a.Server, UserAgent: "ot-agent", TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}}
 }

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -23,7 +23,7 @@ type publishedStatus struct {
 func (r *Reconciler) publishStatus(ctx context.Context, d decision) {
 	connected, o := summarizeConnection(d, r.Syncer.connectionState())
 	if o != nil {
-		o.message = dial.TruncateText(o.message, maxConditionMessageBytes)
+		o.message = hubclient.TruncateText(o.message, maxConditionMessageBytes)
 	}
 	r.Metrics.SetConnected(connected)
 	if d.activeCredential != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/registration"
 )
 
 // Keys of Secret ot-hub-credential, beside join.KubeconfigKey with the credential.
@@ -26,7 +26,7 @@ const (
 
 // readJoinSecret returns what the platform team has put there; nil for nothing.
 func (r *Reconciler) readJoinSecret(ctx context.Context) (*joinSecret, error) {
-	secret, err := r.getSecret(ctx, join.JoinSecret)
+	secret, err := r.getSecret(ctx, registration.JoinSecret)
 	if err != nil || secret == nil {
 		return nil, err
 	}
@@ -34,15 +34,15 @@ func (r *Reconciler) readJoinSecret(ctx context.Context) (*joinSecret, error) {
 }
 
 func parseJoinSecret(data map[string][]byte) *joinSecret {
-	kubeconfig := data[join.KubeconfigKey]
+	kubeconfig := data[registration.KubeconfigKey]
 	if len(kubeconfig) == 0 {
-		return &joinSecret{fault: fmt.Sprintf("Secret %s has no key %s", join.JoinSecret, join.KubeconfigKey)}
+		return &joinSecret{fault: fmt.Sprintf("Secret %s has no key %s", registration.JoinSecret, registration.KubeconfigKey)}
 	}
 	sum := sha256.Sum256(kubeconfig)
 	i := &joinSecret{hash: hex.EncodeToString(sum[:])}
 	c, err := parseCredential(kubeconfig)
 	if err != nil {
-		i.fault = fmt.Sprintf("Secret %s, key %s: %v", join.JoinSecret, join.KubeconfigKey, err)
+		i.fault = fmt.Sprintf("Secret %s, key %s: %v", registration.JoinSecret, registration.KubeconfigKey, err)
 		return i
 	}
 	i.access, i.token = c.access, c.token
@@ -52,7 +52,7 @@ func parseJoinSecret(data map[string][]byte) *joinSecret {
 // readStoredCredential returns what this agent, or one before it, has stored. What somebody made
 // unreadable is not there.
 func (r *Reconciler) readStoredCredential(ctx context.Context) (storedCredential, *corev1.Secret, error) {
-	secret, err := r.getSecret(ctx, join.CredentialSecret)
+	secret, err := r.getSecret(ctx, registration.CredentialSecret)
 	if err != nil || secret == nil {
 		return storedCredential{}, nil, err
 	}
@@ -61,10 +61,10 @@ func (r *Reconciler) readStoredCredential(ctx context.Context) (storedCredential
 
 func parseStoredCredential(data map[string][]byte) storedCredential {
 	k := storedCredential{clusterUID: types.UID(data[clusterUIDKey]), usedJoinHash: string(data[usedJoinHashKey])}
-	if key, err := join.ParseKeyPair(data[privateKeyKey]); err == nil {
+	if key, err := registration.ParseKeyPair(data[privateKeyKey]); err == nil {
 		k.key = &key
 	}
-	if c, err := parseCredential(data[join.KubeconfigKey]); err == nil {
+	if c, err := parseCredential(data[registration.KubeconfigKey]); err == nil {
 		// A time that cannot be read is long ago: the token is renewed.
 		c.receivedAt, _ = time.Parse(time.RFC3339Nano, string(data[receivedAtKey]))
 		k.credential = &c
@@ -82,7 +82,7 @@ func (k storedCredential) secretData() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		data[join.KubeconfigKey] = kubeconfig
+		data[registration.KubeconfigKey] = kubeconfig
 		data[receivedAtKey] = []byte(c.receivedAt.UTC().Format(time.RFC3339Nano))
 	}
 	return data, nil
@@ -96,7 +96,7 @@ func (r *Reconciler) storeCredential(ctx context.Context, k storedCredential, wa
 		return nil, err
 	}
 	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Namespace: r.Namespace, Name: join.CredentialSecret,
+		Namespace: r.Namespace, Name: registration.CredentialSecret,
 		Labels: map[string]string{"app.kubernetes.io/managed-by": "ot-agent"},
 	}}
 	verb, do := "creating", func() error { return r.Create(ctx, next) }
@@ -106,7 +106,7 @@ func (r *Reconciler) storeCredential(ctx context.Context, k storedCredential, wa
 	}
 	next.Data = data
 	if err := do(); err != nil {
-		return nil, fmt.Errorf("%s Secret %s/%s, which is to hold the agent's credential on the hub: %w", verb, r.Namespace, join.CredentialSecret, err)
+		return nil, fmt.Errorf("%s Secret %s/%s, which is to hold the agent's credential on the hub: %w", verb, r.Namespace, registration.CredentialSecret, err)
 	}
 	return next, nil
 }

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/pelotech/ot-fleet/agent/kinds"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -50,7 +50,7 @@ var mailboxKinds = map[schema.GroupVersionKind]client.Object{
 }
 
 // WatchMailbox is Member.Follow for a cache of the mailbox. Call it before served starts.
-func WatchMailbox(mailbox cache.Cache, served *kinds.KindTracker) func(context.Context, func()) error {
+func WatchMailbox(mailbox cache.Cache, served *apidiscovery.KindTracker) func(context.Context, func()) error {
 	for kind := range mailboxKinds {
 		served.WhenServed(kind, func(context.Context) error { return nil })
 	}
@@ -66,7 +66,7 @@ func WatchMailbox(mailbox cache.Cache, served *kinds.KindTracker) func(context.C
 			case followed[kind]:
 				continue
 			}
-			if err := kinds.NotifyOnEvents(ctx, mailbox, object, do); err != nil {
+			if err := apidiscovery.NotifyOnEvents(ctx, mailbox, object, do); err != nil {
 				return err
 			}
 			followed[kind] = true
@@ -86,7 +86,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, invitations, credentials cache.Cach
 		default:
 		}
 	}
-	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: join.JoinSecret}}}
+	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: registration.JoinSecret}}}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	// What was stored is to be used without anybody's asking for it.
 	r.Syncer.OnConnectionChange()

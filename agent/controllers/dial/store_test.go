@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/join"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -30,11 +30,11 @@ import (
 func newTestReconciler(t *testing.T, funcs interceptor.Funcs, secrets ...client.Object) (*Reconciler, *prometheus.Registry) {
 	t.Helper()
 	kubeSystem := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: ownClusterUID}}
-	c := fake.NewClientBuilder().WithScheme(dial.Scheme).WithObjects(append(secrets, kubeSystem)...).WithInterceptorFuncs(funcs).Build()
+	c := fake.NewClientBuilder().WithScheme(hubclient.Scheme).WithObjects(append(secrets, kubeSystem)...).WithInterceptorFuncs(funcs).Build()
 	registry := prometheus.NewRegistry()
 	counted := metrics.NewPullMode(registry)
 	return &Reconciler{
-		Client: c, Live: c, Cluster: identity.NewClusterIdentity(c), Metrics: counted, Namespace: "ot-agent",
+		Client: c, Live: c, Cluster: apidiscovery.NewClusterIdentity(c), Metrics: counted, Namespace: "ot-agent",
 		Syncer: &Syncer{Leader: &LeadershipCheck{}, Metrics: counted}, OnChange: func() {},
 	}, registry
 }
@@ -59,8 +59,8 @@ func metricValue(t *testing.T, r *prometheus.Registry, name string) float64 {
 // Who looks at the ledger sees that Secrets are in the way, and that goes when it does.
 func TestUnstorableSecretIsReported(t *testing.T) {
 	refuse := true
-	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, join.CredentialSecret, errors.New("a quota"))
-	invited := newSecret(join.JoinSecret, map[string][]byte{join.KubeconfigKey: newKubeconfig(t, "ot-member-a", newToken("join-1", testStart, time.Hour))})
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, registration.CredentialSecret, errors.New("a quota"))
+	invited := newSecret(registration.JoinSecret, map[string][]byte{registration.KubeconfigKey: newKubeconfig(t, "ot-member-a", newToken("join-1", testStart, time.Hour))})
 	r, registry := newTestReconciler(t, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if refuse {
@@ -104,7 +104,7 @@ func TestUnreadableSecretIsReported(t *testing.T) {
 			}
 			return c.Get(ctx, key, o, options...)
 		},
-	}, newSecret(join.CredentialSecret, data))
+	}, newSecret(registration.CredentialSecret, data))
 	_, err = r.Reconcile(t.Context(), ctrl.Request{})
 	require.NoError(t, err)
 	carrying := r.Syncer.currentSession
@@ -122,11 +122,11 @@ func TestUnreadableSecretIsReported(t *testing.T) {
 // its API server refuse it.
 func TestConditionMessageFitsLedger(t *testing.T) {
 	long := strings.Repeat("ä.", 40_000)
-	invited := newSecret(join.JoinSecret, nil)
-	access := join.HubAccess{Server: "https://" + long, Namespace: long, Token: newToken("join-1", testStart, time.Hour)}
+	invited := newSecret(registration.JoinSecret, nil)
+	access := registration.HubAccess{Server: "https://" + long, Namespace: long, Token: newToken("join-1", testStart, time.Hour)}
 	kubeconfig, err := access.MarshalKubeconfig()
 	require.NoError(t, err)
-	invited.Data = map[string][]byte{join.KubeconfigKey: kubeconfig}
+	invited.Data = map[string][]byte{registration.KubeconfigKey: kubeconfig}
 	r, _ := newTestReconciler(t, interceptor.Funcs{}, invited)
 	_, err = r.Reconcile(t.Context(), ctrl.Request{})
 	require.NoError(t, err)
@@ -147,13 +147,13 @@ func TestNextTokenLifeIsHalvedWhenForbidden(t *testing.T) {
 		"as long as before":        {168 * time.Hour, 168 * time.Hour, 168 * time.Hour},
 		"longer than before":       {24 * time.Hour, 168 * time.Hour, 24 * time.Hour},
 		"shorter than before":      {168 * time.Hour, 24 * time.Hour, 21 * time.Hour},
-		"no more than there is":    {168 * time.Hour, join.MinTokenLife, join.MinTokenLife},
+		"no more than there is":    {168 * time.Hour, registration.MinTokenLife, registration.MinTokenLife},
 		"nothing, by another role": {168 * time.Hour, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got time.Duration
 			asked := 0
-			hub := fake.NewClientBuilder().WithScheme(dial.Scheme).WithInterceptorFuncs(interceptor.Funcs{
+			hub := fake.NewClientBuilder().WithScheme(hubclient.Scheme).WithInterceptorFuncs(interceptor.Funcs{
 				SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, sub client.Object, _ ...client.SubResourceCreateOption) error {
 					asked++
 					request := sub.(*authenticationv1.TokenRequest)
@@ -161,10 +161,10 @@ func TestNextTokenLifeIsHalvedWhenForbidden(t *testing.T) {
 						got, request.Status.Token = life, "next"
 						return nil
 					}
-					return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, join.AgentAccount, errors.New("too long"))
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, registration.AgentAccount, errors.New("too long"))
 				},
 			}).Build()
-			token, err := requestNextToken(t.Context(), hub, credential{token: join.TokenClaims{Issued: testStart, Expires: testStart.Add(tt.had)}})
+			token, err := requestNextToken(t.Context(), hub, credential{token: registration.TokenClaims{Issued: testStart, Expires: testStart.Add(tt.had)}})
 			require.Equal(t, tt.want, got)
 			require.Equal(t, tt.want > 0, err == nil)
 			require.Equal(t, tt.want > 0, token != "")

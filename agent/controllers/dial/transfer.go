@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/api/dial"
-	"github.com/pelotech/ot-fleet/api/relay"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -35,13 +35,13 @@ const (
 // connectionSync carries over one connection.
 type connectionSync struct {
 	syncer    *Syncer
-	hub       *dial.Connection
+	hub       *hubclient.Connection
 	namespace string
 
 	// seen and result are of what was carried since challenge was read.
-	seen            *relay.EqualCopies
+	seen            *mailbox.EqualCopies
 	challenge       string
-	result          relay.Findings
+	result          mailbox.Findings
 	cleanUpAttempts int
 }
 
@@ -63,8 +63,8 @@ func (t *connectionSync) syncOnce(ctx context.Context) (again time.Duration, err
 		return 0, nil // a replica of the hub carries
 	}
 	if t.seen == nil || t.challenge != link.Spec.Challenge {
-		t.seen, t.challenge = &relay.EqualCopies{}, link.Spec.Challenge
-		t.result = relay.FindingsFromStatus(&link.Status, t.challenge)
+		t.seen, t.challenge = &mailbox.EqualCopies{}, link.Spec.Challenge
+		t.result = mailbox.FindingsFromStatus(&link.Status, t.challenge)
 	}
 	next := *link.Status.DeepCopy()
 	next.ObservedGeneration, next.Carrier = link.Generation, "agent/"+t.syncer.BootID
@@ -92,9 +92,9 @@ func (t *connectionSync) syncOnce(ctx context.Context) (again time.Duration, err
 // syncMailbox carries the report up, and plan and grant down.
 func (t *connectionSync) syncMailbox(ctx context.Context) (again time.Duration, err error) {
 	m := t.syncer.Member
-	r := relay.Relay{
-		Hub:    relay.Side{Cached: t.hub.GetCache(), Live: t.hub.GetClient(), Namespace: t.namespace},
-		Member: relay.Side{Cached: m.Cached, Live: m.Live, Namespace: m.Namespace},
+	r := mailbox.Relay{
+		Hub:    mailbox.Side{Cached: t.hub.GetCache(), Live: t.hub.GetClient(), Namespace: t.namespace},
+		Member: mailbox.Side{Cached: m.Cached, Live: m.Live, Namespace: m.Namespace},
 		Copies: t.seen,
 	}
 	known, err := t.knownClusterUID(ctx)
@@ -164,7 +164,7 @@ func (t *connectionSync) deletePlanAndGrant(ctx context.Context) error {
 				return fmt.Errorf("deleting %T %s/%s: %w", o, m.Namespace, v1alpha1.MailboxName, err)
 			}
 		}
-		dial.WaitForTrigger(ctx, nil, recreationWait)
+		hubclient.WaitForTrigger(ctx, nil, recreationWait)
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -11,14 +11,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // arrivalTracker gives every revision its place in the queue, in the order in which
 // the agent first sees them, until the place stands in the image's status.
 type arrivalTracker struct {
-	index  *queue.Queue
+	index  *ledger.Queue
 	reader client.Reader
 	once   sync.Once
 

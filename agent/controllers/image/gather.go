@@ -15,9 +15,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
-	"github.com/pelotech/ot-fleet/agent/room"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -53,7 +53,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 func (r *Reconciler) slotAges(slots []v1alpha1.Slot) map[string]time.Duration {
 	ages := make(map[string]time.Duration, len(slots))
 	for _, slot := range slots {
-		ages[slot.DataVolume] = r.Ages.AgeOf(queue.DataVolumeKey(slot), slot.StartedAt.Time)
+		ages[slot.DataVolume] = r.Ages.AgeOf(ledger.DataVolumeKey(slot), slot.StartedAt.Time)
 	}
 	return ages
 }
@@ -182,7 +182,7 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"}, nil
 	}
 	standing := image.QueueStateOf(img)
-	imported := standing == queue.NotQueued
+	imported := standing == ledger.NotQueued
 	if !imported {
 		if b, err := r.findStorageClassBlocker(ctx, img.Spec.StorageClass); b != nil || err != nil {
 			return b, err
@@ -194,12 +194,12 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 	if imported {
 		return nil, nil
 	}
-	if standing != queue.Admissible {
+	if standing != ledger.Admissible {
 		if b, err := r.findReferenceBlocker(ctx, img); b != nil || err != nil {
 			return b, err
 		}
 	}
-	return r.findCapacityBlocker(ctx, img, room.MaxAgeWhileWaiting)
+	return r.findCapacityBlocker(ctx, img, capacity.MaxAgeWhileWaiting)
 }
 
 // findReferenceBlocker looks for what the spec of an image names in its namespace.
@@ -249,7 +249,7 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "the cluster does not serve VolumeSnapshots: install the snapshot controller and its CRDs, or remove spec.snapshotClass"}, nil
 	}
 	phase := img.Status.Phase
-	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == queue.Admissible {
+	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == ledger.Admissible {
 		return nil, nil
 	}
 	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})

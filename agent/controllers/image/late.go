@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -29,7 +29,7 @@ func (r *Reconciler) setupLateSnapshotController(mgr manager.Manager) error {
 		return err
 	}
 	r.Kinds.WhenServed(image.VolumeSnapshotGVK, func(ctx context.Context) error {
-		return kinds.Watch(ctx, c, mgr.GetCache(), &snapshotv1.VolumeSnapshot{}, &handler.EnqueueRequestForObject{})
+		return apidiscovery.Watch(ctx, c, mgr.GetCache(), &snapshotv1.VolumeSnapshot{}, &handler.EnqueueRequestForObject{})
 	})
 	return nil
 }

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/preflight"
-	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -64,9 +64,9 @@ func newPruneFixture(t *testing.T) *pruneFixture {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(img).WithStatusSubresource(img).
 		WithIndex(&corev1.PersistentVolumeClaim{}, image.ImageUIDIndex, indexImageUID).WithIndex(&corev1.Pod{}, image.ImageUIDIndex, indexImageUID).
 		WithInterceptorFuncs(interceptor.Funcs{Delete: p.interceptDelete}).Build()
-	served := kinds.NewKindTracker(meta.NewDefaultRESTMapper(nil))
+	served := apidiscovery.NewKindTracker(meta.NewDefaultRESTMapper(nil))
 	require.NoError(t, served.Start(t.Context()))
-	index, rules := queue.NewQueue(), policy.Default()
+	index, rules := ledger.NewQueue(), policy.Default()
 	p.Reconciler = &Reconciler{
 		Client: c, Live: c, Events: p.events, Queue: index, Kinds: served, Metrics: metrics.New(p.registry, index), Preflight: preflight.New(),
 		Policy: func() *policy.Policy { return &rules }, PolicyKnown: func() bool { return true },

@@ -22,13 +22,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/preflight"
-	"github.com/pelotech/ot-fleet/agent/queue"
-	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -54,8 +54,8 @@ type Reconciler struct {
 	// Live reads from the API server, past the cache.
 	Live      client.Reader
 	Events    events.EventRecorder
-	Queue     *queue.Queue
-	Kinds     *kinds.KindTracker
+	Queue     *ledger.Queue
+	Kinds     *apidiscovery.KindTracker
 	Metrics   *metrics.Metrics
 	Preflight *preflight.Prober
 	// Policy in force; nil where there has never been a valid one.
@@ -67,7 +67,7 @@ type Reconciler struct {
 	// ListHolders of images; nil where nothing can hold one.
 	ListHolders HolderFunc
 	// Room of the cluster's storage; nil where nobody asks for it.
-	Room *room.Reader
+	Room *capacity.Reader
 	// Wish of the plan; nil where there are no plans.
 	Wish WishFunc
 	// Ages of the slots.

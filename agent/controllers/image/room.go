@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/room"
-	"github.com/pelotech/ot-fleet/agent/storage"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,7 +39,7 @@ func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDi
 			return nil, err
 		}
 	}
-	b := storage.FindShortage(img, class, r.Room.AvailabilityFor(ctx, img.Namespace, class, age))
+	b := capacity.FindShortage(img, class, r.Room.AvailabilityFor(ctx, img.Namespace, class, age))
 	r.capacityWaiters.setWaiting(image.KeyOf(img), b != nil)
 	return b, nil
 }
@@ -47,7 +47,7 @@ func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDi
 // LacksCapacity tells whether an image that is about to get a slot lacks room by now,
 // and has it looked at where it does: it leaves the queue then.
 func (r *Reconciler) LacksCapacity(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
-	b, err := r.findCapacityBlocker(ctx, img, room.MaxAgeAtAdmission)
+	b, err := r.findCapacityBlocker(ctx, img, capacity.MaxAgeAtAdmission)
 	if b != nil {
 		r.Enqueue(image.KeyOf(img))
 	}
@@ -112,12 +112,12 @@ func (l *capacityWaiters) list() []v1alpha1.ImageKey {
 // asks only while there are such.
 func (r *Reconciler) pollCapacity(ctx context.Context) error {
 	last := 0
-	_ = wait.PollUntilContextCancel(ctx, room.MaxAgeWhileWaiting, false, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextCancel(ctx, capacity.MaxAgeWhileWaiting, false, func(ctx context.Context) (bool, error) {
 		keys := r.capacityWaiters.list()
 		if len(keys) == 0 {
 			return false, nil
 		}
-		now := r.Room.Version(ctx, room.MaxAgeWhileWaiting/2)
+		now := r.Room.Version(ctx, capacity.MaxAgeWhileWaiting/2)
 		if now == last {
 			return false, nil
 		}

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/room"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -70,7 +70,7 @@ func TestLacksCapacity(t *testing.T) {
 		NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("1Gi")),
 	}
 	c := newFakeClient(t, newStorageClass("csi", 1, defaultClassAnnotation), pool)
-	r := &Reconciler{Client: c, Room: room.NewReader(c), enqueued: make(chan event.GenericEvent, 1)}
+	r := &Reconciler{Client: c, Room: capacity.NewReader(c), enqueued: make(chan event.GenericEvent, 1)}
 	large, small := apitest.Image("ns/large").WithDiskSize("2Gi").Obj(), apitest.Image("ns/small").WithDiskSize("1Gi").Obj()
 	small.UID = "another"
 

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -72,7 +72,7 @@ func (r *Reconciler) watchWhenServed(mgr ctrl.Manager, c controller.Controller, 
 		if err := mgr.GetFieldIndexer().IndexField(ctx, obj(), image.ImageUIDIndex, indexImageUID); err != nil {
 			return err
 		}
-		if err := kinds.Watch(ctx, c, mgr.GetCache(), obj(), child); err != nil {
+		if err := apidiscovery.Watch(ctx, c, mgr.GetCache(), obj(), child); err != nil {
 			return err
 		}
 		r.EnqueueUnready(ctx)
@@ -109,7 +109,7 @@ func (r *Reconciler) mapChildToImage(_ context.Context, o client.Object) []recon
 // mapToSkippedImages are the images that wait for something of their own.
 func (r *Reconciler) mapToSkippedImages(context.Context, client.Object) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, key := range r.Queue.ListKeys(queue.Skipped) {
+	for _, key := range r.Queue.ListKeys(ledger.Skipped) {
 		requests = append(requests, reconcile.Request{NamespacedName: namespacedName(key)})
 	}
 	return requests
@@ -122,7 +122,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // arrival.
 func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	seen := func(img *v1alpha1.VMDiskImage, q requestQueue) {
-		r.propagateQueueChange(q, r.Queue.Set(queue.QueuedImage{
+		r.propagateQueueChange(q, r.Queue.Set(ledger.QueuedImage{
 			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.orderingKey(img),
 			Priority: img.Spec.Priority, State: image.QueueStateOf(img), Since: time.Now(), Host: image.HostOf(img.Spec),
 		}))
@@ -164,7 +164,7 @@ func (r *Reconciler) forgetImage(img *v1alpha1.VMDiskImage, q requestQueue) {
 }
 
 // propagateQueueChange passes on what a change of the queue means for others.
-func (r *Reconciler) propagateQueueChange(q requestQueue, c queue.QueueChange) {
+func (r *Reconciler) propagateQueueChange(q requestQueue, c ledger.QueueChange) {
 	if c.HeadChanged {
 		r.EnqueueLedger()
 	}

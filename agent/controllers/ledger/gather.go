@@ -16,9 +16,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/queue"
-	"github.com/pelotech/ot-fleet/agent/room"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -26,7 +26,7 @@ import (
 type gatheredFacts struct {
 	// images that were read live, by UID.
 	images map[types.UID]*v1alpha1.VMDiskImage
-	facts  map[string]queue.SlotFacts
+	facts  map[string]ledger.SlotFacts
 	// toDelete are objects that no image of ours keeps; strays counts which of
 	// them were in no slot.
 	toDelete []client.Object
@@ -44,9 +44,9 @@ func (f *gatheredFacts) requeueWithin(d time.Duration) {
 // gather reads what a step rests on. The ledger has been read before, live, and
 // that order matters: see package queue. unfinished are the DataVolumes that the
 // cache showed before.
-func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, may stepLimits, unfinished []cdiv1.DataVolume) (queue.View, gatheredFacts, error) {
-	v := queue.View{
-		Now: time.Now(), Ledger: ledger.Status, Budget: may.limits.Budget, Facts: map[string]queue.SlotFacts{},
+func (r *Reconciler) gather(ctx context.Context, syncLedger *v1alpha1.SyncLedger, may stepLimits, unfinished []cdiv1.DataVolume) (ledger.View, gatheredFacts, error) {
+	v := ledger.View{
+		Now: time.Now(), Ledger: syncLedger.Status, Budget: may.limits.Budget, Facts: map[string]ledger.SlotFacts{},
 		SourceGroupLimits: may.limits.SourceGroupLimits, SourceGroupOf: may.sourceGroupOf,
 	}
 	found := gatheredFacts{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
@@ -55,13 +55,13 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, ma
 		return v, found, nil
 	}
 	var slots []v1alpha1.Slot
-	if ledger.Status != nil {
-		slots = ledger.Status.Slots
+	if syncLedger.Status != nil {
+		slots = syncLedger.Status.Slots
 	}
 	listed := map[string]bool{}
 	var due, freeable []v1alpha1.Slot
 	for _, slot := range slots {
-		listed[queue.DataVolumeKey(slot)] = true
+		listed[ledger.DataVolumeKey(slot)] = true
 		look, err := r.needsLiveRead(ctx, slot, &found)
 		if err != nil {
 			return v, found, err
@@ -89,7 +89,7 @@ func (r *Reconciler) gather(ctx context.Context, ledger *v1alpha1.SyncLedger, ma
 	if next.requeueAfter > 0 {
 		found.requeueWithin(next.requeueAfter)
 	}
-	if !r.isLastVersion(ledger.ResourceVersion) {
+	if !r.isLastVersion(syncLedger.ResourceVersion) {
 		// Somebody else has written the ledger, or this process has just begun:
 		// slots may be missing from it that the cache cannot tell of yet.
 		var err error
@@ -122,7 +122,7 @@ func (r *Reconciler) needsLiveRead(ctx context.Context, slot v1alpha1.Slot, foun
 	if outcome, _ := image.OutcomeOf(img, slot); outcome != "" {
 		return true, nil
 	}
-	key := queue.DataVolumeKey(slot)
+	key := ledger.DataVolumeKey(slot)
 	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
 	if err == nil {
 		delete(r.createdAt, key)
@@ -163,7 +163,7 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 		return err
 	}
 	for i, s := range seen {
-		found.facts[queue.DataVolumeKey(slots[i])] = s.facts
+		found.facts[ledger.DataVolumeKey(slots[i])] = s.facts
 		if s.image != nil {
 			found.images[s.image.UID] = s.image
 		} else if s.objects != nil {
@@ -176,7 +176,7 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 // slotReading is what a live look at a slot showed; image and objects are nil where
 // there are none.
 type slotReading struct {
-	facts   queue.SlotFacts
+	facts   ledger.SlotFacts
 	image   *v1alpha1.VMDiskImage
 	objects *image.AttemptObjects
 }
@@ -292,7 +292,7 @@ func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (i
 	)
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
 		if err := r.Live.List(ctx, list, client.InNamespace(slot.Image.Namespace), match); err != nil {
-			return image.ObjectLists{}, fmt.Errorf("listing what exists of DataVolume %s: %w", queue.DataVolumeKey(slot), err)
+			return image.ObjectLists{}, fmt.Errorf("listing what exists of DataVolume %s: %w", ledger.DataVolumeKey(slot), err)
 		}
 	}
 	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
@@ -323,8 +323,8 @@ func (r *Reconciler) listUnfinishedLive(ctx context.Context) ([]cdiv1.DataVolume
 
 // findUnlisted finds which of the unfinished DataVolumes stand in no slot. What
 // was seen of them may be old, so it is checked live.
-func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, listed map[string]bool, found *gatheredFacts) ([]queue.UnlistedDataVolume, error) {
-	var unlisted []queue.UnlistedDataVolume
+func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, listed map[string]bool, found *gatheredFacts) ([]ledger.UnlistedDataVolume, error) {
+	var unlisted []ledger.UnlistedDataVolume
 	for i := range dvs {
 		dv := &dvs[i]
 		if listed[dv.Namespace+"/"+dv.Name] {
@@ -341,9 +341,9 @@ func (r *Reconciler) findUnlisted(ctx context.Context, dvs []cdiv1.DataVolume, l
 	return unlisted, nil
 }
 
-func (r *Reconciler) checkUnlisted(ctx context.Context, seen *cdiv1.DataVolume, found *gatheredFacts) (queue.UnlistedDataVolume, bool, error) {
+func (r *Reconciler) checkUnlisted(ctx context.Context, seen *cdiv1.DataVolume, found *gatheredFacts) (ledger.UnlistedDataVolume, bool, error) {
 	attempt, _ := strconv.ParseInt(seen.Labels[v1alpha1.LabelAttempt], 10, 32)
-	u := queue.UnlistedDataVolume{Slot: v1alpha1.Slot{
+	u := ledger.UnlistedDataVolume{Slot: v1alpha1.Slot{
 		Image: v1alpha1.ImageKey{
 			Namespace: seen.Namespace, Name: seen.Annotations[v1alpha1.AnnotationImageName],
 			UID: types.UID(seen.Labels[v1alpha1.LabelImageUID]),
@@ -357,7 +357,7 @@ func (r *Reconciler) checkUnlisted(ctx context.Context, seen *cdiv1.DataVolume, 
 	}
 	if img != nil {
 		found.images[img.UID] = img
-		u.Adoptable = attempt > 0 && seen.Name == queue.DataVolumeName(u.Slot.Image, u.Slot.Attempt) && image.IsAdoptable(img, u.Slot)
+		u.Adoptable = attempt > 0 && seen.Name == ledger.DataVolumeName(u.Slot.Image, u.Slot.Attempt) && image.IsAdoptable(img, u.Slot)
 	}
 	dv := &cdiv1.DataVolume{}
 	err = r.Live.Get(ctx, client.ObjectKeyFromObject(seen), dv)
@@ -377,7 +377,7 @@ func (r *Reconciler) checkUnlisted(ctx context.Context, seen *cdiv1.DataVolume, 
 // candidateSet are the head of the queue, read live; wait is how long one whose
 // standing is open can hold up those behind it.
 type candidateSet struct {
-	list         []queue.Candidate
+	list         []ledger.Candidate
 	images       map[types.UID]*v1alpha1.VMDiskImage
 	requeueAfter time.Duration
 }
@@ -398,7 +398,7 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 		return c, nil
 	}
 	held := slotHolders(slots)
-	taken := queue.View{SourceGroupLimits: may.limits.SourceGroupLimits, SourceGroupOf: may.sourceGroupOf}
+	taken := ledger.View{SourceGroupLimits: may.limits.SourceGroupLimits, SourceGroupOf: may.sourceGroupOf}
 	running, ending := taken.CountRunningByGroup(slots), taken.CountRunningByGroup(freeable)
 	left, most := map[string]int{}, map[string]int{}
 	for group, room := range may.limits.SourceGroupLimits {
@@ -407,7 +407,7 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 	}
 	head, wait := r.Queue.PeekHead(n+len(held), time.Now(), most)
 	c.requeueAfter = wait
-	head = slices.DeleteFunc(head, func(item queue.QueuedImage) bool {
+	head = slices.DeleteFunc(head, func(item ledger.QueuedImage) bool {
 		room, limited := left[item.SourceGroup]
 		if held[item.Image.UID] || limited && room == 0 {
 			return true
@@ -431,7 +431,7 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 				if lacks, err := r.LacksCapacity(ctx, img); err != nil {
 					return c, err
 				} else if lacks {
-					c.requeueWithin(room.MaxAgeWhileWaiting) // it may find room again before it has left
+					c.requeueWithin(capacity.MaxAgeWhileWaiting) // it may find room again before it has left
 					continue
 				}
 				c.images[img.UID] = img
@@ -443,7 +443,7 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 }
 
 // readImagesLive reads images live, in their order; nil for each that is gone.
-func (r *Reconciler) readImagesLive(ctx context.Context, items []queue.QueuedImage) ([]*v1alpha1.VMDiskImage, error) {
+func (r *Reconciler) readImagesLive(ctx context.Context, items []ledger.QueuedImage) ([]*v1alpha1.VMDiskImage, error) {
 	images := make([]*v1alpha1.VMDiskImage, len(items))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxConcurrentReads)

@@ -11,7 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/queue"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -95,7 +95,7 @@ func (r *Reconciler) requeueAtGrantExpiry(result ctrl.Result, l stepLimits) ctrl
 
 // queueFront are the images that could run beside those that have a slot, were there no
 // fleet-wide budget.
-func (r *Reconciler) queueFront(t grant.Terms, slots []v1alpha1.Slot) []queue.QueuedImage {
+func (r *Reconciler) queueFront(t grant.Terms, slots []v1alpha1.Slot) []ledger.QueuedImage {
 	return r.Queue.ListAdmissible(int(t.Concurrency)-len(slots), slotHolders(slots))
 }
 

@@ -23,15 +23,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/guard"
-	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/agent/once"
-	"github.com/pelotech/ot-fleet/agent/queue"
+
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -97,13 +97,13 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		}}).Build()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(image.DataVolumeGVK, meta.RESTScopeNamespace)
-	served := kinds.NewKindTracker(mapper)
+	served := apidiscovery.NewKindTracker(mapper)
 	served.WhenServed(image.DataVolumeGVK, func(context.Context) error { return nil })
 	require.NoError(t, served.Start(t.Context()))
-	index := queue.NewQueue()
+	index := ledger.NewQueue()
 	m.Reconciler = &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(100), Queue: index, Kinds: served, Metrics: metrics.New(prometheus.NewRegistry(), index),
-		Policy: &PolicyInForce{}, Mailbox: mailboxCache{Client: c}, Cluster: identity.NewClusterIdentity(c), Namespace: namespace,
+		Policy: &PolicyInForce{}, Mailbox: mailboxCache{Client: c}, Cluster: apidiscovery.NewClusterIdentity(c), Namespace: namespace,
 		PolicyKey:            types.NamespacedName{Namespace: "sync-operator", Name: "none"},
 		LacksCapacity:        func(context.Context, *v1alpha1.VMDiskImage) (bool, error) { return false, nil },
 		EnqueueUnready:       func(context.Context, ...v1alpha1.ImageKey) {},
@@ -111,16 +111,16 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		EnqueueReport:        func() { m.reportTriggers++ },
 		HubCondition:         func() *metav1.Condition { return nil },
 		MissingRights:        func() string { return "" },
-		ImportGuardCondition: (&guard.BudgetGuardCheck{}).Condition,
-		OneDownloadCondition: (&once.OneDownloadCheck{}).Condition,
+		ImportGuardCondition: (&admissionpolicy.BudgetGuardCheck{}).Condition,
+		OneDownloadCondition: (&admissionpolicy.OneDownloadCheck{}).Condition,
 		createdAt:            map[string]time.Time{},
 	}
 	m.planServed.Store(true)
 	m.grantServed.Store(true)
 	m.startProcess("boot")
 	for i, img := range images {
-		m.Queue.Set(queue.QueuedImage{
-			Image: image.KeyOf(img), Revision: img.Spec.Revision(), State: queue.Admissible, Host: image.HostOf(img.Spec),
+		m.Queue.Set(ledger.QueuedImage{
+			Image: image.KeyOf(img), Revision: img.Spec.Revision(), State: ledger.Admissible, Host: image.HostOf(img.Spec),
 			Key: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch), Sequence: int64(i)},
 		})
 	}

@@ -24,13 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/identity"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/agent/queue"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -52,8 +52,8 @@ type Reconciler struct {
 	// Live reads from the API server, past the cache.
 	Live    client.Reader
 	Events  events.EventRecorder
-	Queue   *queue.Queue
-	Kinds   *kinds.KindTracker
+	Queue   *ledger.Queue
+	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Metrics
 	Policy  *PolicyInForce
 	// Mailbox reads the ClusterPlan and the TransferGrant; it may show older ones.
@@ -69,7 +69,7 @@ type Reconciler struct {
 	// EnqueueImages has images looked at again.
 	EnqueueImages func(ctx context.Context, images ...v1alpha1.ImageKey)
 	// Cluster tells which cluster a plan must be for.
-	Cluster *identity.ClusterIdentity
+	Cluster *apidiscovery.ClusterIdentity
 	// LacksCapacity tells whether an image at the head of the queue lacks room by now: it is
 	// passed then, and leaves the queue by itself.
 	LacksCapacity func(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error)
@@ -116,11 +116,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	ledger, err := r.currentLedger(ctx)
+	syncLedger, err := r.currentLedger(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	policy, err := r.readPolicies(ctx, ledger)
+	policy, err := r.readPolicies(ctx, syncLedger)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -129,13 +129,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	for {
-		policy.stepLimits = r.computeLimits(ledger, policy.policy)
-		view, found, err := r.gather(ctx, ledger, policy.stepLimits, unfinished)
+		policy.stepLimits = r.computeLimits(syncLedger, policy.policy)
+		view, found, err := r.gather(ctx, syncLedger, policy.stepLimits, unfinished)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		step := queue.Decide(view)
-		err = r.writeLedger(ctx, ledger, &policy, step)
+		step := ledger.Decide(view)
+		err = r.writeLedger(ctx, syncLedger, &policy, step)
 		if errors.Is(err, errGrantExpired) {
 			continue
 		}
@@ -156,7 +156,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		// leave the slot idle.
 		unfinished = slices.DeleteFunc(unfinished, func(dv cdiv1.DataVolume) bool {
 			return slices.ContainsFunc(step.Freed, func(slot v1alpha1.Slot) bool {
-				return queue.DataVolumeKey(slot) == dv.Namespace+"/"+dv.Name
+				return ledger.DataVolumeKey(slot) == dv.Namespace+"/"+dv.Name
 			})
 		})
 	}
@@ -165,9 +165,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 // needsAnotherStep tells whether a further step is due that no event would bring: a slot
 // was marked as ended and can be freed now, or was freed and can go to the image
 // that had it, which is no candidate while it does.
-func needsAnotherStep(v queue.View, step queue.Decision) bool {
+func needsAnotherStep(v ledger.View, step ledger.Decision) bool {
 	return len(step.Freed) > 0 || v.Ledger != nil && slices.ContainsFunc(v.Ledger.Slots, func(slot v1alpha1.Slot) bool {
-		return !slot.Ended && v.Facts[queue.DataVolumeKey(slot)].CanFreeSlot()
+		return !slot.Ended && v.Facts[ledger.DataVolumeKey(slot)].CanFreeSlot()
 	})
 }
 
@@ -214,7 +214,7 @@ func (r *Reconciler) readLedger(ctx context.Context) (*v1alpha1.SyncLedger, erro
 }
 
 // writeLedger stores a step, against the resourceVersion that it was worked out from.
-func (r *Reconciler) writeLedger(ctx context.Context, ledger *v1alpha1.SyncLedger, p *policyState, step queue.Decision) error {
+func (r *Reconciler) writeLedger(ctx context.Context, ledger *v1alpha1.SyncLedger, p *policyState, step ledger.Decision) error {
 	next := v1alpha1.SyncLedgerStatus{}
 	if ledger.Status != nil {
 		ledger.Status.DeepCopyInto(&next)
@@ -242,13 +242,13 @@ func (r *Reconciler) writeLedger(ctx context.Context, ledger *v1alpha1.SyncLedge
 }
 
 // publishStep lets everyone know what a stored step changed.
-func (r *Reconciler) publishStep(ctx context.Context, p policyState, step queue.Decision) {
+func (r *Reconciler) publishStep(ctx context.Context, p policyState, step ledger.Decision) {
 	r.Metrics.SetSlots(len(step.Slots), step.Budget)
 	r.Metrics.SetPolicy(p.accepted, p.invalidKeys())
 	r.Metrics.SetPlanAccepted(p.plan.acceptedPlan != nil)
 	r.Metrics.SetConditions(r.lastLedger.Load().Status.Conditions)
 	for _, slot := range step.Freed {
-		delete(r.createdAt, queue.DataVolumeKey(slot))
+		delete(r.createdAt, ledger.DataVolumeKey(slot))
 	}
 	for _, slot := range step.Admitted {
 		if item, queued := r.Queue.Get(slot.Image.UID); queued && slot.Attempt == 1 {
@@ -257,7 +257,7 @@ func (r *Reconciler) publishStep(ctx context.Context, p policyState, step queue.
 	}
 	began := make(map[string]time.Time, len(step.Slots))
 	for _, slot := range step.Slots {
-		began[queue.DataVolumeKey(slot)] = slot.StartedAt.Time
+		began[ledger.DataVolumeKey(slot)] = slot.StartedAt.Time
 	}
 	r.Ages.TrackOnly(began)
 	r.Queue.SetMaxPriority(p.maxPriority())
@@ -274,7 +274,7 @@ func (r *Reconciler) publishStep(ctx context.Context, p policyState, step queue.
 // applyStep carries out what the stored ledger asks for: DataVolumes are removed
 // first, for what has failed downloads again, then they are created in the
 // order of the queue.
-func (r *Reconciler) applyStep(ctx context.Context, step queue.Decision, found gatheredFacts) (ctrl.Result, error) {
+func (r *Reconciler) applyStep(ctx context.Context, step ledger.Decision, found gatheredFacts) (ctrl.Result, error) {
 	if err := r.deleteUnwanted(ctx, found); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -286,13 +286,13 @@ func (r *Reconciler) applyStep(ctx context.Context, step queue.Decision, found g
 	}
 	admitted := map[string]bool{}
 	for _, slot := range step.Admitted {
-		admitted[queue.DataVolumeKey(slot)] = true
+		admitted[ledger.DataVolumeKey(slot)] = true
 	}
 	for _, slot := range step.Slots {
-		key := queue.DataVolumeKey(slot)
+		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
 		f, looked := found.facts[key]
-		if !admitted[key] && (!looked || !queue.ShouldCreateDataVolume(slot, f)) {
+		if !admitted[key] && (!looked || !ledger.ShouldCreateDataVolume(slot, f)) {
 			continue
 		}
 		if img == nil || img.Spec.Revision() != slot.Revision {
@@ -324,7 +324,7 @@ func (r *Reconciler) applyStep(ctx context.Context, step queue.Decision, found g
 // this member was granted to another.
 func (r *Reconciler) findAttemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 	p := r.Policy.Current()
-	if p == nil || r.Ages.AgeOf(queue.DataVolumeKey(slot), slot.StartedAt.Time) < p.AttemptTimeout {
+	if p == nil || r.Ages.AgeOf(ledger.DataVolumeKey(slot), slot.StartedAt.Time) < p.AttemptTimeout {
 		return nil
 	}
 	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume was not made within attemptTimeout, %s", p.AttemptTimeout)}
@@ -340,7 +340,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	err = r.Create(ctx, dv)
 	switch {
 	case err == nil:
-		r.createdAt[queue.DataVolumeKey(slot)] = time.Now()
+		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
 		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
@@ -351,7 +351,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	case isPermanentRefusal(err):
 		return false, r.failAttempt(ctx, slot, newRefusalFailure(err))
 	default:
-		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", queue.DataVolumeKey(slot), slot.Image.Name, err)
+		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
 	}
 }
 
@@ -369,7 +369,7 @@ func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.
 		return false, fmt.Errorf("reading DataVolume %s: %w", key, err)
 	}
 	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
-		r.createdAt[queue.DataVolumeKey(slot)] = time.Now()
+		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
 		return false, nil
 	}
 	return false, r.failAttempt(ctx, slot, newRefusalFailure(fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key)))

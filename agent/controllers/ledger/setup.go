@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -66,7 +66,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Enqueue); err != nil {
+		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Enqueue); err != nil {
 			return err
 		}
 		r.planServed.Store(true)
@@ -74,7 +74,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return nil
 	})
 	r.Kinds.WhenServed(grantKind, func(ctx context.Context) error {
-		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Enqueue); err != nil {
+		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Enqueue); err != nil {
 			return err
 		}
 		r.grantServed.Store(true)
@@ -90,7 +90,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}); err != nil {
 			return err
 		}
-		if err := kinds.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, ledger, comesAndGoes); err != nil {
+		if err := apidiscovery.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, ledger, comesAndGoes); err != nil {
 			return err
 		}
 		r.Enqueue()

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -50,7 +50,7 @@ func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "this"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, system)...).Build()
 	b := &planFixture{t: t, Reconciler: &Reconciler{
-		Client: c, Live: c, Mailbox: fakeCache{from: c}, Cluster: identity.NewClusterIdentity(c), Namespace: "ot-agent",
+		Client: c, Live: c, Mailbox: fakeCache{from: c}, Cluster: apidiscovery.NewClusterIdentity(c), Namespace: "ot-agent",
 		Results: &plan.Results{}, applied: map[plan.Key]plan.AppliedState{}, backoffs: map[plan.Key]itemBackoff{},
 	}}
 	b.EnqueueImage = func(key v1alpha1.ImageKey) { b.enqueuedImages = append(b.enqueuedImages, key.Name) }

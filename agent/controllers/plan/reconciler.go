@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/pelotech/ot-fleet/agent/identity"
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -52,8 +52,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Mailbox reads the ClusterPlan.
 	Mailbox cache.Cache
-	Kinds   *kinds.KindTracker
-	Cluster *identity.ClusterIdentity
+	Kinds   *apidiscovery.KindTracker
+	Cluster *apidiscovery.ClusterIdentity
 	// Results is told what became of each image.
 	Results *plan.Results
 	// EnqueueImage has an image looked at again.

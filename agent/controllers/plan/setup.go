@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -43,7 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := kinds.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.enqueue); err != nil {
+		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.enqueue); err != nil {
 			return err
 		}
 		r.served.Store(true)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/pelotech/ot-fleet/agent/identity"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -61,7 +61,7 @@ func TestWish(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()
-			r := &Reconciler{Client: live, Live: live, Cluster: identity.NewClusterIdentity(live), Namespace: "ot-agent"}
+			r := &Reconciler{Client: live, Live: live, Cluster: apidiscovery.NewClusterIdentity(live), Namespace: "ot-agent"}
 			got, err := r.Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -92,7 +92,7 @@ func newFakeMember(t require.TestingT, images int) *fakeMember {
 // startProcess has another process report.
 func (m *fakeMember) startProcess() {
 	m.r = &Reconciler{
-		Client: m, Live: m.Client, Kinds: kinds.NewKindTracker(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
+		Client: m, Live: m.Client, Kinds: apidiscovery.NewKindTracker(nil), Metrics: metrics.NewReport(prometheus.NewRegistry()), Namespace: namespace,
 		ClusterUID:   func(context.Context) (types.UID, error) { return "cluster", nil },
 		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },

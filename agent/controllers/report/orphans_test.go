@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -58,7 +58,7 @@ func newOrphanFixture(t *testing.T) *orphanFixture {
 			return errors.New("orphans are not to be listed live")
 		},
 	}).Build()
-	served := kinds.NewKindTracker(meta.NewDefaultRESTMapper(nil))
+	served := apidiscovery.NewKindTracker(meta.NewDefaultRESTMapper(nil))
 	require.NoError(t, served.Start(t.Context()))
 	l.Reconciler = &Reconciler{
 		Client: l.cached, Live: l.live, Kinds: served, Metrics: metrics.NewReport(prometheus.NewRegistry()),

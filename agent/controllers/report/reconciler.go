@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/grant"
-	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -38,7 +38,7 @@ type Reconciler struct {
 	Live client.Reader
 	// Mailbox is the cache that watches the agent's namespace.
 	Mailbox cache.Cache
-	Kinds   *kinds.KindTracker
+	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Report
 	// ClusterUID tells which cluster this is.
 	ClusterUID func(context.Context) (types.UID, error)

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -59,12 +59,12 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	for kind, obj := range map[schema.GroupVersionKind]client.Object{image.DataVolumeGVK: &cdiv1.DataVolume{}, image.VolumeSnapshotGVK: &snapshotv1.VolumeSnapshot{}} {
-		r.Kinds.WhenServed(kind, func(ctx context.Context) error { return kinds.Watch(ctx, c, mgr.GetCache(), obj, child) })
+		r.Kinds.WhenServed(kind, func(ctx context.Context) error { return apidiscovery.Watch(ctx, c, mgr.GetCache(), obj, child) })
 	}
 	r.Kinds.WhenServed(Kind, func(ctx context.Context) error {
 		own := &metav1.PartialObjectMetadata{}
 		own.SetGroupVersionKind(Kind)
-		if err := kinds.Watch(ctx, c, r.Mailbox, own, r.reportEventHandler()); err != nil {
+		if err := apidiscovery.Watch(ctx, c, r.Mailbox, own, r.reportEventHandler()); err != nil {
 			return err
 		}
 		r.served.Store(true)

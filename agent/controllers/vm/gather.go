@@ -19,9 +19,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/guest"
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -32,13 +32,13 @@ import (
 func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
 	v := vm.View{
 		Now: time.Now(), VM: obj,
-		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(machine.VirtualMachineKind),
+		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineKind),
 	}
 	var err error
 	if v.Image, v.Pinned, err = r.getImages(ctx, r.Client, obj); err != nil {
 		return v, err
 	}
-	disk := types.NamespacedName{Namespace: obj.Namespace, Name: machine.RootDiskName(obj)}
+	disk := types.NamespacedName{Namespace: obj.Namespace, Name: kubevirt.RootDiskName(obj)}
 	if v.RootClaim, err = getOptional(ctx, r.Owned, disk, &corev1.PersistentVolumeClaim{}); err != nil {
 		return v, err
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 	}
 	if v.KubeVirtServed {
 		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(machine.VirtualMachineKind)
+		there.SetGroupVersionKind(kubevirt.VirtualMachineKind)
 		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), there); err != nil {
 			return v, err
 		}
@@ -61,7 +61,7 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
 		return v, err
 	}
-	if v.CloudInitSecret, err = getOptional(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: guest.SecretName(obj)}, &corev1.Secret{}); err != nil {
+	if v.CloudInitSecret, err = getOptional(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}, &corev1.Secret{}); err != nil {
 		return v, err
 	}
 	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
@@ -89,7 +89,7 @@ func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, err
 		return v, err
 	}
 	if v.CDIServed {
-		disk := types.NamespacedName{Namespace: v.VM.Namespace, Name: machine.RootDiskName(v.VM)}
+		disk := types.NamespacedName{Namespace: v.VM.Namespace, Name: kubevirt.RootDiskName(v.VM)}
 		if v.RootDisk, err = getOptional(ctx, r.Live, disk, &cdiv1.DataVolume{}); err != nil {
 			return v, err
 		}
@@ -180,7 +180,7 @@ func isStopped(theirs *unstructured.Unstructured) bool {
 }
 
 // readInputs reads what the guest is told from Secrets.
-func (r *Reconciler) readInputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in guest.Inputs) (guest.Inputs, string, error) {
+func (r *Reconciler) readInputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in cloudinit.Inputs) (cloudinit.Inputs, string, error) {
 	in.Passwords = map[string]string{}
 	for i := range obj.Spec.Users {
 		u := &obj.Spec.Users[i]

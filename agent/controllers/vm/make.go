@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -112,7 +112,7 @@ func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMa
 func (r *Reconciler) applyKubeVirtVM(ctx context.Context, want *unstructured.Unstructured) error {
 	if want.GetResourceVersion() == "" {
 		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(machine.VirtualMachineKind)
+		there.SetGroupVersionKind(kubevirt.VirtualMachineKind)
 		err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), there)
 		switch {
 		case err == nil && there.GetLabels()[v1alpha1.LabelMachineUID] == "":
@@ -138,7 +138,7 @@ func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret) err
 // setRunStrategy starts or stops a machine whose template is not to change.
 func (r *Reconciler) setRunStrategy(ctx context.Context, obj *v1alpha1.VirtualMachine, run v1alpha1.RunStrategy) error {
 	theirs := &unstructured.Unstructured{}
-	theirs.SetGroupVersionKind(machine.VirtualMachineKind)
+	theirs.SetGroupVersionKind(kubevirt.VirtualMachineKind)
 	theirs.SetNamespace(obj.Namespace)
 	theirs.SetName(obj.Name)
 	patch := fmt.Sprintf(`{"spec":{"runStrategy":%q}}`, run)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/pelotech/ot-fleet/agent/kinds"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -46,7 +46,7 @@ type Reconciler struct {
 	// KubeVirt's VirtualMachines.
 	Owned   client.Reader
 	Events  events.EventRecorder
-	Kinds   *kinds.KindTracker
+	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Machines
 	// ClusterUID is the UID of the cluster.
 	ClusterUID func(context.Context) (types.UID, error)

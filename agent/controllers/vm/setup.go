@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kinds"
-	"github.com/pelotech/ot-fleet/agent/machine"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -57,16 +57,16 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, made cache.Cac
 	}
 	watch := func(obj client.Object) func(context.Context) error {
 		return func(ctx context.Context) error {
-			if err := kinds.Watch(ctx, c, made, obj, ofMade); err != nil {
+			if err := apidiscovery.Watch(ctx, c, made, obj, ofMade); err != nil {
 				return err
 			}
 			return r.enqueueAll(ctx)
 		}
 	}
 	theirs := &unstructured.Unstructured{}
-	theirs.SetGroupVersionKind(machine.VirtualMachineKind)
+	theirs.SetGroupVersionKind(kubevirt.VirtualMachineKind)
 	r.Kinds.WhenServed(image.DataVolumeGVK, watch(&cdiv1.DataVolume{}))
-	r.Kinds.WhenServed(machine.VirtualMachineKind, watch(theirs))
+	r.Kinds.WhenServed(kubevirt.VirtualMachineKind, watch(theirs))
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -127,11 +127,11 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 }
 
 func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
-	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
+	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, nil, prerequisiteError(err.Error())
 	}
-	c, done, err := dial.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: adminMapper})
+	c, done, err := hubclient.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: adminMapper})
 	if err != nil {
 		return nil, nil, prerequisiteError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
 	}

@@ -24,11 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
@@ -39,7 +39,7 @@ import (
 type Options struct {
 	// Namespace of the hub.
 	Namespace string
-	Members   *members.Provider
+	Members   *memberclient.Provider
 	// Replica and Links tell which members this replica connects to.
 	Replica *shard.Replica
 	Links   *shard.Links
@@ -115,7 +115,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 	}}
 	c := &connectionReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, applied: map[string]appliedTarget{}}
-	again := &poke.Source[reconcile.Request]{}
+	again := &trigger.Source[reconcile.Request]{}
 	o.Replica.OnLeaseChange(func() { c.enqueueAll(again) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
@@ -194,7 +194,7 @@ type appliedTarget struct {
 }
 
 // enqueueAll members are looked at again: this replica may carry again, or must not.
-func (c *connectionReconciler) enqueueAll(again *poke.Source[reconcile.Request]) {
+func (c *connectionReconciler) enqueueAll(again *trigger.Source[reconcile.Request]) {
 	var list v1alpha1.MemberClusterList
 	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.Log.Error(err, "Listing MemberClusters to look at the connections to them all")
@@ -261,12 +261,12 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		c.setUnreachable(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
-	cfg, fingerprint, err := dial.ParseKubeconfig(secret.Data[key])
+	cfg, fingerprint, err := hubclient.ParseKubeconfig(secret.Data[key])
 	if err != nil {
 		c.setUnreachable(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
 	}
-	c.Members.SetTarget(member.Name, members.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
+	c.Members.SetTarget(member.Name, memberclient.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
 	next.secret = versionOf(secret)
 	c.recordApplied(member.Name, next)
 	return reconcile.Result{}, nil

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
 // Cluster API keeps the kubeconfig of a Cluster in a Secret beside it, in any
@@ -128,7 +128,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	if errors.As(err, &missing) {
 		message = missing.Error()
 	} else {
-		reason, message = members.ClassifyError(err)
+		reason, message = memberclient.ClassifyError(err)
 	}
 	ctrl.LoggerFrom(ctx).Info("No token for the member", "reason", reason, "error", err.Error())
 	state, err := k.linkStatus(ctx, member)
@@ -188,7 +188,7 @@ func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.
 	if err == nil {
 		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || dial.IsObjectNotFound(err) {
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || hubclient.IsObjectNotFound(err) {
 		return k.issueFromClusterAPI(ctx, member, secret, true)
 	}
 	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())

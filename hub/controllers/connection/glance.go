@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -38,11 +38,11 @@ func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
 		return nil, errNoSecret
 	}
-	cfg, _, err := dial.ParseKubeconfig(secret.Data[key])
+	cfg, _, err := hubclient.ParseKubeconfig(secret.Data[key])
 	if err != nil {
 		return nil, err
 	}
-	c, done, err := dial.NewClient(cfg, g.Timeout, client.Options{Scheme: dial.Scheme, Mapper: dial.Mapper})
+	c, done, err := hubclient.NewClient(cfg, g.Timeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;create;update;patch;delete
@@ -69,7 +69,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return nil
 	}
 	c := &clusterReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
-	seen := &poke.Source[reconcile.Request]{}
+	seen := &trigger.Source[reconcile.Request]{}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf)).
@@ -96,7 +96,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 // watchClusters has every Cluster looked at that changes, until ctx ends. The Clusters
 // are in a cache of their own: a hub that may not list them would wait for ever
 // for the common one, with all its controllers.
-func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *poke.Source[reconcile.Request]) error {
+func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[reconcile.Request]) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
 	cfg.Timeout = 0 // it would end the watch
 	all, err := cache.New(cfg, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields()})

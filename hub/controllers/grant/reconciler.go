@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -80,7 +80,7 @@ type Reconciler struct {
 	Challenge string
 	Shares    *Shares
 
-	requests       poke.Source[reconcile.Request]
+	requests       trigger.Source[reconcile.Request]
 	startedAt      time.Time
 	lastReconciled time.Time
 	accountant     *budget.Accountant // nil: what is stored has not been read

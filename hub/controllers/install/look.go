@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -89,7 +89,7 @@ func (r *Reconciler) openSession(ctx context.Context, cfg *rest.Config, member *
 	namespace := member.Spec.AgentNamespace
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = r.UserAgent
-	c, done, err := dial.NewClient(cfg, r.requestTimeout(), client.Options{Scheme: scheme, Mapper: mapper})
+	c, done, err := hubclient.NewClient(cfg, r.requestTimeout(), client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
 	}

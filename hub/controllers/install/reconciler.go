@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/api/dial"
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/helm"
 	"github.com/pelotech/ot-fleet/hub/install"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -145,7 +145,7 @@ func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCl
 	case err != nil:
 		return s, nil, err
 	case faulty != nil:
-		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: dial.TruncateText(faulty.Error(), maxErrorLength)}
+		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: hubclient.TruncateText(faulty.Error(), maxErrorLength)}
 		return s, nil, nil
 	}
 	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}
@@ -174,7 +174,7 @@ func (r *Reconciler) connect(ctx context.Context, member *v1alpha1.MemberCluster
 	} else if err != nil {
 		return nil, nil, err
 	}
-	cfg, _, err := dial.ParseKubeconfig(kubeconfig)
+	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
 	if err == nil {
 		var at *memberSession
 		if at, err = r.openSession(ctx, cfg, member); err == nil {
@@ -290,7 +290,7 @@ func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberClus
 		return cause // the hub ends: who comes next finds the attempt counted
 	}
 	failed := seen.Attempts
-	failed.Error = dial.TruncateText(err.Error(), maxErrorLength)
+	failed.Error = hubclient.TruncateText(err.Error(), maxErrorLength)
 	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d at agent %s failed: %s", failed.Count, seen.Desired.Version, failed.Error)
 	return r.storeAttempts(ctx, member, &seen.Attempts, failed)
 }
@@ -337,11 +337,11 @@ func result(ctx context.Context, err error) (ctrl.Result, error) {
 
 // problemOf that looking at a member met.
 func problemOf(err error) *install.Problem {
-	if fault, why := dial.ClassifyError(err); fault == dial.ForbiddenFailure {
+	if fault, why := hubclient.ClassifyError(err); fault == hubclient.ForbiddenFailure {
 		return &install.Problem{Reason: v1alpha1.ReasonUnauthorized, Message: why +
 			": to install the agent its kubeconfig has to be an administrator's. Give it one, or install the agent yourself and remove label " + v1alpha1.LabelInstallAgent}
 	}
-	reason, message := members.ClassifyError(err)
+	reason, message := memberclient.ClassifyError(err)
 	return &install.Problem{Reason: reason, Message: message}
 }
 

@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 )
 
 // Setup adds the controller to a manager. It runs where the fleet is planned.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	// The policy is looked at once even where there is none: that is known then.
-	again := &poke.Source[reconcile.Request]{}
+	again := &trigger.Source[reconcile.Request]{}
 	again.Enqueue(reconcile.Request{NamespacedName: r.PolicyKey})
 	r.Active.OnChange(func() {
 		for _, request := range r.listPreviews(context.Background()) {

@@ -16,12 +16,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+
+	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/guard"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -42,10 +42,10 @@ type PruneReconciler struct {
 	Events  events.EventRecorder
 	Tracker *Tracker
 	Roots   *report.Store
-	Guard   *guard.ApprovalCheck
+	Guard   *admissionpolicy.ApprovalCheck
 
-	requeue        poke.Source[ctrl.Request]
-	statusPaces    pace.StatusPacer
+	requeue        trigger.Source[ctrl.Request]
+	statusPaces    trigger.StatusPacer
 	throttle       throttle
 	mu             sync.Mutex
 	targetsByPrune map[string]*loadedTargets // of those that run, by name
@@ -194,7 +194,7 @@ func (r *PruneReconciler) gatherAndDecide(ctx context.Context, stored *v1alpha1.
 	}
 	if stored.Status.Phase == "" {
 		// Live: the policy may have gone just before this was created.
-		if v.ApprovalGuarded, err = r.Guard.CheckPolicy(ctx, guard.PrunesPolicy); err != nil {
+		if v.ApprovalGuarded, err = r.Guard.CheckPolicy(ctx, admissionpolicy.PrunesPolicy); err != nil {
 			return v, d, err
 		}
 	}
@@ -250,7 +250,7 @@ func (r *PruneReconciler) updateStatus(ctx context.Context, stored *v1alpha1.Ima
 	}
 	before := stored.Status
 	if before.Phase == status.Phase {
-		if wait := r.statusPaces.ReserveWrite(stored.Name, pace.ConditionsChanged(before.Conditions, status.Conditions), time.Now()); wait > 0 {
+		if wait := r.statusPaces.ReserveWrite(stored.Name, trigger.ConditionsChanged(before.Conditions, status.Conditions), time.Now()); wait > 0 {
 			return wait, nil
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -43,8 +43,8 @@ type ReportReconciler struct {
 	Index    *fleet.Index
 	Rollouts *rollout.FleetState
 
-	requeue     poke.Source[ctrl.Request]
-	statusPaces pace.StatusPacer
+	requeue     trigger.Source[ctrl.Request]
+	statusPaces trigger.StatusPacer
 	throttle    throttle
 	mu          sync.Mutex
 	answers     map[string]*judgedAnswers // to those that are being made, by name
@@ -197,7 +197,7 @@ func (r *ReportReconciler) updateStatus(ctx context.Context, stored *v1alpha1.Pr
 	}
 	before := stored.Status
 	if before.Phase == status.Phase && status.Phase == v1alpha1.PruneReportCollecting {
-		if wait := r.statusPaces.ReserveWrite(stored.Name, pace.ConditionsChanged(before.Conditions, status.Conditions), time.Now()); wait > 0 {
+		if wait := r.statusPaces.ReserveWrite(stored.Name, trigger.ConditionsChanged(before.Conditions, status.Conditions), time.Now()); wait > 0 {
 			return wait, nil
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/prune"
@@ -133,7 +133,7 @@ func (r *ReportReconciler) judgeMember(ctx context.Context, stored *v1alpha1.Pru
 	var c prune.Cluster
 	for attempt := range readAttempts {
 		if attempt > 0 {
-			if err := pace.Sleep(ctx, readRetryDelay); err != nil {
+			if err := trigger.Sleep(ctx, readRetryDelay); err != nil {
 				return nil, err
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -197,7 +197,7 @@ func (e *storedObjectsLoader) Start(ctx context.Context) error {
 			return nil
 		}
 		log.FromContext(ctx).Error(err, "Nothing is asked of members before this is known; trying again")
-		if pace.Sleep(ctx, listRetryDelay) != nil {
+		if trigger.Sleep(ctx, listRetryDelay) != nil {
 			return nil // the hub stops
 		}
 	}

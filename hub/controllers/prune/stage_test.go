@@ -28,11 +28,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/guard"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -160,7 +160,7 @@ func (s *testEnv) newProcess(t *testing.T, fault func(verb string, o client.Obje
 	p.tracker.ExpectStored(awaited)
 	events := s.mgr.GetEventRecorder("test")
 	p.reports = &ReportReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.board}
-	p.prunes = &PruneReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Guard: &guard.ApprovalCheck{Live: s.Client, Enforced: true}}
+	p.prunes = &PruneReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Guard: &admissionpolicy.ApprovalCheck{Live: s.Client, Enforced: true}}
 	return p
 }
 

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
 const (
@@ -31,7 +31,7 @@ type cleanUpAttempts struct{ failed int }
 
 // cleanUpMember removes plan and grant in a member, and says in the status when that is done,
 // or given up. It returns when to try again; 0 for not before something happens.
-func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *members.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
+func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *memberclient.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
 	if status.CleanedUp || status.CleanUpError != "" {
 		return 0
 	}
@@ -71,7 +71,7 @@ func (r *Reconciler) ensureCleanUpAttempts(name string) *cleanUpAttempts {
 	return &r.states[name].cleanUp
 }
 
-func deleteMailboxInMember(ctx context.Context, connected *members.Member) error {
+func deleteMailboxInMember(ctx context.Context, connected *memberclient.Member) error {
 	// Twice: a relay that was paused may have brought back what was deleted.
 	for range 2 {
 		for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
@@ -82,7 +82,7 @@ func deleteMailboxInMember(ctx context.Context, connected *members.Member) error
 				return fmt.Errorf("deleting %T %s/%s: %w", o, connected.Namespace, v1alpha1.MailboxName, err)
 			}
 		}
-		if err := pace.Sleep(ctx, deletionSettleTime); err != nil {
+		if err := trigger.Sleep(ctx, deletionSettleTime); err != nil {
 			return err
 		}
 	}

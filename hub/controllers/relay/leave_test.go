@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
 // A replica that has just taken a member over is not connected yet: that is no reason
 // to leave a plan behind. What is known to fail is not tried for ever.
 func TestCleanUpWaitsForConnection(t *testing.T) {
-	r := &Reconciler{Members: members.New(members.Options{})}
+	r := &Reconciler{Members: memberclient.New(memberclient.Options{})}
 	var status v1alpha1.MemberLinkStatus
 	for range 2 * maxCleanUpAttempts {
 		assert.Zero(t, r.cleanUpMember(t.Context(), "edge", nil, &status), "the connection brings it back")

@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
-	"github.com/pelotech/ot-fleet/api/relay"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/fleet"
-	"github.com/pelotech/ot-fleet/hub/members"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -42,7 +42,7 @@ type Reconciler struct {
 	// grants.
 	Cached  client.Reader
 	Live    client.Client
-	Members *members.Provider
+	Members *memberclient.Provider
 	Replica *shard.Replica
 	Links   *shard.Links
 	Metrics *metrics.Metrics
@@ -53,8 +53,8 @@ type Reconciler struct {
 
 // connectionState is what the relay of one connection remembers.
 type connectionState struct {
-	member *members.Member
-	relay.EqualCopies
+	member *memberclient.Member
+	mailbox.EqualCopies
 	mailbox mailboxReader
 	cleanUp cleanUpAttempts
 }
@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 		// It comes again when it is connected. What leaves is not told anything any more:
 		// its plan is being removed.
 		err = nil
-		relay.FindingsFromStatus(&link.Status, link.Spec.Challenge).SetStatus(next, link.Spec.Challenge)
+		mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge).SetStatus(next, link.Spec.Challenge)
 	}
 	if ctx.Err() != nil {
 		return ctrl.Result{}, nil // the hub stops, or has stopped carrying
@@ -109,11 +109,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 }
 
 // syncMailbox carries up and down, and puts what that has shown into the status.
-func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *members.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *memberclient.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
 	kept := r.ensureState(member.Name, connected)
-	carrier := relay.Relay{
-		Hub:    relay.Side{Cached: &kept.mailbox, Live: r.Live, Namespace: link.Namespace},
-		Member: relay.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
+	carrier := mailbox.Relay{
+		Hub:    mailbox.Side{Cached: &kept.mailbox, Live: r.Live, Namespace: link.Namespace},
+		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies: &kept.EqualCopies,
 	}
 	// Where the hub knows no cluster, its copy of the report tells it. Whether the
@@ -132,14 +132,14 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 
 	// Up first: what the member says may be what a plan waits for.
-	before := relay.FindingsFromStatus(&link.Status, link.Spec.Challenge)
+	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
 	up, upErr := carrier.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
 	another := up.OtherCluster
 	if upErr != nil {
 		another = before.OtherCluster
 	}
-	var down relay.DownResult
+	var down mailbox.DownResult
 	var downErr error
 	if holder == "" && (another == "" || another == known) { // else it may be another member's plan that is there
 		down, downErr = carrier.SyncDown(ctx)
@@ -201,7 +201,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 }
 
 // getReportedCluster is the cluster that a member's report is of; empty for no report.
-func getReportedCluster(ctx context.Context, member *members.Member) (types.UID, error) {
+func getReportedCluster(ctx context.Context, member *memberclient.Member) (types.UID, error) {
 	root := &v1alpha1.ClusterReport{}
 	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root)
 	if client.IgnoreNotFound(err) != nil {
@@ -211,7 +211,7 @@ func getReportedCluster(ctx context.Context, member *members.Member) (types.UID,
 }
 
 // ensureState is what was seen of the copies over this connection.
-func (r *Reconciler) ensureState(name string, member *members.Member) *connectionState {
+func (r *Reconciler) ensureState(name string, member *memberclient.Member) *connectionState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.states == nil {

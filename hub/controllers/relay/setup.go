@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
@@ -38,7 +38,7 @@ const (
 func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	// A member that has just been connected may have nothing that an event could
 	// come of.
-	inMember := &poke.Source[mcreconcile.Request]{}
+	inMember := &trigger.Source[mcreconcile.Request]{}
 	r.Members.OnChange(func(name string) { inMember.Enqueue(requestFor(name)) })
 	r.Members.OnMailboxEvent(func(name string, _ client.Object) { inMember.Enqueue(requestFor(name)) })
 	local := mgr.GetLocalManager()

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
+
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -47,8 +47,8 @@ type Reconciler struct {
 	Metrics *metrics.Metrics
 	State   *FleetState
 
-	requeue     poke.Source[ctrl.Request]
-	statusPaces pace.StatusPacer
+	requeue     trigger.Source[ctrl.Request]
+	statusPaces trigger.StatusPacer
 	mu          sync.Mutex
 	lastDecided map[string]time.Time // when a FleetDiskImage was decided about last
 }
@@ -189,5 +189,5 @@ func isStalled(status *v1alpha1.FleetDiskImageStatus) bool {
 // give it to another.
 func isUrgent(before, after *v1alpha1.FleetDiskImageStatus) bool {
 	return before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase ||
-		!slices.Equal(before.Versions, after.Versions) || pace.ConditionsChanged(before.Conditions, after.Conditions)
+		!slices.Equal(before.Versions, after.Versions) || trigger.ConditionsChanged(before.Conditions, after.Conditions)
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/poke"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/shard"
 )
@@ -46,7 +46,7 @@ type Assigner struct {
 	Peers   *Peers
 	Metrics *metrics.Shards
 
-	requests poke.Source[ctrl.Request]
+	requests trigger.Source[ctrl.Request]
 	mu       sync.Mutex
 	// avoidReplica is, by member, the replica that is to lose it.
 	avoidReplica map[string]string

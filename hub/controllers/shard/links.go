@@ -8,7 +8,7 @@
 // is new for every process.
 //
 // Nothing that must be safe rests on it that one replica alone carries for a member:
-// what two carry at the same time is guarded copy by copy, see package api/relay.
+// what two carry at the same time is guarded copy by copy, see package api/mailbox.
 package shard
 
 import (

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
+	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 // Peer is what this process knows of a replica.
@@ -93,7 +93,7 @@ func (p *Peers) Start(ctx context.Context) error {
 		if err := p.observeLeases(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("The Leases of the replicas could not be read", "error", err.Error())
 		}
-		_ = pace.Sleep(ctx, p.self.RetryPeriod) // an end is seen above
+		_ = trigger.Sleep(ctx, p.self.RetryPeriod) // an end is seen above
 	}
 	return nil
 }

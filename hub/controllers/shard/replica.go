@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
+	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete
@@ -294,7 +294,7 @@ func (r *Replica) WhileHoldingLease(ctx context.Context) (context.Context, conte
 			r.mu.Lock()
 			left := r.remaining(time.Now())
 			r.mu.Unlock()
-			if left <= 0 || pace.Sleep(ctx, left) != nil {
+			if left <= 0 || trigger.Sleep(ctx, left) != nil {
 				cancel()
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/pace"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -92,7 +92,7 @@ func (w *Watchdog) Start(ctx context.Context) error {
 		if err := w.probeMembers(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Looking for members whose reports nobody carries")
 		}
-		_ = pace.Sleep(ctx, watchInterval) // an end is seen above
+		_ = trigger.Sleep(ctx, watchInterval) // an end is seen above
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	case err != nil:
 		found.nextAfter = w.nextProbeDelay(m.Name)
 	case root.Root != nil && isSyncable(m, w.Reports.Root(m.Name), root):
-		_ = pace.Sleep(ctx, syncGrace) // at an end nothing is found any more
+		_ = trigger.Sleep(ctx, syncGrace) // at an end nothing is found any more
 		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < root.Sequence {
 			found.sequence, found.nextAfter = root.Sequence, movedProbeInterval
 		}

@@ -26,7 +26,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/e2e/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 const (

@@ -1,0 +1,104 @@
+package capacity
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// countingClient counts lists, and fails those that it is told to.
+type countingClient struct {
+	client.WithWatch
+	listCalls int
+	listError error
+}
+
+func newCountingClient(t *testing.T) *countingClient {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, cdiv1.AddToScheme(scheme))
+	c := &countingClient{}
+	c.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "a"}, StorageClassName: "fast"},
+		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "b"}, StorageClassName: "slow"},
+		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "quota"}},
+		&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{ScratchSpaceStorageClass: "slow"}},
+	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		c.listCalls++
+		if _, capacities := list.(*storagev1.CSIStorageCapacityList); capacities && c.listError != nil {
+			return c.listError
+		}
+		return next.List(ctx, list, opts...)
+	}}).Build()
+	return c
+}
+
+func TestReadersShareOneRead(t *testing.T) {
+	c := newCountingClient(t)
+	r := NewReader(c)
+	for range 50 {
+		got := r.AvailabilityFor(t.Context(), "lab", "fast", MaxAgeWhileWaiting)
+		require.Len(t, got.Capacities, 1)
+		require.Len(t, got.Quotas, 1)
+		require.Equal(t, "slow", got.ScratchClass)
+	}
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Capacities)
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Quotas)
+	assert.Equal(t, 2, c.listCalls, "one list of each kind")
+}
+
+func TestVersionChangesWithStorage(t *testing.T) {
+	c := newCountingClient(t)
+	r := NewReader(c)
+	const now = time.Duration(0)
+	first := r.Version(t.Context(), now)
+	assert.Equal(t, first, r.Version(t.Context(), now), "nothing has changed")
+	require.NoError(t, c.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "another"}}))
+	assert.NotEqual(t, first, r.Version(t.Context(), now))
+}
+
+func TestUnreadableKindsAreUnknown(t *testing.T) {
+	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "csistoragecapacities"}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"a kind that is not served", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"}}, 0},
+		{"a kind that is not found", apierrors.NewNotFound(resource, ""), 0},
+		{"it is not allowed", apierrors.NewForbidden(resource, "", errors.New("no")), 0},
+		{"no answer: the former one holds", apierrors.NewTimeoutError("later", 1), 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCountingClient(t)
+			r := NewReader(c)
+			const now = time.Duration(0)
+			require.Len(t, r.AvailabilityFor(t.Context(), "lab", "fast", now).Capacities, 1)
+			c.listError = tt.err
+			got := r.AvailabilityFor(t.Context(), "lab", "fast", now)
+			assert.Len(t, got.Capacities, tt.want)
+			assert.Len(t, got.Quotas, 1, "the rest is read all the same")
+
+			before := c.listCalls
+			r.AvailabilityFor(t.Context(), "lab", "fast", MaxAgeWhileWaiting)
+			assert.Equal(t, before, c.listCalls, "what has failed is not tried again at once")
+		})
+	}
+}

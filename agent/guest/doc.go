@@ -1,5 +1,0 @@
-// Package guest words for cloud-init what a VirtualMachine says of its guest:
-// host name, users, network, and the author's own user data.
-//
-// It is pure, and the same input gives the same bytes.
-package guest

@@ -1,0 +1,105 @@
+package kubevirt_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func machineWithOverlay(t *testing.T, over string) *apitest.MachineBuilder {
+	text, err := yaml.YAMLToJSON([]byte(over))
+	require.NoError(t, err)
+	return apitest.VirtualMachine("ns", "vm").WithOverlay(string(text))
+}
+
+func TestOverlayIsMerged(t *testing.T) {
+	for name, tt := range map[string]struct{ over, path, want string }{
+		"adds": {
+			"template: {spec: {nodeSelector: {zone: a}}}", "spec.template.spec.nodeSelector", "zone: a\n",
+		},
+		"by key": {
+			"template: {spec: {domain: {cpu: {sockets: 2, model: host-model}}}}", "spec.template.spec.domain.cpu", "cores: 1\nmodel: host-model\nsockets: 2\n",
+		},
+		"null removes": {
+			"template: {spec: {domain: {cpu: {cores: null, sockets: 4}}}}", "spec.template.spec.domain.cpu", "sockets: 4\n",
+		},
+		"null of what is not there": {
+			"template: {spec: {domain: {cpu: {model: null, numa: {guestMappingPassthrough: null}}}}}", "spec.template.spec.domain.cpu", "cores: 1\nnuma: {}\n",
+		},
+		"named items": {
+			"template: {spec: {volumes: [{name: data, dataVolume: {name: d}}]}}", "spec.template.spec.volumes",
+			"- dataVolume:\n    name: vm-root\n  name: root\n- cloudInitNoCloud:\n    secretRef:\n      name: vm-cloudinit\n  name: cloudinit\n- dataVolume:\n    name: d\n  name: data\n",
+		},
+		"a named item": {
+			"template: {spec: {domain: {devices: {disks: [{name: root, cache: none, disk: {bus: null}}]}}}}", "spec.template.spec.domain.devices.disks",
+			"- bootOrder: 1\n  cache: none\n  disk: {}\n  name: root\n- disk:\n    bus: virtio\n  name: cloudinit\n",
+		},
+		"other lists": {
+			"template: {spec: {tolerations: [{key: a, operator: Exists}]}}", "spec.template.spec.tolerations", "- key: a\n  operator: Exists\n",
+		},
+		"an empty list": {
+			"template: {spec: {networks: []}}", "spec.template.spec.networks", "null\n",
+		},
+		"as KubeVirt stores it": {
+			"template: {spec: {domain: {memory: {guest: 2048Mi}, resources: {requests: {memory: 1024Mi}}, ioThreadsPolicy: ''}}}", "spec.template.spec.domain",
+			"cpu:\n  cores: 1\ndevices:\n  disks:\n  - bootOrder: 1\n    disk:\n      bus: virtio\n    name: root\n  - disk:\n      bus: virtio\n    name: cloudinit\n  interfaces:\n  - masquerade: {}\n    name: default\n" +
+				"ioThreadsPolicy: \"\"\nmemory:\n  guest: 2Gi\nresources:\n  requests:\n    memory: 1Gi\n",
+		},
+		"labels": {
+			"template: {metadata: {labels: {a: b}}}", "metadata.labels", "pelotech.ot/machine-uid: vm\n",
+		},
+		"on the spec itself": {
+			"updateVolumesStrategy: Migration", "spec.updateVolumesStrategy", "Migration\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm := machineWithOverlay(t, tt.over).WithUID("vm").Obj()
+			assert.Equal(t, tt.want, toYAML(t, fieldAt(t, mustBuild(t, vm), tt.path)))
+		})
+	}
+}
+
+func TestEmptyOverlayChangesNothing(t *testing.T) {
+	want := mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj())
+	for _, over := range []string{"", "{}", "null", `{"template":{}}`, `{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"root"}]}}}}}`} {
+		got := mustBuild(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj())
+		assert.Equal(t, want.Object["spec"], got.Object["spec"], over)
+		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], got.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], over)
+		assert.NotContains(t, got.GetAnnotations(), v1alpha1.AnnotationOverlaid)
+	}
+}
+
+func TestInvalidOverlayIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct{ over, want string }{
+		"run strategy":  {"runStrategy: Always", "overlay must not set runStrategy: say it in spec.runStrategy"},
+		"running":       {"running: true", "overlay must not set running: say it in spec.runStrategy"},
+		"removed":       {"runStrategy: null", "overlay must not set runStrategy: say it in spec.runStrategy"},
+		"instancetype":  {"instancetype: {name: a}", "overlay must not set instancetype: say it in spec.instancetype"},
+		"preference":    {"preference: {name: a}", "overlay must not set preference: say it in spec.preference"},
+		"templates":     {"dataVolumeTemplates: []", "overlay must not set dataVolumeTemplates: the root disk is made of the image; make further DataVolumes by themselves and name them as volumes"},
+		"a whole one":   {"spec: {runStrategy: Always}", "overlay must not have spec: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
+		"with a name":   {"metadata: {name: other}", "overlay must not have metadata: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
+		"a list":        {"[1]", "overlay must be an object, with what belongs under spec of a KubeVirt VirtualMachine"},
+		"no template":   {"template: null", "overlay: what comes of it is no KubeVirt VirtualMachine: spec.template.spec is missing"},
+		"unknown":       {"templat: {}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.templat"`},
+		"unknown below": {"template: {spec: {domain: {cpus: 2}}}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.template.spec.domain.cpus"`},
+		"letter case":   {"template: {spec: {nodeselector: {}}}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.template.spec.nodeselector"`},
+		"two unknown":   {"template: {spec: {a: 1, b: 2}}", `unknown field "spec.template.spec.b"`},
+		"in a list":     {"template: {spec: {domain: {devices: {disks: [{name: x, Lun: {}}]}}}}", `unknown field "spec.template.spec.domain.devices.disks[2].Lun"`},
+		"another type":  {"template: {spec: {domain: {cpu: {cores: two}}}}", "overlay: what comes of it is no KubeVirt VirtualMachine: spec.template.spec.domain.cpu.cores cannot be a string"},
+		"no quantity":   {"template: {spec: {domain: {memory: {guest: 2GB}}}}", "quantities must match"},
+		"no object":     {"template: {spec: 1}", "spec.template.spec"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := kubevirt.BuildVirtualMachine(machineWithOverlay(t, tt.over).Obj(), cloudinit.Config{Hostname: "vm"})
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}

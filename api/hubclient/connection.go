@@ -1,0 +1,319 @@
+package hubclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ErrNotServed tells that what is dialled answers, and knows none of the mailbox's kinds.
+var ErrNotServed = errors.New("it does not serve the kinds of the mailbox")
+
+// Scheme knows the kinds that a connection may be used for.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // two types of one kind: a fault of the build
+		}
+	}
+	return s
+}()
+
+// Mapper needs no discovery: the kinds are known, and a credential is given the
+// right to nothing else.
+var Mapper = func() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"ClusterPlan", "TransferGrant", "ClusterReport", "MemberLink", "ClusterJoin"} {
+		m.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+		m.Add(v1alpha1.GroupVersion.WithKind(kind+"List"), meta.RESTScopeNamespace)
+	}
+	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	return m
+}()
+
+// Options of a connection. What is zero of the times has the default.
+type Options struct {
+	// RequestTimeout ends a request; by default 10 s.
+	RequestTimeout time.Duration
+	// ProbeInterval is how often the other end is asked whether it still answers; by
+	// default 10 s.
+	ProbeInterval time.Duration
+	// ProbeTimeout is how long it may take to answer; by default 5 s.
+	ProbeTimeout time.Duration
+	// SyncTimeout is how long reading what is watched for the first time may take;
+	// by default 30 s.
+	SyncTimeout time.Duration
+	UserAgent   string
+}
+
+// SetDefaults fills in what is zero.
+func (o *Options) SetDefaults() {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.RequestTimeout, 10 * time.Second},
+		{&o.ProbeInterval, 10 * time.Second},
+		{&o.ProbeTimeout, 5 * time.Second},
+		{&o.SyncTimeout, 30 * time.Second},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+}
+
+// Endpoint says what is dialled.
+type Endpoint struct {
+	// Config without a bearer token, which is Token's.
+	Config *rest.Config
+	Token  *Token
+	// Namespace of the mailbox: nothing is read or watched outside it.
+	Namespace string
+	// Watched are the kinds that the cache holds. Report is the one of them, whole or
+	// its metadata, by whose root it is told whether the watches still hear.
+	Watched []client.Object
+	Report  client.Object
+}
+
+// Connection is one connection to a mailbox. Its transport is its own: it is not
+// shared with the connection before, which may hang, and goes with it. GetCache
+// reads what was seen last; GetClient reads and writes past the cache, and each
+// of its requests ends in time.
+type Connection struct {
+	cluster.Cluster
+	end          Endpoint
+	options      Options
+	transport    *http.Transport
+	accessErrors chan error
+	cacheEnded   chan error
+	informers    []cache.Informer
+}
+
+// New prepares a connection and sends nothing yet.
+func New(end Endpoint, o Options) (*Connection, error) {
+	o.SetDefaults()
+	cfg := rest.CopyConfig(end.Config)
+	cfg.Timeout = o.RequestTimeout
+	cfg.UserAgent = o.UserAgent
+	cfg.QPS, cfg.Burst = 50, 100
+	c := &Connection{end: end, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
+	var err error
+	if c.transport, err = newTransport(cfg, o.RequestTimeout); err != nil {
+		return nil, err
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: end.Token, next: c.transport})
+	if err != nil {
+		return nil, err
+	}
+	bounded := newHTTPClient(wrapped, o.RequestTimeout)
+	c.Cluster, err = cluster.New(cfg, func(options *cluster.Options) {
+		options.Scheme = Scheme
+		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return Mapper, nil }
+		options.HTTPClient = bounded
+		options.NewClient = func(cfg *rest.Config, options client.Options) (client.Client, error) {
+			options.Cache = nil
+			return client.New(cfg, options)
+		}
+		options.NewCache = c.newCache(newHTTPClient(wrapped, 0))
+	})
+	return c, err
+}
+
+// newCache watches the mailbox. The timeout of a client ends its watches too, so
+// the cache has a client without: the transport bounds the wait for an answer's
+// beginning, pings tell a dead connection.
+func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
+	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
+		options.HTTPClient = watching
+		// Not DefaultNamespaces: of controller-runtime's informers for those (v0.24) each
+		// leaves a goroutine behind for ever when it ends before it has synced, as one does
+		// at each try to reach an end that does not answer. This asks for the namespace's
+		// path too.
+		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.end.Namespace)
+		options.DefaultTransform = cache.TransformStripManagedFields()
+		options.ReaderFailOnMissingInformer = true
+		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
+			c.reportWatchError(err)
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+		unbounded := rest.CopyConfig(cfg)
+		unbounded.Timeout = 0
+		return cache.New(unbounded, options)
+	}
+}
+
+// reportWatchError ends the connection where a credential may read an object and not
+// list or watch it: the reflector would try for ever, and the probe see nothing.
+func (c *Connection) reportWatchError(err error) {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		select {
+		case c.accessErrors <- err:
+		default:
+		}
+	}
+}
+
+// Close lets go of connections; what is under way on them ends by its context.
+func (c *Connection) Close() { c.transport.CloseIdleConnections() }
+
+// Start returns when what is to be watched has been read. It goes on being watched
+// until ctx ends.
+func (c *Connection) Start(ctx context.Context) error {
+	for _, kind := range c.end.Watched {
+		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		c.informers = append(c.informers, informer)
+	}
+	go func() {
+		c.cacheEnded <- c.Cluster.Start(ctx)
+		// What was under way keeps its connection from being idle, and has ended then.
+		time.AfterFunc(c.options.RequestTimeout, c.Close)
+	}()
+	return c.waitForSync(ctx)
+}
+
+// waitForSync waits until the mailbox has been read.
+func (c *Connection) waitForSync(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
+	defer cancel()
+	synced := make(chan bool, 1)
+	go func() { synced <- c.GetCache().WaitForCacheSync(bounded) }()
+	select {
+	case err := <-c.accessErrors:
+		return err
+	case ok := <-synced:
+		if !ok {
+			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
+				c.end.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
+		}
+	}
+	return nil
+}
+
+// OnMailboxEvent has something done with each object that is seen to be made, changed or
+// deleted, those included that are there. It must not block, nor change the
+// object. Call it after Start.
+func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
+	tell := func(what any, deleted bool) {
+		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
+			what = gone.Obj
+		}
+		if o, is := what.(client.Object); is {
+			do(o, deleted)
+		}
+	}
+	for _, informer := range c.informers {
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { tell(o, false) },
+			UpdateFunc: func(_, now any) { tell(now, false) },
+			DeleteFunc: func(o any) { tell(o, true) },
+		}); err != nil {
+			return fmt.Errorf("listening to what is watched: %w", err)
+		}
+	}
+	return nil
+}
+
+// WaitUntilBroken returns when the connection is no longer good, with the reason, or when ctx
+// has ended, with none. nudge asks for a probe at once.
+func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{}) error {
+	var heard watchStaleness
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-c.cacheEnded:
+			return errors.Join(errors.New("its cache has ended"), err)
+		case err := <-c.accessErrors:
+			return err
+		case <-nudge:
+		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
+		}
+		cached, err := c.cachedRootVersion(ctx)
+		if err != nil {
+			return err
+		}
+		live, err := c.Probe(ctx)
+		if err != nil {
+			// One answer that is lost is no outage.
+			WaitForTrigger(ctx, nudge, min(FirstRetryDelay, c.options.ProbeInterval))
+			if live, err = c.Probe(ctx); err != nil {
+				return err
+			}
+		}
+		if heard.isStale(cached, live, time.Now()) {
+			return ErrWatchStale
+		}
+	}
+}
+
+// Probe asks for a sign of life: the resourceVersion of the report's root, empty
+// for none.
+func (c *Connection) Probe(ctx context.Context) (live string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.ProbeTimeout)
+	defer cancel()
+	// That it is not there is an answer too.
+	root := &v1alpha1.ClusterReport{}
+	err = c.GetClient().Get(ctx, c.rootKey(), root)
+	switch {
+	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return "", ErrNotServed
+	case apierrors.IsNotFound(err):
+		return "", nil
+	}
+	return root.ResourceVersion, err
+}
+
+// cachedRootVersion is the resourceVersion of the report's root as the watch told it; empty
+// for none.
+func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
+	root := c.end.Report.DeepCopyObject().(client.Object)
+	err := c.GetCache().Get(ctx, c.rootKey(), root)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	return root.GetResourceVersion(), err
+}
+
+func (c *Connection) rootKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: c.end.Namespace, Name: v1alpha1.MailboxName}
+}
+
+// FirstRetryDelay is how soon what failed is tried again; the wait doubles up to the
+// interval of probes.
+const FirstRetryDelay = time.Second
+
+// WaitForTrigger waits for a while, or until somebody knows something new.
+func WaitForTrigger(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-nudge:
+	case <-time.After(wait.Jitter(d, 0.1)):
+	}
+}

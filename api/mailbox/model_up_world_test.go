@@ -1,0 +1,200 @@
+package mailbox
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// memberSteps is what happens in the member. Its state gets a number; a sequence is
+// that number, or higher than what the object had.
+func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
+	now := w.currentReport()
+	become := func(s reportSide, count func(*upWorld), what string) {
+		next := w
+		next.history[w.states] = s
+		next.states++
+		if count != nil {
+			count(&next)
+		}
+		emit(next, what)
+	}
+	cluster := w.rebuilds
+	written := func(o reportObject) reportObject {
+		return reportObject{there: true, sequence: max(o.sequence, w.states) + 1, cluster: cluster, age: w.states}
+	}
+	for p := range m.pages {
+		s := now
+		s.pages[p] = written(now.pages[p])
+		become(s, nil, "the agent writes a page")
+		if now.pages[p].there {
+			s.pages[p] = reportObject{}
+			if now.lists&(1<<p) == 0 {
+				become(s, nil, "the agent deletes a page")
+			} else if w.edits < m.edits {
+				become(s, func(next *upWorld) { next.edits++ }, "somebody deletes a page in the member")
+			}
+		}
+	}
+	for lists := range uint8(1 << m.pages) {
+		s := now
+		right := true
+		for p := range m.pages {
+			page := now.pages[p]
+			// A page that was listed no longer is written anew before it is listed again.
+			anew := !now.root.there || now.lists&(1<<p) != 0 || page.age > now.root.age
+			right = right && (lists&(1<<p) == 0 || page.there && anew)
+		}
+		if right {
+			s.root, s.lists = written(now.root), lists
+			become(s, nil, "the agent writes the root")
+		}
+	}
+	if w.restores < m.restores {
+		for n := range w.states - 1 {
+			s := w.history[n]
+			if s == now {
+				continue
+			}
+			s.root.age = w.states
+			for p := range m.pages {
+				s.pages[p].age = w.states
+			}
+			become(s, func(next *upWorld) { next.restores++ }, "the member is restored")
+		}
+	}
+	if w.rebuilds < m.rebuilds {
+		become(reportSide{}, func(next *upWorld) { next.rebuilds++ }, "the member is rebuilt")
+	}
+}
+
+func (m upModel) hubSteps(w upWorld, emit func(upWorld, string)) {
+	set := func(change func(*upWorld), what string) {
+		next := w
+		change(&next)
+		emit(next, what)
+	}
+	if w.known < w.rebuilds {
+		set(func(next *upWorld) { next.known++ }, "somebody accepts the cluster")
+	}
+	if m.restores > 0 && !w.backup && w.hub.root.there {
+		set(func(next *upWorld) { next.saved, next.backup = next.hub, true }, "the hub is backed up")
+	}
+	if w.backup && w.restores < m.restores && w.hub != w.saved {
+		set(func(next *upWorld) {
+			next.hub = next.saved
+			next.restores++
+			next.touchRoot()
+			for p := range m.pages {
+				next.touchPage(p)
+			}
+		}, "the hub is restored")
+	}
+	if w.edits == m.edits {
+		return
+	}
+	if w.hub.root.there {
+		root := func(o func(reportObject) reportObject, what string) {
+			set(func(next *upWorld) { next.hub.root = o(next.hub.root); next.edits++; next.touchRoot() }, what)
+		}
+		root(func(o reportObject) reportObject { o.edited = true; return o }, "somebody edits the hub's root")
+		root(func(o reportObject) reportObject { o.edited = true; o.sequence = 99; return o }, "somebody raises the hub's root")
+		root(func(reportObject) reportObject { return reportObject{} }, "somebody deletes the hub's root")
+	}
+	for p := range m.pages {
+		if !w.hub.pages[p].there {
+			continue
+		}
+		page := func(o func(reportObject) reportObject, what string) {
+			set(func(next *upWorld) { next.hub.pages[p] = o(next.hub.pages[p]); next.edits++; next.touchPage(p) }, what)
+		}
+		page(func(o reportObject) reportObject { o.edited = true; return o }, "somebody edits a page on the hub")
+		page(func(o reportObject) reportObject { o.edited = true; o.sequence = 99; return o }, "somebody raises a page on the hub")
+		page(func(reportObject) reportObject { return reportObject{} }, "somebody deletes a page on the hub")
+	}
+}
+
+// checkConvergence tells what is wrong once changes have stopped and one relay runs.
+func (m upModel) checkConvergence(w upWorld) string {
+	w.relays = [2]upRelay{}
+	source := w.currentReport()
+	if !source.root.there {
+		return ""
+	}
+	var before reportSide
+	for range 3 {
+		before = w.hub
+		w.relays[0] = upRelay{pc: upList, known: w.known, source: source}
+		for w.relays[0].pc != upIdle {
+			m.relaySteps(w, 0, func(s transition[upWorld]) { w = s.next })
+		}
+	}
+	told := w.relays[0].told
+	switch {
+	case before != w.hub:
+		return "a relay alone never stops writing"
+	case source.root.cluster != w.known:
+		return messageUnless(told == otherCluster, "another cluster's report is not told")
+	case w.hub.root.sequence > source.root.sequence:
+		return messageUnless(told == copyIsNewer, "an older report is not told")
+	case w.hub.root != source.root || w.hub.lists != source.lists:
+		return "the hub's root stays another than the member's"
+	}
+	for p := range m.pages {
+		page, copied := source.pages[p], w.hub.pages[p]
+		listed := source.lists&(1<<p) != 0
+		switch {
+		case listed && page.there && page.cluster == source.root.cluster && page != copied:
+			return "a page on the hub stays another than the member's"
+		case !listed && copied.there:
+			return "a page stays on the hub that no root lists"
+		}
+	}
+	return ""
+}
+
+func (m upModel) exploreAll(t *testing.T) exploration {
+	t.Helper()
+	return explore(t, upWorld{states: 1}, m.steps, m.checkConvergence)
+}
+
+func TestSyncUpUnderAnyInterleaving(t *testing.T) {
+	for name, m := range map[string]upModel{
+		"changes":   {relays: 2, pages: 1, states: 5},
+		"two pages": {relays: 1, pages: 2, states: 5},
+		"restores":  {relays: 2, pages: 1, states: 4, restores: 1},
+		"edits":     {relays: 2, pages: 1, states: 4, edits: 1},
+		"rebuild":   {relays: 2, pages: 1, states: 4, rebuilds: 1},
+		"all":       {relays: 1, pages: 1, states: 5, restores: 1, edits: 1, rebuilds: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := m.exploreAll(t)
+			require.Empty(t, f.violation, "%s", f)
+			t.Logf("%d states", f.states)
+		})
+	}
+}
+
+func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
+	for name, c := range map[string]struct {
+		upModel
+		want string
+	}{
+		"no guard":                {upModel{bugs: noGuard}, "an older root replaced a newer one"},
+		"sequences not looked at": {upModel{bugs: noCompare}, "an older root replaced a newer one"},
+		"the cache is enough":     {upModel{bugs: neverAsks, restores: 1}, "an older page replaced a newer one"},
+		"identity not looked at":  {upModel{bugs: noIdentity, rebuilds: 1}, "another cluster's report is not told"},
+		"root before its pages":   {upModel{bugs: rootBeforePages}, "a root was carried before its page"},
+		"sweeps before the root":  {upModel{bugs: sweepsBeforeRoot}, "a page was deleted that the hub's root lists"},
+		"sweeps without asking":   {upModel{bugs: sweepsUnasked}, "a page was deleted that the member's root lists"},
+		"pages by sequence alone": {upModel{bugs: pageBySequence, restores: 1}, "a page on the hub stays another than the member's"},
+		"what was edited stays":   {upModel{bugs: neverRewrites, edits: 1}, "the hub's root stays another than the member's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := c.upModel
+			m.relays, m.pages, m.states = 2, 1, 5
+			assert.Equal(t, c.want, m.exploreAll(t).violation)
+		})
+	}
+}

@@ -1,0 +1,143 @@
+// Package binaries provides the real programs that local control planes are
+// made of: built once from pinned Go modules, kept in a cache outside the
+// source tree, shared by everything that runs on the machine.
+//
+// Each tool has a Go module of its own below this directory, so that its
+// dependencies never mix with the project's.
+package binaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Name is the file name of a program.
+type Name string
+
+// The programs that can be built.
+const (
+	APIServer          Name = "kube-apiserver"
+	ControllerManager  Name = "kube-controller-manager"
+	Scheduler          Name = "kube-scheduler"
+	Kubectl            Name = "kubectl"
+	Etcd               Name = "etcd"
+	KWOK               Name = "kwok"
+	CDI                Name = "cdi-controller"
+	KubeVirt           Name = "virt-controller"
+	VirtAPI            Name = "virt-api"
+	SnapshotController Name = "snapshot-controller"
+	Helm               Name = "helm"
+)
+
+// Paths maps a program to the absolute path of its executable.
+type Paths map[Name]string
+
+const (
+	// CacheVariable overrides the directory that holds the built programs.
+	CacheVariable = "OT_FLEET_CACHE"
+	// AssetsVariable names a directory in envtest's layout whose kube-apiserver,
+	// etcd and kubectl are used instead of building them.
+	AssetsVariable = "KUBEBUILDER_ASSETS"
+)
+
+// All lists every program in the order in which building them makes most sense.
+func All() []Name {
+	var names []Name
+	for _, r := range recipes {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// PathVariable is a variable PATH by which a shell finds these programs before all others.
+func (p Paths) PathVariable() string {
+	var all []string
+	for _, path := range p {
+		all = append(all, filepath.Dir(path))
+	}
+	return "PATH=" + strings.Join(append(all, os.Getenv("PATH")), string(os.PathListSeparator))
+}
+
+// Ensure returns the paths of the named programs and builds those that are
+// missing. Several processes may call it at once: one builds, the others wait.
+// What happens and how long it takes is reported on standard error.
+func Ensure(ctx context.Context, names ...Name) (Paths, error) {
+	paths := Paths{}
+	var missing []recipe
+	for _, name := range names {
+		i := slices.IndexFunc(recipes, func(r recipe) bool { return r.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("providing program %q: unknown name, known are %v", name, All())
+		}
+		if path, ok := findInAssets(recipes[i]); ok {
+			paths[name] = path
+			continue
+		}
+		missing = append(missing, recipes[i])
+	}
+	if len(missing) == 0 {
+		return paths, nil
+	}
+	source, err := sourceDirectory()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cacheDirectory()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range missing {
+		path, err := ensureBuilt(ctx, r, filepath.Join(source, r.directory), cache)
+		if err != nil {
+			return nil, err
+		}
+		paths[r.name] = path
+	}
+	return paths, nil
+}
+
+func findInAssets(r recipe) (string, bool) {
+	assets := os.Getenv(AssetsVariable)
+	if assets == "" || !r.inAssets {
+		return "", false
+	}
+	path := filepath.Join(assets, string(r.name))
+	info, err := os.Stat(path)
+	return path, err == nil && info.Mode().IsRegular()
+}
+
+// sourceDirectory finds this directory by walking up from where the test or
+// command runs; a binary built with -trimpath has no better way to know.
+func sourceDirectory() (string, error) {
+	working, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the sources of the tools to build: %w", err)
+	}
+	for dir := working; ; dir = filepath.Dir(dir) {
+		candidate := filepath.Join(dir, "e2e", "harness", "binaries")
+		if _, err := os.Stat(filepath.Join(candidate, "kubernetes", "go.mod")); err == nil {
+			return candidate, nil
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("looking for the sources of the tools in %s: %w", candidate, err)
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("finding e2e/harness/binaries above %s: not there; run from within the checkout", working)
+		}
+	}
+}
+
+func cacheDirectory() (string, error) {
+	if dir := os.Getenv(CacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache directory for built tools (set %s): %w", CacheVariable, err)
+	}
+	return filepath.Join(dir, "ot-fleet"), nil
+}

@@ -1,0 +1,166 @@
+//go:build linux
+
+package fakemember
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// allowance is what a member may run now.
+type allowance struct {
+	terms grant.Terms
+	share grant.Share
+	grant.Limits
+	groupOf func(host string) string
+}
+
+// currentAllowance works it out as an agent does: by the plan that was acknowledged, and by the
+// newest grant while it is in force.
+func (m *Member) currentAllowance() allowance {
+	var p *policy.Policy
+	if parsed, _, errs := policy.Parse(m.root.Root.Policy); m.root.Root.Plan != nil && len(errs) == 0 {
+		p = &parsed
+	}
+	now := allowance{terms: grant.TermsFromPolicy(p), groupOf: grant.SourceGroupFunc(p)}
+	if now.terms.FleetLimited && !m.oldAgent {
+		m.grants.ClaimLedger()
+	} else {
+		m.grants.LoseLedger()
+	}
+	now.share = m.grants.ShareAt(m.elapsed())
+	now.Limits = grant.ComputeLimits(now.terms, now.share)
+	return now
+}
+
+// recordDemand takes note of what the queue holds beyond what runs.
+func (m *Member) recordDemand(now allowance) {
+	front := make([]ledger.QueuedImage, len(m.imports.queue))
+	for i, next := range m.imports.queue {
+		front[i].SourceGroup = now.groupOf(next.host)
+	}
+	m.grants.SetDemand(grant.ComputeDemand(now.terms, m.imports.slots, now.groupOf, front))
+}
+
+// fillTransfers writes into the root what is asked for and gone by, and tells whether that
+// is new. An old agent knows nothing of it.
+func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
+	now := m.currentAllowance()
+	if root.Plan != nil {
+		root.Budget = now.Budget
+	}
+	if m.importDuration > 0 {
+		root.Slots = int32(len(m.imports.slots))
+	}
+	if root.Transfers = nil; m.oldAgent {
+		return
+	}
+	ledger := &v1alpha1.SyncLedgerStatus{Slots: m.imports.slots, Grant: grant.NewTakenGrant(now.terms, m.grants.BootID(), now.share)}
+	root.Transfers = grant.NewReportedTransfers(now.terms, ledger, now.groupOf, m.grants.Demand(), m.grants.RequestNonce(m.elapsed()))
+}
+
+// applyGrant begins what a grant has room for.
+func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpec) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dark {
+		return
+	}
+	m.grants.ObserveGrant(spec, m.UID)
+	if m.importDuration == 0 {
+		return
+	}
+	before := len(m.imports.slots)
+	m.startImports(ctx)
+	if len(m.imports.slots) != before {
+		_ = m.writePlannedPage(ctx) // the next beat tries again
+		return
+	}
+	_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+// GoDark has the member hear and say nothing. What it runs goes on, and it begins what
+// its last grant allows, for as long as that holds.
+func (m *Member) GoDark() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dark = true
+}
+
+// Reconnect has a dark member hear and speak again.
+func (m *Member) Reconnect(ctx context.Context) error {
+	key := client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}
+	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
+	for _, obj := range []client.Object{plan, given} {
+		if err := m.members.client.Get(ctx, key, obj); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	m.dark = false
+	m.mu.Unlock()
+	m.acknowledgePlan(ctx, &plan.Spec)
+	m.applyGrant(ctx, &given.Spec)
+	return nil
+}
+
+// grantCheckInterval is how often the stand-ins look whether a grant is to be renewed or has
+// ended.
+const grantCheckInterval = 100 * time.Millisecond
+
+// renewGrants asks anew where that is due, and reports when a grant has ended.
+func (all *Members) renewGrants(ctx context.Context) {
+	ticker := time.NewTicker(grantCheckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			for _, m := range all.List {
+				if m.mu.TryLock() { // else it is writing
+					due := m.isReportDue()
+					m.mu.Unlock()
+					if due {
+						all.running.Go(func() { m.reportIfDue(ctx) })
+					}
+				}
+			}
+		}
+	}
+}
+
+// isReportDue tells that a request is, or that a grant has ended which was reported to hold.
+func (m *Member) isReportDue() bool {
+	root := m.root.Root
+	if m.oldAgent || m.dark || root.Transfers == nil || !root.Transfers.Limited {
+		return false
+	}
+	at, asks := m.grants.NextRequestAt()
+	return asks && m.elapsed() >= at || root.Transfers.Slots > 0 && !m.grants.ShareAt(m.elapsed()).InForce
+}
+
+func (m *Member) reportIfDue(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.isReportDue() {
+		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // looked at again
+	}
+}
+
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Hostname())
+}

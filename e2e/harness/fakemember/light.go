@@ -1,0 +1,373 @@
+//go:build linux
+
+// Package fakemember has many members on one API server, where what they cost the hub
+// is of interest and not what they do: each is a namespace, an account for the
+// hub, and a stand-in for its agent that takes up every plan at once and reports
+// the images that it is told to have, or plays the import of those that are planned.
+// It downloads nothing, and it is no agent.
+package fakemember
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/clock"
+	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+)
+
+const hubAccount = "ot-hub"
+
+// HeartbeatInterval of the stand-ins, as of agents.
+const HeartbeatInterval = 20 * time.Second
+
+// maxConcurrentCreates of members at a time.
+const maxConcurrentCreates = 8
+
+// Members are what runs on one API server.
+type Members struct {
+	List []*Member
+
+	plane     *controlplane.ControlPlane
+	client    client.WithWatch
+	heartbeat time.Duration
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// Member is one of them.
+type Member struct {
+	Name string
+	// UID that it reports as its cluster's.
+	UID types.UID
+
+	members        *Members
+	mu             sync.Mutex
+	skew           time.Duration
+	oldAgent       bool
+	ignoresPlans   bool
+	dark           bool
+	grants         *grant.RequestTracker
+	elapsed        func() time.Duration
+	root           v1alpha1.ClusterReport
+	pages          map[string]*v1alpha1.ClusterReport
+	planSeen       chan struct{} // closed, and made anew, with every plan
+	importDuration time.Duration // an import; 0: plans' images are of no account
+	imports        playedImports
+}
+
+// Start makes members, called prefix-0 and so on, on an API server that has the
+// kinds of the mailbox.
+func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (*Members, error) {
+	return StartWithHeartbeat(ctx, plane, prefix, n, HeartbeatInterval)
+}
+
+// StartWithHeartbeat makes members with a heartbeat of their own.
+func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int, heartbeat time.Duration) (_ *Members, err error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.NewWithWatch(plane.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", plane.Name(), err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	all := &Members{plane: plane, client: c, cancel: cancel, heartbeat: heartbeat}
+	defer func() {
+		if err != nil {
+			all.Stop()
+		}
+	}()
+	byNamespace := map[string]*Member{}
+	for i := range n {
+		m := &Member{
+			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, planSeen: make(chan struct{}),
+			elapsed: clock.New().Elapsed,
+		}
+		m.grants = grant.NewRequestTracker(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
+		m.UID = types.UID("light-" + m.Name)
+		all.List = append(all.List, m)
+		byNamespace[m.Name] = m
+	}
+	making, creating := errgroup.WithContext(ctx)
+	making.SetLimit(maxConcurrentCreates)
+	for _, m := range all.List {
+		making.Go(func() error {
+			if err := m.createObjects(creating); err != nil {
+				return fmt.Errorf("making light member %s: %w", m.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := making.Wait(); err != nil {
+		return nil, err
+	}
+	if err := all.watchMailboxes(running, byNamespace); err != nil {
+		return nil, err
+	}
+	all.running.Go(func() { all.sendHeartbeats(running) })
+	all.running.Go(func() { all.renewGrants(running) })
+	return all, nil
+}
+
+// createObjects makes the namespace, the hub's account with the rights that the agent's
+// chart gives it, and the first report.
+func (m *Member) createObjects(ctx context.Context) error {
+	meta := metav1.ObjectMeta{Namespace: m.Name, Name: hubAccount}
+	write := []string{"get", "list", "watch", "create", "update", "delete"}
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.Name}},
+		&corev1.ServiceAccount{ObjectMeta: meta},
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"}, Verbs: write},
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"}, Verbs: write[:3]},
+		}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: hubAccount},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: m.Name, Name: hubAccount}},
+		},
+	} {
+		if err := m.members.client.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+// Config is what the hub is to reach the member with.
+func (m *Member) Config(ctx context.Context) (*rest.Config, error) {
+	return m.members.plane.ServiceAccountConfig(ctx, m.Name, hubAccount)
+}
+
+// SetClockSkew has the member's clock be ahead of this machine's, or behind it.
+func (m *Member) SetClockSkew(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skew = by
+}
+
+// ActAsOldAgent has the member's agent be one of before there were prunes: it does not say
+// which plan its report answers.
+func (m *Member) ActAsOldAgent() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.oldAgent = true
+}
+
+// IgnorePlans has the member's agent take up no plan any more, and go on reporting.
+func (m *Member) IgnorePlans() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ignoresPlans = true
+}
+
+// Stop ends the stand-ins; what they have written stays.
+func (all *Members) Stop() {
+	all.cancel()
+	all.running.Wait()
+}
+
+// watchMailboxes takes up every plan and every grant that the hub's relay brings.
+func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*Member) error {
+	if err := all.watchEach(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
+		if m := byNamespace[obj.GetNamespace()]; m != nil {
+			all.running.Go(func() { m.acknowledgePlan(ctx, &obj.(*v1alpha1.ClusterPlan).Spec) })
+		}
+	}); err != nil {
+		return err
+	}
+	return all.watchEach(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object) {
+		if m := byNamespace[obj.GetNamespace()]; m != nil {
+			all.running.Go(func() { m.applyGrant(ctx, &obj.(*v1alpha1.TransferGrant).Spec) })
+		}
+	})
+}
+
+// watchEach has something done with every object of a kind that comes or changes.
+func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
+	if err := all.client.List(ctx, list); err != nil {
+		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return all.client.Watch(ctx, list, &client.ListOptions{Raw: &options})
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching %T on %s: %w", list, all.plane.Name(), err)
+	}
+	all.running.Go(func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			if obj, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+				do(obj)
+			}
+		}
+	})
+	return nil
+}
+
+// acknowledgePlan acknowledges a plan, as an agent does that has written its ledger.
+func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
+	err := m.updateRoot(ctx, func(root *v1alpha1.ReportRoot) {
+		if m.ignoresPlans || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+			return
+		}
+		root.Plan = &plan.PlanVersion
+		root.Policy, root.PlanPolicy, root.PlanPolicySource = plan.Policy, plan.Policy, plan.PolicySource
+	})
+	if err == nil {
+		err = m.queuePlannedImages(ctx, plan)
+	}
+	if err != nil {
+		return // the API server is gone; whoever waits for the plan says so
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.planSeen)
+	m.planSeen = make(chan struct{})
+}
+
+// AwaitPlan waits until the member has acknowledged a plan that is as wanted.
+func (m *Member) AwaitPlan(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bool) error {
+	for {
+		m.mu.Lock()
+		met, seen := wanted(m.root.Root), m.planSeen
+		m.mu.Unlock()
+		if met {
+			return nil
+		}
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a plan of %s: %w", m.Name, ctx.Err())
+		}
+	}
+}
+
+// sendHeartbeats has one member after another beat, each of them once in a heartbeat, and waits
+// for none: members that are apart do not beat together, nor one after the other.
+func (all *Members) sendHeartbeats(ctx context.Context) {
+	if len(all.List) == 0 {
+		return
+	}
+	ticker := time.NewTicker(all.heartbeat / time.Duration(len(all.List)))
+	defer ticker.Stop()
+	for next := 0; ; next = (next + 1) % len(all.List) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			m := all.List[next]
+			all.running.Go(func() { _ = m.SendHeartbeat(ctx) }) // the next one tries again
+		}
+	}
+}
+
+// SendHeartbeat has the member report what it did before, as each of them does by itself every
+// Heartbeat.
+func (m *Member) SendHeartbeat(ctx context.Context) error {
+	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+// SetImages has the member report these images, by namespace and name, beside
+// those it has; pages that do not change are not written.
+func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writePage(ctx, page, images)
+}
+
+// writePage writes a page and then the root that lists it.
+func (m *Member) writePage(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
+	if len(images) > v1alpha1.MaxReportedImages {
+		return fmt.Errorf("%d images for page %s of %s: %w", len(images), page, m.Name, errPageFull)
+	}
+	r := m.pages[page]
+	if r == nil {
+		r = &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: page}, ClusterUID: m.UID}
+		m.pages[page] = r
+	}
+	r.Page = &v1alpha1.ReportPage{Images: images}
+	if err := m.writeReport(ctx, r); err != nil {
+		return err
+	}
+	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+var errPageFull = errors.New("more than a page has room for")
+
+// updateRoot writes the root anew.
+func (m *Member) updateRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writeRoot(ctx, how)
+}
+
+func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+	if m.root.Root == nil {
+		m.root = v1alpha1.ClusterReport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.BootID(), AgentVersion: "light"},
+		}
+	}
+	root := m.root.Root
+	how(root)
+	m.fillTransfers(root)
+	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
+	// All pages are as they are to be whenever the root is written.
+	root.AnsweredPlan = root.Plan
+	if m.oldAgent {
+		root.AnsweredPlan = nil
+	}
+	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
+	for _, name := range slices.Sorted(maps.Keys(m.pages)) {
+		page := m.pages[name]
+		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: name, Sequence: page.Sequence, Images: int32(len(page.Page.Images))})
+		root.Images += int32(len(page.Page.Images))
+		for i := range page.Page.Images {
+			root.Phases[page.Page.Images[i].Phase]++
+			root.References += page.Page.Images[i].References
+		}
+	}
+	return m.writeReport(ctx, &m.root)
+}
+
+// writeReport stores one object with a higher sequence.
+func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) error {
+	if m.dark {
+		return nil
+	}
+	r.Sequence = max(r.Sequence+1, time.Now().Add(m.skew).UnixMilli())
+	var err error
+	if r.ResourceVersion == "" {
+		err = m.members.client.Create(ctx, r)
+	} else {
+		err = m.members.client.Update(ctx, r)
+	}
+	if err != nil {
+		return fmt.Errorf("writing report %s of %s: %w", r.Name, m.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+//go:build linux
+
+package member
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+)
+
+const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+
+// loadCRDs come from the sources that are pinned already: CDI's and KubeVirt's
+// from their controllers, those of snapshots from the module with their Go types.
+func loadCRDs(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	for program, wanted := range map[binaries.Name]bool{binaries.CDI: !o.WithoutCDI, binaries.KubeVirt: o.KubeVirt} {
+		if !wanted {
+			continue
+		}
+		text, err := exec.CommandContext(ctx, paths[program], "-print-crds").Output()
+		if err != nil {
+			return nil, fmt.Errorf("printing the CRDs of %s with %s: %w", program, paths[program], err)
+		}
+		crds, err := decodeCRDs(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading the CRDs of %s: %w", program, err)
+		}
+		all = append(all, crds...)
+	}
+	if o.KubeVirt {
+		all = append(all, networkAttachmentCRD())
+	}
+	if !o.WithoutSnapshots {
+		dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", snapshotModule).Output()
+		if err != nil {
+			return nil, fmt.Errorf("finding module %s: %w", snapshotModule, err)
+		}
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+		if err != nil || len(files) == 0 {
+			return nil, fmt.Errorf("finding the snapshot CRDs below %s (is the module downloaded?): %w", dir, errors.Join(err, os.ErrNotExist))
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("reading the snapshot CRDs: %w", err)
+			}
+			crds, err := decodeCRDs(text)
+			if err != nil {
+				return nil, fmt.Errorf("reading the snapshot CRDs in %s: %w", file, err)
+			}
+			all = append(all, crds...)
+		}
+	}
+	return all, nil
+}
+
+func decodeCRDs(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := decoder.Decode(crd); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if crd.Name != "" {
+			all = append(all, crd)
+		}
+	}
+}
+
+// installCRDs returns when the API server serves the definitions.
+func installCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
+	if len(crds) == 0 {
+		return nil
+	}
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
+		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+//go:build linux
+
+// Package member starts whole member clusters: a real control plane with
+// scheduler, CDI, its CRDs and those of snapshots, the snapshot controller,
+// and simulated node and storage (see package simulator). A member is ready to
+// import when Start returns.
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	instancetypev1beta1 "kubevirt.io/api/instancetype/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
+)
+
+// Options choose what a member has.
+type Options struct {
+	Name string
+	// Scheme is what Client knows; core, CDI, snapshot and KubeVirt kinds are added to it.
+	Scheme *runtime.Scheme
+	// WithoutCDI leaves out CDI's CRDs and controller.
+	WithoutCDI bool
+	// KubeVirt adds KubeVirt's kinds, its real virt-controller and (unless Instant) webhooks, and the
+	// simulated virt-handler; InstallKubeVirt adds them later.
+	KubeVirt bool
+	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
+	WithoutSnapshots bool
+	// InstantImporter has simulator.Instant in place of CDI's controller, the node, the
+	// storage and all that serves them: CDI's CRDs are there and imports end when
+	// they are allowed to. There are no snapshots then, unless InstantSnapshots
+	// has it play those as well. Nothing that is owned goes with its owner.
+	InstantImporter  bool
+	InstantSnapshots bool
+	// InstantImportDuration is how long an import takes then.
+	InstantImportDuration time.Duration
+	// Controllers of Kubernetes that an Instant member has, as the controller manager
+	// calls them: none by default.
+	Controllers []string
+	// LogDir keeps the logs beyond Stop; by default they go with the member.
+	LogDir string
+	// APIServerArgs are added to the API server's own.
+	APIServerArgs []string
+	// APIServerMemory is the API server's soft limit, as of GOMEMLIMIT. The default
+	// is APIServerMemoryWithKubeVirt with KubeVirt.
+	APIServerMemory string
+	// Prepare runs before the controllers start: the place for further CRDs.
+	Prepare func(context.Context, *rest.Config) error
+}
+
+// Member is one running member cluster.
+type Member struct {
+	ControlPlane *controlplane.ControlPlane
+
+	options         Options
+	client          client.Client
+	kubelet         *simulator.Kubelet
+	storage         *simulator.Storage
+	instantImporter *simulator.InstantImporter
+
+	mu                       sync.Mutex
+	cdiController, snapshots *process.Process
+	cdiWebhooks              *process.Process
+	kubevirt                 *process.Process
+	kubevirtWebhooks         *process.Process
+	handler                  *simulator.VirtHandler
+	stopped                  bool
+	cancelInterrupt          func()
+}
+
+const stopTimeout = 2 * time.Minute
+
+// APIServerMemoryWithKubeVirt is what a member needs that InstallKubeVirt is for.
+// With KubeVirt's kinds 240 MiB are in use, and a limit that close to what is in
+// use has the API server collect garbage for half of its time.
+const APIServerMemoryWithKubeVirt = "512MiB"
+
+// Start runs a member and returns when it is ready to import.
+func Start(ctx context.Context, o Options) (_ *Member, err error) {
+	if o.Name == "" {
+		o.Name = "member"
+	}
+	if o.Scheme == nil {
+		o.Scheme = runtime.NewScheme()
+	}
+	if err := AddToScheme(o.Scheme); err != nil {
+		return nil, err
+	}
+	if o.KubeVirt && o.APIServerMemory == "" {
+		o.APIServerMemory = APIServerMemoryWithKubeVirt
+	}
+	var needed []binaries.Name
+	if o.InstantImporter {
+		o.WithoutSnapshots = !o.InstantSnapshots
+	} else {
+		needed = append(needed, binaries.KWOK)
+	}
+	if !o.WithoutCDI {
+		needed = append(needed, binaries.CDI)
+	}
+	if !o.WithoutSnapshots && !o.InstantImporter {
+		needed = append(needed, binaries.SnapshotController)
+	}
+	if o.KubeVirt {
+		needed = append(needed, kubeVirtPrograms(o)...)
+	}
+	paths, err := binaries.Ensure(ctx, needed...)
+	if err != nil {
+		return nil, err
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Options{
+		Name: o.Name, ControllerManager: !o.InstantImporter || len(o.Controllers) > 0, Controllers: o.Controllers, Scheduler: !o.InstantImporter, LogDir: o.LogDir,
+		APIServerArgs: o.APIServerArgs, APIServerMemory: o.APIServerMemory,
+		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
+			crds, err := loadCRDs(ctx, paths, o)
+			if err != nil {
+				return err
+			}
+			if err := installCRDs(config, crds); err != nil || o.Prepare == nil {
+				return err
+			}
+			return o.Prepare(ctx, config)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.LogDir == "" {
+		o.LogDir = plane.Dir()
+	}
+	m := &Member{ControlPlane: plane, options: o}
+	m.cancelInterrupt = process.AtInterrupt(func() { _ = m.Stop() })
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("starting member %s: %w", o.Name, err), m.Stop())
+		}
+	}()
+	if m.client, err = client.New(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
+		return nil, fmt.Errorf("making its client: %w", err)
+	}
+	if err := m.startPrograms(ctx, paths); err != nil || !o.KubeVirt {
+		return m, err
+	}
+	return m, m.deployKubeVirt(ctx)
+}
+
+func (m *Member) simulatorOptions() simulator.Options {
+	return simulator.Options{
+		Name: m.options.Name, Config: m.ControlPlane.Config(), Kubeconfig: m.ControlPlane.Kubeconfig(), Dir: m.ControlPlane.Dir(),
+		LogDir: m.options.LogDir, Scheme: m.options.Scheme, Snapshots: !m.options.WithoutSnapshots,
+	}
+}
+
+func (m *Member) startPrograms(ctx context.Context, paths binaries.Paths) (err error) {
+	simulated := m.simulatorOptions()
+	if m.options.InstantImporter {
+		m.instantImporter, err = simulator.StartInstantImporter(ctx, simulated, m.options.InstantImportDuration)
+		return err
+	}
+	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {
+		return err
+	}
+	if m.storage, err = simulator.StartStorage(ctx, m.client, simulated); err != nil {
+		return err
+	}
+	if !m.options.WithoutSnapshots {
+		m.snapshots, err = process.Start(process.Options{
+			Path: paths[binaries.SnapshotController], LogFile: m.LogFile(binaries.SnapshotController), Env: []string{"GOMEMLIMIT=48MiB"},
+			Args: []string{"--kubeconfig=" + m.ControlPlane.Kubeconfig(), "--kube-api-qps=200", "--kube-api-burst=400"},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if m.options.WithoutCDI {
+		return nil
+	}
+	return m.deployCDI(ctx)
+}
+
+// StartAll runs members beside each other; when one fails to start, the others
+// are stopped.
+func StartAll(ctx context.Context, options ...Options) ([]*Member, error) {
+	return process.StartAll(ctx, Start, options)
+}
+
+// AddToScheme adds the kinds of a member: Kubernetes' own, CDI's, snapshots and
+// KubeVirt's.
+func AddToScheme(scheme *runtime.Scheme) error {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, kubevirtv1.AddToScheme, instancetypev1beta1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("adding a member's kinds to the scheme: %w", err)
+		}
+	}
+	return nil
+}
+
+// Name is the one it was started with.
+func (m *Member) Name() string { return m.options.Name }
+
+// Client has all rights and no cache.
+func (m *Member) Client() client.Client { return m.client }
+
+// Kubelet is the simulated one.
+func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
+
+// InstantImporter plays CDI where Options ask for it; else it is nil.
+func (m *Member) InstantImporter() *simulator.InstantImporter { return m.instantImporter }
+
+// LogFile is the log of one of its programs.
+func (m *Member) LogFile(name binaries.Name) string {
+	return filepath.Join(m.options.LogDir, fmt.Sprintf("%s-%s.log", m.options.Name, name))
+}
+
+// Stop ends everything, what uses the API server before the API server. A
+// second call does nothing.
+func (m *Member) Stop() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped {
+		return nil
+	}
+	m.stopped = true
+	m.cancelInterrupt()
+	errs := []error{m.stopKubeVirt()}
+	for _, p := range []*process.Process{m.cdiController, m.cdiWebhooks, m.snapshots} {
+		if p != nil {
+			errs = append(errs, p.Stop(stopTimeout))
+		}
+	}
+	if m.kubelet != nil {
+		errs = append(errs, m.kubelet.Stop())
+	}
+	if m.storage != nil {
+		errs = append(errs, m.storage.Stop())
+	}
+	if m.instantImporter != nil {
+		errs = append(errs, m.instantImporter.Stop())
+	}
+	errs = append(errs, m.ControlPlane.Stop())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stopping member %s: %w", m.options.Name, err)
+	}
+	return nil
+}

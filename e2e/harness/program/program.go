@@ -1,0 +1,155 @@
+//go:build linux
+
+// Package program builds one of the two programs, installs its chart and runs it
+// as a process with exactly the rights of the chart's ServiceAccount.
+package program
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+)
+
+// Program is the agent or the hub.
+type Program struct {
+	// Name of the binary, the chart, the release, its namespace and its account.
+	Name string
+	// Package is its folder in the module.
+	Package string
+	// LeaseDuration of the leader, unless Options say otherwise.
+	LeaseDuration time.Duration
+
+	mu       sync.Mutex
+	binaries map[string]string // by version
+}
+
+// Options of one process.
+type Options struct {
+	// ConfigureClient changes the client configuration before the program gets it, for one
+	// that is to reach its API server through a proxy.
+	ConfigureClient func(*rest.Config)
+	// LeaseDuration of the leader.
+	LeaseDuration time.Duration
+	// Log is its log file; by default it is in the control plane's Dir.
+	Log string
+	// Version is stamped into it; without one it is of no release.
+	Version string
+	// Args are added to its own, Env to this program's environment.
+	Args, Env []string
+}
+
+// moduleDir is the top of the checkout.
+func moduleDir() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module's folder: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Binary builds the program, once in this process for each version that is stamped into
+// it, and returns its path: see binaries.Checkout.
+func (p *Program) Binary(version string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if built := p.binaries[version]; built != "" {
+		return built, nil
+	}
+	built, err := p.build(version)
+	if err != nil {
+		return "", err
+	}
+	if p.binaries == nil {
+		p.binaries = map[string]string{}
+	}
+	p.binaries[version] = built
+	return built, nil
+}
+
+func (p *Program) build(version string) (string, error) {
+	top, err := moduleDir()
+	if err != nil {
+		return "", err
+	}
+	dir, _, err := process.TempDir("ot-fleet-" + p.Name + "-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, p.Name)
+	return path, binaries.BuildFromCheckout(context.Background(), top, p.Package, version, path)
+}
+
+// Install installs the chart. values are the chart's; the Deployment it also
+// installs has no kubelet to run it.
+func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
+	top, err := moduleDir()
+	if err != nil {
+		return err
+	}
+	return chart.Install(ctx, cp.Config(), filepath.Join(top, "charts", p.Name), p.Name, p.Name, values)
+}
+
+// Start runs the program against a control plane that its chart is installed in,
+// and returns where it will serve its metrics, as host:port.
+func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (_ *process.Process, metrics string, err error) {
+	binary, err := p.Binary(o.Version)
+	if err != nil {
+		return nil, "", err
+	}
+	cfg, err := cp.ServiceAccountConfig(ctx, p.Name, p.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.ConfigureClient != nil {
+		o.ConfigureClient(cfg)
+	}
+	kubeconfig, err := os.CreateTemp(cp.Dir(), p.Name+"-*.kubeconfig")
+	if err != nil {
+		return nil, "", fmt.Errorf("making the kubeconfig of %s: %w", p.Name, err)
+	}
+	_ = kubeconfig.Close()
+	if err := controlplane.WriteKubeconfig(cfg, kubeconfig.Name()); err != nil {
+		return nil, "", err
+	}
+	if o.LeaseDuration == 0 {
+		o.LeaseDuration = p.LeaseDuration
+	}
+	if o.Log == "" {
+		o.Log = filepath.Join(cp.Dir(), p.Name+".log")
+	}
+	port, err := process.FreePort()
+	if err != nil {
+		return nil, "", err
+	}
+	metrics = fmt.Sprintf("127.0.0.1:%d", port)
+	started, err := process.Start(process.Options{
+		Path: binary,
+		Args: append([]string{
+			"--kubeconfig=" + kubeconfig.Name(),
+			"--namespace=" + p.Name,
+			"--metrics-bind-address=" + metrics,
+			"--health-probe-bind-address=0",
+			"--leader-elect-lease-duration=" + o.LeaseDuration.String(),
+			"--leader-elect-renew-deadline=" + (o.LeaseDuration * 2 / 3).String(),
+			"--leader-elect-retry-period=" + (o.LeaseDuration / 8).String(),
+		}, o.Args...),
+		Env:     o.Env,
+		LogFile: o.Log,
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	return started, metrics, nil
+}

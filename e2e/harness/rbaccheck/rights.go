@@ -1,0 +1,288 @@
+// Package rbaccheck tries a credential on everything that an API server serves: as
+// the API server says that it would answer, and as it does.
+package rbaccheck
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Resource is one of an API server, or a part of one.
+type Resource struct {
+	schema.GroupVersion
+	metav1.APIResource
+}
+
+func (r Resource) splitName() (name, sub string) {
+	name, sub, _ = strings.Cut(r.Name, "/")
+	return name, sub
+}
+
+// Request is what is tried. Namespace is empty for all of them, or for none; Object
+// is empty for no name.
+type Request struct {
+	Verb              string
+	Group, Resource   string
+	Namespace, Object string
+}
+
+func (r Request) String() string {
+	return fmt.Sprintf("%s %s.%s %q in %q", r.Verb, r.Resource, r.Group, r.Object, r.Namespace)
+}
+
+// Permits tells whether a request is allowed.
+type Permits func(Request) bool
+
+// PermittedToAll is what Kubernetes lets everybody do who has a name: to ask what they may,
+// and who they are.
+func PermittedToAll(r Request) bool {
+	return r.Verb == "create" && (r.Group == "authorization.k8s.io" && (r.Resource == "selfsubjectaccessreviews" || r.Resource == "selfsubjectrulesreviews") ||
+		r.Group == "authentication.k8s.io" && r.Resource == "selfsubjectreviews")
+}
+
+// checkedVerbs are what a request may be, beyond what a resource says it serves: RBAC's own
+// too.
+var checkedVerbs = []string{
+	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+	"impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "proxy", "*",
+}
+
+// impersonationTargets are groups and users: no resources of an API server, and can be
+// impersonated.
+var impersonationTargets = []string{"users", "groups", "uids", "userextras/scopes"}
+
+// ServedResources are all resources that an API server serves.
+func ServedResources(cfg *rest.Config) (all []Resource, err error) {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	_, lists, err := d.ServerGroupsAndResources()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its resources: %w", cfg.Host, err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("reading group version %q: %w", list.GroupVersion, err)
+		}
+		for _, r := range list.APIResources {
+			all = append(all, Resource{gv, r})
+		}
+	}
+	return all, nil
+}
+
+// Result counts attempts. Wrong are those that were answered otherwise than they were
+// to be.
+type Result struct {
+	Attempts, Refusals int
+	Unexpected         []string
+
+	mu sync.Mutex
+}
+
+func (t *Result) record(refused, right bool, what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Attempts++
+	if refused {
+		t.Refusals++
+	}
+	if !right {
+		t.Unexpected = append(t.Unexpected, what)
+	}
+}
+
+// CheckByReview asks for each verb on each resource in each namespace, by each name.
+func CheckByReview(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may Permits) (*Result, error) {
+	fast := rest.CopyConfig(cfg)
+	fast.QPS, fast.Burst = 5000, 10000
+	clients, err := kubernetes.NewForConfig(fast)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	reviews := clients.AuthorizationV1().SelfSubjectAccessReviews()
+	tried := &Result{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, name := range impersonationTargets {
+		all = append(all, Resource{APIResource: metav1.APIResource{Name: name}})
+	}
+	for _, r := range all {
+		name, sub := r.splitName()
+		for _, verb := range checkedVerbs {
+			for _, namespace := range namespaces {
+				for _, object := range objects {
+					group.Go(func() error {
+						asked := Request{verb, r.GroupVersion.Group, r.Name, namespace, object}
+						review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+							ResourceAttributes: &authorizationv1.ResourceAttributes{
+								Namespace: namespace, Verb: verb, Group: asked.Group, Version: r.GroupVersion.Version, Resource: name, Subresource: sub, Name: object,
+							},
+						}}
+						answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
+						if err != nil {
+							return fmt.Errorf("asking about %v: %w", asked, err)
+						}
+						allowed := answer.Status.Allowed
+						tried.record(!allowed, allowed == (may(asked) || PermittedToAll(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
+						return nil
+					})
+				}
+			}
+		}
+	}
+	return tried, group.Wait()
+}
+
+// CheckRules asks for each verb on what the rules of a credential mention: on kinds that
+// nobody serves, too, and on objects that are given by name.
+func CheckRules(ctx context.Context, cfg *rest.Config, namespaces []string, may Permits) (*Result, error) {
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	mentioned, byName, objects := map[schema.GroupResource]bool{}, map[schema.GroupResource]bool{}, map[string]bool{}
+	for _, namespace := range namespaces {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+		answer, err := clients.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("asking %s for the rules in namespace %s: %w", cfg.Host, namespace, err)
+		}
+		if answer.Status.Incomplete {
+			return nil, fmt.Errorf("asking %s for the rules in namespace %s: it does not tell all: %s", cfg.Host, namespace, answer.Status.EvaluationError)
+		}
+		for _, rule := range answer.Status.ResourceRules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					mentioned[schema.GroupResource{Group: group, Resource: resource}] = true
+					if len(rule.ResourceNames) > 0 {
+						byName[schema.GroupResource{Group: group, Resource: resource}] = true
+					}
+				}
+			}
+			for _, object := range rule.ResourceNames {
+				objects[object] = true
+			}
+		}
+	}
+	everywhere := append([]string{""}, namespaces...)
+	tried, err := CheckByReview(ctx, cfg, toResources(mentioned), everywhere, []string{""}, may)
+	if err != nil {
+		return nil, err
+	}
+	named, err := CheckByReview(ctx, cfg, toResources(byName), everywhere, slices.Collect(maps.Keys(objects)), may)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{
+		Attempts: tried.Attempts + named.Attempts, Refusals: tried.Refusals + named.Refusals,
+		Unexpected: append(tried.Unexpected, named.Unexpected...),
+	}, nil
+}
+
+// toResources are resources as rules know them.
+func toResources(some map[schema.GroupResource]bool) (all []Resource) {
+	for r := range some {
+		all = append(all, Resource{schema.GroupVersion{Group: r.Group}, metav1.APIResource{Name: r.Resource}})
+	}
+	return all
+}
+
+// CheckByRequest sends the requests that are to be refused, and wants them to be. They
+// have no content that could do harm: what is allowed is asked for before it is read.
+func CheckByRequest(ctx context.Context, cfg *rest.Config, all []Resource, namespaces []string, may Permits) (*Result, error) {
+	fast := rest.CopyConfig(cfg)
+	fast.QPS, fast.Burst = 5000, 10000
+	c, err := rest.HTTPClientFor(fast)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	tried := &Result{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, r := range all {
+		in := []string{""}
+		if r.Namespaced {
+			in = namespaces
+		}
+		for _, namespace := range in {
+			for _, verb := range r.Verbs {
+				asked := Request{verb, r.GroupVersion.Group, r.Name, namespace, "none"}
+				if may(asked) || PermittedToAll(asked) {
+					continue
+				}
+				group.Go(func() error {
+					code, text, err := sendRequest(ctx, c, cfg.Host, r, verb, namespace)
+					if err != nil {
+						return fmt.Errorf("%v: %w", asked, err)
+					}
+					refused := code == http.StatusForbidden
+					tried.record(refused, refused, fmt.Sprintf("%v: %d %s", asked, code, text))
+					return nil
+				})
+			}
+		}
+	}
+	return tried, group.Wait()
+}
+
+// sendRequest makes the request that RBAC knows as a verb.
+func sendRequest(ctx context.Context, c *http.Client, host string, r Resource, verb, namespace string) (int, string, error) {
+	path := host + "/apis/" + r.GroupVersion.String()
+	if r.GroupVersion.Group == "" {
+		path = host + "/api/" + r.GroupVersion.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	name, sub := r.splitName()
+	path += "/" + name
+	if sub != "" || !slices.Contains([]string{"list", "watch", "create", "deletecollection"}, verb) {
+		path += "/none"
+	}
+	if sub != "" {
+		path += "/" + sub
+	}
+	method := map[string]string{
+		"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet, "create": http.MethodPost,
+		"update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete,
+	}[verb]
+	if verb == "watch" {
+		path += "?watch=true&timeoutSeconds=1"
+	}
+	if method == "" {
+		return 0, "", fmt.Errorf("no request is known for verb %s", verb)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader([]byte("{}")))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 512))
+	return response.StatusCode, string(text), err
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// NewScheme knows Kubernetes' own kinds and the product's.
+func NewScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// GetMember returns a MemberCluster as a hub has stored it.
+func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberCluster {
+	t.Helper()
+	m := &v1alpha1.MemberCluster{}
+	require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKey{Name: name}, m)))
+	return m
+}
+
+// AwaitMember reads a MemberCluster until it is as wanted.
+func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+	t.Helper()
+	var m *v1alpha1.MemberCluster
+	if !Await(t, func() bool {
+		m = GetMember(t, c, name)
+		for _, hold := range holds {
+			if !hold(m) {
+				return false
+			}
+		}
+		return true
+	}) {
+		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s", DescribeMember(m))
+	}
+	return m
+}
+
+// DescribeMember tells what a MemberCluster's status says, for a test that fails.
+func DescribeMember(m *v1alpha1.MemberCluster) string {
+	text := fmt.Sprintf("cluster %s, policy %+v, plan %+v, acknowledged %+v, images %+v",
+		m.Status.ClusterUID, m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
+	for _, c := range m.Status.Conditions {
+		text += fmt.Sprintf("\n%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return text
+}
+
+// AwaitLedgerCondition waits until the ledger says something, and returns how.
+func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+	t.Helper()
+	var c *metav1.Condition
+	require.True(t, Await(t, func() bool {
+		c = meta.FindStatusCondition(s.Ledger(t).Status.Conditions, kind)
+		return c != nil && c.Status == status && c.Reason == reason
+	}), "condition %s is %+v, want %s %s", kind, c, status, reason)
+	return c
+}
+
+// AwaitEvent waits for an event about an object.
+func (s *Env) AwaitEvent(t *testing.T, about client.Object, reason, says string) {
+	t.Helper()
+	var notes []string
+	require.True(t, Await(t, func() bool {
+		notes = nil
+		var list eventsv1.EventList
+		require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(about.GetNamespace())))
+		for i := range list.Items {
+			e := &list.Items[i]
+			if e.Regarding.UID != about.GetUID() {
+				continue
+			}
+			notes = append(notes, e.Reason+": "+e.Note)
+			if e.Reason == reason && strings.Contains(e.Note, says) {
+				return true
+			}
+		}
+		return false
+	}), "no event %s with %q about %s: %q", reason, says, about.GetName(), notes)
+}

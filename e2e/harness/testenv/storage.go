@@ -1,0 +1,46 @@
+//go:build linux
+
+package testenv
+
+import (
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
+)
+
+// CreateStorageClasses makes a StorageClass and a VolumeSnapshotClass of other names for
+// the simulated CSI driver.
+func (s *Env) CreateStorageClasses(t *testing.T, storage, snapshots string) {
+	t.Helper()
+	driver := simulator.ClassCSI + ".pelotech.ot"
+	s.Create(t,
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: storage}, Provisioner: driver},
+		&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: snapshots}, Driver: driver, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete},
+	)
+	s.SetClaimProperties(t, storage)
+}
+
+// SetClaimProperties has CDI know what claims of a StorageClass are like, as it does by
+// itself for drivers that it knows.
+func (s *Env) SetClaimProperties(t *testing.T, storage string) {
+	t.Helper()
+	require.True(t, Await(t, func() bool {
+		profile := &cdiv1.StorageProfile{}
+		if s.Client().Get(t.Context(), client.ObjectKey{Name: storage}, profile) != nil {
+			return false
+		}
+		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
+		}}
+		return s.Client().Update(t.Context(), profile) == nil
+	}))
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package connect
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+)
+
+func awaitMember(t *testing.T, name string, is func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+	t.Helper()
+	member := &v1alpha1.MemberCluster{}
+	require.Eventually(t, func() bool {
+		return hubPlane.Get(t.Context(), client.ObjectKey{Name: name}, member) == nil && is(member)
+	}, patience, tick, "MemberCluster %s, as it is: %+v", name, member)
+	return member
+}
+
+func awaitMemberGone(t *testing.T, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.MemberCluster{}))
+	}, patience, tick, "MemberCluster %s goes", name)
+}
+
+func exists(*v1alpha1.MemberCluster) bool { return true }
+
+// createCluster makes a Cluster with its kubeconfig. Nothing keeps it when it is
+// deleted: Cluster API's controllers do not run.
+func createCluster(t *testing.T, namespace, name string, labels map[string]string) *clusterv1.Cluster {
+	t.Helper()
+	createNamespace(t, hubPlane, namespace)
+	obj := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
+	obj.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}
+	require.NoError(t, capi.CreateCluster(t.Context(), hubPlane, obj, newKubeconfig(t, steadyPlane.Config())))
+	t.Cleanup(func() {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-kubeconfig"}}
+		for _, o := range []client.Object{obj, secret} {
+			require.NoError(t, client.IgnoreNotFound(hubPlane.Delete(context.Background(), o)))
+		}
+	})
+	return obj
+}
+
+// TestDiscoveryOfClusters begins before Cluster API is installed.
+func TestDiscoveryOfClusters(t *testing.T) {
+	require.NoError(t, capi.InstallClusterCRD(t.Context(), hubPlane.Config()))
+	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})
+	ot := func(more ...string) map[string]string {
+		labels := map[string]string{"fleet": "ot"}
+		for i := 0; i < len(more); i += 2 {
+			labels[more[i]] = more[i+1]
+		}
+		return labels
+	}
+
+	// Its member is connected, from nothing but the Cluster and its kubeconfig.
+	a := createCluster(t, "team-a", "edge", ot("region", "north", "app.kubernetes.io/instance", "argo"))
+	member := awaitMember(t, "edge", exists)
+	require.Equal(t, v1alpha1.ClusterAPIRef{Namespace: "team-a", Name: "edge"}, *member.Spec.Connection.ClusterAPI)
+	require.Equal(t, map[string]string{"fleet": "ot", "region": "north", v1alpha1.LabelDiscovered: "cluster-api"}, member.Labels)
+	awaitConnected(t, "edge")
+	createReport(t, steadyPlane, "edge-page", "edge")
+
+	// A name that is taken.
+	createCluster(t, "team-b", "edge", ot())
+	require.Equal(t, "team-b", awaitMember(t, "team-b-edge", exists).Spec.Connection.ClusterAPI.Namespace)
+	createCluster(t, "team-b", "taken", ot())
+	awaitMember(t, "team-b-taken", exists)
+	require.Nil(t, awaitMember(t, "taken", exists).Spec.Connection.ClusterAPI, "what people made is left alone")
+
+	// Labels come and go with those of the Cluster, people's stay.
+	member.Labels["tier"], member.Labels["region"] = "gold", "south"
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	a.Labels["tier"], a.Labels["region"], a.Labels["zone"] = "silver", "west", "1"
+	require.NoError(t, hubPlane.Update(t.Context(), a))
+	member = awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { return m.Labels["zone"] == "1" })
+	require.Equal(t, "gold", member.Labels["tier"])
+	require.Equal(t, "south", member.Labels["region"])
+	delete(a.Labels, "zone")
+	require.NoError(t, hubPlane.Update(t.Context(), a))
+	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, is := m.Labels["zone"]; return !is })
+
+	// Those that are not chosen, or not any more, are no members.
+	createCluster(t, "team-a", "private", map[string]string{"fleet": "other"})
+	a.Labels["fleet"] = "other"
+	require.NoError(t, hubPlane.Update(t.Context(), a))
+	awaitMemberGone(t, "edge")
+	a.Labels["fleet"] = "ot"
+	require.NoError(t, hubPlane.Update(t.Context(), a))
+	awaitMember(t, "edge", exists)
+	require.True(t, apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: "private"}, &v1alpha1.MemberCluster{})))
+
+	// A member that somebody deletes comes back while its Cluster is there, and
+	// goes with it.
+	require.NoError(t, hubPlane.Delete(t.Context(), awaitMember(t, "edge", exists)))
+	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { return m.DeletionTimestamp.IsZero() })
+	require.NoError(t, hubPlane.Delete(t.Context(), a))
+	awaitMemberGone(t, "edge")
+	awaitMember(t, "team-b-edge", exists)
+	require.Equal(t, person.UID, awaitMember(t, "taken", exists).UID)
+}
+
+func TestDiscoveryOfSecrets(t *testing.T) {
+	text := createAccount(t, steadyPlane, "found")
+	labelled := func(name, member string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: hubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: member, "region": "north"},
+		}, Data: map[string][]byte{"kubeconfig": text}}
+	}
+	secret := labelled("frankfurt-kubeconfig", "frankfurt")
+	require.NoError(t, hubPlane.Create(t.Context(), secret))
+	member := awaitMember(t, "frankfurt", exists)
+	require.Equal(t, "frankfurt-kubeconfig", member.Spec.Connection.KubeconfigSecretRef.Name)
+	require.Equal(t, map[string]string{"region": "north", v1alpha1.LabelDiscovered: "secret"}, member.Labels)
+	awaitConnected(t, "frankfurt")
+
+	// Replaced by deletion, as some tools do.
+	m := awaitConnected(t, "frankfurt")
+	require.NoError(t, hubPlane.Delete(t.Context(), secret))
+	require.NoError(t, hubPlane.Create(t.Context(), labelled("frankfurt-kubeconfig", "frankfurt")))
+	require.Same(t, m, awaitConnected(t, "frankfurt"), "that is no outage")
+	require.Equal(t, member.UID, awaitMember(t, "frankfurt", exists).UID, "it is the same member")
+
+	// A second Secret for one name changes nothing; it takes over when the first
+	// is gone.
+	require.NoError(t, hubPlane.Create(t.Context(), labelled("second", "frankfurt")))
+	require.NoError(t, hubPlane.Delete(t.Context(), labelled("frankfurt-kubeconfig", "frankfurt")))
+	awaitMember(t, "frankfurt", func(m *v1alpha1.MemberCluster) bool {
+		return m.Spec.Connection.KubeconfigSecretRef.Name == "second" && m.UID == member.UID
+	})
+
+	// Another label is another member.
+	second := labelled("second", "munich")
+	require.NoError(t, hubPlane.Update(t.Context(), second))
+	awaitConnected(t, "munich")
+	awaitMemberGone(t, "frankfurt")
+	require.NoError(t, hubPlane.Delete(t.Context(), second))
+	awaitMemberGone(t, "munich")
+
+	// People's stay.
+	createMember(t, "mine", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "other", Key: "kubeconfig"}})
+	bad, other := labelled("bad", "Not_A_Name"), labelled("claims-mine", "mine")
+	defer func() {
+		require.NoError(t, hubPlane.Delete(t.Context(), bad))
+		require.NoError(t, hubPlane.Delete(t.Context(), other))
+	}()
+	require.NoError(t, hubPlane.Create(t.Context(), bad))
+	require.NoError(t, hubPlane.Create(t.Context(), other))
+	require.Eventually(t, func() bool {
+		reasons := map[string]string{}
+		for _, e := range listEvents(t) {
+			reasons[e.Regarding.Name] = e.Reason
+		}
+		return reasons["bad"] == "NameInvalid" && reasons["claims-mine"] == "NameTaken"
+	}, patience, tick)
+	require.Equal(t, "other", awaitMember(t, "mine", exists).Spec.Connection.KubeconfigSecretRef.Name)
+}

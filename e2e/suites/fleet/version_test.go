@@ -1,0 +1,120 @@
+//go:build linux
+
+package fleet_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+)
+
+// releaseVersions start the hub, and the agent of frankfurt, as of versions, until the test ends.
+func releaseVersions(t *testing.T) (hubOf, agentOf func(ctx context.Context, version string)) {
+	t.Helper()
+	site := shared.Members["frankfurt"]
+	agentOf = func(ctx context.Context, version string) {
+		t.Helper()
+		require.NoError(t, site.Agent.Stop(patience))
+		require.NoError(t, site.startAgent(ctx, version))
+	}
+	hubOf = func(ctx context.Context, version string) {
+		t.Helper()
+		require.NoError(t, shared.Hub.Stop(patience))
+		require.NoError(t, shared.startHubVersion(ctx, version))
+	}
+	t.Cleanup(func() {
+		hubOf(context.Background(), "")
+		agentOf(context.Background(), "")
+	})
+	return hubOf, agentOf
+}
+
+// A hub that is two minor versions ahead of an agent says so, and goes on carrying; once
+// the agent is one behind, all is well.
+func TestAgentVersionSkew(t *testing.T) {
+	const hubs = "v1.4.0"
+	hubOf, agentOf := releaseVersions(t)
+	hubOf(t.Context(), hubs)
+	unjudged := shared.awaitMember(t, "frankfurt", "of no release", func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionUnknown) && isConditionTrue(m, v1alpha1.ConditionReady)
+	})
+	assert.Equal(t, "dev", unjudged.Status.AgentVersion)
+
+	agentOf(t.Context(), "v1.2.0")
+	old := shared.awaitMember(t, "frankfurt", "too old", func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonVersionTooOld)
+	})
+	assert.Equal(t, "v1.2.0", old.Status.AgentVersion)
+	assert.Contains(t, meta.FindStatusCondition(old.Status.Conditions, v1alpha1.ConditionReady).Message, "upgrade it with chart ot-agent")
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
+	shared.setPolicy(t, map[string]string{"retryLimit": "2"})
+	carried := shared.awaitMember(t, "frankfurt", "told of the policy all the same", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Plan != nil && m.Status.Plan.Compare(*old.Status.Plan) > 0 && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
+	})
+	assert.True(t, hasReason(carried, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld))
+
+	agentOf(t.Context(), "v1.3.7")
+	shared.awaitMember(t, "frankfurt", "upgraded", func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonSupported) && isConditionTrue(m, v1alpha1.ConditionReady)
+	})
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 1)
+}
+
+// The hub is upgraded first: the member's kinds do not have a field of its plans. All else
+// of them is acknowledged, and the hub says what is lost: as long as the agent is of the
+// release before nobody has to mind, and then somebody has to.
+func TestCRDsOfPreviousRelease(t *testing.T) {
+	const field = "ClusterPlan.spec.policySource"
+	site := shared.Members["frankfurt"]
+	shared.awaitMember(t, "frankfurt", "at rest", func(m *v1alpha1.MemberCluster) bool { return isConditionTrue(m, v1alpha1.ConditionReady) })
+	require.NotEmpty(t, site.getPlanSource(t), "the plan has what is to be lost")
+	newest, err := site.ControlPlane.RemoveFields(t.Context(), "clusterplans.pelotech.ot", "spec.policySource")
+	require.NoError(t, err)
+	upgrade := sync.OnceFunc(func() { require.NoError(t, newest(context.Background())) })
+	t.Cleanup(upgrade)
+	hubOf, agentOf := releaseVersions(t)
+	hubOf(t.Context(), "v1.4.0")
+	agentOf(t.Context(), "v1.3.7")
+	says := func(text string) func(*v1alpha1.MemberCluster) bool {
+		return func(m *v1alpha1.MemberCluster) bool {
+			c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionVersionSupported)
+			return c != nil && strings.Contains(c.Message, text)
+		}
+	}
+	shared.setPolicy(t, map[string]string{"retryLimit": "4"})
+	shared.awaitMember(t, "frankfurt", "told of the policy, and not of all", says("do not have "+field), func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Policy.Data["retryLimit"] == "4" && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged) && isConditionTrue(m, v1alpha1.ConditionReady)
+	})
+	assert.Empty(t, site.getPlanSource(t))
+
+	agentOf(t.Context(), "v1.4.0")
+	shared.awaitMember(t, "frankfurt", "upgraded without its kinds", says("Apply the CustomResourceDefinitions"), func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonKindsOlder) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonKindsOlder) &&
+			isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
+	})
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
+
+	upgrade()
+	agentOf(t.Context(), "v1.4.0")
+	shared.awaitMember(t, "frankfurt", "upgraded", func(m *v1alpha1.MemberCluster) bool {
+		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonSupported) && isConditionTrue(m, v1alpha1.ConditionReady)
+	})
+	assert.NotEmpty(t, site.getPlanSource(t))
+}
+
+// getPlanSource is what the member's copy of the plan says of where its policy is from.
+func (s *testMember) getPlanSource(t *testing.T) string {
+	t.Helper()
+	plan := &v1alpha1.ClusterPlan{}
+	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
+	return plan.Spec.PolicySource
+}

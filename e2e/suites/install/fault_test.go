@@ -1,0 +1,270 @@
+//go:build linux
+
+package install_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+const tick = 50 * time.Millisecond
+
+// isRelease tells a write of the Secret that a new release is kept in.
+func isRelease(w proxy.Write) bool {
+	return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/secrets")
+}
+
+func isDeployment(w proxy.Write) bool { return strings.Contains(w.Path, "/deployments/") }
+
+// A member that takes no Deployment is tried a bounded number of times.
+func TestInstallAttemptsAreBounded(t *testing.T) {
+	s := shared
+	var tried atomic.Int32
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+		if isRelease(w) {
+			tried.Add(1)
+		}
+		if isDeployment(w) {
+			return proxy.DropConnection()
+		}
+		return nil
+	})
+	s.optIn(t)
+	m := s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed, "6 attempts at agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
+	assert.Equal(t, install.MaxAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
+	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
+
+	// Another look, by this hub or by the next one, is no reason to try again.
+	s.setAnnotation(t, "example.com/look", t.Name())
+	require.NoError(t, s.Hub.Stop(time.Minute))
+	var err error
+	s.Hub, err = s.StartHub(context.Background(), "")
+	require.NoError(t, err)
+	s.setValues(t, "unrelated", "x: y")
+	s.awaitSettled(t)
+	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
+
+	s.edgeProxy.SetBeforeHook(nil)
+	s.setAnnotation(t, v1alpha1.AnnotationInstallAttempts, "")
+	s.awaitInstalled(t)
+	require.NotNil(t, s.getDeployment(t))
+	text, err := s.Hub.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, text, `ot_hub_agent_install_attempts_total{result="succeeded"} 1`)
+	require.Eventually(t, func() bool {
+		text, err := s.Hub.ReadMetrics(t.Context())
+		return err == nil && strings.Contains(text, `ot_hub_member_agent_installed{member="edge"} 1`)
+	}, testenv.Patience, tick)
+}
+
+// awaitSettled waits until the hub that runs has looked at edge: it says so of values that are
+// wrong, and then of those that are not.
+func (s *testHub) awaitSettled(t *testing.T) {
+	t.Helper()
+	s.setValues(t, valuesOfEdge, "replicaz: 1")
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid)
+	require.NoError(t, s.hubPlane.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: valuesOfEdge}}))
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed)
+}
+
+// holdRelease has writes of the Deployment wait until the test ends, and tells of the first.
+func (s *testHub) holdRelease(t *testing.T) <-chan struct{} {
+	t.Helper()
+	reached, end := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+		if !isDeployment(w) {
+			return nil
+		}
+		once.Do(func() { close(reached) })
+		<-end
+		return proxy.DropConnection()
+	})
+	t.Cleanup(func() { close(end) })
+	return reached
+}
+
+func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(testenv.Patience):
+		require.Fail(t, what)
+	}
+}
+
+// The hub is killed in the middle of an install. The next one ends what is pending.
+func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
+	s := shared
+	reached := s.holdRelease(t)
+	s.optIn(t)
+	awaitClosed(t, reached, "the Deployment is not written")
+	s.Hub.Kill()
+	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane))
+	require.Nil(t, s.getDeployment(t))
+	s.edgeProxy.SetBeforeHook(nil)
+
+	lease := &coordinationv1.Lease{}
+	require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease))
+	dead := *lease.Spec.HolderIdentity
+	require.NotEmpty(t, dead)
+	var err error
+	s.Hub, err = s.StartHub(context.Background(), "")
+	require.NoError(t, err)
+	s.awaitCondition(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
+	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane), "nothing is touched before its Lease has expired")
+	s.awaitInstalled(t)
+	require.NotNil(t, s.getDeployment(t))
+	after := listReleases(t, s.edgePlane)
+	assert.Equal(t, "deployed", after["2"])
+	assert.NotEqual(t, "pending-install", after["1"])
+}
+
+// writeKubeconfig of edge that the hub is given from now on.
+func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	text, err := controlplane.Kubeconfig(cfg)
+	require.NoError(t, err)
+	s.updateObject(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: edge + "-kubeconfig"}}, func(o client.Object) {
+		o.(*corev1.Secret).Data["value"] = text
+	})
+}
+
+// A hub that was paused in the middle of an install, and finds that another one has taken
+// its place, writes nothing more.
+func TestPausedHubIsFenced(t *testing.T) {
+	s := shared
+	ctx := context.Background()
+	reached := make(chan struct{})
+	var once sync.Once
+	var deposed atomic.Bool
+	var late atomic.Int32
+	old := s.Hub
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+		if deposed.Load() {
+			late.Add(1)
+			return nil
+		}
+		if !isDeployment(w) {
+			return nil
+		}
+		once.Do(func() {
+			if err := old.Pause(ctx); err != nil {
+				t.Error(err)
+			}
+			close(reached)
+		})
+		return proxy.DropConnection()
+	})
+	s.optIn(t)
+	awaitClosed(t, reached, "the Deployment is not written")
+	t.Cleanup(old.Kill)
+
+	// The other one has a way of its own.
+	s.writeKubeconfig(t, s.edgePlane.Config())
+	t.Cleanup(func() { s.writeKubeconfig(t, s.throughProxy()) })
+	s.setValues(t, valuesOfEdge, "replicas: 9")
+	var err error
+	s.Hub, err = s.StartHub(ctx, "")
+	require.NoError(t, err)
+	s.awaitInstalled(t)
+	require.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
+	before := listReleases(t, s.edgePlane)
+
+	deposed.Store(true)
+	require.NoError(t, old.Resume())
+	awaitClosed(t, old.Done(), "the one that was deposed does not end")
+	assert.Zero(t, late.Load(), "it has written: %v", s.edgeProxy.Writes())
+	assert.Equal(t, before, listReleases(t, s.edgePlane))
+	assert.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
+}
+
+// A member that people joined by a kubeconfig with the rights to carry plans has none to
+// install anything.
+func TestKubeconfigWithoutRights(t *testing.T) {
+	s := shared
+	const name = "small"
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name}}
+	require.NoError(t, s.quietPlane.Create(t.Context(), account))
+	cfg, err := s.quietPlane.ServiceAccountConfig(t.Context(), capiNamespace, name)
+	require.NoError(t, err)
+	s.joinMember(t, name, cfg)
+	m := s.awaitConditionOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "has to be an administrator's")
+	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
+	assert.Empty(t, listReleases(t, s.quietPlane))
+}
+
+// Who takes the label off while the hub is at work has it do no more.
+func TestOptedOutWhileInstalling(t *testing.T) {
+	s := shared
+	var made atomic.Int32
+	reached, end := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+		switch {
+		case isRelease(w):
+			made.Add(1)
+		case isDeployment(w):
+			once.Do(func() { close(reached) })
+			<-end
+			return proxy.DropConnection()
+		}
+		return nil
+	})
+	s.optIn(t)
+	awaitClosed(t, reached, "the Deployment is not written")
+	s.setLabel(t, "")
+	testenv.AwaitMember(t, s.hubPlane, edge, "its label has gone", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
+	close(end)
+	lease := &coordinationv1.Lease{}
+	require.Eventually(t, func() bool {
+		return s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == ""
+	}, testenv.Patience, tick, "the Lease is held; the hub's log is %s", s.Hub.LogFile())
+	m := testenv.AwaitMember(t, s.hubPlane, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+		return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
+	})
+	noted := install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts])
+	assert.Equal(t, 1, noted.Count)
+	assert.Empty(t, noted.Error, "nothing more is written of it")
+	assert.Equal(t, int32(1), made.Load())
+	assert.Nil(t, s.getDeployment(t))
+}
+
+// Helm is silent where it cannot store that a release is deployed.
+func TestUnrecordedRelease(t *testing.T) {
+	s := shared
+	var lost atomic.Bool
+	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+		if w.Method == http.MethodPut && strings.Contains(w.Path, "/secrets/sh.helm.release.") && lost.CompareAndSwap(false, true) {
+			return proxy.DropConnection()
+		}
+		return nil
+	})
+	s.optIn(t)
+	s.awaitEvent(t, "AgentNotInstalled", "could not be stored that it is deployed")
+	s.awaitInstalled(t)
+	require.True(t, lost.Load())
+	number, _ := s.newestRelease(t)
+	assert.Equal(t, 2, number, "what is pending is ended, and made again")
+}

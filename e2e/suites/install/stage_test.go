@@ -1,0 +1,366 @@
+//go:build linux
+
+// Package install_test has a hub install the agent in Clusters of Cluster API that opt
+// in by label. No kubelet runs what is installed: the objects are looked at.
+package install_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/hub/install"
+)
+
+const (
+	// capiNamespace is where Cluster API keeps Clusters on the hub.
+	capiNamespace = "default"
+	// agentRelease is the namespace and the release of the agent.
+	agentRelease = "ot-agent"
+	// edge opts in and out, quiet never does.
+	edge, quiet = "edge", "quiet"
+	// backoff after an attempt.
+	backoff = 100 * time.Millisecond
+	// everyone's values, and those of edge.
+	valuesOfAll, valuesOfEdge = "ot-agent-values", "ot-agent-values-edge"
+)
+
+// plane is one API server, with a client of all rights.
+type plane struct {
+	*controlplane.ControlPlane
+	client.Client
+}
+
+type testHub struct {
+	hubPlane, edgePlane, quietPlane plane
+	// edgeProxy is how the hub reaches edge.
+	edgeProxy *proxy.Proxy
+	Hub       *hub.Hub
+	// helmPath is the program.
+	helmPath string
+}
+
+var shared *testHub
+
+func TestMain(m *testing.M) {
+	testenv.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
+		shared = &testHub{}
+		return shared.stopAll, shared.startAll(ctx)
+	})
+}
+
+func (s *testHub) startAll(ctx context.Context) error {
+	scheme := testenv.NewScheme()
+	if err := errors.Join(clusterv1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	programs, err := binaries.Ensure(ctx, binaries.Helm)
+	if err != nil {
+		return err
+	}
+	s.helmPath = programs[binaries.Helm]
+	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"}, controlplane.Options{Name: edge}, controlplane.Options{Name: quiet})
+	if err != nil {
+		return err
+	}
+	for i, p := range []*plane{&s.hubPlane, &s.edgePlane, &s.quietPlane} {
+		p.ControlPlane = planes[i]
+		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(
+		capi.InstallClusterCRD(ctx, s.hubPlane.Config()),
+		hub.InstallHub(ctx, s.hubPlane.ControlPlane, map[string]any{
+			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot"},
+			"installAgents": map[string]any{"enabled": true},
+		}),
+	); err != nil {
+		return err
+	}
+	if s.edgeProxy, err = proxy.StartTLSProxy(s.edgePlane.Config()); err != nil {
+		return err
+	}
+	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quietPlane.Config()} {
+		kubeconfig, err := controlplane.Kubeconfig(cfg)
+		if err != nil {
+			return err
+		}
+		cluster := &clusterv1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name, Labels: map[string]string{"fleet": "ot"}},
+			Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
+		}
+		if err := capi.CreateCluster(ctx, s.hubPlane, cluster, kubeconfig); err != nil {
+			return err
+		}
+	}
+	s.Hub, err = s.StartHub(ctx, "")
+	return err
+}
+
+func (s *testHub) throughProxy() *rest.Config {
+	cfg := s.edgePlane.Config()
+	cfg.TLSClientConfig = rest.TLSClientConfig{}
+	cfg.Host, cfg.CAData = s.edgeProxy.Endpoint()
+	return cfg
+}
+
+func (s *testHub) StartHub(ctx context.Context, version string) (*hub.Hub, error) {
+	return hub.StartHub(ctx, s.hubPlane.ControlPlane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
+	}})
+}
+
+func (s *testHub) stopAll() error {
+	var errs []error
+	if s.Hub != nil {
+		errs = append(errs, s.Hub.Stop(time.Minute))
+	}
+	if s.edgeProxy != nil {
+		errs = append(errs, s.edgeProxy.Close())
+	}
+	for _, p := range []plane{s.hubPlane, s.edgePlane, s.quietPlane} {
+		if p.ControlPlane != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// optIn labels edge's Cluster until the test ends, and then leaves edge as it was found.
+func (s *testHub) optIn(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { s.resetEdge(t) })
+	s.setLabel(t, "true")
+}
+
+// setLabel of edge's Cluster; empty: it is removed.
+func (s *testHub) setLabel(t *testing.T, value string) {
+	t.Helper()
+	s.updateObject(t, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: edge}}, func(o client.Object) {
+		labels := o.GetLabels()
+		labels[v1alpha1.LabelInstallAgent] = value
+		if value == "" {
+			delete(labels, v1alpha1.LabelInstallAgent)
+		}
+		o.SetLabels(labels)
+	})
+}
+
+// setAnnotation edge's MemberCluster; an empty value removes.
+func (s *testHub) setAnnotation(t *testing.T, key, value string) {
+	t.Helper()
+	s.updateObject(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: edge}}, func(o client.Object) {
+		annotations := o.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		if annotations[key] = value; value == "" {
+			delete(annotations, key)
+		}
+		o.SetAnnotations(annotations)
+	})
+}
+
+// updateObject an object on the hub. It may be called by cleanups, when t.Context has ended.
+func (s *testHub) updateObject(t *testing.T, o client.Object, how func(client.Object)) {
+	t.Helper()
+	ctx := context.Background()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := s.hubPlane.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		how(o)
+		return s.hubPlane.Update(ctx, o)
+	}))
+}
+
+// resetEdge has edge opted out, without values or annotations, and nothing of an agent in it.
+func (s *testHub) resetEdge(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	s.edgeProxy.SetBeforeHook(nil)
+	s.edgeProxy.SetAfterHook(nil)
+	s.setLabel(t, "")
+	assert.Eventually(t, func() bool {
+		m := &v1alpha1.MemberCluster{}
+		return s.hubPlane.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
+			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
+	}, testenv.Patience, 50*time.Millisecond, "edge is opted out")
+	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts, v1alpha1.AnnotationAcceptCluster} {
+		s.setAnnotation(t, key, "")
+	}
+	for _, name := range []string{valuesOfAll, valuesOfEdge} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}}
+		require.NoError(t, client.IgnoreNotFound(s.hubPlane.Delete(ctx, cm)))
+	}
+	s.runHelm(t, false, "uninstall", agentRelease, "--ignore-not-found", "--no-hooks")
+	kinds := &apiextensionsv1.CustomResourceDefinitionList{}
+	require.NoError(t, s.edgePlane.List(ctx, kinds))
+	for i := range kinds.Items {
+		if strings.HasSuffix(kinds.Items[i].Name, ".pelotech.ot") {
+			require.NoError(t, s.edgePlane.Delete(ctx, &kinds.Items[i]))
+		}
+	}
+	assert.Eventually(t, func() bool {
+		return s.edgePlane.List(ctx, kinds) == nil && len(kinds.Items) == 0
+	}, testenv.Patience, 50*time.Millisecond, "the kinds are gone")
+}
+
+// runHelm runs helm on edge, as a person does.
+func (s *testHub) runHelm(t *testing.T, must bool, args ...string) {
+	t.Helper()
+	args = append(args, "--namespace", agentRelease, "--kubeconfig", s.edgePlane.Kubeconfig())
+	output, err := exec.CommandContext(context.Background(), s.helmPath, args...).CombinedOutput()
+	if must {
+		require.NoError(t, err, "%s", output)
+	}
+}
+
+// chartDir is the agent's chart.
+func chartDir(t *testing.T) string {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join("..", "..", "..", "charts", "ot-agent"))
+	require.NoError(t, err)
+	return folder
+}
+
+// setValues puts them into a ConfigMap.
+func (s *testHub) setValues(t *testing.T, name, text string) {
+	t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string]string{"values.yaml": text}}
+	err := s.hubPlane.Create(t.Context(), cm)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.hubPlane.Update(t.Context(), cm)
+	}
+	require.NoError(t, err)
+}
+
+// awaitCondition waits for condition AgentInstalled of edge.
+func (s *testHub) awaitCondition(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+	t.Helper()
+	return s.awaitConditionOf(t, edge, status, reason, says...)
+}
+
+func (s *testHub) awaitConditionOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+	t.Helper()
+	return testenv.AwaitMember(t, s.hubPlane, member, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.Hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return false
+		}
+		for _, text := range says {
+			if !strings.Contains(c.Message, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitEvent waits for an event of edge.
+func (s *testHub) awaitEvent(t *testing.T, reason, says string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var events eventsv1.EventList
+		require.NoError(t, s.hubPlane.List(t.Context(), &events))
+		for _, e := range events.Items {
+			if e.Reason == reason && e.Regarding.Name == edge && strings.Contains(e.Note, says) {
+				return true
+			}
+		}
+		return false
+	}, testenv.Patience, tick, "no event %s says %q; the hub's log is %s", reason, says, s.Hub.LogFile())
+}
+
+// joinMember a member by a Secret, which opts in, until the test ends.
+func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
+	t.Helper()
+	text, err := controlplane.Kubeconfig(cfg)
+	require.NoError(t, err)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
+		Data:       map[string][]byte{"kubeconfig": text},
+	}
+	require.NoError(t, s.hubPlane.Create(t.Context(), secret))
+	t.Cleanup(func() { require.NoError(t, s.hubPlane.Delete(context.Background(), secret)) })
+}
+
+// awaitInstalled waits until an install has ended: its release is deployed, the hub says so,
+// and has let go of the Lease, which it does after that.
+func (s *testHub) awaitInstalled(t *testing.T) *v1alpha1.MemberCluster {
+	t.Helper()
+	lease, state := &coordinationv1.Lease{}, ""
+	require.Eventually(t, func() bool {
+		_, state = s.newestRelease(t)
+		return state == "deployed" && s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil &&
+			ptr.Deref(lease.Spec.HolderIdentity, "") == ""
+	}, testenv.Patience, tick, "the newest release is not deployed, or the Lease held; the hub's log is %s", s.Hub.LogFile())
+	return s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
+}
+
+// getDeployment of the agent in edge; nil for none.
+func (s *testHub) getDeployment(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	o := &appsv1.Deployment{}
+	err := s.edgePlane.Get(context.Background(), client.ObjectKey{Namespace: agentRelease, Name: agentRelease}, o)
+	require.NoError(t, client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// listReleases in a member, by number, and the state of each.
+func listReleases(t *testing.T, p plane) map[string]string {
+	t.Helper()
+	list := &corev1.SecretList{}
+	require.NoError(t, p.List(context.Background(), list, client.MatchingLabels{"owner": "helm"}))
+	all := map[string]string{}
+	for i := range list.Items {
+		all[list.Items[i].Labels["version"]] = list.Items[i].Labels["status"]
+	}
+	return all
+}
+
+// newestRelease release in edge, its number and state.
+func (s *testHub) newestRelease(t *testing.T) (number int, state string) {
+	t.Helper()
+	for key, value := range listReleases(t, s.edgePlane) {
+		n, err := strconv.Atoi(key)
+		require.NoError(t, err)
+		if n > number {
+			number, state = n, value
+		}
+	}
+	return number, state
+}

@@ -1,0 +1,64 @@
+//go:build linux
+
+// Package kind_test takes a fleet of kind clusters (scripts/kind-up) through the
+// journeys of package backend, and through those that need nodes. It leaves the
+// fleet as it found it. make e2e-kind runs it; without a fleet it skips.
+package kind_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+)
+
+// fleetVariable of the environment names the file in which scripts/kind-up says what
+// it has made.
+const fleetVariable = "OT_FLEET_KIND"
+
+// sharedFleet is the fleet; nil where there is none.
+var sharedFleet *kindFleet
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(func() int {
+		path := os.Getenv(fleetVariable)
+		if path == "" {
+			return m.Run()
+		}
+		var err error
+		if sharedFleet, err = openFleet(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		code := m.Run()
+		if err := resultsPage.writePage(context.Background(), sharedFleet); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// requireFleet skips where there is no fleet.
+func requireFleet(t *testing.T) *kindFleet {
+	t.Helper()
+	if sharedFleet == nil {
+		t.Skip("needs clusters of kind: make e2e-kind")
+	}
+	return sharedFleet
+}
+
+func TestJourneys(t *testing.T) {
+	f := requireFleet(t)
+	for _, j := range backend.Journeys {
+		t.Run(j.Name, func(t *testing.T) {
+			runJourney(t, j.Shows, func(t *testing.T) { j.Run(t, f) })
+		})
+	}
+}

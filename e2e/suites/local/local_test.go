@@ -1,0 +1,190 @@
+//go:build linux
+
+// Package local_test takes a fleet on local control planes through the journeys of
+// package backend: real API servers and CDI, nodes that are played.
+package local_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// The members: the agent of edge dials in, far is reached over a link.
+const (
+	pullMember   = "edge"
+	linkedMember = "far"
+)
+
+var sharedFleet *processFleet
+
+func TestMain(m *testing.M) {
+	testenv.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
+		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*agent.Agent{}}
+		return sharedFleet.stop, sharedFleet.start(ctx)
+	})
+}
+
+func TestJourneys(t *testing.T) {
+	for _, journey := range backend.Journeys {
+		t.Run(journey.Name, func(t *testing.T) { journey.Run(t, sharedFleet) })
+	}
+}
+
+// processFleet is a backend.Fleet of processes of this machine.
+type processFleet struct {
+	hubPlane  *controlplane.ControlPlane
+	hubClient client.Client
+	hub       *hub.Hub
+	members   map[string]*member.Member
+	agents    map[string]*agent.Agent
+	link      *link.Link
+	source    *httptest.Server
+}
+
+func (f *processFleet) start(ctx context.Context) (err error) {
+	// It has whatever it is asked for: how a download goes is in the path.
+	f.source = httptest.NewServer(nil)
+	var group errgroup.Group
+	group.Go(func() error {
+		if f.hubPlane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+			return err
+		}
+		if f.hubClient, err = client.New(f.hubPlane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {
+			return err
+		}
+		policy := map[string]any{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "1s", "preflight": "false"}
+		return hub.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
+	})
+	group.Go(func() error {
+		started, err := member.StartAll(ctx, member.Options{Name: pullMember, Scheme: testenv.NewScheme()}, member.Options{Name: linkedMember, Scheme: testenv.NewScheme()})
+		for _, m := range started {
+			f.members[m.Name()] = m
+		}
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, m := range f.members {
+		err := agent.InstallAgent(ctx, m.ControlPlane, map[string]any{
+			"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
+		})
+		if err := errors.Join(err, f.startAgent(ctx, m)); err != nil {
+			return err
+		}
+	}
+	if err := f.startHub(ctx); err != nil {
+		return err
+	}
+	if err := hub.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), agent.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
+		return err
+	}
+	if f.link, err = link.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+		return err
+	}
+	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	if err != nil {
+		return err
+	}
+	f.link.Redirect(cfg)
+	return hub.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
+}
+
+func (f *processFleet) startAgent(ctx context.Context, m *member.Member) (err error) {
+	f.agents[m.Name()], err = agent.StartAgent(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
+	return err
+}
+
+func (f *processFleet) startHub(ctx context.Context) (err error) {
+	f.hub, err = hub.StartHub(ctx, f.hubPlane, hub.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	return err
+}
+
+func (f *processFleet) stop() error {
+	var errs []error
+	if f.hub != nil {
+		errs = append(errs, f.hub.Stop(time.Minute))
+	}
+	for name, m := range f.members {
+		if a := f.agents[name]; a != nil {
+			a.Kill()
+		}
+		errs = append(errs, m.Stop())
+	}
+	if f.link != nil {
+		f.link.Close()
+	}
+	if f.hubPlane != nil {
+		errs = append(errs, f.hubPlane.Stop())
+	}
+	f.source.Close()
+	return errors.Join(errs...)
+}
+
+// Hub implements backend.Fleet.
+func (f *processFleet) Hub() client.Client { return f.hubClient }
+
+// Members implements backend.Fleet.
+func (f *processFleet) Members() (members []backend.Member) {
+	for _, name := range []string{pullMember, linkedMember} {
+		m := f.members[name]
+		members = append(members, backend.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
+	}
+	return members
+}
+
+// ImageSpec implements backend.Fleet.
+func (f *processFleet) ImageSpec(way backend.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
+	path := map[backend.SourceBehaviour]string{backend.SlowDownload: "/ok/5s/", backend.FailingDownload: "/servererror/"}[way]
+	return v1alpha1.VMDiskImageSpec{
+		Name: name, SourceType: v1alpha1.SourceHTTP, URL: f.source.URL + path + name + ".qcow2",
+		DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+	}
+}
+
+// RequireBytes implements backend.Fleet: no bytes move here.
+func (f *processFleet) RequireBytes(*testing.T, backend.Member, *v1alpha1.VMDiskImage) {}
+
+// SourceRequests implements backend.Fleet: nobody asks the source.
+func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (backend.RequestCounts, bool) {
+	return backend.RequestCounts{}, false
+}
+
+// KillAgent implements backend.Fleet.
+func (f *processFleet) KillAgent(t *testing.T, m backend.Member) {
+	f.agents[m.Name].Kill()
+	require.NoError(t, f.startAgent(context.Background(), f.members[m.Name]))
+}
+
+// KillHub implements backend.Fleet.
+func (f *processFleet) KillHub(t *testing.T) {
+	f.hub.Kill()
+	require.NoError(t, f.startHub(context.Background()))
+}
+
+// CutNetwork implements backend.Fleet, for far alone.
+func (f *processFleet) CutNetwork(t *testing.T, m backend.Member) func() {
+	require.Equal(t, linkedMember, m.Name)
+	f.link.Cut()
+	mend := func() { require.NoError(t, f.link.Repair(context.Background())) }
+	t.Cleanup(mend)
+	return mend
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package outage_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// Pages of a report that are not those that its root lists are told of, and what
+// they leave open is unknown, not zero.
+func TestPartiallyWrittenReport(t *testing.T) {
+	s := shared.Members[bergen]
+	s.createImage(t, "half-written")
+	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasImages(1))
+	s.stopAgent(t)
+	var list v1alpha1.ClusterReportList
+	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	var page *v1alpha1.ClusterReport
+	for i := range list.Items {
+		if list.Items[i].Page != nil {
+			require.Nil(t, page, "all images are on one page")
+			page = &list.Items[i]
+		}
+	}
+	require.NotNil(t, page)
+
+	// As it was before: one write of two is there.
+	page.Sequence--
+	page.Page.Images = nil
+	require.NoError(t, s.Client().Update(t.Context(), page))
+	shared.awaitMember(t, bergen, "incomplete, and which page",
+		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name, "may be shown wrong"),
+		func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Ready == 1 })
+	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
+	images, err := shared.Hub.ListImages(t.Context())
+	require.NoError(t, err)
+	for _, image := range images {
+		assert.Positive(t, image.Unknown, "%+v: bergen may have it", image)
+	}
+
+	// Gone altogether, here and on the hub.
+	require.NoError(t, s.Client().Delete(t.Context(), page))
+	require.NoError(t, shared.Delete(t.Context(), &v1alpha1.ClusterReport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + bergen, Name: page.Name},
+	}))
+	shared.awaitMember(t, bergen, "still incomplete",
+		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name))
+	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
+
+	require.NoError(t, s.startAgent(t.Context()))
+	shared.awaitMember(t, bergen, "complete", isHealthy, hasImages(1),
+		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete))
+	shared.awaitImage(t, "half-written", func(image hubfleet.ImageDetail) bool {
+		return image.Unknown == 0 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen
+	})
+}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package outage_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// reachableFake is a member that no test disturbs.
+const reachableFake = "light-0"
+
+func TestUnreachableMember(t *testing.T) {
+	away := shared.linkByMember[bergen]
+	shared.Members[bergen].createImage(t, "cut-off")
+	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
+	away.Cut()
+	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
+
+	shared.awaitMember(t, bergen, "unreachable, with what to do",
+		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "connection is refused", "kubeconfig"),
+		hasCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	// The others get what changes meanwhile; bergen is said not to have it.
+	shared.setPolicy(t, "concurrency", "3")
+	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
+	shared.awaitMember(t, bergen, "behind, with what was known, marked",
+		hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "see Reachable"),
+		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "what is shown is of then"),
+		hasBudget(2), hasImages(1))
+	shared.awaitImage(t, "cut-off", func(image hubfleet.ImageDetail) bool {
+		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen && image.PerMember[0].Unknown == v1alpha1.ReasonSilent
+	})
+	told := shared.getMemberFromReadAPI(t, bergen)
+	assert.Equal(t, metav1.ConditionFalse, told.Reachable)
+	assert.Equal(t, v1alpha1.ReasonSilent, told.Unknown)
+	assert.Empty(t, shared.getMemberFromReadAPI(t, reachableFake).Unknown)
+
+	require.NoError(t, away.Repair(t.Context()))
+	shared.awaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))
+	shared.awaitImage(t, "cut-off", func(image hubfleet.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
+}
+
+func TestHungMember(t *testing.T) {
+	name := shared.linkedFakeMembers()[0].Name
+	away := shared.linkByMember[name]
+	shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
+	require.NoError(t, away.Stall())
+	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
+	shared.awaitMember(t, name, "unreachable, and why",
+		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "does not answer in time"), hasBudget(2))
+	shared.setPolicy(t, "concurrency", "4")
+	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(4))
+	shared.awaitMember(t, name, "behind", hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged), hasBudget(2))
+	require.NoError(t, away.Repair(t.Context()))
+	shared.awaitMember(t, name, "healthy, under the new policy", isHealthy, hasBudget(4))
+}
+
+// A member whose answers take a second is slow, and works.
+func TestSlowMember(t *testing.T) {
+	name := shared.linkedFakeMembers()[1].Name
+	away := shared.linkByMember[name]
+	shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
+	require.NoError(t, away.AddLatency(time.Second))
+	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
+	before := shared.getMember(t, name)
+	for _, concurrency := range []string{"5", "6"} {
+		shared.setPolicy(t, "concurrency", concurrency)
+		after := shared.awaitMember(t, name, "under the new policy", isHealthy, func(m *v1alpha1.MemberCluster) bool {
+			assert.True(t, hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected)(m), testenv.DescribeMember(m))
+			return m.Status.Policy.Data["concurrency"] == concurrency
+		})
+		assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan))
+	}
+}

@@ -1,0 +1,280 @@
+//go:build linux
+
+package outage_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
+)
+
+// A member that was restored from a backup shows what it is now, goes by the
+// newest plan, and nothing that is older than what the hub knows is taken from it.
+// The hub is not restarted.
+func TestMemberRestoredFromBackup(t *testing.T) {
+	s := shared.Members[bergen]
+	s.createImage(t, "before-the-backup")
+	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
+	// The agent hands over its lease, so that the one after the restore gets it at
+	// once.
+	s.stopAgent(t)
+	backup, err := s.ControlPlane.Backup(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
+	s.restartInstantCDI(t, 1<<20)
+	require.NoError(t, s.startAgent(t.Context()))
+	shared.setPolicy(t, "concurrency", "3")
+	lost := s.createImage(t, "after-the-backup")
+	before := shared.awaitMember(t, bergen, "later than its backup", isHealthy, hasBudget(3), hasImages(2))
+	copies := shared.recordReports(t, bergen)
+
+	s.Agent.Kill()
+	<-s.Agent.Done()
+	require.NoError(t, backup.Restore(t.Context()))
+	s.restartInstantCDI(t, 1<<20)
+	require.True(t, apierrors.IsNotFound(s.Client().Get(t.Context(), client.ObjectKeyFromObject(lost), lost)))
+	require.NoError(t, s.startAgent(t.Context()))
+	after := shared.awaitMember(t, bergen, "as it is now, under the newest plan", isHealthy, hasBudget(3), hasImages(1))
+	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*before.Status.Plan), 0)
+	assert.Equal(t, before.Status.ClusterUID, after.Status.ClusterUID)
+	assert.True(t, hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete)(after), testenv.DescribeMember(after))
+	copies.assertRising(t)
+
+	// All goes on from there.
+	s.createImage(t, "after-the-restore")
+	shared.awaitMember(t, bergen, "with a new image", isHealthy, hasBudget(3), hasImages(2))
+}
+
+// After a restore a watch is sent nothing until the member's resourceVersions have
+// caught up with those of before. A connection that did not notice the outage
+// finds that out by itself, and reads anew.
+func TestWatchesResumeAfterRestore(t *testing.T) {
+	s := shared.Members[lab]
+	if s.Agent != nil {
+		s.stopAgent(t) // which would write
+		t.Cleanup(func() { require.NoError(t, s.startAgent(context.Background())) })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	way, err := link.StartLink(s.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(way.Close)
+	// While the API server is away, so is the way to it: one that is starting
+	// refuses for a moment whom it lets in later, which ends a connection as well.
+	away := func(do func(context.Context) error) {
+		t.Helper()
+		way.Cut()
+		require.NoError(t, do(ctx))
+		require.NoError(t, way.Repair(ctx))
+	}
+	// A probe comes when it is asked for, and not while the API server is away.
+	provider := memberclient.New(memberclient.Options{ProbeInterval: time.Hour})
+	set := func() {
+		cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+		require.NoError(t, err)
+		way.Redirect(cfg)
+		provider.SetTarget(lab, memberclient.Target{Config: cfg, Namespace: agent.AgentNamespace, ConfigVersion: "1"})
+	}
+	set()
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(t, provider.Runnable(unawareManager{}).Start(ctx)) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+
+	key := client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
+	write := func(version string) {
+		report := &v1alpha1.ClusterReport{}
+		err := s.Client().Get(ctx, key, report)
+		require.NoError(t, client.IgnoreNotFound(err))
+		report.Namespace, report.Name = key.Namespace, key.Name
+		report.ClusterUID, report.Sequence = s.getClusterUID(t), report.Sequence+1
+		report.Root = &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 60, BootID: "by hand", AgentVersion: version}
+		if apierrors.IsNotFound(err) {
+			err = s.Client().Create(ctx, report)
+		} else {
+			err = s.Client().Update(ctx, report)
+		}
+		require.NoError(t, err)
+	}
+	hears := func(version string) {
+		t.Helper()
+		heard := ""
+		require.True(t, testenv.Await(t, func() bool {
+			m, err := provider.GetMember(lab)
+			if err != nil {
+				return false
+			}
+			report := &v1alpha1.ClusterReport{}
+			require.NoError(t, client.IgnoreNotFound(m.GetCache().Get(ctx, key, report)))
+			heard = ""
+			if report.Root != nil {
+				heard = report.Root.AgentVersion
+			}
+			return heard == version
+		}), "heard %q last, want %q", &heard, version)
+	}
+	t.Cleanup(func() {
+		report := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		require.NoError(t, client.IgnoreNotFound(s.Client().Delete(context.Background(), report)))
+	})
+	write("of the backup")
+	hears("of the backup")
+	first, err := provider.GetMember(lab)
+	require.NoError(t, err)
+	var backup *controlplane.Backup
+	away(func(ctx context.Context) (err error) {
+		backup, err = s.ControlPlane.Backup(ctx)
+		return err
+	})
+	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
+	for range 20 {
+		write("lost")
+	}
+	hears("lost")
+	away(backup.Restore)
+	s.restartInstantCDI(t, 1<<20)
+	now, err := provider.GetMember(lab)
+	require.NoError(t, err)
+	require.Same(t, first, now, "the outage was noticed: this says nothing")
+
+	set()
+	hears("of the backup")
+	write("of now")
+	hears("of now")
+	assert.True(t, provider.State(lab).Reachable)
+}
+
+// unawareManager is told which members there are.
+type unawareManager struct{}
+
+func (unawareManager) Engage(context.Context, multicluster.ClusterName, cluster.Cluster) error {
+	return nil
+}
+
+// A ledger that came out of a backup knows of a higher budget and of nothing that
+// runs. What runs is found again, nothing is started beside it, and the hub's
+// newest plan holds.
+func TestMemberRestoredDuringImports(t *testing.T) {
+	s := shared.Members[bergen]
+	shared.setPolicy(t, "concurrency", "3")
+	shared.awaitMember(t, bergen, "healthy, its images gone", isHealthy, hasBudget(3), hasImages(0))
+	s.restartInstantCDI(t, 0)
+	t.Cleanup(func() { s.restartInstantCDI(t, 1<<20) })
+	key := client.ObjectKey{Namespace: agent.AgentNamespace, Name: "default"}
+	kept := &v1alpha1.SyncLedger{}
+	require.NoError(t, s.Client().Get(t.Context(), key, kept))
+	require.Empty(t, kept.Status.Slots)
+
+	require.NoError(t, shared.updatePolicy(t.Context(), "concurrency", "2"))
+	newest := shared.awaitMember(t, bergen, "under the newest plan", isHealthy, hasBudget(2))
+	judge, err := observer.Start(t.Context(), s.ControlPlane.Config())
+	require.NoError(t, err)
+	defer judge.Stop()
+	const images, run = 5, 2
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		s.createImage(t, "restored-"+name)
+	}
+	shared.awaitMember(t, bergen, "as busy as allowed", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.SlotsUsed != nil && *m.Status.SlotsUsed == run && m.Status.Images != nil && m.Status.Images.Queued == images-run
+	})
+
+	s.Agent.Kill()
+	<-s.Agent.Done()
+	ledger := &v1alpha1.SyncLedger{}
+	require.NoError(t, s.Client().Get(t.Context(), key, ledger))
+	ledger.Status = kept.Status
+	require.NoError(t, s.Client().Status().Update(t.Context(), ledger))
+	require.NoError(t, s.startAgent(t.Context()))
+	// The agent's lease has to run out first, so its first report comes late.
+	shared.awaitMember(t, bergen, "busy again, within the newest plan", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.LastReport != nil && m.Status.LastReport.After(newest.Status.LastReport.Time)
+	}, isHealthy, hasBudget(2), func(m *v1alpha1.MemberCluster) bool {
+		return *m.Status.SlotsUsed == run && m.Status.Images.Queued == images-run
+	})
+	s.instant.AllowFinishes(1 << 20)
+	after := shared.awaitMember(t, bergen, "done", isHealthy, hasBudget(2), hasImages(images))
+	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*newest.Status.Plan), 0)
+	history, err := judge.History(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, history.BudgetViolations())
+	assert.Empty(t, history.ReusedNames())
+	assert.LessOrEqual(t, history.MaxRunning(), run)
+}
+
+// restartInstantCDI starts the member's imports anew: the watch of those before does not
+// outlive the API server.
+func (s *testMember) restartInstantCDI(t *testing.T, allowed int) {
+	t.Helper()
+	last := s.instant
+	if last == nil {
+		last = s.InstantImporter()
+	}
+	require.NoError(t, last.Stop())
+	next, err := simulator.StartInstantImporter(context.Background(), simulator.Options{
+		Name: s.Name(), Config: s.ControlPlane.Config(), Kubeconfig: s.ControlPlane.Kubeconfig(),
+		Dir: s.ControlPlane.Dir(), LogDir: s.ControlPlane.Dir(), Scheme: s.Client().Scheme(),
+	}, 0)
+	require.NoError(t, err)
+	next.AllowFinishes(allowed)
+	s.instant = next
+}
+
+// reportRecorder are the sequences of a member's reports on the hub, by name, in the
+// order in which they were stored.
+type reportRecorder struct {
+	watch watch.Interface
+	done  sync.WaitGroup
+	of    map[types.NamespacedName][]int64
+}
+
+func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
+	t.Helper()
+	w, err := f.Watch(t.Context(), &v1alpha1.ClusterReportList{}, client.InNamespace(v1alpha1.MemberNamespacePrefix+name))
+	require.NoError(t, err)
+	r := &reportRecorder{watch: w, of: map[types.NamespacedName][]int64{}}
+	r.done.Go(func() {
+		for e := range w.ResultChan() {
+			if o, is := e.Object.(*v1alpha1.ClusterReport); is && e.Type != watch.Deleted {
+				key := client.ObjectKeyFromObject(o)
+				r.of[key] = append(r.of[key], o.Sequence)
+			}
+		}
+	})
+	t.Cleanup(w.Stop)
+	return r
+}
+
+// assertRising wants every root newer than the one before it.
+func (r *reportRecorder) assertRising(t *testing.T) {
+	t.Helper()
+	r.watch.Stop()
+	r.done.Wait()
+	for key, sequences := range r.of {
+		if key.Name != v1alpha1.MailboxName {
+			continue // pages may go back with a root that is newer
+		}
+		require.Greater(t, len(sequences), 1, key)
+		for i := 1; i < len(sequences); i++ {
+			assert.GreaterOrEqual(t, sequences[i], sequences[i-1], "%s: %v", key, sequences)
+		}
+	}
+	require.NotEmpty(t, r.of)
+}

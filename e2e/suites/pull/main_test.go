@@ -1,0 +1,105 @@
+//go:build linux
+
+// Package pull_test tries what agents that dial in may and may not on the hub: a
+// real hub, with the rights of its chart and no others, and agents that the tests
+// play.
+package pull_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+)
+
+// testHub is a hub that all tests share.
+type testHub struct {
+	Plane *controlplane.ControlPlane
+	// Client reaches the hub's API server with all rights.
+	client.Client
+	Proxy *proxy.Proxy
+	Hub   *hub.Hub
+}
+
+var shared *testHub
+
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}()
+
+func TestMain(m *testing.M) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	var err error
+	shared, err = startHub(ctx)
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	shared.stopAll()
+	os.Exit(code)
+}
+
+func startHub(ctx context.Context) (s *testHub, err error) {
+	s = &testHub{}
+	// Namespaces of members are deleted with what is in them.
+	if s.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+		return s, err
+	}
+	if s.Client, err = client.New(s.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
+		return s, err
+	}
+	if err := hub.InstallHub(ctx, s.Plane, nil); err != nil {
+		return s, err
+	}
+	if err := os.WriteFile(s.caFile(), s.Plane.Config().CAData, 0o600); err != nil {
+		return s, err
+	}
+	if s.Proxy, err = proxy.StartProxy(s.Plane.Config()); err != nil {
+		return s, err
+	}
+	return s, s.StartHub(ctx)
+}
+
+func (s *testHub) caFile() string { return filepath.Join(s.Plane.Dir(), "hub-api-ca.crt") }
+
+// StartHub runs a hub behind the proxy; agents reach the API server itself.
+func (s *testHub) StartHub(ctx context.Context) (err error) {
+	s.Hub, err = hub.StartHub(ctx, s.Plane, hub.Options{
+		ConfigureClient: s.Proxy.Redirect, Log: os.Getenv("OT_FLEET_HUB_LOG"),
+		Args: []string{"--hub-api-url=" + s.Plane.Config().Host, "--hub-api-ca-file=" + s.caFile()},
+	})
+	return err
+}
+
+func (s *testHub) stopAll() {
+	if s.Hub != nil {
+		s.Hub.Kill()
+		<-s.Hub.Done()
+	}
+	if s.Proxy != nil {
+		_ = s.Proxy.Close()
+	}
+	if s.Plane != nil {
+		_ = s.Plane.Stop()
+	}
+}

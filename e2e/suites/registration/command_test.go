@@ -1,0 +1,323 @@
+//go:build linux
+
+package registration_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// frankfurt is the member in the pages, and the context that leads to it.
+const frankfurt = "frankfurt"
+
+// terminal is a folder with scripts/join in it, and a kubectl and helm that know the hub,
+// as their current context, and the member.
+type terminal struct{ directory, path string }
+
+func (s *testFleet) newTerminal(t *testing.T) terminal {
+	t.Helper()
+	paths, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
+	require.NoError(t, err)
+	scripts, err := filepath.Abs(filepath.Join("..", "..", "..", "scripts"))
+	require.NoError(t, err)
+	term := terminal{directory: t.TempDir(), path: paths.PathVariable()}
+	require.NoError(t, os.Symlink(scripts, filepath.Join(term.directory, "scripts")))
+
+	both := clientcmdapi.NewConfig()
+	for name, path := range map[string]string{"hub": s.Plane.Kubeconfig(), frankfurt: s.member.ControlPlane.Kubeconfig()} {
+		one, err := clientcmd.LoadFromFile(path)
+		require.NoError(t, err)
+		context := one.Contexts[one.CurrentContext]
+		both.Clusters[name], both.AuthInfos[name] = one.Clusters[context.Cluster], one.AuthInfos[context.AuthInfo]
+		both.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	both.CurrentContext = "hub"
+	require.NoError(t, clientcmd.WriteToFile(*both, filepath.Join(term.directory, "kubeconfig")))
+	return term
+}
+
+// runCommand runs a command, and returns what it says.
+func (term terminal) runCommand(t *testing.T, command string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", strings.Fields(command)...)
+	cmd.Dir = term.directory
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.directory, "kubeconfig"), term.path)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (term terminal) mustRunCommand(t *testing.T, command string) string {
+	t.Helper()
+	said, err := term.runCommand(t, command)
+	require.NoError(t, err, said)
+	return said
+}
+
+var joinCommand = regexp.MustCompile(`(?m)^\s*(?:\$ )?(scripts/join (push|pull) ` + frankfurt + `\b[^#\n]*)`)
+
+// testChartFlags are the values by which the chart is in the member already, and has helm
+// take over what is there.
+const testChartFlags = " --set policy.create=false --take-ownership"
+
+// documentedCommand is the one command by which both pages have a member join, with the name
+// that it has in this test, and with further arguments.
+func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string) string {
+	t.Helper()
+	var found []string
+	for _, page := range []string{"README.md", "hub/README.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
+		require.NoError(t, err)
+		for _, command := range joinCommand.FindAllStringSubmatch(string(text), -1) {
+			if command[2] == mode {
+				found = append(found, strings.TrimSpace(command[1]))
+			}
+		}
+	}
+	require.Len(t, found, 2, "one command in each page")
+	require.Equal(t, found[0], found[1])
+	join, values, ok := strings.Cut(found[0], " -- ")
+	require.True(t, ok, "%s installs no agent", found[0])
+	join = strings.Replace(join, mode+" "+frankfurt, mode+" "+s.memberName, 1)
+	return strings.Join(append([]string{join}, args...), " ") + " -- " + strings.ReplaceAll(values, "<version>", "v1.2.3") + testChartFlags
+}
+
+// runInstall is what helm has made a Deployment of in the member, which nobody runs there.
+func (s *testFleet) runInstall(t *testing.T) string {
+	t.Helper()
+	deployment := &appsv1.Deployment{}
+	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "ot-agent"}, deployment))
+	assert.Equal(t, "ot-agent", deployment.Annotations["meta.helm.sh/release-name"])
+	return deployment.Spec.Template.Spec.Containers[0].Image
+}
+
+// getKubeconfigSecret that the hub has of the member.
+func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: hub.HubNamespace, Name: s.memberName}, secret))
+	return secret
+}
+
+// One command installs the agent and has the hub reach it, with no more than the account
+// that the chart has made.
+func TestJoinPushCommand(t *testing.T) {
+	s := shared
+	term := s.newTerminal(t)
+	s.nameMember(t)
+	forget := func() { // before the member goes: the hub makes it of the Secret
+		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: s.memberName}})))
+		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-hub-token"}})))
+	}
+	t.Cleanup(forget)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-hub"}}
+	require.NoError(t, s.member.Client().Delete(t.Context(), account))
+	said, err := term.runCommand(t, "scripts/join push "+s.memberName+" --member frankfurt")
+	require.Error(t, err)
+	assert.Contains(t, said, "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent")
+	said, err = term.runCommand(t, s.documentedCommand(t, "push", "--timeout 1"))
+	require.Error(t, err)
+	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
+	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
+
+	s.startAgent(t, nil)
+	t.Cleanup(forget)
+	said = term.mustRunCommand(t, s.documentedCommand(t, "push"))
+	assert.Contains(t, said, "warning: a hub elsewhere does not reach https://127.0.0.1:")
+	assert.Contains(t, said, "MemberCluster "+s.memberName+" is Ready")
+	ready := s.awaitMemberReady(t)
+	assert.Equal(t, s.clusterUID(t, s.member.Client()), ready.Status.ClusterUID)
+	assert.NotEqual(t, "agent", ready.Status.Shard)
+
+	given := s.getKubeconfigSecret(t)
+	config, err := clientcmd.RESTConfigFromKubeConfig(given.Data["kubeconfig"])
+	require.NoError(t, err)
+	c, err := client.New(config, client.Options{Scheme: s.Scheme()})
+	require.NoError(t, err)
+	review := &authenticationv1.SelfSubjectReview{}
+	require.NoError(t, c.Create(t.Context(), review))
+	assert.Equal(t, "system:serviceaccount:ot-agent:ot-hub", review.Status.UserInfo.Username)
+
+	term.mustRunCommand(t, s.documentedCommand(t, "push"))
+	assert.Equal(t, given.ResourceVersion, s.getKubeconfigSecret(t).ResourceVersion, "what is there already is kept")
+	assert.Equal(t, ready.UID, testenv.GetMember(t, s, s.memberName).UID)
+
+	// Where something else has installed the agent, helm has nothing to do.
+	elsewhere := s.member.ControlPlane.Config().Host + "/"
+	said = term.mustRunCommand(t, "scripts/join push "+s.memberName+" --member frankfurt --server "+elsewhere)
+	assert.Contains(t, said, elsewhere)
+	assert.NotContains(t, said, "installing")
+	assert.Contains(t, string(s.getKubeconfigSecret(t).Data["kubeconfig"]), elsewhere)
+
+	// Another cluster does not take the name by mistake, and nothing is installed there.
+	said, err = term.runCommand(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
+	require.Error(t, err)
+	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
+	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(s.clusterUID(t, s)))
+	assert.NotContains(t, said, "installing")
+}
+
+// clusterUID of a cluster.
+func (s *testFleet) clusterUID(t *testing.T, c client.Reader) types.UID {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
+	return namespace.UID
+}
+
+// One command has the hub make a join token, and the agent installed with it; the agent
+// that dials in is in.
+func TestJoinPullCommand(t *testing.T) {
+	s := shared
+	term := s.newTerminal(t)
+	s.nameMember(t)
+	said, err := term.runCommand(t, s.documentedCommand(t, "pull", "--timeout 1"))
+	require.Error(t, err)
+	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
+	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
+
+	s.startAgent(t, nil)
+	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+	s.awaitMemberReady(t)
+	s.awaitJoined(t)
+	credential, in := s.storedCredential(t), testenv.GetMember(t, s, s.memberName)
+
+	term.mustRunCommand(t, s.documentedCommand(t, "pull"))
+	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
+	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
+	invitation := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
+	assert.True(t, apierrors.IsNotFound(invitation), "a token that was used is of no use: %v", invitation)
+
+	// No other agent takes its place by mistake.
+	for _, args := range []string{"", " --member hub -- --set image.tag=v1.2.3"} {
+		said, err := term.runCommand(t, "scripts/join pull "+s.memberName+args)
+		require.Error(t, err)
+		assert.Contains(t, said, "the agent of "+s.memberName+" has dialled in already")
+		assert.NotContains(t, said, "installing")
+	}
+}
+
+// Whoever has nobody let in unasked is told of the agent that asks, and may think better
+// of it.
+func TestJoinCommandConfirmsKey(t *testing.T) {
+	s := shared
+	term := s.newTerminal(t)
+	s.nameMember(t)
+	s.startAgent(t, nil)
+	asking := strings.Replace(s.documentedCommand(t, "pull"), " --auto-accept", "", 1)
+	for range 2 {
+		said := term.mustRunCommand(t, asking)
+		assert.Contains(t, said, "SHA256:")
+		assert.NotContains(t, said, "is Ready")
+	}
+	said, err := term.runCommand(t, "scripts/join pull "+s.memberName)
+	require.Error(t, err)
+	assert.Contains(t, said, "an agent has presented the join token of "+s.memberName)
+	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+}
+
+// For a cluster that is not reached from where the hub is, the token is written to a file.
+func TestJoinCommandWritesTokenFile(t *testing.T) {
+	s := shared
+	term := s.newTerminal(t)
+	s.nameMember(t)
+	command := "scripts/join pull " + s.memberName
+	said := term.mustRunCommand(t, command)
+	first := term.readAccess(t)
+	assert.Contains(t, said, first.Server)
+	assert.Contains(t, said, "then accept the agent's key")
+	assert.False(t, testenv.GetMember(t, s, s.memberName).Spec.Connection.Pull.AutoAccept)
+	assert.NotContains(t, term.mustRunCommand(t, command+" --auto-accept"), "then accept the agent's key")
+	assert.True(t, testenv.GetMember(t, s, s.memberName).Spec.Connection.Pull.AutoAccept)
+	assert.Equal(t, first, term.readAccess(t), "the token that waits is the token")
+
+	// One that nobody has presented in time is replaced.
+	key := client.ObjectKey{Namespace: hub.HubNamespace, Name: registration.JoinSecretName(s.memberName)}
+	secret := &corev1.Secret{}
+	require.NoError(t, s.Get(t.Context(), key, secret))
+	secret.Annotations["pelotech.ot/expires"] = "2020-01-01T00:00:00Z"
+	require.NoError(t, s.Update(t.Context(), secret))
+	s.awaitJoinedReason(t, v1alpha1.ReasonJoinTokenExpired)
+	assert.Contains(t, term.mustRunCommand(t, command), "has expired")
+	assert.NotEqual(t, first.Token, term.readAccess(t).Token)
+
+	s.revokeCredential(t)
+	said, err := term.runCommand(t, command)
+	require.Error(t, err)
+	assert.Contains(t, said, "were revoked (spec.connection.pull.revoked)")
+}
+
+// What stands in the way is told, and nothing of others is written over.
+func TestInvalidJoinCommands(t *testing.T) {
+	s := shared
+	term := s.newTerminal(t)
+	s.createMemberWith(t, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "another"}})
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "theirs"}, StringData: map[string]string{"key": "value"}}
+	require.NoError(t, s.Create(t.Context(), theirs))
+	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), theirs)) })
+	for command, want := range map[string]string{
+		"":                                           "the first argument is push or pull",
+		"push":                                       "the second argument is the cluster's name",
+		"push --member frankfurt":                    "the second argument is the cluster's name",
+		"push oslo":                                  "push needs --member",
+		"push oslo --member":                         "--member needs a value",
+		"push oslo --auto-accept":                    "push knows no argument --auto-accept",
+		"push oslo --member none":                    "the cluster is not reached by context none",
+		"push oslo --member hub":                     "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent",
+		"push oslo --timeout soon":                   "--timeout is a number of seconds",
+		"pull oslo --server url":                     "pull knows no argument --server",
+		"pull oslo --member none --":                 "the cluster is not reached by context none",
+		"pull oslo --member frankfurt":               "pull with --member installs the agent",
+		"pull oslo -- --set a=b":                     "what follows -- is for helm, which needs --member",
+		"pull oslo --hub none":                       "there is no namespace ot-hub on the hub, or it cannot be read",
+		"pull oslo --hub frankfurt":                  "there is no namespace ot-hub on the hub, or it cannot be read",
+		"pull oslo --hub-namespace none":             "there is no namespace none on the hub, or it cannot be read",
+		"push theirs --member frankfurt --timeout 5": "Secret ot-hub/theirs is there, and is no member's",
+		"push " + s.memberName + " --member frankfurt --timeout 5": "MemberCluster " + s.memberName + " is there, and is not reached by Secret " + s.memberName,
+		"pull " + s.memberName: "MemberCluster " + s.memberName + " is there, and its agent does not dial in",
+	} {
+		said, err := term.runCommand(t, "scripts/join "+command)
+		require.Error(t, err, command)
+		assert.Contains(t, said, want, command)
+	}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
+	assert.Equal(t, map[string][]byte{"key": []byte("value")}, theirs.Data)
+	assert.True(t, apierrors.IsNotFound(s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
+}
+
+// readAccess is what is in the file that was written.
+func (term terminal) readAccess(t *testing.T) registration.HubAccess {
+	t.Helper()
+	path := filepath.Join(term.directory, "join.kubeconfig")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "nobody else reads it")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	access, err := registration.ParseHubAccess(text)
+	require.NoError(t, err)
+	return access
+}

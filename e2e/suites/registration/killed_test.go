@@ -1,0 +1,97 @@
+//go:build linux
+
+package registration_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// An agent may die before and after each of the writes that joining consists of. The
+// next one comes to the same end with the same join token.
+func TestRegistrationSurvivesKilledAgent(t *testing.T) {
+	s := shared
+	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = here.Close() })
+	there, err := proxy.StartTLSProxy(s.Plane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = there.Close() })
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+
+	var mu sync.Mutex
+	var running *agent.Agent
+	kill := func(matches func(proxy.Write) bool) (proxy.Hook, func() bool) {
+		killed := false
+		return func(w proxy.Write) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if killed || running == nil || !matches(w) {
+					return nil
+				}
+				killed = true
+				running.Kill()
+				return proxy.DropConnection()
+			}, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return killed
+			}
+	}
+	start := func() {
+		mu.Lock() // of its writes none comes before it is known
+		defer mu.Unlock()
+		running = s.startAgent(t, here)
+	}
+	key := proxy.MatchWrite("POST", "secrets", false)
+	credential := proxy.MatchWrite("PUT", "secrets", false)
+	asked := proxy.MatchWrite("POST", "clusterjoins", false)
+	told := proxy.MatchWrite("PUT", "memberlinks", true)
+	deaths := []struct {
+		name   string
+		proxy  *proxy.Proxy
+		set    func(*proxy.Proxy, proxy.Hook)
+		writes func(proxy.Write) bool
+	}{
+		{"before the key is stored", here, (*proxy.Proxy).SetBeforeHook, key},
+		{"after the key is stored", here, (*proxy.Proxy).SetAfterHook, key},
+		{"before it asks", there, (*proxy.Proxy).SetBeforeHook, asked},
+		{"after it has asked", there, (*proxy.Proxy).SetAfterHook, asked},
+		{"before the credential is stored", here, (*proxy.Proxy).SetBeforeHook, credential},
+		{"after the credential is stored", here, (*proxy.Proxy).SetAfterHook, credential},
+		{"before it tells that it carries", there, (*proxy.Proxy).SetBeforeHook, told},
+		{"after it has told", there, (*proxy.Proxy).SetAfterHook, told},
+	}
+	for i, at := range deaths {
+		if !t.Run(at.name, func(t *testing.T) {
+			s.deleteMemberState(t)
+			s.putJoinToken(t, there)
+			hook, killed := kill(at.writes)
+			at.set(at.proxy, hook)
+			defer at.set(at.proxy, nil)
+			start()
+			require.True(t, testenv.Await(t, killed), "the agent never came so far")
+			<-running.Done()
+			start()
+			s.awaitJoined(t)
+			s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+			s.awaitMemberReady(t)
+			if i == len(deaths)-1 {
+				return // it is to say farewell
+			}
+			running.Kill()
+			<-running.Done()
+			s.requestJoinToken(t)
+		}) {
+			return
+		}
+	}
+}

@@ -1,0 +1,112 @@
+//go:build linux
+
+package registration_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// An agent is paused while it stores its next credential, and wakes when another leads:
+// it writes nothing over what that one has written. That one is paused while it is
+// revoked, and is refused when it wakes.
+func TestPausedAgentWritesNothingStale(t *testing.T) {
+	s := shared
+	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = here.Close() })
+	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
+	// Its Lease is short: it holds on to it for a while when it wakes.
+	first := s.startAgent(t, here, "--hub-renew-after=2s", "--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s")
+	s.putJoinToken(t, nil)
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	s.awaitJoined(t)
+	s.awaitMemberReady(t)
+	link := &v1alpha1.MemberLink{}
+	carrier := func() string {
+		require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
+		return link.Status.Carrier
+	}
+	paused := carrier()
+
+	stores := proxy.MatchWrite(http.MethodPut, "secrets", false)
+	reached, goOn, answered := make(chan struct{}), make(chan struct{}), make(chan int, 1)
+	var once, answer sync.Once
+	here.SetBeforeHook(func(w proxy.Write) error {
+		if stores(w) {
+			once.Do(func() { close(reached) })
+			<-goOn
+		}
+		return nil
+	})
+	here.SetAfterHook(func(w proxy.Write) error {
+		if stores(w) {
+			answer.Do(func() { answered <- w.Status })
+		}
+		return nil
+	})
+	t.Cleanup(sync.OnceFunc(func() { close(goOn) }))
+	require.True(t, testenv.Await(t, func() bool {
+		select {
+		case <-reached:
+			return true
+		default:
+			return false
+		}
+	}), "nothing is renewed")
+	require.NoError(t, first.Pause(t.Context()))
+	before := s.storedCredential(t)
+
+	second := s.startAgent(t, nil, "--hub-renew-after=2s")
+	require.True(t, testenv.Await(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
+	watching, err := client.NewWithWatch(s.Plane.Config(), client.Options{Scheme: testenv.NewScheme()})
+	require.NoError(t, err)
+	seen, err := watching.Watch(t.Context(), &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
+	require.NoError(t, err)
+	defer seen.Stop()
+	here.SetBeforeHook(nil)
+	goOn <- struct{}{}
+	require.Equal(t, http.StatusConflict, <-answered, "what it had to store is older than what is there")
+	require.NoError(t, first.Resume())
+	s.createImage(t, "meanwhile")
+	testenv.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Ready == 1
+	})
+	// It is told late that it has lost its Lease, and looks before that.
+	<-first.Done()
+	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+	for more := true; more; {
+		select {
+		case e := <-seen.ResultChan():
+			if l, is := e.Object.(*v1alpha1.MemberLink); is && e.Type != watch.Deleted {
+				require.NotEqual(t, paused, l.Status.Carrier, "who leads no more carries")
+			}
+		default:
+			more = false
+		}
+	}
+	require.NotEqual(t, paused, carrier())
+
+	require.NoError(t, second.Pause(t.Context()))
+	s.revokeCredential(t)
+	require.NoError(t, second.Resume())
+	require.True(t, testenv.Await(t, func() bool {
+		select {
+		case <-second.Done(): // paused for too long, and started again as by its Deployment
+			second = s.startAgent(t, nil)
+		default:
+		}
+		c := s.hubConnectedCondition(t)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonUnauthorized
+	}), "it does not tell that it is refused: %+v", s.hubConnectedCondition(t))
+}

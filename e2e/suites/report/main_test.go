@@ -1,0 +1,239 @@
+//go:build linux
+
+// Package report tests what the agent tells the hub of its cluster, read as the
+// hub would read it. Nothing is imported here but by an instant CDI, and nothing
+// at all where the policy's concurrency is 0.
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+var testScene *testenv.Env
+
+func TestMain(m *testing.M) {
+	testenv.RunTests(m, &testScene, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
+}
+
+// noHeartbeatArg is a heartbeat that no test waits for: what happens has another cause.
+const noHeartbeatArg = "--report-heartbeat=1h"
+
+// reportingAgent is an agent behind a proxy of its own.
+type reportingAgent struct {
+	*agent.Agent
+	proxy       *proxy.Proxy
+	markedWrite int
+}
+
+// startReporter runs an agent that needs no Lease until the test ends, at the latest.
+func startReporter(t *testing.T, args ...string) *reportingAgent {
+	t.Helper()
+	return startReporterWithHook(t, nil, append(args, "--leader-elect=false")...)
+}
+
+// startReporterWithHook has the proxy call a hook with each write that was stored.
+func startReporterWithHook(t *testing.T, after func(*reportingAgent, proxy.Write) error, args ...string) *reportingAgent {
+	t.Helper()
+	p, err := proxy.StartProxy(testScene.ControlPlane.Config())
+	require.NoError(t, err)
+	r := &reportingAgent{proxy: p}
+	started := make(chan struct{})
+	if after != nil {
+		p.SetAfterHook(func(w proxy.Write) error { <-started; return after(r, w) })
+	}
+	r.Agent, err = agent.StartAgent(t.Context(), testScene.ControlPlane, agent.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
+	require.NoError(t, err)
+	close(started)
+	t.Cleanup(r.killAndWait)
+	return r
+}
+
+// killAndWait kills an agent and waits until it is gone.
+func (r *reportingAgent) killAndWait() {
+	r.Kill()
+	<-r.Done()
+	_ = r.proxy.Close()
+}
+
+// markWrites has what was written so far not counted.
+func (r *reportingAgent) markWrites() { r.markedWrite = len(r.proxy.Writes()) }
+
+// writesSinceMark lists which objects of the report were written since the mark: the
+// names, and "+" for one that was created.
+func (r *reportingAgent) writesSinceMark() (names []string) {
+	for _, w := range r.proxy.Writes()[r.markedWrite:] {
+		if _, name, is := strings.Cut(w.Path, "/clusterreports"); is {
+			names = append(names, w.Method+strings.ReplaceAll(name, "/", " "))
+		}
+	}
+	return names
+}
+
+func asReportWrite(w proxy.Write) (*v1alpha1.ClusterReport, bool) {
+	if !strings.Contains(w.Path, "/clusterreports") || w.Method == "DELETE" {
+		return nil, false
+	}
+	obj := &v1alpha1.ClusterReport{}
+	return obj, json.Unmarshal(w.Body, obj) == nil
+}
+
+// createImages is a namespace with images. Nothing is imported unless the policy is
+// changed. Images and reports go when the test ends.
+func createImages(t *testing.T, images int) string {
+	t.Helper()
+	testScene.StorePolicy(t, map[string]string{"concurrency": "0"})
+	ns := testScene.CreateNamespace(t)
+	t.Cleanup(func() { deleteImagesAndReports(t, ns) })
+	var group errgroup.Group
+	group.SetLimit(8)
+	for n := range images {
+		group.Go(func() error { return testScene.Client().Create(t.Context(), imageInFarm(ns, n)) })
+	}
+	require.NoError(t, group.Wait())
+	return ns
+}
+
+func imageInFarm(ns string, n int) *v1alpha1.VMDiskImage {
+	return testScene.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
+}
+
+// deleteImagesAndReports removes everything while no agent runs. It is registered before agents
+// are started, so that it comes after their end.
+func deleteImagesAndReports(t *testing.T, ns string) {
+	ctx, c := context.Background(), testScene.Client()
+	var images v1alpha1.VMDiskImageList
+	require.NoError(t, c.List(ctx, &images, client.InNamespace(ns)))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range images.Items {
+		img := &images.Items[i]
+		group.Go(func() error {
+			if len(img.Finalizers) > 0 {
+				base := img.DeepCopy()
+				img.Finalizers = nil
+				if err := c.Patch(ctx, img, client.MergeFrom(base)); err != nil {
+					return client.IgnoreNotFound(err)
+				}
+			}
+			return client.IgnoreNotFound(c.Delete(ctx, img))
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
+}
+
+// storedReport is a report as it is stored.
+type storedReport struct {
+	root  *v1alpha1.ClusterReport
+	pages map[string]*v1alpha1.ClusterReport
+}
+
+func readReport(t *testing.T) storedReport {
+	t.Helper()
+	var list v1alpha1.ClusterReportList
+	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
+	for i := range list.Items {
+		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {
+			r.root = obj
+		} else {
+			r.pages[obj.Name] = obj
+		}
+	}
+	return r
+}
+
+// isComplete tells that there are exactly the pages that the root lists, as it
+// lists them.
+func (r storedReport) isComplete() bool {
+	if r.root == nil || len(r.pages) != len(r.root.Root.Pages) {
+		return false
+	}
+	for _, ref := range r.root.Root.Pages {
+		page := r.pages[ref.Name]
+		if page == nil || page.Sequence != ref.Sequence || len(page.Page.Images) != int(ref.Images) {
+			return false
+		}
+	}
+	return true
+}
+
+// imagesByKey by namespace/name, each of which is on one page only.
+func (r storedReport) imagesByKey(t *testing.T) map[string]v1alpha1.ReportedImage {
+	t.Helper()
+	images := map[string]v1alpha1.ReportedImage{}
+	for _, page := range r.pages {
+		for _, img := range page.Page.Images {
+			key := img.Namespace + "/" + img.Name
+			require.NotContains(t, images, key)
+			images[key] = img
+		}
+	}
+	return images
+}
+
+// pageVersions of the pages.
+func (r storedReport) pageVersions() map[string]string {
+	versions := map[string]string{}
+	for name, page := range r.pages {
+		versions[name] = page.ResourceVersion
+	}
+	return versions
+}
+
+// awaitReport reads until the report is complete and as wanted.
+func awaitReport(t *testing.T, what string, wanted func(storedReport) bool) storedReport {
+	t.Helper()
+	var r storedReport
+	require.True(t, testenv.Await(t, func() bool { r = readReport(t); return r.isComplete() && wanted(r) }), "%s: the report is %+v with %d pages", what, r.root, len(r.pages))
+	return r
+}
+
+// awaitSettledImages waits until n images of a namespace stand in the report as the agent
+// leaves them for good: paused. The root, too, says by then what it will go on saying:
+// the ledger is written once more when the agent has looked at API server and CDI.
+func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
+	t.Helper()
+	return awaitReport(t, fmt.Sprintf("%d images are paused", n), func(r storedReport) bool {
+		paused := 0
+		for _, img := range r.imagesByKey(t) {
+			if img.Namespace == ns && img.Reason == v1alpha1.ReasonPaused {
+				paused++
+			}
+		}
+		looking := slices.ContainsFunc(r.root.Root.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n) && !looking &&
+			equality.Semantic.DeepEqual(r.root.Root.Conditions, testScene.Ledger(t).Status.Conditions)
+	})
+}
+
+// awaitQuiet waits until nothing of the report has been written for a while.
+func (r *reportingAgent) awaitQuiet(t *testing.T) {
+	t.Helper()
+	writes, since := -1, time.Now()
+	require.True(t, testenv.Await(t, func() bool {
+		if n := len(r.writesSinceMark()); n != writes {
+			writes, since = n, time.Now()
+		}
+		return time.Since(since) > time.Second
+	}), "the agent keeps on writing: %v", r.writesSinceMark())
+}

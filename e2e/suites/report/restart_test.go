@@ -1,0 +1,208 @@
+//go:build linux
+
+package report
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// An agent that starts writes no page that says what it would say itself.
+func TestRestartRewritesNoPage(t *testing.T) {
+	ns := createImages(t, 150)
+	a := startReporter(t, noHeartbeatArg)
+	awaitSettledImages(t, ns, 150)
+	a.awaitQuiet(t)
+	before := readReport(t)
+	a.killAndWait()
+
+	b := startReporter(t, noHeartbeatArg)
+	awaitReport(t, "another process reports", func(r storedReport) bool { return r.root.Root.BootID != before.root.Root.BootID })
+	b.awaitQuiet(t)
+	after := readReport(t)
+	assert.Greater(t, after.root.Sequence, before.root.Sequence)
+	assert.Equal(t, before.pageVersions(), after.pageVersions())
+	for _, w := range b.writesSinceMark() {
+		assert.Equal(t, "PUT default", w)
+	}
+}
+
+// The hub may know later pages than a cluster that was restored from a backup:
+// an agent that finds an old root writes everything anew.
+func TestRestoredOldReportIsRewritten(t *testing.T) {
+	ns := createImages(t, 150)
+	a := startReporter(t, noHeartbeatArg)
+	awaitSettledImages(t, ns, 150)
+	a.awaitQuiet(t)
+	a.killAndWait()
+	root := readReport(t).root
+	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-4 * time.Hour))
+	require.NoError(t, testScene.Client().Update(t.Context(), root))
+	before := readReport(t)
+
+	startReporter(t, noHeartbeatArg)
+	awaitReport(t, "every page is newer", func(r storedReport) bool {
+		for name, page := range before.pages {
+			if r.pages[name] == nil || r.pages[name].Sequence <= page.Sequence {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestKilledBetweenPageAndRoot kills the agent when it has stored a page, and
+// the root does not say so yet.
+func TestKilledBetweenPageAndRoot(t *testing.T) {
+	for name, images := range map[string]int{"a page changes": 100, "a page is split": 128} {
+		t.Run(name, func(t *testing.T) {
+			ns := createImages(t, images)
+			var armed atomic.Bool
+			a := startReporterWithHook(t, func(a *reportingAgent, w proxy.Write) error {
+				if obj, is := asReportWrite(w); is && obj.Page != nil && armed.Load() {
+					a.Kill()
+					return proxy.DropConnection()
+				}
+				return nil
+			}, noHeartbeatArg, "--leader-elect=false")
+			awaitSettledImages(t, ns, images)
+			a.awaitQuiet(t)
+			before := readReport(t)
+			armed.Store(true)
+			testScene.Create(t, imageInFarm(ns, images))
+			require.True(t, testenv.Await(t, func() bool {
+				select {
+				case <-a.Done():
+					return true
+				default:
+					return false
+				}
+			}), "the agent was not killed")
+			assert.False(t, readReport(t).isComplete(), "the root knows of the page already")
+			assert.Equal(t, before.root.ResourceVersion, readReport(t).root.ResourceVersion)
+
+			b := startReporter(t, noHeartbeatArg)
+			after := awaitSettledImages(t, ns, images+1)
+			assert.Equal(t, int32(images+1), after.root.Root.Images)
+			b.awaitQuiet(t)
+			assert.True(t, readReport(t).isComplete())
+		})
+	}
+}
+
+// Of two agents the one that leads reports, and when it is gone, the other.
+func TestOnlyTheLeaderReports(t *testing.T) {
+	ns := createImages(t, 3)
+	// Long Leases: nobody takes over from either but for the reason that is tested.
+	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
+	leads := startReporterWithHook(t, nil, args...)
+	awaitSettledImages(t, ns, 3)
+	standby := startReporterWithHook(t, nil, args...)
+	_, err := standby.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	before := readReport(t)
+	awaitReport(t, "three heartbeats", func(r storedReport) bool {
+		return r.root.Root.ObservedAt.Sub(before.root.Root.ObservedAt.Time) >= 3*time.Second
+	})
+	assert.Empty(t, standby.writesSinceMark())
+	assert.Equal(t, before.root.Root.BootID, readReport(t).root.Root.BootID)
+
+	leads.killAndWait()
+	after := awaitReport(t, "the other reports", func(r storedReport) bool { return r.root.Root.BootID != before.root.Root.BootID })
+	assert.Greater(t, after.root.Sequence, before.root.Sequence)
+	assert.Equal(t, before.pageVersions(), after.pageVersions())
+}
+
+// startBareCluster is a cluster of its own with the agent's chart, nothing else, and an agent.
+func startBareCluster(t *testing.T, name string, values map[string]any, args ...string) (*controlplane.ControlPlane, client.Client) {
+	t.Helper()
+	ctx := context.Background()
+	plane, err := controlplane.Start(ctx, controlplane.Options{Name: name, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	require.NoError(t, agent.InstallAgent(ctx, plane, values))
+	a, err := agent.StartAgent(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
+	require.NoError(t, err)
+	t.Cleanup(a.Kill)
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	// The ledger says that the agent is at work.
+	require.True(t, testenv.Await(t, func() bool {
+		l := &v1alpha1.SyncLedger{}
+		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
+	}))
+	return plane, c
+}
+
+// TestMailboxCRDsInstalledLater has the mailbox's kinds installed under an agent that runs.
+func TestMailboxCRDsInstalledLater(t *testing.T) {
+	plane, c := startBareCluster(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, noHeartbeatArg)
+	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join("..", "..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true, MaxTime: testenv.Patience,
+	})
+	require.NoError(t, err)
+	root := &v1alpha1.ClusterReport{}
+	require.True(t, testenv.Await(t, func() bool {
+		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
+	}), "the agent does not report")
+	assert.False(t, root.Root.NoLedger)
+}
+
+// TestClusterRestoredUnderARunningAgent puts a cluster back to an older state. What
+// the agent has written since may be known to the hub: it is overtaken, though no
+// watch tells of the restore.
+func TestClusterRestoredUnderARunningAgent(t *testing.T) {
+	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
+	img := testScene.NewImage(agent.AgentNamespace, "image", "/ok/a")
+	require.NoError(t, c.Create(t.Context(), img))
+	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
+		t.Helper()
+		require.True(t, testenv.Await(t, func() bool {
+			root, page = &v1alpha1.ClusterReport{}, &v1alpha1.ClusterReport{}
+			return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil &&
+				c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "page"}, page) == nil &&
+				len(root.Root.Pages) == 1 && root.Root.Pages[0].Sequence == page.Sequence && wanted(root, page)
+		}), "last seen: root %+v, page %+v", root.Root, page.Page)
+		return root, page
+	}
+	reported(func(_, page *v1alpha1.ClusterReport) bool {
+		return page.Page.Images[0].Reason == v1alpha1.ReasonCDIMissing
+	})
+	backup, err := plane.Backup(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, backup.Remove()) })
+
+	require.True(t, testenv.Await(t, func() bool {
+		if c.Get(t.Context(), client.ObjectKeyFromObject(img), img) != nil {
+			return false
+		}
+		img.Spec.URL += "-new"
+		return c.Update(t.Context(), img) == nil
+	}))
+	root, page := reported(func(_, page *v1alpha1.ClusterReport) bool {
+		return page.Page.Images[0].Source == "http "+img.Spec.URL
+	})
+	require.NoError(t, backup.Restore(t.Context()))
+	reported(func(newRoot, newPage *v1alpha1.ClusterReport) bool {
+		return newRoot.Sequence > root.Sequence && newPage.Sequence > page.Sequence
+	})
+}

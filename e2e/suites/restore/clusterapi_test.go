@@ -1,0 +1,32 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+)
+
+// The chart gives the right to list Clusters only where it is told that there are
+// any. A hub that is to look for them all the same serves those that it knows.
+func TestHubWithUnreadableDiscovery(t *testing.T) {
+	for _, what := range []string{"not served", "not allowed"} {
+		t.Run(what, func(t *testing.T) {
+			if what == "not allowed" {
+				require.NoError(t, capi.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
+			}
+			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
+			shared.awaitLeader(t, h)
+			for n := range 2 {
+				shared.awaitAcknowledged(t, shared.setNewBudget(t))
+				shared.setFakeImages(t, plainFake, 10+n)
+				shared.awaitImageCount(t, plainFake, int32(10+n))
+			}
+			assert.False(t, hasEnded(h.Process))
+		})
+	}
+}

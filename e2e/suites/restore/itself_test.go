@@ -1,0 +1,101 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// The hub's own cluster is a member. Both charts are there, one of them brings
+// the mailbox's kinds, and the agent reads the fleet's ConfigMap as its
+// cluster's own.
+func TestHubClusterAsMember(t *testing.T) {
+	const itself = "itself"
+	home := shared.hubMember.ControlPlane
+	require.NoError(t, agent.InstallAgent(t.Context(), home, map[string]any{
+		"crds":   map[string]any{"mailbox": false},
+		"policy": map[string]any{"create": false},
+		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
+	}))
+	a, err := startAgent(t.Context(), shared.hubMember)
+	require.NoError(t, err)
+	t.Cleanup(a.Kill)
+	cfg, err := home.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-hub")
+	require.NoError(t, err)
+	shared.startHub(t, nil)
+	require.NoError(t, hub.CreateMemberSecret(t.Context(), shared, itself, cfg))
+	t.Cleanup(func() { // before its agent ends: what other tests count is the other members'
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: itself}}
+		require.NoError(t, shared.Delete(context.Background(), secret))
+		require.True(t, testenv.Await(t, func() bool {
+			return apierrors.IsNotFound(shared.Get(context.Background(), client.ObjectKey{Name: itself}, &v1alpha1.MemberCluster{}))
+		}), "member %s stays", itself)
+	})
+
+	// The plan's concurrency is the override's, the cluster's own is the default.
+	for _, c := range []struct{ fleet, planned, smaller int32 }{{6, 2, 2}, {3, 9, 3}, {6, 9, 6}} {
+		data := newPolicyData(c.fleet)
+		data["overrides"] = fmt.Sprintf("- cluster: %s\n  concurrency: \"%d\"\n", itself, c.planned)
+		shared.setPolicy(t, data)
+		m := shared.awaitMember(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
+		assert.Equal(t, fmt.Sprint(c.planned), m.Status.Policy.Data["concurrency"])
+		assert.Equal(t, m.Status.Plan, m.Status.AcknowledgedPlan)
+	}
+	for i := range 3 {
+		createImage(t, shared.hubMember.Client(), fmt.Sprintf("own-%d", i))
+	}
+	shared.awaitMember(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Ready == 3
+	})
+
+	// Nothing is written any more but heartbeats, and the hub's copies of them.
+	const beats = 4
+	var was string
+	require.True(t, testenv.Await(t, func() bool {
+		before, plans := shared.getSequences(t, itself), shared.mailboxVersions(t)
+		began := time.Now()
+		require.True(t, testenv.Await(t, func() bool { return shared.planGeneration(t, agent.AgentNamespace) >= before.root+beats }))
+		took, after := time.Since(began), shared.getSequences(t, itself)
+		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
+		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&
+			assert.ObjectsAreEqual(plans, shared.mailboxVersions(t))
+	}), "it does not settle: %s", was)
+}
+
+// mailboxSequences count the writes of a member's report on either side, and tell the
+// state of its MemberCluster.
+type mailboxSequences struct {
+	root, copies int64
+	member       v1alpha1.PlanVersion
+}
+
+func (f *testFleet) getSequences(t *testing.T, name string) mailboxSequences {
+	t.Helper()
+	return mailboxSequences{
+		root: f.planGeneration(t, agent.AgentNamespace), copies: f.planGeneration(t, v1alpha1.MemberNamespacePrefix+name),
+		member: *f.getMember(t, name).Status.Plan,
+	}
+}
+
+// planGeneration of the root of a report: every write of it counts.
+func (f *testFleet) planGeneration(t *testing.T, namespace string) int64 {
+	t.Helper()
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, root))
+	return root.Generation
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// objectVersion of a plan or a report, by their own fields.
+type objectVersion struct {
+	epoch, sequence int64
+	hash            string
+}
+
+func versionOf(o client.Object) objectVersion {
+	switch o := o.(type) {
+	case *v1alpha1.ClusterPlan:
+		return objectVersion{o.Spec.Epoch, o.Spec.Sequence, o.Spec.Hash}
+	case *v1alpha1.ClusterReport:
+		return objectVersion{sequence: o.Sequence}
+	default:
+		panic(fmt.Sprintf("%T has no version", o))
+	}
+}
+
+// versionJudge watches all plans and reports of an API server, and notes every state
+// that was stored.
+type versionJudge struct {
+	client client.WithWatch
+	where  string
+
+	mu     sync.Mutex
+	last   map[string]string // resourceVersions
+	states map[string][]objectVersion
+}
+
+// startJudge watches until the test ends.
+func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
+	t.Helper()
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: testenv.NewScheme()})
+	require.NoError(t, err)
+	j := &versionJudge{client: c, where: where, last: map[string]string{}, states: map[string][]objectVersion{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	t.Cleanup(func() { cancel(); done.Wait() })
+	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}} {
+		from := list.DeepCopyObject().(client.ObjectList)
+		require.NoError(t, c.List(t.Context(), from))
+		for _, o := range itemsOf(from) {
+			j.record(o)
+		}
+		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return c.Watch(ctx, list, &client.ListOptions{Raw: &options})
+			},
+		})
+		require.NoError(t, err)
+		done.Go(func() {
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				if o, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+					j.record(o)
+				}
+			}
+		})
+	}
+	return j
+}
+
+func itemsOf(list client.ObjectList) (objects []client.Object) {
+	switch list := list.(type) {
+	case *v1alpha1.ClusterPlanList:
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	case *v1alpha1.ClusterReportList:
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	}
+	return objects
+}
+
+func objectKey(o client.Object) string {
+	kind := "plan"
+	if _, is := o.(*v1alpha1.ClusterReport); is {
+		kind = "report"
+	}
+	return fmt.Sprintf("%s %s/%s", kind, o.GetNamespace(), o.GetName())
+}
+
+func (j *versionJudge) record(o client.Object) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	key := objectKey(o)
+	j.last[key] = o.GetResourceVersion()
+	j.states[key] = append(j.states[key], versionOf(o))
+}
+
+// requireOnlyRising wants no state to be followed by an older one, nor by another one
+// under the same version. It waits until it has seen what there is.
+func (j *versionJudge) requireOnlyRising(t *testing.T) {
+	t.Helper()
+	// Reports may come all the time; the plans have settled by now.
+	require.True(t, testenv.Await(t, func() bool {
+		var plans v1alpha1.ClusterPlanList
+		require.NoError(t, j.client.List(t.Context(), &plans))
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for i := range plans.Items {
+			if j.last[objectKey(&plans.Items[i])] != plans.Items[i].ResourceVersion {
+				return false
+			}
+		}
+		return true
+	}), "%s: the watch has not seen all plans", j.where)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for key, states := range j.states {
+		for i, now := range states[1:] {
+			before := states[i]
+			order := cmp.Or(cmp.Compare(now.epoch, before.epoch), cmp.Compare(now.sequence, before.sequence))
+			assert.GreaterOrEqual(t, order, 0, "%s: %s went from %v to %v", j.where, key, before, now)
+			if order == 0 {
+				assert.Equal(t, before.hash, now.hash, "%s: %s became another one under version %v", j.where, key, now)
+			}
+		}
+	}
+}
+
+// startJudges watches the hub and all members.
+func (f *testFleet) startJudges(t *testing.T) (onlyRose func(*testing.T)) {
+	t.Helper()
+	all := []*versionJudge{startJudge(t, "hub", f.hubMember.ControlPlane.Config()), startJudge(t, realName, f.realMember.ControlPlane.Config()), startJudge(t, "light", f.FakePlane.Config())}
+	return func(t *testing.T) {
+		t.Helper()
+		for _, j := range all {
+			j.requireOnlyRising(t)
+		}
+	}
+}
+
+// writeGate holds one write in flight.
+type writeGate struct {
+	proxy   *proxy.Proxy
+	mu      sync.Mutex
+	write   proxy.Write
+	caught  chan struct{}
+	release chan struct{}
+	open    func()
+}
+
+// holdWrites lets everything pass but the first update of an object.
+func holdWrites(t *testing.T, p *proxy.Proxy, paths ...string) []*writeGate {
+	t.Helper()
+	gates := make([]*writeGate, len(paths))
+	for i := range gates {
+		g := &writeGate{proxy: p, caught: make(chan struct{}), release: make(chan struct{})}
+		g.open = sync.OnceFunc(func() { close(g.release) })
+		t.Cleanup(g.open)
+		gates[i] = g
+	}
+	p.SetBeforeHook(func(w proxy.Write) error {
+		for i, path := range paths {
+			if w.Method == "PUT" && w.Path == path && gates[i].holdIfMatching(w) {
+				<-gates[i].release
+			}
+		}
+		return nil
+	})
+	t.Cleanup(func() { p.SetBeforeHook(nil) })
+	return gates
+}
+
+// holdIfMatching tells whether it is the first.
+func (g *writeGate) holdIfMatching(w proxy.Write) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.write.N != 0 {
+		return false
+	}
+	g.write = w
+	close(g.caught)
+	return true
+}
+
+func (g *writeGate) isHolding() bool {
+	select {
+	case <-g.caught:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitStatus lets the write go on and returns how it was answered.
+func (g *writeGate) awaitStatus(t *testing.T) int {
+	t.Helper()
+	g.open()
+	status := 0
+	require.True(t, testenv.Await(t, func() bool {
+		for _, w := range g.proxy.Writes() {
+			if w.N == g.write.N {
+				status = w.Status
+			}
+		}
+		return status != 0
+	}), "%s is not answered", g.write)
+	return status
+}
+
+// mailboxPath is the path of one of a mailbox's objects.
+func mailboxPath(namespace, resource, name string) string {
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s", v1alpha1.GroupVersion, namespace, resource, name)
+}

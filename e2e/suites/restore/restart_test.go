@@ -1,0 +1,133 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+func TestRestartWritesNoNewPlans(t *testing.T) {
+	for name, end := range map[string]func(*hub.Hub) error{
+		"killed":  func(h *hub.Hub) error { h.Kill(); <-h.Done(); return nil },
+		"stopped": func(h *hub.Hub) error { return h.Stop(patience) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := shared.startHub(t, nil)
+			shared.awaitAcknowledged(t, shared.setNewBudget(t))
+			before := shared.mailboxVersions(t)
+			require.NoError(t, end(h))
+			shared.setFakeImages(t, plainFake, 3)
+			h = shared.startHub(t, nil)
+			// It leads when it tells what was reported meanwhile, and has then looked
+			// at every member.
+			shared.awaitImageCount(t, plainFake, 3)
+			shared.awaitLeader(t, h)
+			shared.reportFromAllFakes(t, 4)
+			shared.reportFromAllFakes(t, 5)
+			assert.Equal(t, before, shared.mailboxVersions(t))
+		})
+	}
+}
+
+func TestMembersWorkWithoutHub(t *testing.T) {
+	h := shared.startHub(t, nil)
+	shared.setPolicy(t, newPolicyData(2))
+	shared.awaitAcknowledged(t, 2)
+	require.NoError(t, h.Stop(patience))
+
+	o, err := observer.Start(t.Context(), shared.realMember.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(o.Stop)
+	const images = 12
+	for i := range images {
+		createImage(t, shared.realMember.Client(), fmt.Sprintf("alone-%d", i))
+	}
+	awaitSynced(t, shared.realMember.Client(), images)
+	history, err := o.History(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, history.BudgetViolations())
+	assert.LessOrEqual(t, history.MaxRunning(), 2)
+	assert.Len(t, history.Creations(), images)
+
+	// The report tells the state, and is no list of what the hub has missed.
+	var reports v1alpha1.ClusterReportList
+	require.True(t, testenv.Await(t, func() bool {
+		require.NoError(t, shared.realMember.Client().List(t.Context(), &reports, client.InNamespace(agent.AgentNamespace)))
+		for i := range reports.Items {
+			if root := reports.Items[i].Root; root != nil && root.Phases[v1alpha1.PhaseSucceeded] == images {
+				return len(reports.Items) == 2
+			}
+		}
+		return false
+	}), "reports: %+v", &reports)
+
+	shared.startHub(t, nil)
+	shared.awaitMember(t, realName, "all images counted", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Images != nil && m.Status.Images.Total == images && m.Status.Images.Ready == images
+	})
+	assert.Equal(t, int32(2), *shared.getMember(t, realName).Status.Budget)
+}
+
+// createImage creates an image that is gone after the test. Nobody asks its source.
+func createImage(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	img := &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			Name: name, SourceType: v1alpha1.SourceHTTP, URL: "http://images.example.com/" + name + ".qcow2",
+			DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+		},
+	}
+	require.NoError(t, c.Create(t.Context(), img))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(c.Delete(context.Background(), img))) })
+}
+
+func awaitSynced(t *testing.T, c client.Client, n int) {
+	t.Helper()
+	var list v1alpha1.VMDiskImageList
+	require.True(t, testenv.Await(t, func() bool {
+		require.NoError(t, c.List(t.Context(), &list))
+		ready := 0
+		for i := range list.Items {
+			if list.Items[i].Status.Phase == v1alpha1.PhaseSucceeded {
+				ready++
+			}
+		}
+		return ready == n
+	}), "not all %d images are synced", n)
+}
+
+func TestHubStartWithInvalidPolicy(t *testing.T) {
+	h := shared.startHub(t, nil)
+	shared.awaitAcknowledged(t, shared.setNewBudget(t))
+	before := shared.mailboxVersions(t)
+	require.NoError(t, h.Stop(patience))
+	shared.setPolicy(t, map[string]string{"concurrency": "many"})
+	h = shared.startHub(t, nil)
+	shared.awaitLeader(t, h)
+	require.True(t, testenv.Await(t, func() bool {
+		text, err := h.ReadMetrics(t.Context())
+		require.NoError(t, err)
+		return strings.Contains(text, "ot_hub_policy_valid 0") && strings.Contains(text, `ot_hub_policy_key_invalid{key="concurrency"} 1`)
+	}), "the metrics do not tell of the bad policy")
+	// It goes on with what it is told, and plans by what was good.
+	shared.reportFromAllFakes(t, 6)
+	shared.reportFromAllFakes(t, 7)
+	assert.Equal(t, before, shared.mailboxVersions(t))
+	shared.awaitAcknowledged(t, shared.setNewBudget(t))
+}

@@ -1,0 +1,305 @@
+//go:build linux
+
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// planJournal is all that the hub has planned, was told in reports, and says of its
+// members, in the order of the one etcd behind all of that: a plan that rests on a report comes after it, by
+// whatever watch it was seen first.
+type planJournal struct {
+	client client.WithWatch
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu     sync.Mutex
+	states []journalState
+	// newest resourceVersion that was seen of each object.
+	newest map[string]uint64
+}
+
+// journalState of a plan, of a page of a report, or of a member, as it was stored.
+type journalState struct {
+	version uint64
+	cluster string
+	plan    *v1alpha1.ClusterPlanSpec
+	page    *v1alpha1.ReportPage
+	// offline says why a MemberCluster is; empty for one that is not.
+	offline string
+}
+
+// keepJournal follows the plans and reports on the hub until close.
+func keepJournal(c client.WithWatch) (*planJournal, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &planJournal{client: c, cancel: cancel, newest: map[string]uint64{}}
+	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}, &v1alpha1.MemberClusterList{}} {
+		from := list.DeepCopyObject().(client.ObjectList)
+		if err := c.List(ctx, from); err != nil {
+			j.close()
+			return nil, fmt.Errorf("keeping the journal: %w", err)
+		}
+		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return c.Watch(ctx, list, &client.ListOptions{Raw: &options})
+			},
+		})
+		if err != nil {
+			j.close()
+			return nil, fmt.Errorf("keeping the journal: %w", err)
+		}
+		j.done.Go(func() {
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				if o, is := e.Object.(client.Object); is && e.Type != watch.Bookmark {
+					j.record(o, e.Type == watch.Deleted)
+				}
+			}
+		})
+	}
+	return j, nil
+}
+
+func (j *planJournal) close() {
+	j.cancel()
+	j.done.Wait()
+}
+
+func (j *planJournal) record(o client.Object, deleted bool) {
+	s := journalState{version: versionOf(o)}
+	var hubs bool
+	s.cluster, hubs = strings.CutPrefix(o.GetNamespace(), v1alpha1.MemberNamespacePrefix)
+	switch o := o.(type) {
+	case *v1alpha1.ClusterPlan:
+		if s.plan = &o.Spec; deleted {
+			s.plan = &v1alpha1.ClusterPlanSpec{}
+		}
+	case *v1alpha1.ClusterReport:
+		s.page = o.Page
+	case *v1alpha1.MemberCluster:
+		s.cluster, s.offline, hubs = o.Name, offlineReason(o), true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.newest[keyOf(o)] = s.version
+	// A light member is on the hub's API server: what is in its own namespace was the
+	// hub's, or comes to be, at another time.
+	if hubs && (s.plan != nil || s.page != nil || s.offline != "") {
+		j.states = append(j.states, s)
+	}
+}
+
+// offlineReason says why a member is, as far as rollouts go.
+func offlineReason(m *v1alpha1.MemberCluster) string {
+	for _, kind := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
+		switch c := meta.FindStatusCondition(m.Status.Conditions, kind); {
+		case c == nil:
+			return "there is no condition " + kind
+		case c.Status != metav1.ConditionTrue:
+			return fmt.Sprintf("%s is %s, %s: %s", kind, c.Status, c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+// offlineSince lists which clusters were offline, and why, in states that were
+// stored after a version of any object.
+func (j *planJournal) offlineSince(t *testing.T, version uint64) (why []string) {
+	t.Helper()
+	for _, s := range j.readStates(t) {
+		if s.version > version && s.offline != "" {
+			why = append(why, fmt.Sprintf("%d %s: %s", s.version, s.cluster, s.offline))
+		}
+	}
+	return why
+}
+
+func keyOf(o client.Object) string {
+	return fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
+}
+
+func versionOf(o client.Object) uint64 {
+	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err) // they are numbers, comparable ones, from Kubernetes 1.35 by contract
+	}
+	return version
+}
+
+// readStates waits until all that is stored by now has been seen, and returns it in
+// order.
+func (j *planJournal) readStates(t *testing.T) []journalState {
+	t.Helper()
+	stored := map[string]uint64{}
+	var plans v1alpha1.ClusterPlanList
+	var reports v1alpha1.ClusterReportList
+	require.NoError(t, j.client.List(t.Context(), &plans))
+	require.NoError(t, j.client.List(t.Context(), &reports))
+	for i := range plans.Items {
+		stored[keyOf(&plans.Items[i])] = versionOf(&plans.Items[i])
+	}
+	for i := range reports.Items {
+		stored[keyOf(&reports.Items[i])] = versionOf(&reports.Items[i])
+	}
+	require.True(t, testenv.Await(t, func() bool {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for key, version := range stored {
+			if j.newest[key] < version {
+				return false
+			}
+		}
+		return true
+	}), "the journal has not seen all plans and reports")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	states := slices.Clone(j.states)
+	slices.SortStableFunc(states, func(a, b journalState) int {
+		switch {
+		case a.version < b.version:
+			return -1
+		case a.version > b.version:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return states
+}
+
+// rolloutCourse is how one image went through the fleet.
+type rolloutCourse struct {
+	// begun are the clusters whose plan came to name the image, in order; one that
+	// was asked for another revision, or again, is there again.
+	begun []string
+	// ended are the clusters whose report came to say that the image has succeeded
+	// or failed in the revision that was planned, in order.
+	ended []string
+	// most is how many clusters had begun and not ended at a time, at the most.
+	most int
+	// moved are the clusters whose plan told another time since when it asks for a
+	// revision that it had asked for already.
+	moved []string
+}
+
+// imageCourse of an image, by its name in the members.
+func (j *planJournal) imageCourse(t *testing.T, image string) rolloutCourse {
+	t.Helper()
+	var c rolloutCourse
+	planned, ended := map[string]v1alpha1.PlannedImage{}, map[string]string{}
+	for _, s := range j.readStates(t) {
+		switch {
+		case s.plan != nil:
+			c.applyPlan(s, image, planned)
+		case s.page != nil:
+			for i := range s.page.Images {
+				img := &s.page.Images[i]
+				if img.Name != image {
+					continue
+				}
+				if over := img.Phase == v1alpha1.PhaseSucceeded || img.Phase == v1alpha1.PhaseFailed; !over {
+					delete(ended, s.cluster)
+				} else {
+					ended[s.cluster] = img.Revision
+				}
+			}
+		}
+		on := 0
+		for cluster, want := range planned {
+			switch {
+			case ended[cluster] != want.Spec.Revision():
+				on++
+			case !slices.Contains(c.ended, cluster):
+				c.ended = append(c.ended, cluster)
+			}
+		}
+		c.most = max(c.most, on)
+	}
+	return c
+}
+
+func (c *rolloutCourse) applyPlan(s journalState, image string, planned map[string]v1alpha1.PlannedImage) {
+	at := slices.IndexFunc(s.plan.Images, func(p v1alpha1.PlannedImage) bool { return p.Name == image })
+	if at < 0 {
+		delete(planned, s.cluster)
+		return
+	}
+	now := s.plan.Images[at]
+	before, was := planned[s.cluster]
+	switch {
+	case !was || before.Spec.Revision() != now.Spec.Revision():
+		c.begun = append(c.begun, s.cluster)
+	case !before.PlannedAt.Equal(now.PlannedAt):
+		c.moved = append(c.moved, s.cluster)
+	}
+	planned[s.cluster] = now
+}
+
+// watchConcurrency follows an image in members, from before it is in any, and returns how
+// many of them had it on its way at a time, at the most. At each one that comes,
+// all are read: one that is to be done before shows so then, whichever watch is
+// slower.
+func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...string) (most func(*testing.T) int) {
+	t.Helper()
+	var mu sync.Mutex
+	came, highest := map[string]bool{}, 0
+	for _, name := range clusters {
+		w, err := f.Members[name].Watch(t.Context(), &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+		go func() {
+			for e := range w.ResultChan() {
+				if e.Type != watch.Added {
+					continue
+				}
+				on := 0
+				for _, other := range clusters {
+					img := &v1alpha1.VMDiskImage{}
+					err := f.Members[other].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: image}, img)
+					if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
+						on++
+					}
+				}
+				mu.Lock()
+				came[name], highest = true, max(highest, on)
+				mu.Unlock()
+			}
+		}()
+	}
+	return func(t *testing.T) int {
+		t.Helper()
+		require.True(t, testenv.Await(t, func() bool {
+			for _, name := range clusters {
+				there := f.Members[name].getImage(t, image) != nil
+				mu.Lock()
+				seen := came[name]
+				mu.Unlock()
+				if there && !seen {
+					return false
+				}
+			}
+			return true
+		}), "%s was not seen to come everywhere where it is", image)
+		mu.Lock()
+		defer mu.Unlock()
+		return highest
+	}
+}

@@ -1,0 +1,152 @@
+//go:build linux
+
+package shard_test
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// writeCounter counts what is seen to change of some objects.
+type writeCounter struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (w *writeCounter) mostWritten() (name string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for of, count := range w.of {
+		if count > n {
+			name, n = of, count
+		}
+	}
+	return name, n
+}
+
+// countWrites from now on until the test ends.
+func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCounter {
+	t.Helper()
+	require.NoError(t, f.List(t.Context(), list))
+	began := map[string]string{}
+	w, err := f.Watch(t.Context(), list)
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	all := &writeCounter{of: map[string]int{}}
+	go func() {
+		for e := range w.ResultChan() {
+			o, is := e.Object.(client.Object)
+			if !is || e.Type == watch.Bookmark {
+				continue
+			}
+			key := o.GetNamespace() + "/" + o.GetName()
+			all.mu.Lock()
+			// What was there before comes once.
+			if before, known := began[key]; known && before != o.GetResourceVersion() {
+				all.of[key]++
+			}
+			began[key] = o.GetResourceVersion()
+			all.mu.Unlock()
+		}
+	}()
+	return all
+}
+
+// A heartbeat is carried, and changes nothing that anybody reads: no status is written
+// for it, but for the time of the last report once in a while.
+func TestHeartbeatsWriteNoStatus(t *testing.T) {
+	shared.awaitBalanced(t, replicaNames...)
+	shared.awaitNewReports(t)
+	// What was settled and carried before is still being told of.
+	for member, link := range shared.getMemberLinks(t) {
+		testenv.AwaitMember(t, shared, member, "told of in full", func(m *v1alpha1.MemberCluster) bool {
+			return m.Status.Shard == link.Spec.Replica && m.Status.Images != nil && m.Status.Plan != nil && m.Status.AcknowledgedPlan != nil &&
+				*m.Status.Plan == *m.Status.AcknowledgedPlan && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
+		})
+	}
+	ofMembers, ofLinks := shared.countWrites(t, &v1alpha1.MemberClusterList{}), shared.countWrites(t, &v1alpha1.MemberLinkList{})
+	beats := 0
+	// A status is written once a second at the most.
+	for end := time.Now().Add(3500 * time.Millisecond); beats < 3 || time.Now().Before(end); beats++ {
+		wanted := map[string]int64{}
+		for _, m := range shared.Fakes.List {
+			require.NoError(t, m.SendHeartbeat(t.Context()))
+			root := &v1alpha1.ClusterReport{}
+			require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
+			wanted[m.Name] = root.Sequence
+		}
+		for member, sequence := range wanted {
+			shared.awaitReport(t, member, sequence)
+		}
+	}
+	name, n := ofLinks.mostWritten()
+	assert.Zero(t, n, "MemberLink %s is written at %d heartbeats", name, beats)
+	name, n = ofMembers.mostWritten()
+	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
+}
+
+// Members that nobody reaches stay where they are, and hold up none of the others.
+func TestThirdOfMembersDark(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	dark := map[string]bool{}
+	for _, r := range replicaNames[:2] {
+		dark[membersOf(before, r)[0]] = true
+	}
+	for member := range dark {
+		shared.blockMember(t, member, replicaNames...)
+	}
+	require.True(t, testenv.Await(t, func() bool {
+		links := shared.getMemberLinks(t)
+		for member := range dark {
+			if links[member].Status.Reachable {
+				return false
+			}
+		}
+		return true
+	}), "nobody says that they are dark")
+	for _, m := range shared.Fakes.List {
+		if dark[m.Name] {
+			continue
+		}
+		require.NoError(t, m.SetImages(t.Context(), "page-0", nil))
+		root := &v1alpha1.ClusterReport{}
+		require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, root))
+		shared.awaitReport(t, m.Name, root.Sequence)
+	}
+	for _, r := range shared.replicas {
+		for member := range dark {
+			r.memberLinks.setBlocked(member, false)
+		}
+	}
+	assert.Equal(t, before, shared.awaitBalanced(t, replicaNames...), "nobody moves")
+	shared.judge.requireNoFaults(t)
+}
+
+// countGoroutines of all replicas.
+func (f *testFleet) countGoroutines(t *testing.T) (n int) {
+	t.Helper()
+	for _, r := range f.replicas {
+		text, err := r.Hub.ReadMetrics(t.Context())
+		require.NoError(t, err)
+		for line := range strings.Lines(text) {
+			if count, is := strings.CutPrefix(line, "go_goroutines "); is {
+				one, err := strconv.Atoi(strings.TrimSpace(count))
+				require.NoError(t, err)
+				n += one
+			}
+		}
+	}
+	return n
+}

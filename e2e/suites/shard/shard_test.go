@@ -1,0 +1,334 @@
+//go:build linux
+
+package shard_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// movedMembers are the members that have another replica than before.
+func movedMembers(before, after map[string]string) (list []string) {
+	for member, replica := range before {
+		if after[member] != replica {
+			list = append(list, member)
+		}
+	}
+	return list
+}
+
+// A replica that is killed loses its members to the others; nobody else's move, and
+// no member is missed.
+func TestReplicaKilled(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	r := shared.otherReplicas(t)[0]
+	r.Hub.Kill()
+	var left []string
+	for _, name := range replicaNames {
+		if name != r.name {
+			left = append(left, name)
+		}
+	}
+	after := shared.awaitBalanced(t, left...)
+	assert.ElementsMatch(t, membersOf(before, r.name), movedMembers(before, after))
+	shared.awaitNewReports(t)
+
+	require.NoError(t, shared.startReplica(t.Context(), r))
+	again := shared.awaitBalanced(t, replicaNames...)
+	assert.LessOrEqual(t, len(movedMembers(after, again)), (fakeCount+len(replicaNames)-1)/len(replicaNames), "no more than its part goes to the one that comes")
+	for _, member := range movedMembers(after, again) {
+		assert.Equal(t, r.name, again[member])
+	}
+	shown := testenv.AwaitMember(t, shared, "light-0", "the replica that carries for it", func(m *v1alpha1.MemberCluster) bool {
+		return m.Status.Shard == again[m.Name]
+	})
+	require.NotEmpty(t, shown.Status.Shard)
+	shared.judge.requireNoFaults(t)
+}
+
+// The elected replica is paused with its members until another one is elected and has
+// them. When it wakes it ends, before it plans anything beside the other.
+func TestElectedReplicaPausedPastLease(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	r, others := shared.electedReplica(t), shared.otherReplicas(t)
+	require.NoError(t, r.Hub.Pause(t.Context()))
+	after := shared.awaitBalanced(t, others[0].name, others[1].name)
+	assert.ElementsMatch(t, membersOf(before, r.name), movedMembers(before, after))
+	shared.changePolicy(t, "3")
+	challenge := shared.getMemberLinks(t)["light-0"].Spec.Challenge
+	require.NoError(t, r.Hub.Resume())
+	require.True(t, testenv.Await(t, func() bool {
+		select {
+		case <-r.Hub.Done():
+			return true
+		default:
+			return false
+		}
+	}), "two are elected")
+	log, err := os.ReadFile(r.Hub.LogFile())
+	require.NoError(t, err)
+	assert.Contains(t, string(log), "another replica was elected", "it is not client-go that has told it, much later")
+	assert.Equal(t, challenge, shared.getMemberLinks(t)["light-0"].Spec.Challenge, "it has not taken the members back")
+	shared.changePolicy(t, "8")
+	require.NoError(t, shared.startReplica(t.Context(), r))
+	shared.awaitBalanced(t, replicaNames...)
+	shared.judge.requireNoFaults(t)
+}
+
+// Two replicas are paused until their members have moved. One finds by its own clock
+// that its time is over when it wakes. The other is told by no clock, as a virtual
+// machine that was frozen: it goes on with what it knows, while another carries for the
+// same members. Nothing goes back in either.
+func TestReplicasPausedPastLease(t *testing.T) {
+	timeless := shared.otherReplicas(t)[1]
+	shared.replaceReplica(t, timeless, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m")
+	before := shared.awaitBalanced(t, replicaNames...)
+	paused := map[string]bool{}
+	for _, r := range shared.otherReplicas(t) {
+		assert.NotEmpty(t, membersOf(before, r.name))
+		require.NoError(t, r.Hub.Pause(t.Context()))
+		paused[r.name] = true
+	}
+	require.True(t, testenv.Await(t, func() bool {
+		for _, link := range shared.getMemberLinks(t) {
+			if paused[link.Spec.Replica] || paused[link.Status.Carrier] {
+				return false
+			}
+		}
+		return true
+	}), "the members of %v do not move", &paused)
+	shared.changePolicy(t, "4")
+	shared.awaitNewReports(t)
+	for name := range paused {
+		require.NoError(t, shared.replicas[name].Hub.Resume())
+	}
+	shared.changePolicy(t, "5")
+	shared.awaitNewReports(t)
+	shared.awaitBalanced(t, replicaNames...)
+	shared.replaceReplica(t, timeless)
+	shared.awaitBalanced(t, replicaNames...)
+	shared.judge.requireNoFaults(t)
+}
+
+// A replica that is cut off from the hub, and not from its members, leaves them alone
+// by itself; once it is back it goes on.
+func TestReplicaWithoutHubAPI(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	r := shared.otherReplicas(t)[0]
+	mine := membersOf(before, r.name)
+	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(mine) }), "it has its members and no others: %v", r.memberLinks.reachedMembers())
+	require.NoError(t, r.hubLink.Stall())
+	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == 0 }), "it holds on to members that are others' by now")
+	require.True(t, testenv.Await(t, func() bool {
+		for _, link := range shared.getMemberLinks(t) {
+			if link.Status.Carrier == r.name {
+				return false
+			}
+		}
+		return true
+	}), "its members do not move")
+	shared.awaitNewReports(t)
+	require.NoError(t, r.hubLink.Repair(t.Context()))
+	select {
+	case <-r.Hub.Done():
+		require.Fail(t, "it has ended")
+	default:
+	}
+	after := shared.awaitBalanced(t, replicaNames...)
+	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(membersOf(after, r.name)) }))
+	shared.judge.requireNoFaults(t)
+}
+
+// A replica that does not reach one of its members, which another does, loses it.
+func TestReplicaWithoutOneMember(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	r := shared.otherReplicas(t)[0]
+	member := membersOf(before, r.name)[0]
+	r.memberLinks.setBlocked(member, true)
+	t.Cleanup(func() { r.memberLinks.setBlocked(member, false) })
+	var link v1alpha1.MemberLink
+	require.True(t, testenv.Await(t, func() bool {
+		link = shared.getMemberLinks(t)[member]
+		return !link.Status.Reachable || link.Spec.Replica != r.name
+	}))
+	for _, m := range shared.Fakes.List {
+		if m.Name == member {
+			require.NoError(t, m.SetImages(t.Context(), "page-1", nil))
+		}
+	}
+	require.True(t, testenv.Await(t, func() bool {
+		link = shared.getMemberLinks(t)[member]
+		return link.Spec.Replica != r.name && link.Status.Carrier == link.Spec.Replica && link.Status.Reachable
+	}), "it is not moved: %+v; logs are in %s", &link, shared.Plane.Dir())
+	shared.awaitNewReports(t)
+	require.True(t, testenv.Await(t, func() bool {
+		var events eventsv1.EventList
+		require.NoError(t, shared.List(t.Context(), &events))
+		for _, e := range events.Items {
+			if e.Reason == v1alpha1.ReasonReportNotCarried && e.Regarding.Name == member {
+				return true
+			}
+		}
+		return false
+	}), "nobody is told")
+	text, err := shared.electedReplica(t).Hub.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	assert.NotContains(t, text, "ot_hub_member_reports_not_carried_total 0")
+	r.memberLinks.setBlocked(member, false)
+	shared.awaitBalanced(t, replicaNames...)
+	shared.judge.requireNoFaults(t)
+}
+
+// A replica that reaches none of its members, which others do, loses them all, and gets
+// no others in exchange. Another process of its name is another replica.
+func TestReplicaWithoutItsMembers(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	r := shared.otherReplicas(t)[0]
+	for member := range before {
+		shared.blockMember(t, member, r.name)
+	}
+	var left []string
+	for _, name := range replicaNames {
+		if name != r.name {
+			left = append(left, name)
+		}
+	}
+	after := shared.awaitBalanced(t, left...)
+	// The watchdog may have been sooner with one, in exchange for another.
+	assert.Subset(t, movedMembers(before, after), membersOf(before, r.name))
+	shared.awaitNewReports(t)
+	for member := range before {
+		r.memberLinks.setBlocked(member, false)
+	}
+	assert.Equal(t, after, shared.awaitBalanced(t, left...), "it gets none for a while")
+	shared.replaceReplica(t, r)
+	shared.awaitBalanced(t, replicaNames...)
+	shared.judge.requireNoFaults(t)
+}
+
+// A member joins whose replica does not reach it: nothing has ever come from it, and it
+// is found, and moved to one that does.
+func TestFirstReportCannotBeSynced(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	lights, err := fakemember.Start(t.Context(), shared.Plane, "late", 1)
+	require.NoError(t, err)
+	t.Cleanup(lights.Stop)
+	late := lights.List[0]
+	shared.blockMember(t, late.Name, replicaNames...)
+	require.NoError(t, shared.joinFake(t.Context(), late))
+	tried := func() (by string) {
+		link := shared.getMemberLinks(t)[late.Name]
+		if link.Status.Known && link.Status.Carrier == link.Spec.Replica {
+			by = link.Spec.Replica
+		}
+		return by
+	}
+	require.True(t, testenv.Await(t, func() bool { return tried() != "" }), "nobody is to carry for it")
+	if elected := shared.electedReplica(t); tried() == elected.name {
+		to := shared.otherReplicas(t)[0].name
+		if other := shared.otherReplicas(t)[1].name; len(membersOf(before, other)) < len(membersOf(before, to)) {
+			to = other
+		}
+		shared.assignMember(t, late.Name, to)
+		require.True(t, testenv.Await(t, func() bool { return tried() == to }), "%s does not try", to)
+	}
+	missed := tried()
+	for _, name := range replicaNames {
+		if name != missed {
+			shared.replicas[name].memberLinks.setBlocked(late.Name, false)
+		}
+	}
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: late.Name, Name: v1alpha1.MailboxName}, root))
+	shared.awaitReport(t, late.Name, root.Sequence)
+	assert.NotEqual(t, missed, shared.getMemberLinks(t)[late.Name].Spec.Replica)
+
+	require.NoError(t, shared.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: late.Name}}))
+	require.True(t, testenv.Await(t, func() bool {
+		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Name: late.Name}, &v1alpha1.MemberCluster{}))
+	}), "it is not let go of")
+	// No controller of namespaces runs here.
+	link := shared.getMemberLinks(t)[late.Name]
+	require.NoError(t, client.IgnoreNotFound(shared.Delete(t.Context(), &link)))
+	shared.awaitBalanced(t, replicaNames...)
+	shared.judge.requireNoFaults(t)
+}
+
+// Members that are moved to and fro leave old owners with requests on their way.
+func TestMembersMovedBetweenReplicas(t *testing.T) {
+	shared.awaitBalanced(t, replicaNames...)
+	before := shared.countGoroutines(t)
+	for i := range 12 {
+		shared.assignMember(t, "light-0", replicaNames[i%len(replicaNames)])
+		shared.assignMember(t, "light-1", replicaNames[(i+1)%len(replicaNames)])
+		for _, m := range shared.Fakes.List[:2] {
+			require.NoError(t, m.SetImages(t.Context(), "page-0", nil))
+		}
+	}
+	shared.changePolicy(t, "6")
+	shared.awaitNewReports(t)
+	shared.awaitBalanced(t, replicaNames...)
+	// Each is connected to once, as before. What else goes on varies by a few.
+	const slack = 20
+	require.True(t, testenv.Await(t, func() bool { return shared.countGoroutines(t) <= before+slack }), "what was moved away leaves goroutines behind: %d before", before)
+	shared.judge.requireNoFaults(t)
+}
+
+func TestHubAPIServerRestart(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	lease := func() (holder string, renewed time.Time) {
+		l := &coordinationv1.Lease{}
+		err := shared.Get(t.Context(), client.ObjectKey{Namespace: hub.HubNamespace, Name: "ot-hub"}, l)
+		if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil {
+			return "", time.Time{}
+		}
+		return *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
+	}
+	elected := shared.electedReplica(t)
+	process := elected.Hub
+	held, _ := lease()
+	shared.Plane.KillAPIServer()
+	require.NoError(t, shared.Plane.StartAPIServer(context.Background()))
+	started := time.Now()
+	require.True(t, testenv.Await(t, func() bool {
+		shared.restartEnded(t)
+		holder, renewed := lease()
+		// An elected replica that has lost its Lease ends, which takes it a while: until it
+		// was started again, its members may look as if it carried for them.
+		return holder != "" && renewed.After(started) && (holder == held || elected.Hub != process)
+	}), "no replica is elected, or one that is not goes on; logs are in %s", shared.Plane.Dir())
+	shared.awaitBalancedDoing(t, func() { shared.restartEnded(t) }, replicaNames...)
+	shared.awaitNewReports(t)
+	assert.Len(t, before, fakeCount)
+	shared.judge.requireNoFaults(t)
+}
+
+func TestAllReplicasRestart(t *testing.T) {
+	before := shared.awaitBalanced(t, replicaNames...)
+	for _, r := range shared.replicas {
+		r.Hub.Kill()
+	}
+	for _, r := range shared.replicas {
+		require.NoError(t, shared.startReplica(t.Context(), r))
+	}
+	after := shared.awaitBalanced(t, replicaNames...)
+	assert.Equal(t, before, after, "each goes on with its own")
+	shared.changePolicy(t, "7")
+	shared.awaitNewReports(t)
+	shared.judge.requireNoFaults(t)
+}

@@ -1,0 +1,296 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
+	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+const uid = types.UID("11111111-1111-1111-1111-111111111111")
+
+// settledMember is one that reports, of which all is known.
+func settledMember(t *testing.T) snapshot {
+	t.Helper()
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "4"})
+	require.Empty(t, errs)
+	return snapshot{
+		now:    time.Now(),
+		member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 1}},
+		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "ot-member-frankfurt", Labels: map[string]string{v1alpha1.LabelMember: "frankfurt"},
+		}},
+		root: report.Root{
+			ClusterUID: uid, Sequence: 1,
+			Report: &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 20},
+		},
+		syncResult:    mailbox.Findings{ConfirmedSequence: 1},
+		policy:        policy.State{Known: true, Policy: parsed},
+		reportsSynced: true, mayPlan: true, imagesKnown: true, requestsKnown: true,
+	}
+}
+
+func TestReportingMemberGetsPlan(t *testing.T) {
+	d := decide(settledMember(t))
+	require.NotNil(t, d.plan)
+	assert.Equal(t, "4", d.plan.Spec.Policy["concurrency"])
+	assert.Equal(t, uid, d.plan.Spec.ClusterUID)
+	assert.Equal(t, "ot-member-frankfurt", d.plan.Namespace)
+	assert.Equal(t, &d.plan.Spec.PlanVersion, d.status.Plan, "the status tells of the plan that is being made")
+
+	s := settledMember(t)
+	s.plan = d.plan
+	again := decide(s)
+	assert.Nil(t, again.plan)
+}
+
+func TestNothingIsPlannedWhileInputsAreUnknown(t *testing.T) {
+	for name, change := range map[string]func(*snapshot){
+		"reports or policy have not been read": func(s *snapshot) { s.mayPlan = false },
+		"it never reported":                    func(s *snapshot) { s.root = report.Root{} },
+		"another cluster reports":              func(s *snapshot) { s.member.Status.ClusterUID = "other" },
+		"its namespace is somebody else's":     func(s *snapshot) { s.namespace.Labels = nil },
+		"its namespace is another member's":    func(s *snapshot) { s.namespace.Labels[v1alpha1.LabelMember] = "edge" },
+		"its namespace is being deleted":       func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			change(&s)
+			d := decide(s)
+			assert.Nil(t, d.plan)
+		})
+	}
+}
+
+func TestStatusStaysUntilTheStoredReportsAreRead(t *testing.T) {
+	s := settledMember(t)
+	s.member.Status = decide(s).status
+	require.True(t, meta.IsStatusConditionTrue(s.member.Status.Conditions, v1alpha1.ConditionIdentityConfirmed))
+	s.root, s.reportsSynced, s.mayPlan = report.Root{}, false, false
+	assert.Equal(t, s.member.Status, decide(s).status)
+	s.reportsSynced = true
+	assert.False(t, meta.IsStatusConditionTrue(decide(s).status.Conditions, v1alpha1.ConditionIdentityConfirmed))
+}
+
+func TestNothingIsPlannedByUnconfirmedReport(t *testing.T) {
+	for name, change := range map[string]func(*snapshot){
+		"the member's own was not read yet":         func(s *snapshot) { s.syncResult.ConfirmedSequence = 0 },
+		"the copy that came of it was not read yet": func(s *snapshot) { s.syncResult.ConfirmedSequence = s.root.Sequence + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			change(&s)
+			assert.Nil(t, decide(s).plan)
+		})
+	}
+}
+
+// While nobody knows what is wanted of a member, as after a start of the hub, its
+// plan loses no image: what no plan names is not protected any more.
+func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
+	wanted := rollout.DesiredImages{
+		Images:  []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
+		Kept:    []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
+		Retired: []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-0"}},
+	}
+	s := settledMember(t)
+	s.images = wanted
+	first := decide(s).plan
+	require.NotNil(t, first)
+	assert.Equal(t, wanted, rollout.DesiredImages{Images: first.Spec.Images, Kept: first.Spec.Kept, Retired: first.Spec.Retired})
+
+	s.plan, s.images, s.imagesKnown = first, rollout.DesiredImages{}, false
+	assert.Nil(t, decide(s).plan, "nothing is written")
+
+	other, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "7"})
+	require.Empty(t, errs)
+	s.policy.Policy = other
+	next := decide(s).plan
+	require.NotNil(t, next, "a change of policy does not wait")
+	assert.Equal(t, "7", next.Spec.Policy["concurrency"])
+	assert.Equal(t, wanted, rollout.DesiredImages{Images: next.Spec.Images, Kept: next.Spec.Kept, Retired: next.Spec.Retired})
+
+	s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: 3, Sequence: 1}
+	next = decide(s).plan
+	require.NotNil(t, next)
+	assert.Equal(t, int64(4), next.Spec.Epoch, "nor does what a restored hub has to catch up on")
+	assert.Equal(t, wanted.Images, next.Spec.Images)
+
+	s.plan = nil
+	assert.Nil(t, decide(s).plan, "the member may have a plan with images, that one without would take the place of")
+	s.imagesKnown = true
+	next = decide(s).plan
+	require.NotNil(t, next)
+	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
+}
+
+// FleetDiskImages and ImagePrunes are read by different controllers: what the one
+// knows does not wait for the other, and what nobody knows of stays.
+func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
+	wanted := rollout.DesiredImages{
+		Images: []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
+		Kept:   []v1alpha1.KeptImage{{Namespace: "images", Name: "ubuntu-1"}},
+	}
+	pruned := func(name string) []v1alpha1.PlannedPrune {
+		return []v1alpha1.PlannedPrune{{Namespace: "images", Name: name, ImageUID: types.UID(name), UID: "prune"}}
+	}
+	s := settledMember(t)
+	s.images, s.inquiries, s.prunes = wanted, []types.UID{"inquiry"}, pruned("debian-1")
+	s.plan = decide(s).plan
+	require.NotNil(t, s.plan)
+	stored := &s.plan.Spec
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "inquiry", Epoch: 1, Sequence: 1}}, stored.Inquiries)
+	assert.Equal(t, pruned("debian-1"), stored.Prunes)
+
+	next := func(change func(*snapshot)) *v1alpha1.ClusterPlan {
+		s := s
+		change(&s)
+		return decide(s).plan
+	}
+	var nothing rollout.DesiredImages
+	assert.Nil(t, next(func(s *snapshot) {}))
+
+	none := next(func(s *snapshot) { s.images, s.inquiries, s.prunes = nothing, nil, nil })
+	require.NotNil(t, none, "all is known")
+	assert.Empty(t, none.Spec.Images)
+	assert.Empty(t, none.Spec.Inquiries)
+	assert.Empty(t, none.Spec.Prunes)
+
+	onlyWants := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
+	require.NotNil(t, onlyWants, "what is wanted is known")
+	assert.Empty(t, onlyWants.Spec.Images)
+	assert.Empty(t, onlyWants.Spec.Kept)
+	assert.Equal(t, stored.Inquiries, onlyWants.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, onlyWants.Spec.Prunes, "a prune that is not named any more is undone")
+
+	onlyAsks := next(func(s *snapshot) {
+		s.images, s.imagesKnown = nothing, false
+		s.inquiries, s.prunes = []types.UID{"another"}, pruned("debian-2")
+	})
+	require.NotNil(t, onlyAsks, "what is asked is known")
+	assert.Equal(t, stored.Images, onlyAsks.Spec.Images)
+	assert.Equal(t, stored.Kept, onlyAsks.Spec.Kept)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyAsks.Spec.Inquiries)
+	assert.Equal(t, pruned("debian-2"), onlyAsks.Spec.Prunes)
+
+	inTheDark := func(s *snapshot) {
+		s.images, s.inquiries, s.prunes, s.imagesKnown, s.requestsKnown = nothing, nil, nil, false, false
+	}
+	assert.Nil(t, next(inTheDark), "neither is known")
+
+	restored := next(func(s *snapshot) {
+		inTheDark(s)
+		s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: 3, Sequence: 1}
+	})
+	require.NotNil(t, restored, "what a restored hub has to catch up on does not wait")
+	assert.Equal(t, stored.Images, restored.Spec.Images)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "inquiry", Epoch: 4, Sequence: 1}}, restored.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, restored.Spec.Prunes)
+
+	for name, dark := range map[string]func(*snapshot){
+		"neither is known":      inTheDark,
+		"what is asked is not":  func(s *snapshot) { s.requestsKnown = false },
+		"what is wanted is not": func(s *snapshot) { s.imagesKnown = false },
+	} {
+		assert.Nil(t, next(func(s *snapshot) {
+			s.plan = nil
+			dark(s)
+		}), "%s: the member may have a plan that this one would take the place of", name)
+	}
+	first := next(func(s *snapshot) { s.plan = nil })
+	require.NotNil(t, first)
+	assert.Equal(t, stored.Prunes, first.Spec.Prunes)
+}
+
+func TestMemberNamespace(t *testing.T) {
+	s := settledMember(t)
+	s.namespace = nil
+	assert.True(t, decide(s).createNamespace)
+
+	s = settledMember(t)
+	s.namespace.Labels = nil
+	d := decide(s)
+	assert.False(t, d.createNamespace)
+	ready := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionReady)
+	require.NotNil(t, ready)
+	assert.Equal(t, reasonNamespaceTaken, ready.Reason)
+	assert.Contains(t, ready.Message, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt")
+	assert.Positive(t, d.recheckAfter)
+}
+
+func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
+	s := settledMember(t)
+	planned := decide(s)
+	s.holder = "berlin"
+	d := decide(s)
+	assert.Nil(t, d.plan)
+	assert.False(t, d.withdrawMailbox)
+
+	s.plan, s.grant = planned.plan, &v1alpha1.TransferGrant{}
+	d = decide(s)
+	assert.True(t, d.withdrawMailbox)
+	assert.Empty(t, d.status.ClusterUID, "it claims nothing")
+	identity := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionIdentityConfirmed)
+	require.NotNil(t, identity)
+	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, identity.Reason)
+	assert.Contains(t, identity.Message, "MemberCluster berlin")
+}
+
+// A safe share is used without being asked for, so that it must not go out before
+// there is room for it.
+func TestPlanHasAdmittedSafeShare(t *testing.T) {
+	s := settledMember(t)
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
+	require.Empty(t, errs)
+	s.policy.Policy = parsed
+	assert.Nil(t, decide(s).plan, "nobody can say yet")
+	s.safe, s.safeKnown = 1, true
+	s.transfers = &v1alpha1.MemberTransfers{Held: 1}
+	d := decide(s)
+	require.NotNil(t, d.plan)
+	assert.Equal(t, "1", d.plan.Spec.Policy["safeConcurrency"])
+	assert.Equal(t, s.transfers, d.status.Transfers)
+}
+
+// A member may have taken up a plan that it has not acknowledged before the next one
+// was made: what it allows counts until one of them is acknowledged.
+func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
+	s := settledMember(t)
+	free := decide(s).plan // without limits
+	require.NotNil(t, free)
+	assert.Nil(t, budget.UnacknowledgedBounds(free))
+
+	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4"})
+	require.Empty(t, errs)
+	s.plan, s.policy.Policy, s.safeKnown = free, parsed, true
+	limited := decide(s).plan
+	require.NotNil(t, limited)
+	require.NotNil(t, budget.UnacknowledgedBounds(limited))
+	assert.Equal(t, int32(4), budget.UnacknowledgedBounds(limited).Concurrency)
+	assert.False(t, budget.UnacknowledgedBounds(limited).Limited)
+
+	s.plan, s.images.Images = limited, []v1alpha1.PlannedImage{{Namespace: "farm", Name: "a"}}
+	third := decide(s).plan
+	require.NotNil(t, third)
+	assert.Equal(t, budget.UnacknowledgedBounds(limited).Concurrency, budget.UnacknowledgedBounds(third).Concurrency, "nor was that one acknowledged")
+
+	s.plan, s.images.Images = third, nil
+	s.root.Report.Plan = &third.Spec.PlanVersion
+	fourth := decide(s).plan
+	require.NotNil(t, fourth)
+	assert.Nil(t, budget.UnacknowledgedBounds(fourth))
+}

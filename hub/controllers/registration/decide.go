@@ -1,0 +1,356 @@
+package registration
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/fleet"
+)
+
+// snapshot is all that is decided upon for one member, read live: what is not there
+// by it is made, and what is made is worth something.
+type snapshot struct {
+	now    time.Time
+	member *v1alpha1.MemberCluster
+	// hubNamespace is the hub's namespace.
+	hubNamespace string
+	// home: the member's namespace is there, is its own, and stays.
+	namespaceReady bool
+	// joinAccount and agent are ServiceAccounts JoinAccount and AgentAccount.
+	joinAccount, agentAccount accountState
+	// holder of the agent's Lease.
+	leaseExists bool
+	leaseHolder string
+	clusterJoin *v1alpha1.ClusterJoin // nil: not there
+	// joinSecret of the hub's namespace that is to have the join token; nil: not there.
+	joinSecret *corev1.Secret
+}
+
+// accountState is a ServiceAccount with its RoleBinding.
+type accountState struct {
+	// uid is empty where it is not there.
+	uid types.UID
+	// joinTokenRequest is the value of annotation AnnotationJoinToken of the member under which it
+	// was made.
+	joinTokenRequest string
+	// clusterJoinUID is the UID of the ClusterJoin that the agent's was made for.
+	clusterJoinUID types.UID
+	// bound: there is a RoleBinding of its name. foreign: it says something else than
+	// it is to say.
+	bindingExists, bindingForeign bool
+	bindingUID                    types.UID
+}
+
+func (a accountState) exists() bool { return a.uid != "" }
+
+// step is one write. The next is decided upon what is there after it, so that a hub
+// which is killed between two of them, or another one in its place, goes on.
+type step string
+
+const (
+	noStep             step = ""
+	addFinalizer       step = "hold the MemberCluster until all of its agent is revoked"
+	removeFinalizer    step = "let go of the MemberCluster"
+	createJoinAccount  step = "make the account of join tokens"
+	bindJoinAccount    step = "allow the account of join tokens to present them"
+	issueJoinToken     step = "issue a join token"
+	unbindJoinAccount  step = "take from the account of join tokens what it may"
+	deleteJoinAccount  step = "remove the account of join tokens"
+	deleteJoinSecret   step = "remove the Secret with the join token"
+	deleteClusterJoin  step = "remove the ClusterJoin"
+	answerClusterJoin  step = "answer the ClusterJoin"
+	createAgentAccount step = "make the account of the agent"
+	bindAgentAccount   step = "allow the account of the agent to use its mailbox"
+	createLease        step = "make the Lease of the agent"
+	issueCredential    step = "issue the credential of the agent"
+	unbindAgentAccount step = "take from the account of the agent what it may"
+	deleteAgentAccount step = "remove the account of the agent"
+)
+
+// decision is what is to be done next for one member, and what is told meanwhile.
+type decision struct {
+	step step
+	// joinStatus is the status of the ClusterJoin, where step is answerClusterJoin.
+	joinStatus v1alpha1.ClusterJoinStatus
+	// condition Joined; nil: there is none. It is told where there is no step, or where
+	// that fails.
+	condition *metav1.Condition
+	// pending: an agent waits for acceptance.
+	awaitsAcceptance bool
+	// requeueAfter which to look again; 0 for never.
+	requeueAfter time.Duration
+}
+
+const (
+	// contactPollInterval is how often it is looked whether an agent uses what was issued to
+	// it. There is no watch: it would bring each renewal of every agent's Lease.
+	contactPollInterval = 2 * time.Second
+	// repairInterval is how often it is looked whether somebody has deleted what an agent
+	// works with.
+	repairInterval = 10 * time.Minute
+	// maxMessageLength is how long a message is at most.
+	maxMessageLength = 1024
+)
+
+func decideNextStep(s snapshot) decision {
+	deleted := !s.member.DeletionTimestamp.IsZero()
+	pull := s.member.Spec.Connection.Pull
+	switch {
+	case pull == nil, deleted && !hasFinalizer(s.member, v1alpha1.FinalizerMember):
+		return s.decideLeave()
+	case pull.Revoked:
+		return s.decideRevoked()
+	case s.reportsRevoked():
+		// That comes first: it is what revoked may be taken back by, and would be the
+		// next time, too, before the hub has seen that it was set.
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being made")
+	case deleted:
+		// Its agent takes its leave, with the credential that it has.
+		return decision{condition: s.storedCondition()}
+	case !hasFinalizer(s.member, finalizer):
+		return s.withCondition(addFinalizer, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being made")
+	case !s.namespaceReady:
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
+			"a join token is made once the hub has made namespace %s%s for the member (see Ready)", v1alpha1.MemberNamespacePrefix, s.member.Name)
+	}
+	d := s.decideRegistration()
+	if s.credentialInUse() && d.condition.Status != metav1.ConditionTrue {
+		// What it has is good until something takes its place.
+		d.condition = s.newCondition(metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential; beside it, %s", d.condition.Message)
+	}
+	return d
+}
+
+// decideLeave revokes all that the agent has had, and then lets go of the member.
+func (s snapshot) decideLeave() decision {
+	d := s.withCondition(s.nextRevocationStep(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "what the agent has had on the hub is being revoked, for it does not dial in any more")
+	switch {
+	case d.step != noStep:
+	case hasFinalizer(s.member, finalizer):
+		d.step = removeFinalizer
+	default:
+		d.condition = nil
+	}
+	return d
+}
+
+func (s snapshot) decideRevoked() decision {
+	if next := s.nextRevocationStep(); next != noStep {
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent, and join tokens, are being revoked: what was issued may still be good")
+	}
+	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
+		"all credentials of the agent, and join tokens, were revoked (spec.connection.pull.revoked). Take it back, and there is a new join token")
+	d.requeueAfter = repairInterval
+	return d
+}
+
+// nextRevocationStep returns the next step until the agent has nothing left. What it may goes
+// first: the API server asks for that at each request, while it may remember for
+// some seconds that a token was good.
+func (s snapshot) nextRevocationStep() step {
+	switch {
+	case s.agentAccount.bindingExists:
+		return unbindAgentAccount
+	case s.joinAccount.bindingExists:
+		return unbindJoinAccount
+	case s.agentAccount.exists():
+		return deleteAgentAccount
+	case s.joinAccount.exists():
+		return deleteJoinAccount
+	case s.clusterJoin != nil:
+		return deleteClusterJoin
+	case s.joinSecret != nil && isManagedByHub(s.joinSecret):
+		return deleteJoinSecret
+	default:
+		return noStep
+	}
+}
+
+// decideRegistration takes a member's agent from one step of joining to the next. A round goes
+// from the account of a join token to its removal; whatever was made in another
+// round is worth nothing.
+func (s snapshot) decideRegistration() decision {
+	wanted := s.member.Annotations[v1alpha1.AnnotationJoinToken]
+	making := func(next step) decision {
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "what the agent is to join with is being made")
+	}
+	switch {
+	case s.joinAccount.bindingExists && (!s.joinAccount.exists() || s.joinAccount.bindingForeign):
+		return making(unbindJoinAccount)
+	case s.joinAccount.exists() && s.joinAccount.joinTokenRequest != wanted:
+		return s.endRegistrationRound(making)
+	case s.clusterJoin != nil && s.clusterJoin.Spec.Account != s.joinAccount.uid:
+		return making(deleteClusterJoin)
+	case s.joinSecret != nil && isManagedByHub(s.joinSecret) && s.joinSecret.Annotations[annotationAccount] != string(s.joinAccount.uid):
+		return making(deleteJoinSecret)
+	case s.agentAccount.exists() && s.agentAccount.bindingForeign:
+		return making(unbindAgentAccount)
+	case s.agentAccount.exists() && !s.agentAccount.bindingExists:
+		return making(bindAgentAccount)
+	case s.agentAccount.exists() && !s.leaseExists:
+		return making(createLease)
+	case s.joinAccount.exists() && s.clusterJoin != nil:
+		return s.decideOnClusterJoin()
+	case s.joinAccount.exists():
+		return s.offerJoinToken(making)
+	case s.agentAccount.exists() && s.agentAccount.joinTokenRequest == wanted:
+		return s.awaitFirstContact("")
+	default:
+		return making(createJoinAccount)
+	}
+}
+
+func (s snapshot) endRegistrationRound(telling func(step) decision) decision {
+	if s.joinAccount.bindingExists {
+		return telling(unbindJoinAccount)
+	}
+	return telling(deleteJoinAccount)
+}
+
+// offerJoinToken has a join token lie ready until an agent presents it.
+func (s snapshot) offerJoinToken(making func(step) decision) decision {
+	switch {
+	case !s.joinAccount.bindingExists:
+		return making(bindJoinAccount)
+	case s.joinSecret == nil:
+		return making(issueJoinToken)
+	case !isManagedByHub(s.joinSecret):
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
+			"Secret %s/%s was not made by the hub, which needs that name for the join token: rename or delete it", s.hubNamespace, s.joinSecret.Name)
+	}
+	expires, expired := s.joinTokenExpiry()
+	if expired {
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired, "the join token expired at %s, and no agent had presented it. %s", expires.Format(time.RFC3339), s.newTokenHint())
+	}
+	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
+		"a join token, good until %s, is in Secret %s/%s: put its key %s into Secret %s/%s of the cluster", expires.Format(time.RFC3339),
+		s.hubNamespace, s.joinSecret.Name, registration.KubeconfigKey, s.member.Spec.AgentNamespace, registration.JoinSecret)
+	d.requeueAfter = expires.Sub(s.now) + time.Second
+	return d
+}
+
+// decideOnClusterJoin looks at a ClusterJoin of this round.
+func (s snapshot) decideOnClusterJoin() decision {
+	fingerprint, err := registration.Fingerprint(s.clusterJoin.Spec.PublicKey)
+	expires, expired := s.joinTokenExpiry()
+	issued := s.clusterJoin.Status.Phase == v1alpha1.JoinIssued && s.agentAccount.exists() && s.agentAccount.clusterJoinUID == s.clusterJoin.UID
+	switch {
+	case issued && s.credentialInUse():
+		return s.endRegistrationRound(func(next step) decision {
+			return s.withCondition(next, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential of its own")
+		})
+	case issued:
+		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent takes it with its join token, which is good until %s", fingerprint, expires.Format(time.RFC3339)))
+	case expired:
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired,
+			"the join token expired at %s, before the key %s that it was presented with was accepted. %s", expires.Format(time.RFC3339), fingerprint, s.newTokenHint())
+	}
+	obstacle := ""
+	if err != nil {
+		obstacle = fmt.Sprintf("the public key in ClusterJoin %s/%s cannot be read: %v. %s", s.clusterJoin.Namespace, s.clusterJoin.Name, err, s.newTokenHint())
+	} else {
+		obstacle = s.acceptanceObstacle(fingerprint)
+	}
+	if obstacle != "" {
+		d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance, "%s", obstacle)
+		d.awaitsAcceptance = true
+		if !expires.IsZero() {
+			d.requeueAfter = expires.Sub(s.now) + time.Second
+		}
+		obstacle = fleet.Truncate(obstacle, maxMessageLength)
+		d.joinStatus = v1alpha1.ClusterJoinStatus{Phase: v1alpha1.JoinPending, Fingerprint: fingerprint, Message: obstacle}
+		if at := s.clusterJoin.Status; at.Phase != d.joinStatus.Phase || at.Fingerprint != fingerprint || at.Message != obstacle || at.Credential != nil {
+			d.step = answerClusterJoin
+		}
+		return d
+	}
+	issuing := func(next step) decision {
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "key %s was accepted, and its credential is being issued", fingerprint)
+	}
+	switch {
+	case s.agentAccount.exists() && s.agentAccount.clusterJoinUID != s.clusterJoin.UID:
+		// What was issued before is worth nothing from here on: of two agents that have
+		// joined, the later one is in.
+		return issuing(deleteAgentAccount)
+	case !s.agentAccount.exists():
+		return issuing(createAgentAccount)
+	default:
+		d := issuing(issueCredential)
+		d.joinStatus = v1alpha1.ClusterJoinStatus{
+			Phase: v1alpha1.JoinIssued, Fingerprint: fingerprint,
+			Message: "accepted; the credential is for the holder of that key alone",
+		}
+		return d
+	}
+}
+
+// acceptanceObstacle says why a key is not let in; empty: it is.
+func (s snapshot) acceptanceObstacle(fingerprint string) string {
+	pull := s.member.Spec.Connection.Pull
+	who := fmt.Sprintf("an agent of cluster %s presented the join token with key %s", s.clusterJoin.Spec.ClusterUID, fingerprint)
+	accept := fmt.Sprintf(`if the agent's log tells the same key, accept it: kubectl patch membercluster %s --type=merge --patch='{"spec":{"connection":{"pull":{"acceptedKey":"%s"}}}}'`,
+		s.member.Name, fingerprint)
+	known := cmp.Or(types.UID(s.member.Annotations[v1alpha1.AnnotationAcceptCluster]), s.member.Status.ClusterUID)
+	switch {
+	case pull.AcceptedKey == fingerprint:
+		return ""
+	case pull.AcceptedKey != "":
+		return fmt.Sprintf("%s, and spec.connection.pull.acceptedKey is %s: %s", who, pull.AcceptedKey, accept)
+	case !pull.AutoAccept:
+		return who + ": " + accept
+	case known != "" && known != s.clusterJoin.Spec.ClusterUID:
+		return fmt.Sprintf("%s, which is not let in by itself, for the member is cluster %s: was the join token meant for another? If not, %s", who, known, accept)
+	default:
+		return ""
+	}
+}
+
+// awaitFirstContact waits for an agent that has a credential to use it.
+func (s snapshot) awaitFirstContact(how string) decision {
+	if s.credentialInUse() {
+		d := s.withCondition(noStep, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential of its own")
+		d.requeueAfter = repairInterval
+		return d
+	}
+	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "the agent has a credential and has not dialled in with it yet%s. If it never does: %s", how, s.newTokenHint())
+	d.requeueAfter = contactPollInterval
+	return d
+}
+
+// credentialInUse tells that the agent has used the credential that was issued last: what
+// was issued before is of an account with another UID.
+func (s snapshot) credentialInUse() bool {
+	return s.agentAccount.exists() && registration.AccountOfHolder(s.leaseHolder) == s.agentAccount.uid
+}
+
+// joinTokenExpiry of the join token; zero where the Secret that says it is gone.
+func (s snapshot) joinTokenExpiry() (at time.Time, expired bool) {
+	if s.joinSecret == nil {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(time.RFC3339, s.joinSecret.Annotations[annotationExpires])
+	return at, err != nil || !s.now.Before(at)
+}
+
+func (s snapshot) newTokenHint() string {
+	return fmt.Sprintf("For a new join token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", s.member.Name, v1alpha1.AnnotationJoinToken)
+}
+
+func (s snapshot) withCondition(next step, status metav1.ConditionStatus, reason, format string, args ...any) decision {
+	return decision{step: next, condition: s.newCondition(status, reason, format, args...)}
+}
+
+func (s snapshot) newCondition(status metav1.ConditionStatus, reason, format string, args ...any) *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: fleet.Truncate(fmt.Sprintf(format, args...), maxMessageLength),
+		ObservedGeneration: s.member.Generation,
+		LastTransitionTime: metav1.NewTime(s.now.UTC().Truncate(time.Second)),
+	}
+}

@@ -1,0 +1,125 @@
+package registration
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// finalizer keeps a MemberCluster until what its agent was given is revoked.
+const finalizer = "pelotech.ot/joined"
+
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedByHub   = "ot-hub"
+
+	// annotationJoin of the agent's account is the UID of the ClusterJoin that it was
+	// made for.
+	annotationJoin = "pelotech.ot/join"
+	// annotationAccount of the Secret with a join token is the UID of the token's
+	// account, annotationExpires until when it can be presented.
+	annotationAccount = "pelotech.ot/account"
+	annotationExpires = "pelotech.ot/expires"
+)
+
+func hasFinalizer(member *v1alpha1.MemberCluster, finalizer string) bool {
+	return slices.Contains(member.Finalizers, finalizer)
+}
+
+func isManagedByHub(secret *corev1.Secret) bool { return secret.Labels[managedByLabel] == managedByHub }
+
+// storedCondition is condition Joined as the member has it; nil for none.
+func (s snapshot) storedCondition() *metav1.Condition {
+	return meta.FindStatusCondition(s.member.Status.Conditions, v1alpha1.ConditionJoined)
+}
+
+// reportsRevoked tells whether people are told that nothing is left of what was issued.
+func (s snapshot) reportsRevoked() bool { return joinedReason(s.member) == v1alpha1.ReasonRevoked }
+
+// joinedReason condition Joined as the member has it; empty for none.
+func joinedReason(member *v1alpha1.MemberCluster) string {
+	if c := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// roleOfAccount by the account that they are for.
+var roleOfAccount = map[string]string{registration.AgentAccount: registration.AgentRole, registration.JoinAccount: registration.JoinRole}
+
+func memberNamespace(member *v1alpha1.MemberCluster) string {
+	return v1alpha1.MemberNamespacePrefix + member.Name
+}
+
+func newObjectMeta(member *v1alpha1.MemberCluster, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: memberNamespace(member), Name: name,
+		Labels: map[string]string{managedByLabel: managedByHub},
+	}
+}
+
+// existingObjectMeta is what has that UID, and nothing else of its name.
+func existingObjectMeta(member *v1alpha1.MemberCluster, name string, uid types.UID) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: memberNamespace(member), Name: name, UID: uid}
+}
+
+// newServiceAccount makes a ServiceAccount. No Pod is ever to run under it.
+func newServiceAccount(member *v1alpha1.MemberCluster, name string, of *v1alpha1.ClusterJoin) *corev1.ServiceAccount {
+	a := &corev1.ServiceAccount{ObjectMeta: newObjectMeta(member, name), AutomountServiceAccountToken: ptr.To(false)}
+	a.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: member.Annotations[v1alpha1.AnnotationJoinToken]}
+	if of != nil {
+		a.Annotations[annotationJoin] = string(of.UID)
+	}
+	return a
+}
+
+func newRoleBinding(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: newObjectMeta(member, name),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleOfAccount[name]},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: memberNamespace(member)}},
+	}
+}
+
+// newAccountState what is there of an account.
+func newAccountState(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBinding) (a accountState) {
+	if sa != nil {
+		a.uid, a.clusterJoinUID, a.joinTokenRequest = sa.UID, types.UID(sa.Annotations[annotationJoin]), sa.Annotations[v1alpha1.AnnotationJoinToken]
+	}
+	if binding != nil {
+		a.bindingExists, a.bindingUID = true, binding.UID
+		a.bindingForeign = binding.RoleRef != wanted.RoleRef || !equality.Semantic.DeepEqual(binding.Subjects, wanted.Subjects)
+	}
+	return a
+}
+
+// newJoinSecret makes the Secret with a join token. It goes with the MemberCluster, also
+// where no hub runs by then.
+func newJoinSecret(member *v1alpha1.MemberCluster, namespace string, token issuedToken, kubeconfig []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: registration.JoinSecretName(member.Name),
+			Labels:      map[string]string{managedByLabel: managedByHub},
+			Annotations: map[string]string{annotationAccount: string(token.account), annotationExpires: token.expires},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
+			}},
+		},
+		Data: map[string][]byte{registration.KubeconfigKey: kubeconfig},
+	}
+}
+
+// memberKey is the key of what has a name in the member's namespace.
+func memberKey(member *v1alpha1.MemberCluster, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: memberNamespace(member), Name: name}
+}

@@ -1,0 +1,70 @@
+package registration
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
+)
+
+// maxConcurrentReconciles look after members at a time.
+const maxConcurrentReconciles = 4
+
+// Setup adds the controller to a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	request := func(member string, is bool) []reconcile.Request {
+		if !is {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+	}
+	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if ns, is := o.(*corev1.Namespace); is {
+			return request(report.MemberForNamespace(ns.Name))
+		}
+		return request(report.MemberForNamespace(o.GetNamespace()))
+	})
+	ofSecret := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return request(registration.MemberOfJoinSecret(o.GetName()))
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("join").
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(registrationChanged())).
+		Watches(&v1alpha1.ClusterJoin{}, ofNamespace).
+		Watches(&corev1.Namespace{}, ofNamespace).
+		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: maxConcurrentReconciles,
+			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
+		}).
+		Complete(r)
+}
+
+// registrationChanged lets through what says something else of a member's joining: of its status
+// that is the cluster, and that it does not say any more that all is revoked.
+func registrationChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
+		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
+		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			before.Status.ClusterUID != after.Status.ClusterUID ||
+			(joinedReason(before) == v1alpha1.ReasonRevoked) != (joinedReason(after) == v1alpha1.ReasonRevoked) ||
+			!slices.Equal(before.Finalizers, after.Finalizers) || !maps.Equal(before.Annotations, after.Annotations))
+	}}
+}

@@ -1,8 +1,6 @@
 //go:build linux
 
-// Package hub runs ot-hub as its chart installs it: see package program. It reads
-// what the hub serves.
-package hub
+package program
 
 import (
 	"context"
@@ -18,39 +16,31 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// Where the chart is installed.
-const (
-	HubNamespace    = "ot-hub"
-	PolicyNamespace = "sync-operator"
-	PolicyName      = "sync-operator-policy"
-)
+// HubNamespace is where the hub's chart is installed.
+const HubNamespace = "ot-hub"
 
 // Hub is a running hub.
 type Hub struct {
 	*process.Process
-	// MetricsURL serves its metrics, APIURL is what the paths of its read API are
-	// below.
+	// MetricsURL serves its metrics.
 	MetricsURL string
-	APIURL     string
-	reader     *apiReader
+	// APIURL is the base of the read API's paths.
+	APIURL string
+	reader *apiReader
 }
 
-// A lease as in a real cluster: a shorter one is lost now and then on a busy
-// machine, and a hub that has lost it ends.
-var hubProgram = program.Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
+// The Lease lasts as long as in a real cluster: a busy machine loses a shorter one, and a
+// hub that loses its Lease exits.
+var hubProgram = Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
 
-// Options of one hub.
-type Options = program.Options
-
-// InstallHub installs the hub's chart: kinds, rights and the policy ConfigMap.
+// InstallHub installs the hub's chart: CRDs, RBAC and the policy ConfigMap.
 func InstallHub(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
 	return hubProgram.Install(ctx, cp, values)
 }
 
-// StartHub runs a hub against a control plane that its chart is installed in.
+// StartHub runs a hub against a control plane with its chart installed.
 func StartHub(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
 	o.Args = append([]string{"--advertise-address=127.0.0.1"}, o.Args...)
 	p, address, err := hubProgram.Start(ctx, cp, o)
@@ -63,8 +53,8 @@ func StartHub(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*H
 	return h, nil
 }
 
-// CreateMemberSecret has a hub find a member by a kubeconfig Secret with the label of that
-// name.
+// CreateMemberSecret creates the labelled kubeconfig Secret from which a hub creates a
+// MemberCluster.
 func CreateMemberSecret(ctx context.Context, c client.Client, member string, cfg *rest.Config) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
@@ -75,10 +65,10 @@ func CreateMemberSecret(ctx context.Context, c client.Client, member string, cfg
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}
 	if err := c.Create(ctx, secret); err != nil {
-		return fmt.Errorf("joining member %s: creating Secret %s/%s: %w", member, HubNamespace, member, err)
+		return fmt.Errorf("registering member %s: creating Secret %s/%s: %w", member, HubNamespace, member, err)
 	}
 	return nil
 }
 
-// ErrNotServed is what the read API answers with while a hub starts.
+// ErrNotServed is returned while a hub that starts does not serve its read API.
 var ErrNotServed = errors.New("the hub does not serve its read API yet")

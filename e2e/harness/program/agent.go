@@ -1,7 +1,6 @@
 //go:build linux
 
-// Package agent runs ot-agent as its chart installs it: see package program.
-package agent
+package program
 
 import (
 	"bytes"
@@ -15,15 +14,16 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// Where the chart is installed.
-const (
-	AgentNamespace  = "ot-agent"
-	PolicyNamespace = "sync-operator"
-	PolicyName      = "sync-operator-policy"
-)
+// AgentNamespace is where the agent's chart is installed.
+const AgentNamespace = "ot-agent"
+
+// AgentLeaseDuration is short, so that a test which kills a leader need not wait long for
+// the next one, and long enough for a busy machine to renew.
+const AgentLeaseDuration = 8 * time.Second
+
+var agentProgram = Program{Name: "ot-agent", Package: "agent", LeaseDuration: AgentLeaseDuration}
 
 // Agent is a running agent.
 type Agent struct {
@@ -32,25 +32,16 @@ type Agent struct {
 	MetricsURL string
 }
 
-// AgentLeaseDuration of agents: a test that kills a leader need not wait long for the next
-// one, and a leader that nobody starts again does not lose its Lease to a busy machine.
-const AgentLeaseDuration = 8 * time.Second
-
-var agentProgram = program.Program{Name: "ot-agent", Package: "agent", LeaseDuration: AgentLeaseDuration}
-
-// Options of one agent.
-type Options = program.Options
-
 // AgentBinary builds the agent, once in this process, and returns its path.
 func AgentBinary() (string, error) { return agentProgram.Binary("") }
 
-// InstallAgent installs the agent's chart: kinds, rights, admission policies and the
-// policy ConfigMap.
+// InstallAgent installs the agent's chart: CRDs, RBAC, admission policies and the policy
+// ConfigMap.
 func InstallAgent(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
 	return agentProgram.Install(ctx, cp, values)
 }
 
-// StartAgent runs an agent against a control plane that its chart is installed in.
+// StartAgent runs an agent against a control plane with its chart installed.
 func StartAgent(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agent, error) {
 	o.Args = append([]string{"--metrics-secure=false"}, o.Args...)
 	p, metrics, err := agentProgram.Start(ctx, cp, o)
@@ -60,11 +51,11 @@ func StartAgent(ctx context.Context, cp *controlplane.ControlPlane, o Options) (
 	return &Agent{Process: p, MetricsURL: "http://" + metrics + "/metrics"}, nil
 }
 
-// ReadMetrics reads the agent's metrics, as text. It waits until they are served, which an
-// agent that has ended does no more.
+// ReadMetrics returns the agent's metrics as text. It waits until they are served and
+// fails when the agent has exited.
 func (a *Agent) ReadMetrics(ctx context.Context) (string, error) {
 	var body []byte
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		if err := a.ExitError(); err != nil {
 			return false, err
 		}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package hub
+package program
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
-// apiReader reads what a hub serves, with the rights of whom the token is of.
+// apiReader reads what a hub serves, with the permissions of its token.
 type apiReader struct {
 	hub    *Hub
 	token  string
@@ -28,7 +28,7 @@ type apiReader struct {
 }
 
 func newAPIReader(h *Hub, token string) *apiReader {
-	// The certificate is of the hub's own making.
+	// The certificate is self-signed.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 }
@@ -50,7 +50,7 @@ func (r *apiReader) getURL(ctx context.Context, url string) (status int, body []
 	return response.StatusCode, body, err
 }
 
-// GetJSON asks the read API for a path, with its query, and decodes the answer.
+// GetJSON reads a path of the read API, with its query, and decodes the answer.
 func (h *Hub) GetJSON(ctx context.Context, path string, into any) error {
 	status, body, err := h.reader.getURL(ctx, h.APIURL+path)
 	switch {
@@ -64,7 +64,7 @@ func (h *Hub) GetJSON(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// GetText asks the read API for a path, with its query, and returns the answer as it is.
+// GetText reads a path of the read API, with its query.
 func (h *Hub) GetText(ctx context.Context, path string) (string, error) {
 	status, body, err := h.reader.getURL(ctx, h.APIURL+path)
 	if err != nil {
@@ -76,14 +76,13 @@ func (h *Hub) GetText(ctx context.Context, path string) (string, error) {
 	return string(body), nil
 }
 
-// GetStatus asks for a path as whom a token is of, "" for nobody, and returns the
-// status of the answer.
+// GetStatus reads a path with a token, "" for none, and returns the HTTP status.
 func (h *Hub) GetStatus(ctx context.Context, path, token string) (int, error) {
 	status, _, err := newAPIReader(h, token).getURL(ctx, h.APIURL+path)
 	return status, err
 }
 
-// ListMembers are all members as the read API tells them.
+// ListMembers returns all members of the read API.
 func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
 	var all []web.Member
 	for after := ""; ; {
@@ -98,7 +97,7 @@ func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
 	}
 }
 
-// ListImages are all distinct images as the read API tells them.
+// ListImages returns all distinct images of the read API.
 func (h *Hub) ListImages(ctx context.Context) ([]fleet.Image, error) {
 	var all []fleet.Image
 	for after := ""; ; {
@@ -113,13 +112,12 @@ func (h *Hub) ListImages(ctx context.Context) ([]fleet.Image, error) {
 	}
 }
 
-// GetImage is one distinct image as the read API tells it.
+// GetImage returns one distinct image of the read API.
 func (h *Hub) GetImage(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
 	return detail, h.GetJSON(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
 }
 
-// GetRollout is a FleetDiskImage as the read API tells it; the zero value where it
-// tells of none of that name.
+// GetRollout returns a FleetDiskImage of the read API; the zero value for none of that name.
 func (h *Hub) GetRollout(ctx context.Context, name string) (web.Rollout, error) {
 	for after := ""; ; {
 		var list web.RolloutList
@@ -137,8 +135,8 @@ func (h *Hub) GetRollout(ctx context.Context, name string) (web.Rollout, error) 
 	}
 }
 
-// ListRolloutClusters are all clusters that a FleetDiskImage is placed in as the read
-// API tells them, in small pages; with a state, those that are in it.
+// ListRolloutClusters returns the clusters of a FleetDiskImage that are in a state, all of
+// them for "". It reads small pages.
 func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]web.RolloutCluster, error) {
 	var all []web.RolloutCluster
 	query := "/fleet/v1/rollouts/clusters?limit=2&name=" + url.QueryEscape(name) + "&state=" + url.QueryEscape(string(state))
@@ -154,17 +152,16 @@ func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alph
 	}
 }
 
-// GetMemberImages is one page of a member's report as the read API tells it; the
-// first for "".
+// GetMemberImages returns one page of a member's report of the read API; the first for "".
 func (h *Hub) GetMemberImages(ctx context.Context, member, page string) (images web.MemberImages, err error) {
 	return images, h.GetJSON(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
 }
 
-// ReadMetrics reads the hub's metrics, as text. It waits until they are served, which a
-// hub that has ended does no more.
+// ReadMetrics returns the hub's metrics as text. It waits until they are served and fails
+// when the hub has exited.
 func (h *Hub) ReadMetrics(ctx context.Context) (string, error) {
 	var text string
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		if err := h.ExitError(); err != nil {
 			return false, err
 		}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package hub
+package program
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-// joinTokenPatience is how long a hub may take to make a join token.
+// joinTokenPatience is how long a hub may take to create a join token.
 const joinTokenPatience = 3 * time.Minute
 
-// AwaitJoinToken waits for the join token that a hub makes for a member whose agent is
-// to dial in, of another ServiceAccount than that of before, and returns it.
+// AwaitJoinToken waits for the join token that a hub creates for a pull-mode member. It
+// skips the token before, which was used already.
 func AwaitJoinToken(ctx context.Context, c client.Reader, member, before string) (registration.HubAccess, error) {
 	var access registration.HubAccess
 	secret := &corev1.Secret{}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, joinTokenPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, joinTokenPatience, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKey{Namespace: HubNamespace, Name: registration.JoinSecretName(member)}, secret)
 		if apierrors.IsNotFound(err) {
 			return false, nil
@@ -45,7 +45,7 @@ func AwaitJoinToken(ctx context.Context, c client.Reader, member, before string)
 	return access, nil
 }
 
-// PutJoinToken puts a join token into a member, whose agent then dials in.
+// PutJoinToken stores a join token in a member, whose agent then registers.
 func PutJoinToken(ctx context.Context, c client.Client, agentNamespace string, a registration.HubAccess) error {
 	kubeconfig, err := a.MarshalKubeconfig()
 	if err != nil {
@@ -56,17 +56,18 @@ func PutJoinToken(ctx context.Context, c client.Client, agentNamespace string, a
 		Data:       map[string][]byte{registration.KubeconfigKey: kubeconfig},
 	}
 	if err := client.IgnoreNotFound(c.Delete(ctx, secret.DeepCopy())); err != nil {
-		return fmt.Errorf("removing the join token before: %w", err)
+		return fmt.Errorf("deleting the previous join token: %w", err)
 	}
 	if err := c.Create(ctx, secret); err != nil {
-		return fmt.Errorf("giving a join token to an agent: %w", err)
+		return fmt.Errorf("creating the join token for the agent: %w", err)
 	}
 	return nil
 }
 
-// RegisterPullMember has a member's agent dial in, by way of what through makes of the address:
-// a MemberCluster, and the Secret with the join token.
-func RegisterPullMember(ctx context.Context, hub, member client.Client, agentNamespace, name string, labels map[string]string, through func(*registration.HubAccess)) error {
+// RegisterPullMember creates a MemberCluster in pull mode and passes the join token on to
+// the member's agent. redirect changes the address at which the agent reaches the hub; nil
+// for none.
+func RegisterPullMember(ctx context.Context, hub, member client.Client, agentNamespace, name string, labels map[string]string, redirect func(*registration.HubAccess)) error {
 	mc := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{
@@ -74,24 +75,24 @@ func RegisterPullMember(ctx context.Context, hub, member client.Client, agentNam
 		}},
 	}
 	if err := hub.Create(ctx, mc); err != nil {
-		return fmt.Errorf("creating MemberCluster %s, whose agent dials in: %w", name, err)
+		return fmt.Errorf("creating MemberCluster %s in pull mode: %w", name, err)
 	}
 	access, err := AwaitJoinToken(ctx, hub, name, "")
 	if err != nil {
 		return err
 	}
-	if through != nil {
-		through(&access)
+	if redirect != nil {
+		redirect(&access)
 	}
 	return PutJoinToken(ctx, member, agentNamespace, access)
 }
 
-// PullModeVariable of the environment says which members of a fleet dial in: all of them,
-// one, or none.
+// PullModeVariable of the environment selects the members in pull mode: "all", "one", or
+// none.
 const PullModeVariable = "OT_FLEET_PULL"
 
-// UsesPullMode tells whether a member of a fleet is to dial in. one is the member that does
-// where one is to.
+// UsesPullMode reports whether a member registers in pull mode. one is the member that does
+// with OT_FLEET_PULL=one.
 func UsesPullMode(member, one string) bool {
 	switch os.Getenv(PullModeVariable) {
 	case "all":
@@ -102,16 +103,16 @@ func UsesPullMode(member, one string) bool {
 	return false
 }
 
-// HubAPIFlags are the hub's flags for a hub that goes to its API server by a way that agents
-// do not take; none where no member dials in.
+// HubAPIFlags returns the flags of a hub that reaches its API server by another address than
+// pull-mode agents; none without OT_FLEET_PULL.
 func HubAPIFlags(cp *controlplane.ControlPlane) ([]string, error) {
 	if os.Getenv(PullModeVariable) == "" {
 		return nil, nil
 	}
 	cfg := cp.Config()
-	ca := filepath.Join(cp.Dir(), "door.crt")
+	ca := filepath.Join(cp.Dir(), "hub-api-ca.crt")
 	if err := os.WriteFile(ca, cfg.CAData, 0o600); err != nil {
-		return nil, fmt.Errorf("writing down how agents are to know the hub: %w", err)
+		return nil, fmt.Errorf("writing the CA of the hub API: %w", err)
 	}
 	return []string{"--hub-api-url=" + cfg.Host, "--hub-api-ca-file=" + ca}, nil
 }

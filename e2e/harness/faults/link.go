@@ -1,9 +1,6 @@
 //go:build linux
 
-// Package link is the network between a hub and one member, with the faults
-// that networks have. It carries bytes, so that what speaks TLS through it still
-// speaks with the API server itself.
-package link
+package faults
 
 import (
 	"context"
@@ -20,21 +17,22 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// Link leads to one API server.
+// Link is a network path to one API server. It forwards bytes, so that TLS ends at the API
+// server itself.
 type Link struct {
 	mu     sync.Mutex
 	proxy  *toxiproxy.Proxy
 	target string
 }
 
-// StartLink leads to an API server until Close.
+// StartLink opens a link to an API server until Close.
 func StartLink(to *rest.Config) (*Link, error) {
 	target, err := url.Parse(to.Host)
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's address %q: %w", to.Host, err)
 	}
 	l := &Link{target: target.Host}
-	for range 20 { // somebody else may take the port first
+	for range 20 { // another process may take the port first
 		var port int
 		if port, err = process.FreePort(); err != nil {
 			break
@@ -45,29 +43,29 @@ func StartLink(to *rest.Config) (*Link, error) {
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("leading to %s: %w", l.target, err)
+	return nil, fmt.Errorf("opening a link to %s: %w", l.target, err)
 }
 
-// Redirect has a client take this way.
+// Redirect routes a client over the link.
 func (l *Link) Redirect(cfg *rest.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	cfg.Host = "https://" + l.proxy.Listen
 }
 
-// Cut ends all connections and refuses new ones.
+// Cut closes all connections and refuses new ones.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.proxy.Stop()
 }
 
-// Stall takes connections and carries nothing over them.
+// Stall accepts connections and forwards nothing.
 func (l *Link) Stall() error {
 	return l.addToxic(`{"name": "fault", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
 }
 
-// AddLatency has every answer take longer.
+// AddLatency delays every answer.
 func (l *Link) AddLatency(by time.Duration) error {
 	return l.addToxic(fmt.Sprintf(`{"name": "fault", "type": "latency", "stream": "downstream", "attributes": {"latency": %d}}`, by.Milliseconds()))
 }
@@ -76,7 +74,7 @@ func (l *Link) addToxic(toxic string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-		return fmt.Errorf("disturbing the link to %s: %w", l.target, err)
+		return fmt.Errorf("adding a fault to the link to %s: %w", l.target, err)
 	}
 	return nil
 }
@@ -89,12 +87,12 @@ func (l *Link) Repair(ctx context.Context) error {
 	if l.proxy.Enabled {
 		return nil
 	}
-	// On the address that clients know.
+	// The listener keeps the address that clients know.
 	if err := l.proxy.Start(); err != nil {
-		return fmt.Errorf("leading to %s again: %w", l.target, err)
+		return fmt.Errorf("reopening the link to %s: %w", l.target, err)
 	}
 	return nil
 }
 
-// Close ends the link.
+// Close closes the link.
 func (l *Link) Close() { l.Cut() }

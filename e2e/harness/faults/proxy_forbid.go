@@ -1,4 +1,4 @@
-package proxy
+package faults
 
 import (
 	"encoding/json"
@@ -10,22 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Forbid answers that nothing may be done to these resources, such as
-// "datavolumes": a program whose account has all rights runs as if it had not.
-// It replaces what was refused before.
+// Forbid answers 403 to all requests for these resources, such as "datavolumes", in place
+// of those forbidden before.
 func (p *Proxy) Forbid(resources ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forbidden = resources
 }
 
-// denyForbidden answers a request to a resource that is refused, and tells whether it was one.
+// denyForbidden answers a request for a forbidden resource and reports whether it was one.
 func (p *Proxy) denyForbidden(w http.ResponseWriter, r *http.Request) bool {
 	p.mu.Lock()
-	refused := p.forbidden
+	forbidden := p.forbidden
 	p.mu.Unlock()
 	parts := strings.Split(r.URL.Path, "/")
-	at := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(refused, part) })
+	at := slices.IndexFunc(parts, func(part string) bool { return slices.Contains(forbidden, part) })
 	if at < 0 {
 		return false
 	}

@@ -1,13 +1,12 @@
-package proxy
+package faults
 
 import (
 	"net/http"
 	"strings"
 )
 
-// HoldWatches keeps what the API server tells its watchers of a resource, such
-// as "datavolumes", from reaching the agent: its cache stays as it is. Lists and
-// single reads are answered as ever.
+// HoldWatches holds back the watch events of resources, such as "datavolumes", so that the
+// client's cache stays as it is. Lists and single reads are answered.
 func (p *Proxy) HoldWatches(resources ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -18,7 +17,7 @@ func (p *Proxy) HoldWatches(resources ...string) {
 	}
 }
 
-// ReleaseWatches passes on, in order, what was held of all resources.
+// ReleaseWatches forwards the held events of all resources in order.
 func (p *Proxy) ReleaseWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +44,7 @@ func (p *Proxy) heldWatch(resource string) <-chan struct{} {
 	return nil
 }
 
-// gatedWriter passes an answer on while its resource is not held.
+// gatedWriter forwards an answer while its resource is not held.
 type gatedWriter struct {
 	http.ResponseWriter
 	proxy    *Proxy

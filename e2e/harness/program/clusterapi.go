@@ -1,7 +1,6 @@
-// Package capi makes Clusters of Cluster API, as its controllers leave them:
-// the object, and a Secret with an administrator's kubeconfig. The controllers
-// themselves do not run.
-package capi
+//go:build linux
+
+package program
 
 import (
 	"context"
@@ -21,7 +20,7 @@ import (
 
 const capiModule = "sigs.k8s.io/cluster-api"
 
-// InstallClusterCRD installs the definition of Cluster.
+// InstallClusterCRD installs Cluster API's CRD Cluster; its controllers do not run.
 func InstallClusterCRD(ctx context.Context, cfg *rest.Config) error {
 	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", capiModule).Output()
 	if err != nil {
@@ -29,15 +28,16 @@ func InstallClusterCRD(ctx context.Context, cfg *rest.Config) error {
 	}
 	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 		Paths:              []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")},
-		ErrorIfPathMissing: true, MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond,
+		ErrorIfPathMissing: true, MaxTime: 3 * time.Minute, PollInterval: pollInterval,
 	})
 	if err != nil {
-		return fmt.Errorf("installing Cluster API's Cluster: %w", err)
+		return fmt.Errorf("installing Cluster API's CRD Cluster: %w", err)
 	}
 	return nil
 }
 
-// CreateCluster makes a Cluster, and the Secret with its kubeconfig.
+// CreateCluster creates a Cluster and the Secret with its admin kubeconfig, as Cluster API's
+// controllers leave them.
 func CreateCluster(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, kubeconfig []byte) error {
 	if err := c.Create(ctx, cluster); err != nil {
 		return fmt.Errorf("creating Cluster %s: %w", cluster.Name, err)

@@ -1,7 +1,4 @@
-// Package proxy stands between an agent and its API server, so that a test can
-// stop the world at any write: hold it, lose it, or kill its writer just before
-// or just after it is stored.
-package proxy
+package faults
 
 import (
 	"bytes"
@@ -24,22 +21,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Write is one request that changes something. Leases and Events are none: they
-// are renewed and repeated at will, and hold nothing that a promise rests on. Nor are
-// dry runs, and the question what one may do.
+// Write is a request that changes something. Leases, Events, dry runs and access reviews do
+// not count: no promise rests on them.
 type Write struct {
-	// N counts the writes through this proxy, from 1.
+	// N is the number of the write through this proxy, from 1.
 	N      int
 	Method string
 	Path   string
 	Body   []byte
-	// Status is the answer's, 0 before there is one.
+	// Status is the HTTP status of the answer, 0 before there is one.
 	Status int
 }
 
 func (w Write) String() string { return fmt.Sprintf("write %d: %s %s", w.N, w.Method, w.Path) }
 
-// Target is what a write is made to; status: to its status.
+// Target is the object of a write; status is true for its status subresource.
 func (w Write) Target() (resource, name string, status bool) {
 	parts := strings.Split(strings.Trim(w.Path, "/"), "/")
 	i := slices.Index(parts, "namespaces")
@@ -52,7 +48,7 @@ func (w Write) Target() (resource, name string, status bool) {
 	return parts[0], name, len(parts) > 2 && parts[2] == "status"
 }
 
-// MatchWrite matches writes to a resource, or to its status.
+// MatchWrite matches the writes of a method to a resource, or to its status.
 func MatchWrite(method, resource string, status bool) func(Write) bool {
 	return func(w Write) bool {
 		r, _, s := w.Target()
@@ -60,14 +56,15 @@ func MatchWrite(method, resource string, status bool) func(Write) bool {
 	}
 }
 
-// Hook is called with a write and may take its time. One that returns an error
-// has the write, or its answer, lost: the connection is cut.
+// Hook is called with a write, which waits for it. An error loses the write or its answer:
+// the connection is closed.
 type Hook func(Write) error
 
-// Proxy forwards requests to one API server.
+// Proxy forwards requests to one API server. A test stops the world at any write: it holds
+// it, loses it, or kills its writer just before or just after it is stored.
 type Proxy struct {
 	listener net.Listener
-	ca       []byte // of the certificate, where TLS is spoken
+	ca       []byte // of the serving certificate, with TLS
 	server   *http.Server
 
 	mu                    sync.Mutex
@@ -82,8 +79,8 @@ type Proxy struct {
 // StartProxy runs a proxy in front of an API server until Close.
 func StartProxy(target *rest.Config) (*Proxy, error) { return startProxy(target, nil) }
 
-// StartTLSProxy runs one that speaks TLS, for clients that send their token to nobody
-// else. Reach tells how it is reached.
+// StartTLSProxy runs a proxy that serves TLS, for clients that send their token over TLS
+// only; see Endpoint.
 func StartTLSProxy(target *rest.Config) (*Proxy, error) {
 	certificate, ca, err := newServingCertificate()
 	if err != nil {
@@ -97,19 +94,19 @@ func StartTLSProxy(target *rest.Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Endpoint is the URL, and what its certificate is checked by.
+// Endpoint returns the URL of a TLS proxy and the CA of its certificate.
 func (p *Proxy) Endpoint() (url string, ca []byte) {
 	return "https://" + p.listener.Addr().String(), p.ca
 }
 
-// newServingCertificate is the certificate of a server on this machine, which vouches for itself.
+// newServingCertificate returns a self-signed certificate for this machine.
 func newServingCertificate() (tls.Certificate, []byte, error) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()
 	defer server.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	if len(server.TLS.Certificates) == 0 {
-		return tls.Certificate{}, nil, errors.New("there is no certificate for a server on this machine")
+		return tls.Certificate{}, nil, errors.New("httptest made no certificate")
 	}
 	return server.TLS.Certificates[0], ca, nil
 }
@@ -151,11 +148,11 @@ func startProxy(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends the proxy and cuts all its connections.
+// Close closes the proxy and all its connections.
 func (p *Proxy) Close() error { return p.server.Close() }
 
-// Redirect has a client go through the proxy, which from then on adds that
-// client's token: from a kubeconfig, none is sent without TLS.
+// Redirect routes a client through the proxy. The proxy adds the client's token, because
+// clients with a kubeconfig send none without TLS.
 func (p *Proxy) Redirect(cfg *rest.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,22 +167,22 @@ func (p *Proxy) currentToken() string {
 	return p.bearerToken
 }
 
-// SetBeforeHook has a hook called before each write is passed on; nil for none.
+// SetBeforeHook sets the hook that is called before a write is forwarded; nil for none.
 func (p *Proxy) SetBeforeHook(h Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.beforeHook = h
 }
 
-// SetAfterHook has a hook called when a write is stored and its answer has not been
-// passed on; nil for none.
+// SetAfterHook sets the hook that is called after a write is stored and before its answer
+// is forwarded; nil for none.
 func (p *Proxy) SetAfterHook(h Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.afterHook = h
 }
 
-// Writes lists the writes so far.
+// Writes lists all answered writes.
 func (p *Proxy) Writes() []Write {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +247,7 @@ func (p *Proxy) logWrite(w Write) {
 	p.log = append(p.log, w)
 }
 
-// bufferedResponse holds an answer back until the hook has seen it.
+// bufferedResponse holds an answer back for the hook.
 type bufferedResponse struct {
 	header http.Header
 	status int
@@ -261,5 +258,5 @@ func (r *bufferedResponse) Header() http.Header         { return r.header }
 func (r *bufferedResponse) WriteHeader(status int)      { r.status = status }
 func (r *bufferedResponse) Write(b []byte) (int, error) { return r.body.Write(b) }
 
-// DropConnection is what a hook returns to have a write or its answer lost.
+// DropConnection returns the error by which a hook loses a write or its answer.
 func DropConnection() error { return errConnectionDropped }

@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // Patience is how long a test waits for what is bound to come. It is long: a
@@ -50,7 +50,7 @@ type Env struct {
 	// The simulated importers go by the same path, see package simulator.
 	Source *httptest.Server
 	// Agent that runs; nil where none was asked for.
-	Agent *agent.Agent
+	Agent *program.Agent
 
 	mu           sync.Mutex
 	headRequests map[string]int
@@ -69,7 +69,7 @@ func Start(ctx context.Context, o member.Options) (_ *Env, err error) {
 	if s.Member, err = member.Start(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := agent.InstallAgent(ctx, s.ControlPlane, nil); err != nil {
+	if err := program.InstallAgent(ctx, s.ControlPlane, nil); err != nil {
 		return nil, errors.Join(err, s.Member.Stop())
 	}
 	s.Source = httptest.NewServer(http.HandlerFunc(s.serveHead))
@@ -130,7 +130,7 @@ func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, 
 // cluster: on a busy machine a shorter one is lost now and then, and nobody
 // would start the agent again.
 func (s *Env) StartAgent() (err error) {
-	s.Agent, err = agent.StartAgent(context.Background(), s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+	s.Agent, err = program.StartAgent(context.Background(), s.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
 	return err
 }
 
@@ -270,14 +270,14 @@ func HasReason(reason v1alpha1.Reason) func(*v1alpha1.VMDiskImage) bool {
 
 // PolicyConfigMap returns the policy ConfigMap.
 func (s *Env) PolicyConfigMap() *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: agent.PolicyNamespace, Name: agent.PolicyName}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: program.PolicyName}}
 }
 
 // Ledger returns the SyncLedger as it is stored.
 func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 	t.Helper()
 	l := &v1alpha1.SyncLedger{}
-	require.NoError(t, client.IgnoreNotFound(s.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)))
+	require.NoError(t, client.IgnoreNotFound(s.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l)))
 	if l.Status == nil {
 		l.Status = &v1alpha1.SyncLedgerStatus{}
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package faultyagent
+package faults
 
 import (
 	"fmt"
@@ -10,18 +10,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Step is what a write does, in words: "create root disk: early". Its number
-// among the writes changes from run to run, since the agent works on several
-// objects at a time; what there is to be done does not.
+// Step describes a write, such as "create root disk: early". The order of an agent's writes
+// differs between runs, because it works on several objects at a time; the set does not.
 type Step string
 
-// Kind is the step without its object.
+// Kind returns the step without its object.
 func (s Step) Kind() string {
 	verb, _, _ := strings.Cut(string(s), ": ")
 	return verb
 }
 
-// DescribeAttempts tells how far an image is with its attempts, for a Step.
+// DescribeAttempts lists the attempts of an image's revisions, for a Step.
 func DescribeAttempts(st *v1alpha1.VMDiskImageStatus) string {
 	text := ""
 	for i := range st.Revisions {
@@ -36,8 +35,7 @@ func DescribeAttempts(st *v1alpha1.VMDiskImageStatus) string {
 
 var childName = regexp.MustCompile(`^(.*)-[0-9a-z]+-(\d+)(-[0-9a-z]+)?$`)
 
-// ChildRole makes of a child's name its image's and the attempt: those do not change
-// from run to run.
+// ChildRole reduces a child's name to image and attempt, which do not differ between runs.
 func ChildRole(name string) string {
 	if m := childName.FindStringSubmatch(name); m != nil {
 		return m[1] + "#" + m[2]

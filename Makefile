@@ -121,6 +121,10 @@ lint-charts: ## Check the Helm charts and what they make, and run their unit tes
 lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask
 	cd scripts/tools/alerts && go run . $(CURDIR)/charts/*/monitoring/alerts_test.yaml $(CURDIR)/charts/*/monitoring/dashboard.json
 
+.PHONY: lint-prose
+lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
+	@go run ./scripts/prose
+
 .PHONY: verify
 verify: generate lint lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed
 	@git diff --exit-code HEAD -- $(GENERATED) || \

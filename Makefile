@@ -41,7 +41,7 @@ demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
-	go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m

@@ -41,7 +41,7 @@ demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
-	go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m
@@ -120,6 +120,10 @@ lint-charts: ## Check the Helm charts and what they make, and run their unit tes
 .PHONY: lint-alerts
 lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask
 	cd scripts/tools/alerts && go run . $(CURDIR)/charts/*/monitoring/alerts_test.yaml $(CURDIR)/charts/*/monitoring/dashboard.json
+
+.PHONY: lint-prose
+lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
+	@go run ./scripts/prose
 
 .PHONY: verify
 verify: generate lint lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed

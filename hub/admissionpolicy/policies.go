@@ -10,82 +10,81 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Policy is one of the chart's policies; its binding has the same name.
+// Policy is a ValidatingAdmissionPolicy of chart ot-hub. Its binding has the same name.
 type Policy struct {
 	Name string
-	// guardedMessage is what the API server does by it, and otherwise what happens without it.
+	// guardedMessage says what the API server checks while the policy is in force,
+	// unguardedAdvice what to review when it is not.
 	guardedMessage, unguardedAdvice string
 }
 
-// The policies of chart ot-hub that approvals rest on.
 var (
-	// WavesPolicy is about the approvals in FleetDiskImages.
+	// WavesPolicy guards the approvals in spec of FleetDiskImages.
 	WavesPolicy = Policy{
 		Name:            "ot-hub-approvals",
-		guardedMessage:  "the API server checks who approves of waves",
-		unguardedAdvice: "Meanwhile everybody who may update FleetDiskImages approves of waves, in any name: look through spec.approvals",
+		guardedMessage:  "the API server checks who approves waves",
+		unguardedAdvice: "Until then whoever may update FleetDiskImages can approve waves in any name: review spec.approvals",
 	}
-	// PrunesPolicy is about who creates ImagePrunes.
+	// PrunesPolicy guards the creation of ImagePrunes.
 	PrunesPolicy = Policy{
 		Name:            "ot-hub-prunes",
-		guardedMessage:  "the API server checked who approved of it",
-		unguardedAdvice: "Who creates an ImagePrune meanwhile is not asked for verb approve, and approvedBy says what he likes: to keep what has not been deleted yet, set spec.undo",
+		guardedMessage:  "the API server checked who approved this ImagePrune",
+		unguardedAdvice: "Until then ImagePrunes are created without verb approve, and approvedBy can be any name: to keep the images that are not deleted yet, set spec.undo",
 	}
 )
 
-// PolicyState is what the API server has of a policy.
+// PolicyState is what the API server has of a Policy.
 type PolicyState struct {
-	// Served: it knows such policies.
+	// PoliciesServed: the API server serves ValidatingAdmissionPolicy.
 	PoliciesServed bool
-	// Policy and Binding are nil where they are not there.
+	// Policy and Binding are nil where they do not exist.
 	Policy  *admissionv1.ValidatingAdmissionPolicy
 	Binding *admissionv1.ValidatingAdmissionPolicyBinding
 }
 
-// ApprovalCondition says whether the API server goes by a policy. What an administrator has made of
-// its expressions is not looked at.
+// ApprovalCondition returns condition ApprovalGuarded: whether a policy is in force. The
+// expressions of the policy are not compared with the chart's.
 func ApprovalCondition(p Policy, s PolicyState) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse}
 	if !s.PoliciesServed {
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
-		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.30 on). " + p.unguardedAdvice
+		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (served by default from Kubernetes 1.30). " + p.unguardedAdvice
 		return c
 	}
 	if fault := p.findFault(s); fault != "" {
 		c.Reason = v1alpha1.ReasonPolicyNotInForce
-		c.Message = fault + ": `helm upgrade` of the hub brings back what its chart says. " + p.unguardedAdvice
+		c.Message = fault + ": `helm upgrade` of the hub restores it. " + p.unguardedAdvice
 		return c
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonGuarded, p.guardedMessage
 	return c
 }
 
-// findFault is why the policy refuses nothing, or not all that it has to.
+// findFault returns why the policy refuses less than it should; empty if it does not.
 func (p Policy) findFault(s PolicyState) string {
 	policy, binding := "ValidatingAdmissionPolicy "+p.Name, "ValidatingAdmissionPolicyBinding "+p.Name
 	switch {
 	case s.Policy == nil:
-		return policy + " is not there"
+		return policy + " does not exist"
 	case len(s.Policy.Spec.Validations) == 0:
 		return policy + " has no validations"
 	case s.Policy.Spec.FailurePolicy != nil && *s.Policy.Spec.FailurePolicy != admissionv1.Fail:
 		return fmt.Sprintf("%s has failurePolicy %s", policy, *s.Policy.Spec.FailurePolicy)
 	case s.Binding == nil:
-		return binding + " is not there"
+		return binding + " does not exist"
 	case s.Binding.Spec.PolicyName != p.Name:
-		return fmt.Sprintf("%s is for policy %s", binding, s.Binding.Spec.PolicyName)
+		return fmt.Sprintf("%s binds policy %s", binding, s.Binding.Spec.PolicyName)
 	case !slices.Contains(s.Binding.Spec.ValidationActions, admissionv1.Deny):
 		return fmt.Sprintf("%s has validationActions %v, without Deny", binding, s.Binding.Spec.ValidationActions)
 	case s.Binding.Spec.MatchResources != nil:
-		return binding + " has matchResources, and takes some requests out"
+		return binding + " has matchResources, which exempts some requests"
 	}
 	return ""
 }
 
-// notEnforcedCondition is what the chart's value says.
-func (p Policy) notEnforcedCondition() metav1.Condition {
+func notEnforcedCondition() metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotEnforced,
-		Message: "value approvals.enforced of the hub's chart is false: approvals are to be checked by other means, and the API server checks none",
+		Message: "value approvals.enforced of the hub's chart is false: the API server does not check approvals, so other means have to",
 	}
 }

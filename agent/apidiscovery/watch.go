@@ -13,34 +13,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// NotifyOnEvents has something done at every event of a kind; it must not block. When
-// Follow returns, no event can be missed any more by whoever reads from the cache
-// from then on. That cannot be said of a source.Kind that a running controller is
-// given: it is waited for beside what the controller does, and what is deleted
-// meanwhile is never told of.
-func NotifyOnEvents(ctx context.Context, c cache.Cache, obj client.Object, do func()) error {
+// NotifyOnEvents calls notify at every event of a kind. notify must not block.
+//
+// Invariant: after NotifyOnEvents has returned, every change of what is read from the cache
+// is notified. A source.Kind given to a running controller does not guarantee that: it is
+// registered in the background, and deletions before that are never reported.
+func NotifyOnEvents(ctx context.Context, c cache.Cache, obj client.Object, notify func()) error {
 	informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("following %T: %w", obj, err)
+		return fmt.Errorf("getting the informer of %T: %w", obj, err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { do() },
-		UpdateFunc: func(any, any) { do() },
-		DeleteFunc: func(any) { do() },
+		AddFunc:    func(any) { notify() },
+		UpdateFunc: func(any, any) { notify() },
+		DeleteFunc: func(any) { notify() },
 	})
 	if err != nil {
-		return fmt.Errorf("following %T: %w", obj, err)
+		return fmt.Errorf("adding an event handler for %T: %w", obj, err)
 	}
 	return nil
 }
 
-// Watch gives a controller, which may be running, the events of a kind. What
-// holds of Follow holds when Watch returns: what the controller deletes first of
-// all, it is told to be gone.
+// Watch gives a controller, which may be running, the events of a kind, with the invariant
+// of NotifyOnEvents.
 func Watch(ctx context.Context, to controller.Controller, c cache.Cache, obj client.Object, h handler.EventHandler, p ...predicate.Predicate) error {
 	informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("watching %T: %w", obj, err)
+		return fmt.Errorf("getting the informer of %T: %w", obj, err)
 	}
 	return to.Watch(&source.Informer{Informer: informer, Handler: h, Predicates: p})
 }

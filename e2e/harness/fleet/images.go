@@ -156,3 +156,29 @@ func FindReportedImage(t *testing.T, c client.Reader, namespace, image string) *
 func MailboxKey(member string) client.ObjectKey {
 	return client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
 }
+
+// NewFleetImage is a FleetDiskImage for clusters by name, without a version, that was not
+// created yet.
+func NewFleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
+	return &v1alpha1.FleetDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.FleetDiskImageSpec{
+			TargetNamespace: Namespace, Template: NewImageSpec(name), Placement: v1alpha1.Placement{ClusterNames: clusters},
+		},
+	}
+}
+
+// CreateForTest creates an object on the hub and deletes it when the test ends.
+func (f *Fleet) CreateForTest(t *testing.T, o client.Object) {
+	t.Helper()
+	require.NoError(t, f.Create(t.Context(), o))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), o))) })
+}
+
+// AwaitGone waits until an object of the hub is deleted.
+func (f *Fleet) AwaitGone(t *testing.T, o client.Object) {
+	t.Helper()
+	require.True(t, testenv.Await(t, func() bool {
+		return apierrors.IsNotFound(f.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(o), o))
+	}), "%T %s is still there", o, o.GetName())
+}

@@ -84,6 +84,9 @@ type Member struct {
 	options MemberOptions
 }
 
+// PullMode reports whether the member registers in pull mode.
+func (m *Member) PullMode() bool { return m.options.Pull }
+
 // agentValues install the agent's chart without a policy of the member's own.
 var agentValues = map[string]any{
 	"policy": map[string]any{"create": false},

@@ -1,4 +1,4 @@
-package dial
+package mailbox
 
 import (
 	"context"
@@ -14,28 +14,29 @@ import (
 // errNotLeading: another agent of this cluster leads.
 var errNotLeading = errors.New("another agent of this cluster leads")
 
-// LeadershipCheck tells whether this process still leads, by the Lease that agents of one
-// cluster lead by. One that was paused goes on before it is told that it has lost
-// that: so it looks before it carries.
+// LeadershipCheck confirms, by the leader election Lease, that this process still leads. A
+// process that was paused may continue before its elector notices that it has lost the
+// Lease.
 type LeadershipCheck struct {
-	// Live reads past any cache; nil where agents need not be elected.
+	// Live reads past any cache; nil where leader election is off.
 	Live client.Reader
-	Key  client.ObjectKey
+	// Key of the Lease.
+	Key client.ObjectKey
 
 	mu     sync.Mutex
 	holder string
 }
 
-// Confirm returns errNotLeading once another agent leads than when it was first
-// called, which is to be right after this one was elected: until a credential is
-// there, hours may pass, and another agent lead by then.
+// Confirm returns errNotLeading once the holder of the Lease is another one than at the
+// first call. That has to be right after this process was elected: until there is a
+// credential, hours may pass and another agent may lead.
 func (l *LeadershipCheck) Confirm(ctx context.Context) error {
 	if l.Live == nil {
 		return nil
 	}
 	lease := &coordinationv1.Lease{}
 	if err := l.Live.Get(ctx, l.Key, lease); err != nil {
-		return fmt.Errorf("reading Lease %s, by which an agent leads: %w", l.Key, err)
+		return fmt.Errorf("reading leader election Lease %s: %w", l.Key, err)
 	}
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	l.mu.Lock()

@@ -1,4 +1,4 @@
-package dial
+package mailbox
 
 import (
 	"context"
@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// heartbeatInterval of the Lease by which the hub knows that this agent dials in.
+	// heartbeatInterval is how often the agent renews its Lease on the hub.
 	heartbeatInterval = 20 * time.Second
-	// heartbeatRetryDelay is how soon it is tried again.
+	// heartbeatRetryDelay is the wait after a renewal that failed.
 	heartbeatRetryDelay = 2 * time.Second
 )
 
-// runHeartbeat renews the Lease on the hub until ctx ends. The first time tells the hub that
-// the credential has arrived.
-func (c *Syncer) runHeartbeat(ctx context.Context, d *hubSession, hub *hubclient.Connection) {
+// runHeartbeat renews the agent's Lease on the hub until ctx ends. The first renewal
+// confirms to the hub that the credential has arrived.
+func (s *Syncer) runHeartbeat(ctx context.Context, session *hubSession, hub *hubclient.Connection) {
 	for ctx.Err() == nil {
 		wait := heartbeatInterval
-		if err := c.renewLease(ctx, d, hub.GetClient()); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("The sign of life to the hub is tried again", "error", err.Error())
+		if err := s.renewLease(ctx, session, hub.GetClient()); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("Failed to renew the Lease on the hub; retrying", "error", err.Error())
 			wait = heartbeatRetryDelay
 		}
 		hubclient.WaitForTrigger(ctx, nil, wait)
 	}
 }
 
-func (c *Syncer) renewLease(ctx context.Context, d *hubSession, hub client.Client) error {
-	if err := c.Leader.Confirm(ctx); err != nil {
+func (s *Syncer) renewLease(ctx context.Context, session *hubSession, hub client.Client) error {
+	if err := s.Leadership.Confirm(ctx); err != nil {
 		return err
 	}
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: d.credential.access.Namespace, Name: registration.LeaseName}
+	key := client.ObjectKey{Namespace: session.credential.Access.Namespace, Name: registration.LeaseName}
 	if err := hub.Get(ctx, key, lease); err != nil {
 		return fmt.Errorf("reading Lease %s on the hub: %w", key, err)
 	}
-	holder, now := registration.LeaseHolder(c.BootID, d.credential.token), metav1.NowMicro()
+	holder, now := registration.LeaseHolder(s.BootID, session.credential.Claims), metav1.NowMicro()
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
 		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &holder, &now
 	}

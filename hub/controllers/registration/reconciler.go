@@ -23,7 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time", "step", d.step, "error", err.Error())
 			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		} else if err != nil {
-			d.condition.Message = fleet.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
+			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s, to %s: %w", member.Name, d.step, err)
 		}

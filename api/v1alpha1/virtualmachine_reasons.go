@@ -1,29 +1,31 @@
 package v1alpha1
 
-// Reasons of a VirtualMachine, in status, conditions, metric labels and events:
-// a closed set, together with ReasonCDIMissing, ReasonSecretMissing and
-// ReasonReady.
+// Reasons of a VirtualMachine in status, conditions, metric labels and events: a closed
+// set, together with ReasonCDIMissing, ReasonSecretMissing and ReasonReady.
 const (
-	// ReasonImageMissing: the image does not exist, and the machine may not make it.
+	// ReasonImageMissing: the image does not exist and the VirtualMachine may not
+	// create it.
 	ReasonImageMissing Reason = "ImageMissing"
-	// ReasonImageNamespaceMissing: the namespace that the image is to be made in
-	// does not exist, or is being deleted.
+	// ReasonImageNamespaceMissing: the namespace to create the image in does not exist
+	// or is being deleted.
 	ReasonImageNamespaceMissing Reason = "ImageNamespaceMissing"
-	// ReasonImageRefused: the API server refused the image made from the template.
+	// ReasonImageRefused: the API server refused the image created from the template.
 	ReasonImageRefused Reason = "ImageRefused"
-	// ReasonWaitingForImage: the image is on its way.
+	// ReasonWaitingForImage: the image is not ready yet.
 	ReasonWaitingForImage Reason = "WaitingForImage"
-	// ReasonImageFailed: the image failed, for the reason that the message tells.
+	// ReasonImageFailed: the image failed; the message has the cause.
 	ReasonImageFailed Reason = "ImageFailed"
 	// ReasonImageDeleting: the image is being removed and can no longer be acquired.
 	ReasonImageDeleting Reason = "ImageDeleting"
-	// ReasonAcquiringImage: the image serves; it is made sure that it stays.
+	// ReasonAcquiringImage: the image is ready and the VirtualMachine is acquiring it,
+	// so that it is not deleted.
 	ReasonAcquiringImage Reason = "AcquiringImage"
-	// ReasonIgnoredOnDeploy: ignoreOnDeploy is true, the image is ready.
+	// ReasonIgnoredOnDeploy: ignoreOnDeploy is true and the image is ready.
 	ReasonIgnoredOnDeploy Reason = "IgnoredOnDeploy"
-	// ReasonSpecInvalid: something in the spec cannot be carried out.
+	// ReasonSpecInvalid: a field of the spec cannot be applied; see the message.
 	ReasonSpecInvalid Reason = "SpecInvalid"
-	// ReasonNameTaken: an object of the name that is needed is there and not ours.
+	// ReasonNameTaken: an object with the needed name exists and does not belong to the
+	// VirtualMachine.
 	ReasonNameTaken Reason = "NameTaken"
 	// ReasonRootDiskRefused: the API server refused the root disk.
 	ReasonRootDiskRefused Reason = "RootDiskRefused"
@@ -35,41 +37,42 @@ const (
 	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
 	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
 	ReasonMachineRefused Reason = "MachineRefused"
-	// ReasonRequestFailed: making something did not succeed, for a reason that may
-	// pass by itself: a webhook that is down, a timeout.
+	// ReasonRequestFailed: a request failed for a cause that may pass, such as a
+	// webhook that is down or a timeout.
 	ReasonRequestFailed Reason = "RequestFailed"
-	// ReasonNetworkMissing: a network that an interface names does not exist, and
-	// KubeVirt makes no instance without.
+	// ReasonNetworkMissing: the network of an interface does not exist; KubeVirt starts
+	// no instance without it.
 	ReasonNetworkMissing Reason = "NetworkMissing"
-	// ReasonStarting: the KubeVirt VirtualMachine is there and not yet ready.
+	// ReasonStarting: the KubeVirt VirtualMachine exists and is not ready yet.
 	ReasonStarting Reason = "Starting"
-	// ReasonMachineError: KubeVirt reports a fault of the machine; it may pass.
+	// ReasonMachineError: KubeVirt reports an error of the machine; it may pass.
 	ReasonMachineError Reason = "MachineError"
-	// ReasonRunning: the machine runs.
+	// ReasonRunning: the machine is running.
 	ReasonRunning Reason = "Running"
-	// ReasonStopped: the machine is there and is not meant to run.
+	// ReasonStopped: the machine exists and is not meant to run.
 	ReasonStopped Reason = "Stopped"
 )
 
 // Conditions of a VirtualMachine, beside Ready, Reconciling and Stalled.
 const (
-	// ConditionImageAcquired: the image is there and stays while the machine exists.
+	// ConditionImageAcquired: the image exists and is kept while the VirtualMachine
+	// exists.
 	ConditionImageAcquired = "ImageAcquired"
 	// ConditionRootDiskReady: the root disk has been cloned.
 	ConditionRootDiskReady = "RootDiskReady"
-	// ConditionMachineCreated: the KubeVirt VirtualMachine is there.
+	// ConditionMachineCreated: the KubeVirt VirtualMachine exists.
 	ConditionMachineCreated = "MachineCreated"
-	// ConditionSpecAdjusted: something else was done than the letter of the spec.
+	// ConditionSpecAdjusted: the agent applied something that differs from the spec.
 	ConditionSpecAdjusted = "SpecAdjusted"
-	// ConditionImageDiffers: the image that is there is not what the template says.
+	// ConditionImageDiffers: the existing image differs from the template.
 	ConditionImageDiffers = "ImageDiffers"
-	// ConditionRestartRequired: the spec was changed while an instance runs.
+	// ConditionRestartRequired: the spec was changed while an instance was running.
 	ConditionRestartRequired = "RestartRequired"
-	// ConditionPlainTextPassword: a password stands in the spec for all to read.
+	// ConditionPlainTextPassword: the spec has a password in plain text.
 	ConditionPlainTextPassword = "PlainTextPassword"
 )
 
-// Reasons of the conditions that are no reason of a phase.
+// Reasons of conditions that are not also reasons of a phase.
 const (
 	ReasonAcquired            = "Acquired"
 	ReasonNotAcquired         = "NotAcquired"

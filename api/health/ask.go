@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// permissionWaitTimeout with an API server that goes by new roles a little later.
+	// permissionWaitTimeout is how long to wait for an API server to apply new roles.
 	permissionWaitTimeout = 5 * time.Second
-	// permissionPollInterval of asking it.
+	// permissionPollInterval is the interval between two reviews.
 	permissionPollInterval = time.Second
-	// reviewTimeout of all that is asked at a time.
+	// reviewTimeout bounds one review of all permissions.
 	reviewTimeout = 10 * time.Second
-	// maxParallelReviews are asked about at a time.
+	// maxParallelReviews is how many access reviews run at a time.
 	maxParallelReviews = 8
 )
 
-// MissingPermissions asks the API server which of these rights the account of cfg lacks.
+// MissingPermissions returns which of these permissions the account of cfg lacks.
 func MissingPermissions(ctx context.Context, cfg *rest.Config, needed []Permission) ([]Permission, error) {
 	fast := rest.CopyConfig(cfg)
 	fast.QPS, fast.Timeout = -1, reviewTimeout
@@ -62,8 +62,9 @@ func MissingPermissions(ctx context.Context, cfg *rest.Config, needed []Permissi
 	return missing, nil
 }
 
-// WaitForPermissions returns an error that names them if rights go on lacking. An API server that does
-// not answer, or lets nobody ask, is not waited for.
+// WaitForPermissions returns an error that lists missing permissions if they stay
+// missing. It does not wait for an API server that does not answer or refuses access
+// reviews.
 func WaitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permission, program string) error {
 	return waitForPermissions(ctx, cfg, needed, program, permissionWaitTimeout)
 }

@@ -1,5 +1,5 @@
-// Package health asks a program that runs whether it serves. The images hold nothing
-// but their one program, so the charts' tests have that do the asking.
+// Package health checks whether a program works: its API server answers, its caches are
+// synced, and its account has the permissions it needs.
 package health
 
 import (
@@ -15,21 +15,22 @@ import (
 	"time"
 )
 
-// ServiceAccountTokenFile is where a Pod finds the token of its ServiceAccount.
+// ServiceAccountTokenFile is where a Pod has the token of its ServiceAccount.
 const ServiceAccountTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // the name of a file
 
 const (
-	// checkTimeout of one request.
+	// checkTimeout bounds the whole request.
 	checkTimeout = 10 * time.Second
-	// maxShownBytes of an answer that is not the one that was wanted.
+	// maxShownBytes is how much of an unexpected response the error shows.
 	maxShownBytes = 1024
 )
 
-// CheckURL asks for a CheckURL, with the token in tokenFile where there is one, and returns an
-// error unless it is answered with 200.
+// CheckURL requests a URL, with the token in tokenFile if that file exists, and returns
+// an error unless the response is 200. The chart's tests run it, because the images
+// hold no other program.
 //
-// The certificates are made by the processes that serve, for themselves, and cannot
-// be checked here: give a token that opens nothing but that CheckURL.
+// Servers use self-signed certificates, which are not verified here: use a token that
+// grants access to nothing but that URL.
 func CheckURL(ctx context.Context, url, tokenFile string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,6 +1,3 @@
-// Package health tells whether a program may do what its sources say that it does. One
-// that lacks a right to list something waits for its caches without an end, one that
-// lacks another fails at what it needs it for, and neither says what to do.
 package health
 
 import (
@@ -16,13 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Permission is one that RBAC can grant. Without a namespace it is one to all of them.
+// Permission is one verb on one resource that RBAC can grant; in all namespaces if
+// Namespace is empty.
 type Permission struct {
 	Namespace, Group, Resource, Subresource, Name, Verb string
 }
 
-// ParseRoles reads which rights roles grant, where they are bound in their own namespaces. These
-// are stand-ins, for which namespaces has the true ones.
+// ParseRoles returns the permissions that the roles grant where they are bound in their
+// own namespaces. The namespaces in the file are placeholders; namespaces maps them to
+// the real ones.
 func ParseRoles(roles []byte, namespaces map[string]string) ([]Permission, error) {
 	var all []Permission
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(roles), 4096); ; {
@@ -66,7 +65,7 @@ func (r Permission) resourceAttributes() *authorizationv1.ResourceAttributes {
 	}
 }
 
-// describeResource is what a right is to, in words.
+// describeResource returns the resource of a permission for people.
 func (r Permission) describeResource() string {
 	text := r.Resource
 	if r.Group != "" {
@@ -84,10 +83,10 @@ func (r Permission) describeResource() string {
 	return text
 }
 
-// maxNamedResources of the objects that rights are lacking to.
+// maxNamedResources is how many resources a message lists.
 const maxNamedResources = 6
 
-// FormatMissing says which rights are lacking, and what to do; nothing where none is.
+// FormatMissing says which permissions are missing and what to do; empty if none is.
 func FormatMissing(missing []Permission, program string) string {
 	if len(missing) == 0 {
 		return ""

@@ -12,30 +12,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// permissionRecheckDelay between two looks, where the API server goes on refusing.
+// permissionRecheckDelay is the delay between two reviews while the API server refuses
+// requests.
 const permissionRecheckDelay = 5 * time.Second
 
-// PermissionWatch tells of rights that are taken away while a program runs. It asks after the API
-// server has refused something, which admission may have done as well, and then until
-// nothing is lacking. It is a Runnable of a manager.
+// PermissionWatch notices permissions that are removed while a program runs. It reviews
+// the permissions after the API server has refused a request (admission may have
+// refused it as well), and then until none is missing. It is a Runnable of a manager.
 type PermissionWatch struct {
-	// Config, wrapped by Wrap or not, asks.
+	// Config sends the reviews, with or without WrapTransport.
 	Config   *rest.Config
 	Required []Permission
 	Program  string
-	// OnChange is called when another text is told.
+	// OnChange is called when the message changes.
 	OnChange func()
 
 	refused chan struct{}
 	message atomic.Pointer[string]
 }
 
-// NewPermissionWatch returns a Watch for a program that has all that it needs.
+// NewPermissionWatch returns a watch for a program that starts with all permissions.
 func NewPermissionWatch(cfg *rest.Config, needed []Permission, program string) *PermissionWatch {
 	return &PermissionWatch{Config: cfg, Required: needed, Program: program, OnChange: func() {}, refused: make(chan struct{}, 1)}
 }
 
-// WrapTransport looks at what a transport is answered.
+// WrapTransport returns a transport that notices refused requests.
 func (w *PermissionWatch) WrapTransport(next http.RoundTripper) http.RoundTripper {
 	return watchedTransport{next, w.refused}
 }
@@ -60,10 +61,10 @@ func (t watchedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (t watchedTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// NeedLeaderElection is false: each replica tells of itself.
+// NeedLeaderElection returns false: each replica checks its own permissions.
 func (w *PermissionWatch) NeedLeaderElection() bool { return false }
 
-// Start asks until ctx ends.
+// Start reviews permissions until ctx ends.
 func (w *PermissionWatch) Start(ctx context.Context) error {
 	var again <-chan time.Time
 	for {
@@ -106,10 +107,11 @@ func (w *PermissionWatch) setMessage(ctx context.Context, text string) {
 	w.OnChange()
 }
 
-// MissingMessage says which rights are lacking, and what to do; nothing where none is known to.
+// MissingMessage says which permissions are missing and what to do; empty if none is
+// known to be.
 func (w *PermissionWatch) MissingMessage() string { return ptr.Deref(w.message.Load(), "") }
 
-// Check is for a probe of readiness.
+// Check implements healthz.Checker.
 func (w *PermissionWatch) Check(*http.Request) error {
 	if text := w.MissingMessage(); text != "" {
 		return errors.New(text)

@@ -7,27 +7,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// staleWatchTimeout is how long a watch may take to tell what a request was answered with.
+// staleWatchTimeout is how long a watch may lag behind a live read.
 const staleWatchTimeout = 15 * time.Second
 
-// ErrWatchStale ends a connection whose watches do not tell what happens any more. What
-// is at its other end is reachable, and is to be connected again at once.
+// ErrWatchStale ends a connection whose watches no longer deliver changes. The other
+// end is reachable; reconnect at once.
 var ErrWatchStale = errors.New("its watches do not tell what is there, as after a restore from a backup")
 
-// watchStaleness compares what the watches of one connection have told with what the
-// probe is answered. After an API server was restored from a backup its
-// resourceVersions have gone back, and a watch that goes on from the one it knew
-// is sent nothing until they have caught up with it, which may take as long as
-// the backup is old. Only a connection that reads anew recovers from that.
+// watchStaleness compares what the watches of a connection delivered with live reads.
+// After an API server is restored from a backup, its resourceVersions go back, and a
+// watch that continues from a later one delivers nothing until they have caught up,
+// which may take as long as the backup is old. Only reconnecting helps.
 type watchStaleness struct {
-	// cachedVersion is the root's resourceVersion in the cache, since when it has been
-	// there beside another one in the API server.
+	// cachedVersion is the root's resourceVersion in the cache; since is when it was
+	// first seen to differ from the live one.
 	cachedVersion string
 	since         time.Time
 }
 
-// isStale judges by the cached resourceVersion, read before the live one was; both
-// are empty where there is no report.
+// isStale compares the cached resourceVersion, read first, with the live one; both are
+// empty without a report.
 func (h *watchStaleness) isStale(cached, live string, now time.Time) bool {
 	if cached == live {
 		*h = watchStaleness{}

@@ -16,25 +16,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FailureKind is why an API server is not reached, or does not do what it is asked.
+// FailureKind is why a request to an API server failed.
 type FailureKind uint8
 
 const (
-	// NetworkFailure is where nothing answers.
+	// NetworkFailure: nothing answers.
 	NetworkFailure FailureKind = iota
-	// CertificateFailure is where what answers is not trusted.
+	// CertificateFailure: the server's certificate is not trusted.
 	CertificateFailure
-	// UnauthorizedFailure is where it refuses the credential.
+	// UnauthorizedFailure: the server refuses the credential.
 	UnauthorizedFailure
-	// ForbiddenFailure is where it knows the credential, which may not do this.
+	// ForbiddenFailure: the credential is valid but lacks a permission.
 	ForbiddenFailure
-	// ServerFailure is where it answers with another error.
+	// ServerFailure: the server answers with another error.
 	ServerFailure
 )
 
-// ClassifyError tells what is wrong, and in words that are always the same for one cause:
-// they hold no time and no port of ours, since they go into conditions that are
-// written when they change.
+// ClassifyError returns the kind of an error and a message. The message is always the
+// same for the same cause, without times or local ports, because it goes into
+// conditions that are written when they change.
 func ClassifyError(err error) (FailureKind, string) {
 	if why := certificateMessage(err); why != "" {
 		return CertificateFailure, why
@@ -102,7 +102,8 @@ func networkMessage(err error) string {
 	return "it cannot be reached: " + innermostError(err)
 }
 
-// innermostError is the error at the bottom: those above it name our own port.
+// innermostError returns the text of the innermost error; outer errors contain local
+// ports.
 func innermostError(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -114,7 +115,7 @@ func innermostError(err error) string {
 	return TruncateText(err.Error(), 256)
 }
 
-// TruncateText has no more of a text than its first bytes, and three dots for the rest.
+// TruncateText limits a text to most bytes, plus an ellipsis if it was longer.
 func TruncateText(text string, most int) string {
 	text = strings.ToValidUTF8(text, "")
 	if len(text) > most {
@@ -123,8 +124,8 @@ func TruncateText(text string, most int) string {
 	return text
 }
 
-// IsObjectNotFound tells that an object is not there, on an API server that serves its
-// kind.
+// IsObjectNotFound reports whether an object does not exist on an API server that
+// serves its kind.
 func IsObjectNotFound(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

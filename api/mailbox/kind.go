@@ -10,7 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// kindInfo is what a relay needs to know of a kind.
+// kindInfo holds the functions that a relay needs for one kind.
 type kindInfo[T client.Object] struct {
 	name, resource  string
 	newObject       func() T
@@ -64,7 +64,7 @@ var grantKind = kindInfo[*v1alpha1.TransferGrant]{
 	copyContent: func(target, source *v1alpha1.TransferGrant) { source.Spec.DeepCopyInto(&target.Spec) },
 }
 
-// reportKind are roots and pages alike.
+// reportKind covers roots and pages.
 var reportKind = kindInfo[*v1alpha1.ClusterReport]{
 	name:      "ClusterReport",
 	resource:  "clusterreports",

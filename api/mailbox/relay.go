@@ -1,12 +1,12 @@
-// Package mailbox carries the mailbox between the hub and one member: ClusterPlan
-// and TransferGrant down, ClusterReport up, nothing else.
+// Package mailbox syncs the mailbox between the hub and one member: ClusterPlan and
+// TransferGrant down, ClusterReport up, nothing else.
 //
-// It holds nothing that must be kept. Several relays may carry for one member at
-// the same time, and one that was paused at any point may go on later: a copy is
-// written only with the resourceVersion under which it was read, after the source
-// was found to be newer by its own version, or was read past any cache after the
-// copy. So what is written never was replaced at the source before what it
-// replaces was read there.
+// A Relay keeps no state that must survive. Several relays may sync for one member at
+// the same time, and one that was paused may continue at any later time.
+//
+// Invariant: a copy is written only with the resourceVersion it was read with, and only
+// after the source was found newer by its own version, or was read live after the copy.
+// So an older state of the source never replaces a newer one.
 package mailbox
 
 import (
@@ -27,71 +27,69 @@ import (
 
 // Side is one side of a member's mailbox.
 type Side struct {
-	// Cached is where sources are read from. It may be old.
+	// Cached reads sources. It may be stale.
 	Cached client.Reader
-	// Live is where copies are read and written, and where a source is read again
-	// when a cache is not good enough. It must not answer from a cache.
+	// Live reads and writes copies, and re-reads a source if the cache may be stale. It
+	// must not answer from a cache.
 	Live client.Client
-	// Namespace of the mailbox: on the hub the member's, in the member the agent's.
+	// Namespace of the mailbox: the member's on the hub, the agent's in the member.
 	Namespace string
 }
 
-// Relay carries for one member.
+// Relay syncs the mailbox of one member.
 type Relay struct {
 	Hub, Member Side
-	// Copies spares reads of copies that have not changed since this process found
-	// them equal to their source. It is kept from call to call and is of one
-	// member. Without it every copy is read every time.
+	// Copies avoids reading copies that have not changed since this process found them
+	// equal to their source. Keep it across calls, one per member. Without it, every
+	// copy is read every time.
 	Copies *EqualCopies
 }
 
-// DownResult is what came of carrying plan and grant to the member.
+// DownResult is the outcome of SyncDown.
 type DownResult struct {
-	// Written are the kinds that were written.
+	// Written lists the kinds that were written.
 	Written []string
-	// NewerPlan is the version of the member's plan, where that is newer than the
-	// hub's for the same cluster: the hub was restored to an older state, or
-	// somebody changed the copy. It was left alone.
+	// NewerPlan is the version of the member's plan if it is newer than the hub's for
+	// the same cluster: the hub was restored from a backup, or somebody changed the
+	// copy. The copy is left alone.
 	NewerPlan *v1alpha1.PlanVersion
-	// NewerGrant is the sequence of the member's grant, where that is newer than
-	// the hub's for the same cluster. It was left alone.
+	// NewerGrant is the sequence of the member's grant if it is newer than the hub's
+	// for the same cluster. The copy is left alone.
 	NewerGrant *int64
-	// OtherCluster is the UID of the cluster that the member's agent reports to be,
-	// where plan or grant are for another. That was not carried.
+	// OtherCluster is the UID that the member's agent reports if plan or grant are for
+	// another cluster. They are not copied.
 	OtherCluster types.UID
-	// DroppedFields are fields of plan and grant that the member's API server does not store,
-	// because its kinds are older: the first of them, by kind and path. What was Carried
-	// is not known to be stored before the next time.
+	// DroppedFields lists the first fields of plan and grant, as Kind.path, that the
+	// member's API server dropped because its CustomResourceDefinitions are older. For
+	// kinds in Written it is known only after the next sync.
 	DroppedFields []string
 }
 
-// UpResult is what came of carrying the report to the hub.
+// UpResult is the outcome of SyncUp.
 type UpResult struct {
 	// Written is how many objects on the hub were written or deleted.
 	Written int
-	// OtherCluster is the clusterUID of the report, where it is not of the cluster that
-	// the hub knows. Nothing was carried.
+	// OtherCluster is the clusterUID of the report if it is not the cluster that the
+	// hub knows. Nothing is copied.
 	OtherCluster types.UID
-	// Older: the member shows a report that is older than the hub's copy, because
-	// the member was restored to an older state, or somebody changed the copy.
-	// Nothing was carried. It ends with the agent's next write, unless that
-	// cluster's clock is behind what it was; then the hub's copy of the root is to
-	// be deleted by hand.
+	// ReportOlder: the member's report is older than the hub's copy, because the member
+	// was restored from a backup, or somebody changed the copy. Nothing is copied. It
+	// ends with the agent's next write, unless the cluster's clock went back; then
+	// somebody must delete the hub's copy of the root.
 	ReportOlder bool
-	// Missing: there is no report in the member. The hub's copy was left alone.
+	// ReportMissing: the member has no report. The hub's copy is left alone.
 	ReportMissing bool
-	// RootSequence is the sequence of the hub's copy of the root after that; 0 where
-	// Another or Missing tell that there was nothing to compare it with.
+	// RootSequence is the sequence of the hub's copy of the root afterwards; 0 with
+	// OtherCluster or ReportMissing.
 	RootSequence int64
 }
 
-// SyncDown carries plan and grant to the member. What the hub does not have, or is
-// deleting, is left as it is in the member.
+// SyncDown copies plan and grant to the member. Objects that the hub does not have, or
+// is deleting, are left alone in the member.
 //
-// An error that apierrors.IsConflict tells means that somebody else wrote the
-// copy at the same time: call Down again. A missing namespace, or kinds that are
-// not served, are errors that say so; apierrors.IsNotFound or meta.IsNoMatchError
-// tells them.
+// If apierrors.IsConflict(err), somebody else wrote the copy at the same time: call
+// SyncDown again. If apierrors.IsNotFound(err) or meta.IsNoMatchError(err), the
+// namespace does not exist or the kinds are not served, and the error says so.
 func (r Relay) SyncDown(ctx context.Context) (DownResult, error) {
 	reported, boot, err := r.readReportedCluster(ctx, r.Member.Cached)
 	if err != nil {
@@ -126,8 +124,8 @@ func (r Relay) SyncDown(ctx context.Context) (DownResult, error) {
 	return down, errors.Join(planErr, grantErr)
 }
 
-// readReportedCluster is the cluster that the member's agent says it is in, and the boot of that
-// agent; empty where it has not said so yet.
+// readReportedCluster returns the cluster UID and boot ID that the member's agent
+// reports; empty before its first report.
 func (r Relay) readReportedCluster(ctx context.Context, from client.Reader) (cluster types.UID, boot string, err error) {
 	root, found, err := readObject(ctx, from, reportKind, r.Member, inMember, v1alpha1.MailboxName)
 	if err != nil || !found {
@@ -139,7 +137,7 @@ func (r Relay) readReportedCluster(ctx context.Context, from client.Reader) (clu
 	return root.ClusterUID, boot, nil
 }
 
-// syncOutcome of carrying one object.
+// syncOutcome is the outcome of syncing one object.
 type syncOutcome[T client.Object] struct {
 	action          action
 	target          T
@@ -192,7 +190,7 @@ func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T]
 	return done, nil
 }
 
-// Where an object is, for people.
+// Locations of an object for error messages.
 const (
 	onHub    = "on the hub"
 	inMember = "in the member"
@@ -210,8 +208,8 @@ func readObject[T client.Object](ctx context.Context, from client.Reader, k kind
 	return object, true, nil
 }
 
-// writeCopy makes the copy what the source is, unless somebody else wrote it since it
-// was read as target.
+// writeCopy gives the copy the content of the source, unless somebody else wrote the
+// copy since it was read as target.
 func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], end Side, where string, source, target T, exists bool) (T, error) {
 	name := source.GetName()
 	if !exists {
@@ -238,7 +236,8 @@ func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], end Side, wh
 	return updated, nil
 }
 
-// asConflict says of an answer that it means no more than that somebody was faster.
+// asConflict turns an error into a conflict: somebody else created or deleted the copy
+// at the same time.
 func asConflict(resource, name string, err error) error {
 	return apierrors.NewConflict(apischema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: resource}, name, err)
 }

@@ -6,27 +6,28 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Findings is what carrying has shown of a member so far, as a MemberLink tells it.
+// Findings is what syncing has shown about a member so far, for the status of its
+// MemberLink.
 type Findings struct {
-	// OtherCluster is the cluster that answers in place of the one that is known.
+	// OtherCluster is the UID of the cluster that answers instead of the known one.
 	OtherCluster types.UID
-	// Older: the member shows a report from before the hub's copy.
+	// ReportOlder: the member's report is older than the hub's copy.
 	ReportOlder bool
-	// NewerPlan is the version of a plan in the member that is newer than the hub's; the
-	// zero version for none.
+	// NewerPlan is the version of the member's plan if it is newer than the hub's; zero
+	// otherwise.
 	NewerPlan v1alpha1.PlanVersion
-	// NewerGrant is the sequence of a grant in the member that is newer than the
-	// hub's; 0 for none.
+	// NewerGrant is the sequence of the member's grant if it is newer than the hub's; 0
+	// otherwise.
 	NewerGrant int64
-	// DroppedFields are fields of plan and grant that the member's API server does not store.
+	// DroppedFields lists fields of plan and grant that the member's API server drops.
 	DroppedFields []string
-	// Confirmed: since the first Merge, the hub's copy of the report was compared with
-	// the member's own, and was not of before this sequence then. 0 for not yet.
+	// ConfirmedSequence is a report sequence: since the first Merge, the hub's copy of
+	// the report was compared with the member's own and was at least this new. 0 if not
+	// compared yet.
 	ConfirmedSequence int64
 }
 
-// Merge is the Result after what came of one more carrying. What failed says
-// nothing new.
+// Merge returns the findings after one more sync. A failed direction changes nothing.
 func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error) Findings {
 	next := r
 	if upErr == nil {
@@ -53,8 +54,8 @@ func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error
 	return next
 }
 
-// SetStatus puts a Result into the status of a MemberLink. challenge is what its spec
-// had before the first Merge: what was merged under another says nothing of it.
+// SetStatus writes the findings to the status of a MemberLink. challenge is the spec's
+// challenge from before the first Merge: syncs before a challenge do not confirm it.
 func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string) {
 	status.Challenge, status.Confirmed = challenge, r.ConfirmedSequence
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
@@ -64,8 +65,8 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 	}
 }
 
-// FindingsFromStatus is the Result that a status tells, which whoever carries from now on under a
-// challenge goes on from. What was confirmed under another is not confirmed.
+// FindingsFromStatus restores the findings of a status for a process that takes over.
+// ConfirmedSequence is dropped if it was for another challenge.
 func FindingsFromStatus(status *v1alpha1.MemberLinkStatus, challenge string) Findings {
 	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped}
 	if status.Ahead != nil {

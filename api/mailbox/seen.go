@@ -10,18 +10,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// EqualCopies remembers which copies were found, or made, equal to which source. The
-// zero value is ready; a nil one remembers nothing. It may be used concurrently.
+// EqualCopies remembers which copies were found or made equal to which source. The zero
+// value is ready to use; nil remembers nothing. It is safe for concurrent use.
 type EqualCopies struct {
 	mu    sync.Mutex
 	pairs map[copyKey]copyPair
-	// agentBoot of the agent that reads plan and grant.
+	// agentBoot is the boot ID of the agent that reads plan and grant.
 	agentBoot string
-	// droppedByKind of plan and grant, by kind.
+	// droppedByKind has the dropped fields of plan and grant.
 	droppedByKind map[string]droppedRecord
 }
 
-// droppedRecord is what a source has and its copy does not, though it was written.
+// droppedRecord lists the fields that a source has and its written copy lacks.
 type droppedRecord struct {
 	source, target objectVersion
 	fields         []string
@@ -31,14 +31,13 @@ type copyKey struct{ kind, name string }
 
 type copyPair struct {
 	source, target objectVersion
-	// cluster and sequence are what both say, where they are reports.
+	// cluster and sequence of both objects, for reports.
 	cluster  types.UID
 	sequence int64
 }
 
-// objectVersion is of one state of one object. With the UID, those of two clusters
-// differ; the generation tells apart most that bear one resourceVersion because a
-// cluster was restored to an older state in between.
+// objectVersion identifies one state of one object. The UID differs between clusters;
+// the generation detects most cases where a restored cluster reuses a resourceVersion.
 type objectVersion struct {
 	uid             types.UID
 	resourceVersion string
@@ -75,9 +74,9 @@ func (s *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
 	return ok && pair.source == versionOf(source) && pair.target == versionOf(target)
 }
 
-// resetForBoot forgets plan and grant where the agent that reads them was started anew: the
-// chart that did so may have upgraded the kinds before, and what they did not know, and
-// was dropped, is to be written once more.
+// resetForBoot forgets plan and grant when the agent was restarted: its chart may have
+// upgraded the CustomResourceDefinitions, so fields that were dropped before must be
+// written again.
 func (s *EqualCopies) resetForBoot(boot string) {
 	if s == nil {
 		return
@@ -91,7 +90,8 @@ func (s *EqualCopies) resetForBoot(boot string) {
 	maps.DeleteFunc(s.pairs, func(key copyKey, _ copyPair) bool { return key.kind == planKind.name || key.kind == grantKind.name })
 }
 
-// droppedFields asks once for each state of source and copy what the copy is without.
+// droppedFields calls compute once per state of source and copy, and returns the fields
+// that the copy lacks.
 func (s *EqualCopies) droppedFields(kind string, source, target metav1.Object, ask func() ([]string, error)) ([]string, error) {
 	if s == nil {
 		return nil, nil
@@ -113,9 +113,9 @@ func (s *EqualCopies) droppedFields(kind string, source, target metav1.Object, a
 	return next.fields, nil
 }
 
-// outdatedCopy returns the copy of a report, without root and page, where it is known
-// without reading it to be older than its source: it is as it was when it was seen to
-// be equal to what the source was then. Else it is nil.
+// outdatedCopy returns the copy of a report, without root and page, if it is known to
+// be older than its source without reading it: it has not changed since it was equal to
+// an older source. Otherwise nil.
 func (s *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
 	if s == nil || at == nil {
 		return nil
@@ -129,7 +129,7 @@ func (s *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, at *metav1.Pa
 	return &v1alpha1.ClusterReport{ObjectMeta: at.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
 }
 
-// forgetExcept forgets all names of a kind but those given.
+// forgetExcept forgets all names of a kind except those for which kept returns true.
 func (s *EqualCopies) forgetExcept(kind string, kept func(name string) bool) {
 	if s == nil {
 		return

@@ -16,21 +16,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// SyncUp carries the report to the hub: the pages that the root lists, then the root,
-// then it deletes the pages on the hub that the root does not list. known is the
-// member's clusterUID as the hub knows it; empty: any is taken, unless the hub's
-// copy is of another. A caller that goes by an old known, and still reaches the
-// cluster that bears it, carries that one's report; the next with the right one
-// replaces it whatever the sequences.
+// SyncUp copies the report to the hub: first the pages that the root lists, then the
+// root; then it deletes the hub's pages that the root does not list. known is the
+// member's cluster UID on the hub; if empty, any cluster is accepted unless the hub's
+// copy is from another. A caller with an outdated known may copy the report of the
+// previous cluster; the next sync with the right one replaces it.
 //
-// A page that the root lists and that is missing in the member holds up neither
-// the others nor the root; one that the hub's API server refuses does not either,
-// and is an error once the root is carried.
+// A listed page that is missing in the member is skipped. A page that the hub's API
+// server refuses is skipped too, and its error is returned after the root is copied.
 //
-// An error that apierrors.IsConflict tells means that somebody else wrote a copy
-// at the same time: call Up again. A missing namespace, or kinds that are not
-// served, are errors that say so; apierrors.IsNotFound or meta.IsNoMatchError
-// tells them.
+// Errors are as for SyncDown.
 func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	source, err := r.readReport(ctx, r.Member.Cached)
 	if err != nil || source.root == nil {
@@ -82,13 +77,14 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	return up, errors.Join(refusals...)
 }
 
-// memberReport is a member's report as it was at one time.
+// memberReport is a member's report at one point in time.
 type memberReport struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
 }
 
-// readReport reads root and pages. They may be shared with a cache.
+// readReport reads root and pages. The objects may be shared with a cache and must not
+// be changed.
 func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport, error) {
 	var list v1alpha1.ClusterReportList
 	if err := from.List(ctx, &list, client.InNamespace(r.Member.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -107,7 +103,7 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 	return found, nil
 }
 
-// listCopies are what there is on the hub, by name, without content.
+// listCopies returns the metadata of the hub's copies by name.
 func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
@@ -121,9 +117,9 @@ func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObject
 	return copies, nil
 }
 
-// decideRootCopy reads the hub's copy of the root, unless it was seen to be equal, and
-// decides about it. Where the source had to be read once more, and had changed,
-// the whole report is as of then.
+// decideRootCopy reads the hub's copy of the root, unless it is known to be equal, and
+// decides about it. If the source is read again and has changed, *source becomes the
+// whole report of that time.
 func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, action, error) {
 	const name = v1alpha1.MailboxName
 	target, exists, read := reportKind.newObject(), false, false
@@ -162,8 +158,8 @@ func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies 
 	return target, decideRoot(l, known, source.root.ClusterUID), nil
 }
 
-// readCopy is what there is on the hub of a source. It is not read where it is known to be
-// older; then it has neither root nor page.
+// readCopy returns the hub's copy of a source. If the copy is known to be older, it is
+// not read and has neither root nor page.
 func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
 	if target := r.Copies.outdatedCopy(source, at); target != nil {
 		return target, true, false, nil
@@ -172,8 +168,8 @@ func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, at 
 	return target, exists, true, err
 }
 
-// syncPage carries one page; one that is not there, or of another cluster than the
-// root, is none.
+// syncPage copies one page. A page that does not exist, or is from another cluster than
+// the root, is skipped.
 func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (wrote bool, err error) {
 	page := source.pages[name]
 	if page == nil || page.ClusterUID != source.root.ClusterUID {
@@ -207,9 +203,9 @@ func (r Relay) syncPage(ctx context.Context, source memberReport, name string, c
 	return v == overwriteCopy, nil
 }
 
-// deleteUnlistedPages deletes the pages on the hub that the root does not list. It does so only
-// while that root is the newest: a page may be there because another relay
-// carries a newer one just now, or has carried it and its root.
+// deleteUnlistedPages deletes the hub's pages that the root does not list, but only
+// while that root is the newest: another relay may be copying a newer report with such
+// a page.
 func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
 	lists := map[string]bool{v1alpha1.MailboxName: true}
 	for _, ref := range source.root.Root.Pages {
@@ -239,7 +235,8 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 	return deleted, nil
 }
 
-// refused: the API server will not have this object, whoever writes it when.
+// isRefused reports whether the API server refuses this object itself, so that retrying
+// is useless.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -13,22 +13,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// HubAccess is all that an agent needs to reach its namespace on the hub.
+// HubAccess is what an agent needs to access its namespace on the hub.
 type HubAccess struct {
 	// Server is the URL of the hub's API server.
 	Server string
-	// CA that its certificate is checked by; none: those that the agent's system
-	// trusts.
+	// CA bundle for the server's certificate; if empty, the system's is used.
 	CA []byte
 	// Namespace of the member on the hub.
 	Namespace string
 	Token     string
 }
 
-// contextName of the one context in a kubeconfig of ours.
+// contextName is the only context in the kubeconfigs written here.
 const contextName = "ot-hub"
 
-// MarshalKubeconfig writes it down.
+// MarshalKubeconfig returns the access as a kubeconfig.
 func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
 	data, err := yaml.Marshal(clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1", CurrentContext: contextName,
@@ -44,8 +43,8 @@ func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// ParseHubAccess reads what Kubeconfig wrote. Of a kubeconfig that has more, the rest
-// is of no account: nothing is run, and no file is read.
+// ParseHubAccess reads the current context of a kubeconfig, and ignores everything
+// else: nothing is run, and no file is read.
 func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	var config clientcmdv1.Config
 	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
@@ -80,17 +79,18 @@ func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	return a, nil
 }
 
-// TokenClaims is what a token of a ServiceAccount tells of itself. Nobody has checked it:
-// the API server does that.
+// TokenClaims are the claims of a ServiceAccount token. They are not verified here; the
+// API server does that.
 type TokenClaims struct {
-	// AccountUID is the UID of its ServiceAccount: the token dies with that.
+	// AccountUID is the UID of the ServiceAccount; the token is invalid once that is
+	// deleted.
 	AccountUID types.UID
-	// Issued and Expires are by the API server's clock. A renewal is due when two
-	// thirds of the time between have passed.
+	// Issued and Expires are by the API server's clock. The agent renews after two
+	// thirds of the time between.
 	Issued, Expires time.Time
 }
 
-// ParseTokenClaims reads what a token tells.
+// ParseTokenClaims reads the claims of a token.
 func ParseTokenClaims(token string) (TokenClaims, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -118,12 +118,12 @@ func ParseTokenClaims(token string) (TokenClaims, error) {
 	return TokenClaims{AccountUID: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
 }
 
-// LeaseHolder is the holderIdentity that an agent renews its Lease with, by its boot ID
-// and the token that it does it with.
+// LeaseHolder returns the holderIdentity of an agent's Lease: its boot ID and the
+// ServiceAccount of the token it uses.
 func LeaseHolder(bootID string, t TokenClaims) string { return bootID + "/" + string(t.AccountUID) }
 
-// AccountOfHolder is the UID of the ServiceAccount by whose token a Lease was
-// renewed; empty for none.
+// AccountOfHolder returns the UID of the ServiceAccount in a holderIdentity; empty if
+// there is none.
 func AccountOfHolder(holder string) types.UID {
 	at := strings.LastIndexByte(holder, '/')
 	if at < 0 {

@@ -1,14 +1,13 @@
-// Package registration is what hub and agent share where an agent dials in: names on the
-// hub, the sealing of a credential, what a token tells of itself, and how a
-// credential is written down.
+// Package registration is what hub and agent share for registration in pull mode: names
+// on the hub, sealing of credentials, token claims, and the kubeconfig format.
 //
-// How it goes. A join token, of ServiceAccount JoinAccount, may create ClusterJoin
-// default and read it, nothing else. The agent makes a key pair, keeps it, and
-// creates the ClusterJoin with its public key and with the ServiceAccount's UID
-// that the token bears. The hub seals a token of ServiceAccount AgentAccount for
-// that key and puts it into the ClusterJoin's status. The agent opens it, stores
-// it, and renews Lease LeaseName with the holder of function Holder: by that the hub
-// knows the credential to be in use, and makes the join token worthless.
+// The steps: a join token, of ServiceAccount JoinAccount, may only create and read
+// ClusterJoin default. The agent creates a key pair, stores it, and creates the
+// ClusterJoin with its public key and the ServiceAccount UID of the token. The hub
+// seals a token of ServiceAccount AgentAccount for that key and writes it to the
+// ClusterJoin's status. The agent opens and stores it, and renews Lease LeaseName with
+// holder LeaseHolder: so the hub knows that the credential is in use, and invalidates
+// the join token.
 package registration
 
 import (
@@ -18,14 +17,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Names in a member's namespace on the hub. No cluster has ServiceAccounts of these
-// names elsewhere: the hub may make tokens of them in all namespaces.
+// Names in a member's namespace on the hub. Invariant: no other ServiceAccounts have
+// these names, because the hub may create tokens for them in all namespaces.
 const (
-	// AgentAccount is the ServiceAccount of the agent, and the RoleBinding for it.
+	// AgentAccount is the agent's ServiceAccount and its RoleBinding.
 	AgentAccount = "ot-member-agent"
-	// JoinAccount is that of join tokens, and the RoleBinding for it.
+	// JoinAccount is the ServiceAccount of join tokens and its RoleBinding.
 	JoinAccount = "ot-member-join"
-	// LeaseName is the Lease that the agent renews as a sign of life.
+	// LeaseName is the Lease that the agent renews as its heartbeat.
 	LeaseName = "ot-agent"
 )
 
@@ -37,28 +36,28 @@ const (
 
 // Secrets in the agent's namespace in the member.
 const (
-	// JoinSecret is what the platform team puts there: KubeconfigKey has the join
-	// token.
+	// JoinSecret is created by the platform team: KubeconfigKey has the join token.
 	JoinSecret = "ot-hub-join"
-	// CredentialSecret is the agent's own.
+	// CredentialSecret is created by the agent for its own credential.
 	CredentialSecret = "ot-hub-credential"
 )
 
-// KubeconfigKey of a Secret has an Access.
+// KubeconfigKey is the key of a Secret with a HubAccess.
 const KubeconfigKey = "kubeconfig"
 
-// How long tokens live unless the hub's flags say otherwise. The API server makes
-// none that lives shorter than MinTokenLife.
+// Lifetimes of tokens without flags. The API server issues no token that is valid for
+// less than MinTokenLife.
 const (
 	DefaultJoinTokenLife  = time.Hour
 	DefaultAgentTokenLife = 7 * 24 * time.Hour
 	MinTokenLife          = 10 * time.Minute
 )
 
-// JoinSecretName of the Secret in the hub's namespace with a member's join token.
+// JoinSecretName returns the name of the Secret, in the hub's namespace, with a
+// member's join token.
 func JoinSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-join" }
 
-// MemberOfJoinSecret returns the member of a Secret that JoinSecretName names.
+// MemberOfJoinSecret is the inverse of JoinSecretName.
 func MemberOfJoinSecret(secret string) (member string, is bool) {
 	rest, mine := strings.CutPrefix(secret, v1alpha1.MemberNamespacePrefix)
 	member, is = strings.CutSuffix(rest, "-join")

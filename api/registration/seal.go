@@ -13,12 +13,12 @@ import (
 // keySize of an X25519 key.
 const keySize = 32
 
-// KeyPair is a key pair of an agent.
+// KeyPair is an agent's X25519 key pair.
 type KeyPair struct {
 	publicKey, privateKey *[keySize]byte
 }
 
-// NewKeyPair makes a key pair. random must be crypto/rand's.
+// NewKeyPair creates a key pair. random must be crypto/rand.Reader.
 func NewKeyPair(random io.Reader) (KeyPair, error) {
 	public, private, err := box.GenerateKey(random)
 	if err != nil {
@@ -27,7 +27,7 @@ func NewKeyPair(random io.Reader) (KeyPair, error) {
 	return KeyPair{publicKey: public, privateKey: private}, nil
 }
 
-// ParseKeyPair reads what Bytes wrote.
+// ParseKeyPair parses the result of Bytes.
 func ParseKeyPair(data []byte) (KeyPair, error) {
 	if len(data) != 2*keySize {
 		return KeyPair{}, fmt.Errorf("a key pair has %d bytes, and this has %d", 2*keySize, len(data))
@@ -35,15 +35,15 @@ func ParseKeyPair(data []byte) (KeyPair, error) {
 	return KeyPair{publicKey: (*[keySize]byte)(data[:keySize:keySize]), privateKey: (*[keySize]byte)(data[keySize:])}, nil
 }
 
-// Bytes of the pair, to be kept: the public key, then the private one.
+// Bytes returns the public key followed by the private one, for storage.
 func (k KeyPair) Bytes() []byte {
 	return append(append([]byte(nil), k.publicKey[:]...), k.privateKey[:]...)
 }
 
-// PublicKey is the public key as a ClusterJoin has it.
+// PublicKey returns the public key in base64, as in a ClusterJoin.
 func (k KeyPair) PublicKey() string { return base64.StdEncoding.EncodeToString(k.publicKey[:]) }
 
-// Open returns what was sealed for this key.
+// Open returns the message that was sealed for this key.
 func (k KeyPair) Open(sealed []byte) ([]byte, error) {
 	message, opened := box.OpenAnonymous(nil, sealed, k.publicKey, k.privateKey)
 	if !opened {
@@ -52,8 +52,8 @@ func (k KeyPair) Open(sealed []byte) ([]byte, error) {
 	return message, nil
 }
 
-// Seal makes of a message what only the holder of a public key's other half can
-// open. random must be crypto/rand's.
+// Seal encrypts a message so that only the holder of the matching private key can open
+// it. random must be crypto/rand.Reader.
 func Seal(publicKey string, message []byte, random io.Reader) ([]byte, error) {
 	public, err := parsePublicKey(publicKey)
 	if err != nil {
@@ -66,7 +66,7 @@ func Seal(publicKey string, message []byte, random io.Reader) ([]byte, error) {
 	return sealed, nil
 }
 
-// Fingerprint of a public key, for people to compare.
+// Fingerprint returns the fingerprint of a public key, for people to compare.
 func Fingerprint(publicKey string) (string, error) {
 	public, err := parsePublicKey(publicKey)
 	if err != nil {

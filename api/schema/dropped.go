@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// DroppedFields returns the fields of an object that was sent to an API server and that what it
-// stored is without, each by kind and path as Unknown tells them. Fields of another value
-// are not told, nor are metadata.
+// DroppedFields compares an object that was sent to an API server with what the API
+// server stored, and returns the fields that are missing there, as Kind.path. It
+// ignores fields with another value and metadata.
 func DroppedFields(kind string, sent, stored runtime.Object) ([]string, error) {
 	var content [2]map[string]any
 	for i, object := range []runtime.Object{sent, stored} {
@@ -28,7 +28,7 @@ func DroppedFields(kind string, sent, stored runtime.Object) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// addDroppedFields finds each field of a list's items once.
+// addDroppedFields reports each field of list items once.
 func addDroppedFields(sent, stored any, path string, found map[string]bool) {
 	switch sent := sent.(type) {
 	case map[string]any:

@@ -1,6 +1,3 @@
-// Package schema tells whether the kinds that an API server serves are as new as the
-// types of this program. Older ones do not refuse what they do not know: they drop it,
-// and what was written is read back without.
 package schema
 
 import (
@@ -11,18 +8,18 @@ import (
 	"strings"
 )
 
-// openAPIDocument is what is read of an API server's OpenAPI v3 of one group and version.
+// openAPIDocument is the part of an API server's OpenAPI v3 document that is read.
 type openAPIDocument struct {
 	Components struct {
 		Schemas map[string]openAPISchema `json:"schemas"`
 	} `json:"components"`
 }
 
-// openAPISchema is a schema.
+// openAPISchema is one schema of the document.
 type openAPISchema struct {
 	Properties map[string]openAPISchema `json:"properties"`
 	Items      *openAPISchema           `json:"items"`
-	// AdditionalProperties is a schema, or true or false.
+	// AdditionalProperties is a schema, true or false.
 	AdditionalProperties   json.RawMessage `json:"additionalProperties"`
 	PreservesUnknownFields bool            `json:"x-kubernetes-preserve-unknown-fields"`
 	Kinds                  []struct {
@@ -30,8 +27,9 @@ type openAPISchema struct {
 	} `json:"x-kubernetes-group-version-kind"`
 }
 
-// UnknownFields returns the fields of types that a document does not know, each by its kind
-// and path. Of a kind that is not in it nothing is told: it is not served, or not yet.
+// UnknownFields returns the fields of types that the document does not have, as
+// Kind.path. Kinds that the document does not have at all are skipped: they are not
+// served, or not yet.
 func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
 	var d openAPIDocument
 	if err := json.Unmarshal(openAPI, &d); err != nil {
@@ -55,7 +53,7 @@ func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
 
 var marshalerType = reflect.TypeFor[json.Marshaler]()
 
-// addUnknownFields adds to unknown what of a type a schema does not have.
+// addUnknownFields collects the fields of a type that a schema does not have.
 func addUnknownFields(n openAPISchema, t reflect.Type, path string, unknown *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

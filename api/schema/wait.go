@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	// schemaWaitTimeout with an API server that publishes what was just applied a little later.
+	// schemaWaitTimeout is how long to wait for an API server to publish definitions
+	// that were just applied.
 	schemaWaitTimeout = 10 * time.Second
-	// schemaPollInterval of asking it.
+	// schemaPollInterval is the interval between two requests.
 	schemaPollInterval = time.Second
-	// schemaRequestTimeout of one request.
+	// schemaRequestTimeout bounds one request.
 	schemaRequestTimeout = 10 * time.Second
-	// maxNamedFields of the fields that are not known.
+	// maxNamedFields is how many unknown fields the error lists.
 	maxNamedFields = 8
 )
 
-// WaitForSchemas returns an error if the API server goes on serving older definitions of these
-// types, which names the fields that it does not know. One that does not tell its
-// schemas, or does not let them be read, is not waited for.
+// WaitForSchemas returns an error that lists unknown fields if the API server keeps
+// serving older definitions of these types, because it would drop those fields
+// silently. It does not wait for an API server whose schemas cannot be read.
 func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = schemaRequestTimeout

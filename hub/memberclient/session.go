@@ -46,8 +46,8 @@ func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 	}
 }
 
-// runConnection is one connection, from dialling until it is no longer good. It
-// tells whether it was good at all.
+// runConnection connects to a member and returns when the connection is broken. engaged
+// reports whether it ever worked.
 func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged b
 	return true, c.WaitUntilBroken(ctx, e.trigger)
 }
 
-// mailboxHandler tells the hooks of what happens in a member's mailbox.
+// mailboxHandler calls the hooks for events in a member's mailbox.
 func (p *Provider) mailboxHandler(name string) func(client.Object, bool) {
 	p.mu.Lock()
 	hooks := slices.Clone(p.mailboxHooks)

@@ -10,15 +10,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// AdminKubeconfigs are the kubeconfigs that charts are installed in members with: Cluster API's
-// own, or the one that was given. The hub's token is allowed the mailbox and no more.
+// AdminKubeconfigs returns the kubeconfigs for installing charts in members: Cluster
+// API's, or the configured one. The hub's own token can access only the mailbox.
 type AdminKubeconfigs struct {
 	Secrets *SecretReader
 	Live    client.Reader
 }
 
-// ForMember that reaches a member. Of an error that MissingPrerequisite knows somebody has to make
-// something first.
+// ForMember returns a kubeconfig for a member. If MissingPrerequisite(err) is true,
+// somebody has to create something first.
 func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.MemberCluster) ([]byte, error) {
 	if member.Spec.Connection.ClusterAPI != nil {
 		return readClusterAPIKubeconfig(ctx, a.Live, member)
@@ -39,7 +39,8 @@ func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.Membe
 	return secret.Data[key], nil
 }
 
-// MissingPrerequisite tells what an error says that somebody has to make first.
+// MissingPrerequisite returns what somebody has to create or correct first, if err is
+// about that.
 func MissingPrerequisite(err error) (message string, is bool) {
 	var missing prerequisiteError
 	is = errors.As(err, &missing)

@@ -22,16 +22,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// HubAccount is the hub's ServiceAccount in a member, its Role and its RoleBinding.
+// HubAccount is the name of the hub's ServiceAccount in a member, its Role and its
+// RoleBinding.
 const HubAccount = "ot-hub"
 
-// prerequisiteError is something that is not there yet, in the words of who is to
-// make it.
+// prerequisiteError says what somebody has to create or correct first.
 type prerequisiteError string
 
 func (e prerequisiteError) Error() string { return string(e) }
 
-// mailboxRules of the hub in a member, in the agent's namespace.
+// mailboxRules are the hub's permissions in a member, in the agent's namespace.
 func mailboxRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{
@@ -58,7 +58,8 @@ var adminMapper = func() meta.RESTMapper {
 	return m
 }()
 
-// readClusterAPIKubeconfig is the one that Cluster API keeps beside its Cluster.
+// readClusterAPIKubeconfig returns the kubeconfig that Cluster API keeps for its
+// Cluster.
 func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v1alpha1.MemberCluster) ([]byte, error) {
 	ref := member.Spec.Connection.ClusterAPI
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name + "-kubeconfig"}
@@ -78,7 +79,8 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 	return secret.Data["value"], nil
 }
 
-// issueTokenAsAdmin makes what the hub needs in the member and asks for a token.
+// issueTokenAsAdmin creates the hub's account in the member and requests a token for
+// it.
 func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*memberToken, error) {
 	c, done, err := k.newMemberClient(admin)
 	if err != nil {
@@ -98,7 +100,7 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 	return k.requestToken(ctx, c, admin, namespace)
 }
 
-// issueTokenWith asks for a token with the one in a kubeconfig.
+// issueTokenWith requests a new token using the current token in a kubeconfig.
 func (k *credentialReconciler) issueTokenWith(ctx context.Context, kubeconfig []byte, namespace string) (*memberToken, error) {
 	c, done, err := k.newMemberClient(kubeconfig)
 	if err != nil {
@@ -138,9 +140,9 @@ func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client
 	return c, done, nil
 }
 
-// ensureHubAccount makes the ServiceAccount and what it may do, or corrects it.
-// Nothing is written unless all that is there by these names is the hub's
-// account: the rights that are used here are those of an administrator.
+// ensureHubAccount creates or corrects the hub's ServiceAccount, Role and RoleBinding.
+// It writes nothing unless all existing objects of these names belong to the hub,
+// because it runs with administrator permissions.
 func ensureHubAccount(ctx context.Context, c client.Client, namespace string) error {
 	where := metav1.ObjectMeta{Namespace: namespace, Name: HubAccount, Labels: map[string]string{managedByLabel: managedByHub}}
 	key := client.ObjectKey{Namespace: namespace, Name: HubAccount}
@@ -189,8 +191,8 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 	return nil
 }
 
-// checkHubOwned refuses what neither a hub has made in a member nor the agent's
-// chart. A hub that runs in a member has the same names in its own namespace.
+// checkHubOwned refuses objects that neither a hub nor the agent's chart created. A hub
+// that runs in the member uses the same names in its own namespace.
 func checkHubOwned(obj client.Object) error {
 	labels := obj.GetLabels()
 	if labels[managedByLabel] == managedByHub || labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-agent" {
@@ -211,8 +213,8 @@ func kindOf(obj client.Object) string {
 	return gvk.Kind
 }
 
-// createObject fails where somebody was faster: what is there by now has to be looked
-// at first.
+// createObject fails if somebody else created the object at the same time: the next
+// reconcile inspects it first.
 func createObject(ctx context.Context, c client.Client, obj client.Object) error {
 	if err := c.Create(ctx, obj); err != nil {
 		return fmt.Errorf("creating %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)

@@ -1,5 +1,5 @@
-// Package connection gives the members' provider what it needs to reach each
-// MemberCluster, and looks after the credentials of those that Cluster API made.
+// Package connection tells the member provider how to connect to each MemberCluster,
+// and manages the hub's tokens for members from Cluster API.
 package connection
 
 import (
@@ -35,29 +35,29 @@ import (
 // +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=secrets,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Options of both controllers. What is zero has the default.
+// Options of both controllers. Zero values get the default.
 type Options struct {
 	// Namespace of the hub.
 	Namespace string
 	Members   *memberclient.Provider
-	// Replica and Links tell which members this replica connects to.
+	// Replica and Links say which members this replica connects to.
 	Replica *shard.Replica
 	Links   *shard.Links
-	// Problems is told what keeps members from having a credential.
+	// Problems collects why members have no credential.
 	Problems *CredentialProblems
-	// TokenLife is what a member's API server is asked for; it may give less. By
-	// default 12 h.
+	// TokenLife is the requested lifetime of a token; the member's API server may grant
+	// less. Default: 12h.
 	TokenLife time.Duration
-	// RenewAfter is the age at which a token is renewed; by default two thirds of
-	// its life.
+	// RenewAfter is the age at which a token is renewed. Default: two thirds of its
+	// lifetime.
 	RenewAfter time.Duration
-	// RetryRefused is the time between two uses of Cluster API's kubeconfig for a
-	// token that the member refuses; by default 1 min.
+	// RetryRefused is the delay between two uses of Cluster API's kubeconfig when a
+	// member refuses the hub's token. Default: 1m.
 	RetryRefused time.Duration
-	// RetryFailed is how soon what failed in a member is tried again; by default
-	// 10 s.
+	// RetryFailed is the delay before a failed request to a member is retried. Default:
+	// 10s.
 	RetryFailed time.Duration
-	// RequestTimeout ends a request to a member; by default 10 s.
+	// RequestTimeout bounds a request to a member. Default: 10s.
 	RequestTimeout time.Duration
 }
 
@@ -77,13 +77,13 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// secretIndexField finds the MemberClusters that are reached by a Secret.
+// secretIndexField indexes MemberClusters by the Secret with their kubeconfig.
 const secretIndexField = "connection.secret"
 
-// kubeconfigKey of the Secrets that are made here: each holds a whole kubeconfig.
+// kubeconfigKey is the key of the kubeconfig in Secrets that the hub creates.
 const kubeconfigKey = "kubeconfig"
 
-// TokenSecretName is the name of the Secret with a member's token.
+// TokenSecretName returns the name of the Secret with the hub's token for a member.
 func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
 
 // Setup adds both controllers to the hub's own manager.
@@ -143,8 +143,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// connectionSecret is the Secret in the hub's namespace that reaches a member; empty where
-// its agent dials in.
+// connectionSecret returns name and key of the Secret, in the hub's namespace, with a
+// member's kubeconfig; empty in pull mode.
 func connectionSecret(member *v1alpha1.MemberCluster) (name, key string) {
 	if member.Spec.Connection.Pull != nil {
 		return "", ""
@@ -171,29 +171,30 @@ func requestsForSecret(ctx context.Context, reader client.Reader, secret client.
 	return all
 }
 
-// maxConcurrentReads of Secrets at a time: of a replica that dies, all members come at once.
+// maxConcurrentReads bounds concurrent reads of Secrets: when a replica dies, another
+// gets all its members at once.
 const maxConcurrentReads = 8
 
-// connectionReconciler tells the provider how the members of this replica are reached.
+// connectionReconciler sets the targets of the members that this replica connects to.
 type connectionReconciler struct {
 	Options
 	client  client.Client
 	secrets *SecretReader
 
 	mu sync.Mutex
-	// applied is what the provider was told last, by member.
+	// applied is the last target of each member.
 	applied map[string]appliedTarget
 }
 
-// appliedTarget is what a Target was made of.
+// appliedTarget identifies what a Target was made from.
 type appliedTarget struct {
 	secret secretVersion
-	// generation of the MemberCluster, source and namespace of the Target.
+	// generation of the MemberCluster; source and namespace of the Target.
 	generation        int64
 	source, namespace string
 }
 
-// enqueueAll members are looked at again: this replica may carry again, or must not.
+// enqueueAll requeues all members when this replica gains or loses the right to sync.
 func (c *connectionReconciler) enqueueAll(again *trigger.Source[reconcile.Request]) {
 	var list v1alpha1.MemberClusterList
 	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -278,7 +279,7 @@ func (c *connectionReconciler) lastApplied(member string) appliedTarget {
 	return c.applied[member]
 }
 
-// recordApplied what the provider was told; the zero given: that it has nothing to go by.
+// recordApplied stores the applied target; the zero value forgets it.
 func (c *connectionReconciler) recordApplied(member string, now appliedTarget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

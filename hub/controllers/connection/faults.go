@@ -2,21 +2,21 @@ package connection
 
 import "sync"
 
-// CredentialProblem is why a member has no credential that anybody could reach it with.
+// CredentialProblem is why the hub has no credential for a member.
 type CredentialProblem struct {
-	// Reason is one of condition Reachable's; Message says what to do.
+	// Reason is one of those of condition Reachable; Message says what to do.
 	Reason, Message string
 }
 
-// CredentialProblems are what keeps members from having a credential, as the elected replica has
-// found: it alone makes them, and who is to carry can only wait.
+// CredentialProblems holds the problems that the elected replica found. Only it creates
+// credentials; the replica that syncs can only wait.
 type CredentialProblems struct {
 	mu       sync.Mutex
 	byMember map[string]CredentialProblem
 	onChange []func(member string)
 }
 
-// ForMember a member; false for none.
+// ForMember returns the problem of a member, if any.
 func (f *CredentialProblems) ForMember(member string) (CredentialProblem, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,8 +24,8 @@ func (f *CredentialProblems) ForMember(member string) (CredentialProblem, bool) 
 	return fault, is
 }
 
-// OnChange has something done, without blocking, when the Fault of a member changes.
-// Call it before the controllers start.
+// OnChange calls do when the problem of a member changes. do must not block. Call it
+// before the controllers start.
 func (f *CredentialProblems) OnChange(do func(member string)) { f.onChange = append(f.onChange, do) }
 
 func (f *CredentialProblems) setProblem(member string, fault *CredentialProblem) {

@@ -12,17 +12,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ReportProbe read the report of a member once, with a connection of their own.
+// ReportProbe reads the report of a member once, with a connection of its own.
 type ReportProbe struct {
 	Secrets *SecretReader
-	// Timeout ends a request.
+	// Timeout bounds a request.
 	Timeout time.Duration
 }
 
-// errNoSecret: there is nothing to reach a member with.
+// errNoSecret: no Secret has a kubeconfig for the member.
 var errNoSecret = errors.New("no Secret reaches it")
 
-// Root reads the root of a member's report, as it is in the member.
+// Root reads the root of a member's report in the member.
 func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
 	name, key := connectionSecret(member)
 	if name == "" {

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// SecretCacheOptions keeps in memory what Secrets there are in the hub's namespace, but for
-// Helm's, and nothing of what they hold: a replica reads those of its own members, when
-// they have changed. Annotations go too: kubectl apply puts the content there.
+// SecretCacheOptions caches only the metadata of Secrets in the hub's namespace,
+// without Helm's, and without annotations, because kubectl apply stores the content
+// there. A replica reads the content of its members' Secrets live, when they change.
 func SecretCacheOptions(namespace string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
@@ -32,14 +32,15 @@ func SecretCacheOptions(namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// SecretReader of the hub's namespace.
+// SecretReader reads Secrets of the hub's namespace.
 type SecretReader struct {
-	// Cached has the metadata of them all. Live reads past it.
+	// Cached has the metadata of all of them; Live reads their content.
 	Cached, Live client.Reader
 	Namespace    string
 }
 
-// currentVersion of a Secret, as the cache has it; the zero version where there is none.
+// currentVersion returns the cached version of a Secret; the zero version if it does
+// not exist.
 func (s *SecretReader) currentVersion(ctx context.Context, name string) (secretVersion, error) {
 	there := &metav1.PartialObjectMetadata{}
 	there.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -52,8 +53,7 @@ func (s *SecretReader) currentVersion(ctx context.Context, name string) (secretV
 	return versionOf(there), nil
 }
 
-// readSecret returns a Secret as it is; nil for none. What the cache does not know of is not
-// asked for.
+// readSecret returns a Secret, or nil if the cache or the API server does not have it.
 func (s *SecretReader) readSecret(ctx context.Context, name string) (*corev1.Secret, error) {
 	there, err := s.currentVersion(ctx, name)
 	if err != nil || there == (secretVersion{}) {

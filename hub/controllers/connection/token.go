@@ -14,22 +14,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// What a Secret with a token says of it.
+// Labels and annotations of a Secret with a token.
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedByHub   = "ot-hub"
-	// By these the charts' objects are known.
+	// nameLabel and partOfLabel identify objects of the charts.
 	nameLabel   = "app.kubernetes.io/name"
 	partOfLabel = "app.kubernetes.io/part-of"
 
-	// annotationTokenFor names the Cluster and the agent's namespace that it is for.
+	// annotationTokenFor names the Cluster and the agent's namespace that the token is
+	// for.
 	annotationTokenFor     = "pelotech.ot/token-for"
 	annotationTokenIssued  = "pelotech.ot/token-issued"
 	annotationTokenExpires = "pelotech.ot/token-expires"
 )
 
-// memberToken of the hub in a member. Its times are of the hub's clock: the life that
-// the member's API server gave it, counted from the sending of the request.
+// memberToken is the hub's token in a member. Its times are by the hub's clock: the
+// granted lifetime, counted from when the request was sent.
 type memberToken struct {
 	kubeconfig []byte
 	value      string
@@ -49,13 +50,13 @@ func tokenPurpose(member *v1alpha1.MemberCluster) string {
 	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
 }
 
-// matchesPurpose tells whether a Secret was made for the Cluster that the MemberCluster
-// names by now.
+// matchesPurpose reports whether a Secret was created for the Cluster that the
+// MemberCluster names now.
 func matchesPurpose(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
 	return secret.Labels[managedByLabel] == managedByHub && secret.Annotations[annotationTokenFor] == tokenPurpose(member)
 }
 
-// tokenFromSecret reads a Secret; not known is also what somebody made unreadable.
+// tokenFromSecret parses a Secret; known is false also if somebody made it unreadable.
 func tokenFromSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *memberToken, known bool) {
 	if secret == nil || !matchesPurpose(secret, member) {
 		return nil, false
@@ -84,8 +85,8 @@ func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberC
 	secret.Data = map[string][]byte{kubeconfigKey: t.kubeconfig}
 }
 
-// kubeconfigWithToken is a kubeconfig for the same API server, and for a token in place of
-// the user that was in it.
+// kubeconfigWithToken returns a kubeconfig for the same API server with a token instead
+// of its user.
 func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {

@@ -21,23 +21,23 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxCABytes bytes of certificates fit into a ClusterJoin, sealed, with a token.
+// maxCABytes of certificates fit into a ClusterJoin, sealed together with a token.
 const maxCABytes = 8192
 
-// Issuer is where agents dial in, and for how long what they dial in with is good.
+// Issuer says where agents connect, and how long their tokens are valid.
 type Issuer struct {
 	// URL of the hub's API server as agents reach it.
 	URL string
-	// CA file by which they check its certificate. Without one: CAData, and without
-	// that, what their system trusts.
+	// CAFile has the certificate authorities that agents use to verify that server; if
+	// empty, CAData has them; if that is empty too, agents use those of their system.
 	CAFile string
 	CAData []byte
 	// JoinTokenLife and AgentTokenLife of tokens.
 	JoinTokenLife, AgentTokenLife time.Duration
 }
 
-// NewIssuer is the door by the hub's flags. Where they say nothing it is where the hub
-// itself goes in.
+// NewIssuer returns the Issuer for the hub's flags. Without flags, agents connect where
+// the hub itself does.
 func NewIssuer(cfg *rest.Config, url, caFile string, joinTokenLife, agentTokenLife time.Duration) (Issuer, error) {
 	d := Issuer{URL: url, CAFile: caFile, JoinTokenLife: joinTokenLife, AgentTokenLife: agentTokenLife}
 	if url == "" {
@@ -65,7 +65,7 @@ func NewIssuer(cfg *rest.Config, url, caFile string, joinTokenLife, agentTokenLi
 	return d, nil
 }
 
-// readCA reads the file each time: it may have been renewed.
+// readCA reads the file each time, because it may have been renewed.
 func (d Issuer) readCA() ([]byte, error) {
 	data := d.CAData
 	if d.CAFile != "" {
@@ -85,13 +85,13 @@ func (d Issuer) readCA() ([]byte, error) {
 	return data, nil
 }
 
-// issuedToken is a token that was made.
+// issuedToken describes a token that was issued.
 type issuedToken struct {
 	account types.UID
 	expires string
 }
 
-// requestToken makes a token of an account, and a kubeconfig with it.
+// requestToken requests a token of an account and returns it in a kubeconfig.
 func (r *Reconciler) requestToken(ctx context.Context, member *v1alpha1.MemberCluster, name string, of types.UID, life time.Duration) (issuedToken, []byte, error) {
 	ca, err := r.Issuer.readCA()
 	if err != nil {
@@ -121,8 +121,8 @@ func (r *Reconciler) issueJoinToken(ctx context.Context, s snapshot) error {
 	return r.Create(ctx, newJoinSecret(s.member, r.Namespace, token, kubeconfig))
 }
 
-// issueCredential seals a token for the key in the ClusterJoin that was accepted.
-// The write is refused if it is not the same any more.
+// issueCredential seals a token for the key in the accepted ClusterJoin. The write
+// fails if the ClusterJoin has changed.
 func (r *Reconciler) issueCredential(ctx context.Context, s snapshot, answer v1alpha1.ClusterJoinStatus) error {
 	_, kubeconfig, err := r.requestToken(ctx, s.member, registration.AgentAccount, s.agentAccount.uid, r.Issuer.AgentTokenLife)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Conditions is what is known of the joining of each member, for whoever writes their
-// status.
+// Conditions holds condition Joined of each member, for the controller that writes
+// their status.
 type Conditions struct {
 	mu       sync.Mutex
 	byMember map[string]memberCondition
@@ -25,12 +25,12 @@ type memberCondition struct {
 	pending   bool
 }
 
-// OnChange has something done, without blocking, when a member's condition has
-// changed. Call it before the controller starts.
+// OnChange calls do when a member's condition changes. do must not block. Call it
+// before the controller starts.
 func (j *Conditions) OnChange(do func(member string)) { j.onChange = append(j.onChange, do) }
 
-// ForMember is condition Joined of a member, nil for none. Until the member was looked at,
-// what it says already stays.
+// ForMember returns condition Joined of a member, nil for none. Until the member is
+// reconciled, its existing condition is returned.
 func (j *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,7 +51,7 @@ func (j *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition
 	return c.DeepCopy()
 }
 
-// setCondition tells of a member, and returns how many wait for acceptance.
+// setCondition stores a condition and returns how many members await acceptance.
 func (j *Conditions) setCondition(member *v1alpha1.MemberCluster, c *metav1.Condition, pending bool) (waiting int) {
 	next := memberCondition{member: member.UID, condition: c, pending: pending}
 	j.mu.Lock()
@@ -70,7 +70,7 @@ func (j *Conditions) setCondition(member *v1alpha1.MemberCluster, c *metav1.Cond
 	return waiting
 }
 
-// forgetMember a member that is gone.
+// forgetMember removes a deleted member and returns how many members await acceptance.
 func (j *Conditions) forgetMember(member string) (waiting int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -87,7 +87,7 @@ func (j *Conditions) countPending() (n int) {
 	return n
 }
 
-// equalConditions tells whether two conditions say the same, whenever they came to.
+// equalConditions compares two conditions without their transition times.
 func equalConditions(a, b *metav1.Condition) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,45 +12,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 )
-
-// snapshot is everything that a decision about one member depends on, read live.
-type snapshot struct {
-	now    time.Time
-	member *v1alpha1.MemberCluster
-	// hubNamespace is the hub's own namespace.
-	hubNamespace string
-	// namespaceReady: the member's namespace exists, belongs to it and is not being
-	// deleted.
-	namespaceReady bool
-	// joinAccount and agentAccount are the ServiceAccounts JoinAccount and
-	// AgentAccount.
-	joinAccount, agentAccount accountState
-	// leaseExists and leaseHolder are of the agent's Lease.
-	leaseExists bool
-	leaseHolder string
-	clusterJoin *v1alpha1.ClusterJoin // nil: not there
-	// joinSecret is the Secret in the hub's namespace with the join token; nil if it
-	// does not exist.
-	joinSecret *corev1.Secret
-}
-
-// accountState is a ServiceAccount with its RoleBinding.
-type accountState struct {
-	// uid is empty if the ServiceAccount does not exist.
-	uid types.UID
-	// joinTokenRequest is the value of annotation AnnotationJoinToken of the member
-	// when it was created.
-	joinTokenRequest string
-	// clusterJoinUID is the UID of the ClusterJoin that the agent's account was created
-	// for.
-	clusterJoinUID types.UID
-	// bindingExists: a RoleBinding of its name exists. bindingForeign: its content is
-	// not what the hub writes.
-	bindingExists, bindingForeign bool
-	bindingUID                    types.UID
-}
-
-func (a accountState) exists() bool { return a.uid != "" }
 
 // step is one write. The next step is decided from the state after it, so that a hub
 // that is killed between two steps, or its successor, can continue.
@@ -130,51 +90,6 @@ func decideNextStep(s snapshot) decision {
 		d.condition = s.newCondition(metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential; beside it, %s", d.condition.Message)
 	}
 	return d
-}
-
-// decideLeave revokes everything that the agent has, and then removes the finalizer.
-func (s snapshot) decideLeave() decision {
-	d := s.withCondition(s.nextRevocationStep(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "what the agent has had on the hub is being revoked, for it does not dial in any more")
-	switch {
-	case d.step != noStep:
-	case hasFinalizer(s.member, finalizer):
-		d.step = removeFinalizer
-	default:
-		d.condition = nil
-	}
-	return d
-}
-
-func (s snapshot) decideRevoked() decision {
-	if next := s.nextRevocationStep(); next != noStep {
-		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent, and join tokens, are being revoked: what was issued may still be good")
-	}
-	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
-		"all credentials of the agent, and join tokens, were revoked (spec.connection.pull.revoked). Take it back, and there is a new join token")
-	d.requeueAfter = repairInterval
-	return d
-}
-
-// nextRevocationStep returns the next step until the agent has nothing left. Remove
-// permissions first: the API server checks them at each request, while it may cache a
-// token's validity for some seconds.
-func (s snapshot) nextRevocationStep() step {
-	switch {
-	case s.agentAccount.bindingExists:
-		return unbindAgentAccount
-	case s.joinAccount.bindingExists:
-		return unbindJoinAccount
-	case s.agentAccount.exists():
-		return deleteAgentAccount
-	case s.joinAccount.exists():
-		return deleteJoinAccount
-	case s.clusterJoin != nil:
-		return deleteClusterJoin
-	case s.joinSecret != nil && isManagedByHub(s.joinSecret):
-		return deleteJoinSecret
-	default:
-		return noStep
-	}
 }
 
 // decideRegistration returns the next step of a registration. A round starts with the

@@ -1,4 +1,4 @@
-package schema_test
+package mailbox_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 )
 
 type part struct {
@@ -75,11 +75,11 @@ func TestUnknownFields(t *testing.T) {
 		"any additional ones": {openAPIDocument(spec(partKnown, `true`, partKnown), status), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := schema.UnknownFields([]byte(test.document), &Thing{})
+			got, err := mailbox.UnknownFields([]byte(test.document), &Thing{})
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
 	}
-	_, err := schema.UnknownFields([]byte(`<html>`), &Thing{})
+	_, err := mailbox.UnknownFields([]byte(`<html>`), &Thing{})
 	require.ErrorContains(t, err, "reading the API server's schemas")
 }

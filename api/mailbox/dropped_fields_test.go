@@ -1,4 +1,4 @@
-package schema_test
+package mailbox_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -37,7 +37,7 @@ func TestDroppedFields(t *testing.T) {
 			}}
 			stored := sent.DeepCopy()
 			test.stored(stored)
-			got, err := schema.DroppedFields("ClusterPlan", sent, stored)
+			got, err := mailbox.DroppedFields("ClusterPlan", sent, stored)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})

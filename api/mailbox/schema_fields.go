@@ -1,4 +1,4 @@
-package schema
+package mailbox
 
 import (
 	"encoding/json"

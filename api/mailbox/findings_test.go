@@ -56,3 +56,14 @@ func TestSetStatus(t *testing.T) {
 		Carrier: "r", Reachable: true, Challenge: "d", Confirmed: 4, Ahead: &ahead, AheadGrant: 2,
 	}, status)
 }
+
+func TestFindingsFromStatus(t *testing.T) {
+	findings := Findings{OtherCluster: "other", ReportOlder: true, NewerPlan: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, NewerGrant: 3, DroppedFields: []string{"ClusterPlan.spec.images"}, ConfirmedSequence: 4}
+	var status v1alpha1.MemberLinkStatus
+	findings.SetStatus(&status, "mine")
+	require.Equal(t, findings, FindingsFromStatus(&status, "mine"))
+
+	findings.ConfirmedSequence = 0
+	require.Equal(t, findings, FindingsFromStatus(&status, "another process's"), "a confirmation of another challenge is ignored")
+	require.Equal(t, Findings{}, FindingsFromStatus(&v1alpha1.MemberLinkStatus{}, ""))
+}

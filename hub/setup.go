@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -146,9 +147,9 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	pruneReports := &prunecontroller.ReportReconciler{
 		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Pages: reports, Index: index, Rollouts: board,
 	}
-	guarding := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), OnWavesChanged: board.SetApprovalGuarded}
+	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
 	prunes := &prunecontroller.PruneReconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Guard: guarding,
+		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Guard: approvals,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
@@ -162,7 +163,12 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 		func() error { return setupInstaller(local, live, o, installs) },
 		func() error { return rollouts.Setup(local) },
 		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
-		func() error { return local.Add(guarding) },
+		func() error {
+			return local.Add(approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, board.SetApprovalGuarded))
+		},
+		func() error {
+			return local.Add(approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}))
+		},
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return divided.setup(local) },

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 )
@@ -97,7 +97,7 @@ func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (de
 func (s *testMember) getReportedImage(t *testing.T, name string) v1alpha1.ReportedImage {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	for i := range list.Items {
 		if list.Items[i].Page == nil {
 			continue

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 )
 
@@ -23,7 +23,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasImages(1))
 	s.stopAgent(t)
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	var page *v1alpha1.ClusterReport
 	for i := range list.Items {
 		if list.Items[i].Page != nil {

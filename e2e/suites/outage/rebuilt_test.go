@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
 )
@@ -27,7 +27,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	if after.Agent == nil {
 		require.NoError(t, after.startAgent(t.Context()))
 	}
-	mailbox := metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
+	mailbox := metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	t.Cleanup(func() {
 		for _, o := range []client.Object{&v1alpha1.ClusterPlan{ObjectMeta: mailbox}, &v1alpha1.TransferGrant{ObjectMeta: mailbox}} {
 			require.NoError(t, client.IgnoreNotFound(after.Client().Delete(context.Background(), o)))
@@ -55,7 +55,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
 	shared.awaitMember(t, bergen, "not told", hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged))
 	for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
-		err := after.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, o)
+		err := after.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, o)
 		assert.True(t, apierrors.IsNotFound(err), "%T in a cluster that nobody accepted: %v", o, err)
 	}
 	still, err := shared.Hub.GetMemberImages(t.Context(), bergen, "")

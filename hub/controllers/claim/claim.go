@@ -1,5 +1,5 @@
-// Package claim tells which MemberCluster a cluster belongs to, where several
-// lead to it.
+// Package claim finds which MemberCluster a cluster belongs to if several
+// MemberClusters connect to it.
 package claim
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// claimIndexField that MemberClusters are indexed by: the cluster that they are accepted to
-// be. Looking through the whole fleet for each member would cost its square.
+// claimIndexField indexes MemberClusters by the cluster that they are accepted to be.
+// Without an index, checking every member would cost the square of the fleet's size.
 const claimIndexField = "claim"
 
-// AddIndex has MemberClusters found by their cluster. Call it before the cache starts.
+// AddIndex indexes MemberClusters by their cluster. Call it before the cache starts.
 func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
 	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, claimIndexField, func(o client.Object) []string {
 		if member, is := o.(*v1alpha1.MemberCluster); is && memberstatus.ClaimedCluster(member) != "" {
@@ -27,7 +27,8 @@ func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// FindHolder is fleet.Holder, among the members that the cache shows.
+// FindHolder returns the name of the MemberCluster, among those in the cache, that the
+// cluster belongs to.
 func FindHolder(ctx context.Context, cached client.Reader, member *v1alpha1.MemberCluster, cluster types.UID) (string, error) {
 	if cluster == "" {
 		return "", nil

@@ -20,9 +20,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// setupLateSnapshotController has VolumeSnapshots removed whose creation reached the API
-// server when their image was gone: it was held up, and its sender had lost the
-// Lease meanwhile. No image looks after them.
+// setupLateSnapshotController adds a controller that deletes late VolumeSnapshots: their
+// creation was delayed until their image was gone, and its sender no longer led by then.
 func (r *Reconciler) setupLateSnapshotController(mgr manager.Manager) error {
 	c, err := controller.New("late-snapshots", mgr, controller.Options{Reconciler: reconcile.Func(r.reconcileLateSnapshot)})
 	if err != nil {
@@ -34,31 +33,31 @@ func (r *Reconciler) setupLateSnapshotController(mgr manager.Manager) error {
 	return nil
 }
 
-// reconcileLateSnapshot removes only what can be of no use to anybody: the image is gone,
-// and so is the claim that was to be copied before it was. The finished snapshot
-// of an image that somebody has forced away is left to them.
+// reconcileLateSnapshot deletes a snapshot only if its image is gone, and the PVC that it
+// was to copy was gone before the copy. A finished snapshot stays: a person has removed the
+// finalizer of its image.
 func (r *Reconciler) reconcileLateSnapshot(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	snap := &snapshotv1.VolumeSnapshot{}
-	if err := r.Get(ctx, req.NamespacedName, snap); err != nil {
+	snapshot := &snapshotv1.VolumeSnapshot{}
+	if err := r.Get(ctx, req.NamespacedName, snapshot); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	uid := types.UID(snap.Labels[v1alpha1.LabelImageUID])
-	if _, known := r.arrivals.nameForUID(uid); known || image.SnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
+	uid := types.UID(snapshot.Labels[v1alpha1.LabelImageUID])
+	if _, known := r.arrivals.nameForUID(uid); known || image.SnapshotReady(snapshot) || snapshot.DeletionTimestamp != nil || snapshot.Spec.Source.PersistentVolumeClaimName == nil {
 		return ctrl.Result{}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: snap.Namespace, Name: snap.Annotations[v1alpha1.AnnotationImageName]}, img)
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: snapshot.Namespace, Name: snapshot.Annotations[v1alpha1.AnnotationImageName]}, img)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the image of VolumeSnapshot %s: %w", req, err)
 	}
 	if err == nil && img.UID == uid {
 		return ctrl.Result{}, nil
 	}
-	claim := types.NamespacedName{Namespace: snap.Namespace, Name: *snap.Spec.Source.PersistentVolumeClaimName}
+	claim := types.NamespacedName{Namespace: snapshot.Namespace, Name: *snapshot.Spec.Source.PersistentVolumeClaimName}
 	if err := r.Live.Get(ctx, claim, &corev1.PersistentVolumeClaim{}); !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, err
 	}
-	err = r.Delete(ctx, snap, client.Preconditions{UID: &snap.UID})
+	err = r.Delete(ctx, snapshot, client.Preconditions{UID: &snapshot.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return ctrl.Result{}, fmt.Errorf("deleting VolumeSnapshot %s, whose image is gone: %w", req, err)
 	}

@@ -26,12 +26,11 @@ import (
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/clock"
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/image"
-
-	"github.com/pelotech/ot-fleet/agent/metrics"
-
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -42,7 +41,7 @@ const (
 	grantDuration = time.Minute
 )
 
-// mailboxCache is a cache that shows what is stored.
+// mailboxCache is a cache without lag.
 type mailboxCache struct {
 	cache.Cache
 	client.Client
@@ -56,14 +55,14 @@ func (m mailboxCache) List(ctx context.Context, list client.ObjectList, opts ...
 	return m.Client.List(ctx, list, opts...)
 }
 
-// fleetMember is a ledger's controller under a plan that has it go by grants.
+// fleetMember is a ledger's controller under a plan with a fleet-wide budget.
 type fleetMember struct {
 	*Reconciler
 	t              *testing.T
 	elapsed        time.Duration
 	reportTriggers int
-	// beforeRead happens when an image is read: the ledger has been read by then, and is
-	// written later.
+	// beforeRead is called before an image is read: after the ledger is read, and before it
+	// is written.
 	beforeRead func()
 }
 
@@ -90,24 +89,28 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		WithStatusSubresource(&v1alpha1.SyncLedger{}, &v1alpha1.VMDiskImage{}).
 		WithIndex(&cdiv1.DataVolume{}, image.UnfinishedIndex, func(client.Object) []string { return []string{image.UnfinishedIndexValue} }).
 		WithInterceptorFuncs(interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if _, is := obj.(*v1alpha1.VMDiskImage); is && m.beforeRead != nil {
+			if _, isImage := obj.(*v1alpha1.VMDiskImage); isImage && m.beforeRead != nil {
 				m.beforeRead()
 			}
 			return c.Get(ctx, key, obj, opts...)
 		}}).Build()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(image.DataVolumeGVK, meta.RESTScopeNamespace)
-	served := apidiscovery.NewKindTracker(mapper)
-	served.WhenServed(image.DataVolumeGVK, func(context.Context) error { return nil })
-	require.NoError(t, served.Start(t.Context()))
-	index := ledger.NewQueue()
+	kinds := apidiscovery.NewKindTracker(mapper)
+	kinds.WhenServed(image.DataVolumeGVK, func(context.Context) error { return nil })
+	require.NoError(t, kinds.Start(t.Context()))
+	queue, cluster, recorder := ledger.NewQueue(), apidiscovery.NewClusterIdentity(c), events.NewFakeRecorder(100)
+	inForce := &policycontroller.InForce{}
 	m.Reconciler = &Reconciler{
-		Client: c, Live: c, Events: events.NewFakeRecorder(100), Queue: index, Kinds: served, Metrics: metrics.New(prometheus.NewRegistry(), index),
-		Policy: &PolicyInForce{}, Mailbox: mailboxCache{Client: c}, Cluster: apidiscovery.NewClusterIdentity(c), Namespace: namespace,
-		PolicyKey:            types.NamespacedName{Namespace: "sync-operator", Name: "none"},
+		Client: c, Live: c, Events: recorder, Queue: queue, Kinds: kinds, Metrics: metrics.New(prometheus.NewRegistry(), queue),
+		PolicyInForce: inForce, Policy: &policycontroller.Reader{
+			Cached: c, Mailbox: c, Live: c, Events: recorder, Cluster: cluster, InForce: inForce, Namespace: namespace,
+			ConfigMapKey: types.NamespacedName{Namespace: "sync-operator", Name: "none"},
+		},
+		Mailbox: mailboxCache{Client: c}, Cluster: cluster, Namespace: namespace,
 		LacksCapacity:        func(context.Context, *v1alpha1.VMDiskImage) (bool, error) { return false, nil },
 		EnqueueUnready:       func(context.Context, ...v1alpha1.ImageKey) {},
-		EnqueueImages:        func(context.Context, ...v1alpha1.ImageKey) {},
+		EnqueueImages:        func(...v1alpha1.ImageKey) {},
 		EnqueueReport:        func() { m.reportTriggers++ },
 		HubCondition:         func() *metav1.Condition { return nil },
 		MissingRights:        func() string { return "" },
@@ -115,7 +118,7 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		OneDownloadCondition: admissionpolicy.NewOneDownloadPoller(nil, nil, nil).Condition,
 		createdAt:            map[string]time.Time{},
 	}
-	m.planServed.Store(true)
+	m.Policy.SetPlanServed()
 	m.grantServed.Store(true)
 	m.startProcess("boot")
 	for i, img := range images {
@@ -127,7 +130,7 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 	return m
 }
 
-// startProcess is another process.
+// startProcess replaces the state that a process keeps in memory.
 func (m *fleetMember) startProcess(boot string) {
 	m.Grants, m.Elapsed, m.elapsed = grant.NewRequestTracker(boot), func() time.Duration { return m.elapsed }, 0
 	m.Ages = clock.NewAgeTracker(m.Elapsed)
@@ -166,7 +169,7 @@ func (m *fleetMember) storedStatus() *v1alpha1.SyncLedgerStatus {
 	return l.Status
 }
 
-func (m *fleetMember) imagesWithSlots() (names []string) {
+func (m *fleetMember) namesWithSlots() (names []string) {
 	for _, slot := range m.storedStatus().Slots {
 		names = append(names, slot.Image.Name)
 	}
@@ -197,7 +200,7 @@ func (m *fleetMember) storeGrant(sequence int64, nonce string, slots int32, sour
 func TestBudgetFollowsGrant(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(6)...)
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-0"}, m.imagesWithSlots(), "the safe share needs no grant")
+	assert.Equal(t, []string{"img-0"}, m.namesWithSlots(), "the safe share needs no grant")
 	assert.Equal(t, v1alpha1.ReasonAwaitingGrant, m.findGrantedCondition().Reason)
 	assert.Equal(t, int32(4), m.Grants.Demand().Wanted, "the policy's concurrency")
 	assert.Positive(t, m.reportTriggers, "the report is to ask")
@@ -207,7 +210,7 @@ func TestBudgetFollowsGrant(t *testing.T) {
 	nonce := m.Grants.RequestNonce(0)
 	m.storeGrant(1, nonce, 3)
 	result := m.mustReconcile()
-	assert.Equal(t, []string{"img-0", "img-1", "img-2"}, m.imagesWithSlots())
+	assert.Equal(t, []string{"img-0", "img-1", "img-2"}, m.namesWithSlots())
 	assert.Equal(t, int32(3), m.storedStatus().Budget)
 	assert.Equal(t, &v1alpha1.LedgerGrant{BootID: "boot", Sequence: 1, Slots: 3}, m.storedStatus().Grant)
 	assert.Equal(t, v1alpha1.ReasonGrantInForce, m.findGrantedCondition().Reason)
@@ -216,7 +219,7 @@ func TestBudgetFollowsGrant(t *testing.T) {
 	m.storeGrant(2, nonce, 2)
 	m.mustReconcile()
 	assert.Equal(t, int32(2), m.storedStatus().Budget, "a smaller one takes the place of a larger")
-	assert.Len(t, m.imagesWithSlots(), 3, "and stops nothing")
+	assert.Len(t, m.namesWithSlots(), 3, "and stops nothing")
 
 	m.elapsed = grantDuration
 	m.mustReconcile()
@@ -234,7 +237,7 @@ func TestGrantExpiresBeforeLedgerWrite(t *testing.T) {
 	m.storeGrant(1, m.Grants.RequestNonce(0), 2)
 	m.beforeRead = func() { m.elapsed = grantDuration }
 	m.mustReconcile()
-	assert.Empty(t, m.imagesWithSlots())
+	assert.Empty(t, m.namesWithSlots())
 	assert.Zero(t, m.storedStatus().Budget)
 	assert.Equal(t, v1alpha1.ReasonGrantEnded, m.findGrantedCondition().Reason)
 }
@@ -249,13 +252,13 @@ func TestGrantIsLostWhenAnotherProcessWritesLedger(t *testing.T) {
 
 	m.startProcess("toob")
 	m.mustReconcile()
-	assert.Empty(t, m.imagesWithSlots(), "the grant is another process's")
+	assert.Empty(t, m.namesWithSlots(), "the grant is another process's")
 	assert.Equal(t, &v1alpha1.LedgerGrant{BootID: "toob", Sequence: 1}, m.storedStatus().Grant)
 
 	m.Grants = old
 	m.lastLedger.Store(nil)
 	m.mustReconcile()
-	assert.Empty(t, m.imagesWithSlots(), "the hub may have been told that it is not gone by")
+	assert.Empty(t, m.namesWithSlots(), "the hub may have been told that it is not gone by")
 	assert.Equal(t, "boot/2", m.Grants.RequestNonce(0))
 }
 
@@ -266,13 +269,13 @@ func TestSourceGroupBudgets(t *testing.T) {
 	}
 	m := newFleetMember(t, 1, images...)
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-3"}, m.imagesWithSlots(), "the safe share is for what is of no group")
+	assert.Equal(t, []string{"img-3"}, m.namesWithSlots(), "the safe share is for what is of no group")
 	assert.Equal(t, v1alpha1.ReasonWaitingForSource, m.Queue.WithheldReason(images[0].UID))
 	assert.Equal(t, []v1alpha1.SourceDemand{{Name: "cdn", Wanted: 3}}, m.Grants.Demand().Sources)
 
 	m.storeGrant(1, m.Grants.RequestNonce(0), 4, v1alpha1.SourceGrant{Name: "cdn", Slots: 2})
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-3", "img-0", "img-1"}, m.imagesWithSlots())
+	assert.Equal(t, []string{"img-3", "img-0", "img-1"}, m.namesWithSlots())
 	assert.Equal(t, v1alpha1.ReasonWaitingForSource, m.Queue.WithheldReason(images[2].UID))
 	assert.Equal(t, []v1alpha1.SourceDemand{{Name: "cdn", Running: 2, Wanted: 3}}, m.Grants.Demand().Sources)
 }
@@ -287,11 +290,11 @@ func TestFullSourceGroupBlocksNoOthers(t *testing.T) {
 	cdn := v1alpha1.SourceGrant{Name: "cdn", Slots: 1}
 	m.storeGrant(1, m.Grants.RequestNonce(0), 1, cdn)
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-0"}, m.imagesWithSlots())
+	assert.Equal(t, []string{"img-0"}, m.namesWithSlots())
 	m.Queue.Remove(images[0].UID) // as its status tells
 	m.storeGrant(2, m.Grants.RequestNonce(0), 2, cdn)
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-0", "img-2"}, m.imagesWithSlots())
+	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
 }
 
 // TestOverdueSlotFailsAttempt: a slot that is older than an attempt may be gets no DataVolume any

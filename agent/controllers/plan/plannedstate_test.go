@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func TestWish(t *testing.T) {
+func TestPlannedState(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -42,33 +42,33 @@ func TestWish(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
 		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
 	}
-	stays, unknown := image.PlannedState{Keep: true}, image.PlannedState{Keep: true, Unknown: true}
+	keep, unknown := image.PlannedState{Keep: true}, image.PlannedState{Keep: true, Unknown: true}
 	for _, tt := range []struct {
 		name    string
 		objects []client.Object
 		image   string
 		want    image.PlannedState
 	}{
-		{"there is no plan", nil, "ubuntu", image.PlannedState{}},
-		{"it names the image", []client.Object{planFor("this")}, "ubuntu", stays},
-		{"it keeps the image", []client.Object{planFor("this")}, "kept", stays},
-		{"it retires the image", []client.Object{planFor("this")}, "old", image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
-		{"it prunes the image", []client.Object{planFor("this")}, "unused", image.PlannedState{Prune: &prune}},
-		{"it prunes the image, and is refused", []client.Object{planFor("another")}, "unused", unknown},
-		{"it names another", []client.Object{planFor("this")}, "debian", image.PlannedState{}},
-		{"it is refused, for it is another cluster's", []client.Object{planFor("another")}, "old", unknown},
-		{"it is refused, for a newer one is in force", []client.Object{planFor("this"), newer}, "old", unknown},
+		{"no plan", nil, "ubuntu", image.PlannedState{}},
+		{"a planned image", []client.Object{planFor("this")}, "ubuntu", keep},
+		{"a kept image", []client.Object{planFor("this")}, "kept", keep},
+		{"a retired image", []client.Object{planFor("this")}, "old", image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
+		{"a pruned image", []client.Object{planFor("this")}, "unused", image.PlannedState{Prune: &prune}},
+		{"a pruned image of a refused plan", []client.Object{planFor("another")}, "unused", unknown},
+		{"another image", []client.Object{planFor("this")}, "debian", image.PlannedState{}},
+		{"a plan for another cluster", []client.Object{planFor("another")}, "old", unknown},
+		{"an older plan than the acknowledged one", []client.Object{planFor("this"), newer}, "old", unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tt.objects, system)...).Build()
 			r := &Reconciler{Client: live, Live: live, Cluster: apidiscovery.NewClusterIdentity(live), Namespace: "ot-agent"}
-			got, err := r.Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
+			got, err := r.PlannedState(t.Context(), types.NamespacedName{Namespace: "lab", Name: tt.image}, true)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
 	}
-	t.Run("the kind is not served, by the cache", func(t *testing.T) {
-		got, err := (&Reconciler{}).Wish(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
+	t.Run("the kind is not served", func(t *testing.T) {
+		got, err := (&Reconciler{}).PlannedState(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
 		require.NoError(t, err)
 		assert.Equal(t, image.PlannedState{}, got)
 	})

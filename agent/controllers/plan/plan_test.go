@@ -24,7 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// fakeCache is a cache as the reconciler reads from it.
+// fakeCache implements the part of a cache that the reconciler uses.
 type fakeCache struct {
 	cache.Cache
 	from client.Reader
@@ -34,11 +34,11 @@ func (c fakeCache) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	return c.from.Get(ctx, key, obj, opts...)
 }
 
-// planFixture is a reconciler with its plan.
+// planFixture is a reconciler with a fake API server.
 type planFixture struct {
 	*Reconciler
 	t *testing.T
-	// enqueuedImages are the images that were to be looked at again.
+	// enqueuedImages of the last reconcile, by name.
 	enqueuedImages []string
 	resultChanges  int
 }
@@ -53,12 +53,16 @@ func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 		Client: c, Live: c, Mailbox: fakeCache{from: c}, Cluster: apidiscovery.NewClusterIdentity(c), Namespace: "ot-agent",
 		Results: &plan.Results{}, applied: map[plan.Key]plan.AppliedState{}, backoffs: map[plan.Key]itemBackoff{},
 	}}
-	b.EnqueueImage = func(key v1alpha1.ImageKey) { b.enqueuedImages = append(b.enqueuedImages, key.Name) }
+	b.EnqueueImages = func(keys ...v1alpha1.ImageKey) {
+		for _, key := range keys {
+			b.enqueuedImages = append(b.enqueuedImages, key.Name)
+		}
+	}
 	b.Results.OnChange(func() { b.resultChanges++ })
 	return b
 }
 
-// storePlan has another plan prune images of some names.
+// storePlan replaces the plan by one that prunes images, and reconciles it.
 func (b *planFixture) storePlan(sequence int64, cluster types.UID, prunes ...string) {
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
 	require.NoError(b.t, client.IgnoreNotFound(b.Delete(b.t.Context(), p)))
@@ -79,7 +83,7 @@ func (b *planFixture) mustReconcile() {
 	b.enqueuedImages = slices.Compact(b.enqueuedImages)
 }
 
-// prunedNames are the names of the prunes that are told to have lost their image.
+// prunedNames returns the names of the prunes whose image is reported as gone.
 func (b *planFixture) prunedNames() []string {
 	var names []string
 	for key, prune := range b.Results.Prunes() {
@@ -94,21 +98,21 @@ func (b *planFixture) prunedNames() []string {
 }
 
 func TestDeletedImageOfPruneIsReported(t *testing.T) {
-	stays := apitest.Image("lab/stays").Obj()
-	anew := apitest.Image("lab/anew").WithUID("of-another-one").Obj()
-	b := newPlanFixture(t, stays, anew)
-	b.storePlan(1, "this", "stays", "anew", "gone")
-	assert.Equal(t, []string{"anew", "gone"}, b.prunedNames())
+	existing := apitest.Image("lab/existing").Obj()
+	recreated := apitest.Image("lab/recreated").WithUID("another").Obj()
+	b := newPlanFixture(t, existing, recreated)
+	b.storePlan(1, "this", "existing", "gone", "recreated")
+	assert.Equal(t, []string{"gone", "recreated"}, b.prunedNames())
 	assert.True(t, b.Results.Known())
 
-	require.NoError(t, b.Delete(t.Context(), stays))
-	told := b.resultChanges
+	require.NoError(t, b.Delete(t.Context(), existing))
+	changes := b.resultChanges
 	b.mustReconcile()
-	assert.Equal(t, []string{"anew", "gone", "stays"}, b.prunedNames())
-	assert.Equal(t, told+1, b.resultChanges, "the reporter is told")
+	assert.Equal(t, []string{"existing", "gone", "recreated"}, b.prunedNames())
+	assert.Equal(t, changes+1, b.resultChanges, "the report is notified")
 
 	b.storePlan(2, "another", "gone")
-	assert.Equal(t, []string{"anew", "gone", "stays"}, b.prunedNames(), "a plan that is refused tells nothing new")
+	assert.Equal(t, []string{"existing", "gone", "recreated"}, b.prunedNames(), "a refused plan changes no results")
 	b.storePlan(3, "this", "gone")
 	assert.Equal(t, []string{"gone"}, b.prunedNames())
 	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
@@ -119,21 +123,21 @@ func TestDeletedImageOfPruneIsReported(t *testing.T) {
 func TestPruneEnqueuesItsImage(t *testing.T) {
 	b := newPlanFixture(t, apitest.Image("lab/a").Obj(), apitest.Image("lab/b").Obj(), apitest.Image("lab/c").Obj(), apitest.Image("lab/d").Obj())
 	b.storePlan(1, "this", "a", "b", "gone")
-	assert.Equal(t, []string{"a", "b"}, b.enqueuedImages, "new ones")
+	assert.Equal(t, []string{"a", "b"}, b.enqueuedImages, "new prunes")
 	b.mustReconcile()
-	assert.Empty(t, b.enqueuedImages, "once for each plan")
+	assert.Empty(t, b.enqueuedImages, "once per plan")
 	b.storePlan(2, "this", "b", "c")
-	assert.Equal(t, []string{"a", "b", "c"}, b.enqueuedImages, "and those that are withdrawn")
+	assert.Equal(t, []string{"a", "b", "c"}, b.enqueuedImages, "withdrawn prunes too")
 	b.storePlan(3, "another", "d")
-	assert.Empty(t, b.enqueuedImages, "it is refused")
+	assert.Empty(t, b.enqueuedImages, "a refused plan")
 	b.storePlan(4, "this", "c")
 	assert.Equal(t, []string{"b", "c"}, b.enqueuedImages)
 	b.storePlan(5, "another")
 	b.storePlan(4, "this", "c")
-	assert.Equal(t, []string{"c"}, b.enqueuedImages, "what was looked at while the plan was refused has learnt nothing")
+	assert.Equal(t, []string{"c"}, b.enqueuedImages, "images that were reconciled while the plan was refused")
 	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
 	b.mustReconcile()
-	assert.Equal(t, []string{"c"}, b.enqueuedImages, "there is no plan any more")
+	assert.Equal(t, []string{"c"}, b.enqueuedImages, "the plan is deleted")
 	b.mustReconcile()
 	assert.Empty(t, b.enqueuedImages)
 }
@@ -147,17 +151,17 @@ func TestNamedImagePredicate(t *testing.T) {
 		Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "planned"}},
 		Prunes: []v1alpha1.PlannedPrune{{Namespace: "lab", Name: "pruned"}},
 	})
-	for name, tt := range map[string]struct{ wantGone, wantEdited bool }{
+	for name, tt := range map[string]struct{ wantReplaced, wantEdited bool }{
 		"planned": {true, true},
 		"pruned":  {true, false},
 		"another": {false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.wantGone, events.Create(event.CreateEvent{Object: image(name)}))
-			assert.Equal(t, tt.wantGone, events.Delete(event.DeleteEvent{Object: image(name)}))
-			anew := image(name)
-			anew.UID = "another"
-			assert.Equal(t, tt.wantGone, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: anew}))
+			assert.Equal(t, tt.wantReplaced, events.Create(event.CreateEvent{Object: image(name)}))
+			assert.Equal(t, tt.wantReplaced, events.Delete(event.DeleteEvent{Object: image(name)}))
+			replacement := image(name)
+			replacement.UID = "another"
+			assert.Equal(t, tt.wantReplaced, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: replacement}))
 			edited := image(name)
 			edited.Generation++
 			assert.Equal(t, tt.wantEdited, events.Update(event.UpdateEvent{ObjectOld: image(name), ObjectNew: edited}))
@@ -166,28 +170,28 @@ func TestNamedImagePredicate(t *testing.T) {
 	}
 }
 
-func TestWishesAreParsedOncePerPlan(t *testing.T) {
-	var w wishCache
+func TestPlannedStatesAreParsedOncePerPlan(t *testing.T) {
+	var c plannedStateCache
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{UID: "plan", ResourceVersion: "1"}}
 	key := plan.Key{Namespace: "lab", Name: "a"}
 	change := func() { p.Spec.Kept = append(p.Spec.Kept, v1alpha1.KeptImage{Namespace: "lab", Name: "a"}) }
-	assert.False(t, w.forPlan(p)[key].Keep)
+	assert.False(t, c.forPlan(p)[key].Keep)
 	change()
-	assert.False(t, w.forPlan(p)[key].Keep, "it is not gone through again")
+	assert.False(t, c.forPlan(p)[key].Keep, "it is not parsed again")
 	p.ResourceVersion = "2"
-	assert.True(t, w.forPlan(p)[key].Keep)
-	for name, another := range map[string]func(){
+	assert.True(t, c.forPlan(p)[key].Keep)
+	for name, mutate := range map[string]func(){
 		"resourceVersion": func() { p.ResourceVersion = "3" },
 		"UID":             func() { p.UID = "another" },
 		"version":         func() { p.Spec.Sequence++ },
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := w.forPlan(p)[key]
+			before := c.forPlan(p)[key]
 			if p.Spec.Kept = nil; !before.Keep {
 				change()
 			}
-			another()
-			assert.NotEqual(t, before, w.forPlan(p)[key])
+			mutate()
+			assert.NotEqual(t, before, c.forPlan(p)[key])
 		})
 	}
 }

@@ -11,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -62,27 +63,30 @@ func TestFindDefaultStorageClass(t *testing.T) {
 	}
 }
 
-// TestLacksCapacity wants an image that lacks room to be looked at again, and to be
-// followed until it does not lack it any more.
+// An image that lacking capacity is requeued, and waits for capacity until there is enough.
 func TestLacksCapacity(t *testing.T) {
 	pool := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "pool"}, StorageClassName: "csi",
 		NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("1Gi")),
 	}
 	c := newFakeClient(t, newStorageClass("csi", 1, defaultClassAnnotation), pool)
-	r := &Reconciler{Client: c, Room: capacity.NewReader(c), enqueued: make(chan event.GenericEvent, 1)}
+	r := &Reconciler{Client: c, Capacity: capacity.NewReader(c)}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	require.NoError(t, r.triggers.Start(t.Context(), queue))
 	large, small := apitest.Image("ns/large").WithDiskSize("2Gi").Obj(), apitest.Image("ns/small").WithDiskSize("1Gi").Obj()
 	small.UID = "another"
 
-	lacks, err := r.LacksCapacity(t.Context(), small)
+	lacking, err := r.LacksCapacity(t.Context(), small)
 	require.NoError(t, err)
-	assert.False(t, lacks)
-	assert.Empty(t, r.enqueued)
+	assert.False(t, lacking)
+	assert.Zero(t, queue.Len())
 
-	lacks, err = r.LacksCapacity(t.Context(), large)
+	lacking, err = r.LacksCapacity(t.Context(), large)
 	require.NoError(t, err)
-	assert.True(t, lacks)
-	assert.Equal(t, large.Name, (<-r.enqueued).Object.GetName())
+	assert.True(t, lacking)
+	require.Equal(t, 1, queue.Len())
+	request, _ := queue.Get()
+	assert.Equal(t, large.Name, request.Name)
 	assert.Equal(t, []v1alpha1.ImageKey{image.KeyOf(large)}, r.capacityWaiters.list())
 
 	pool.MaximumVolumeSize = ptr.To(resource.MustParse("2Gi"))
@@ -92,7 +96,7 @@ func TestLacksCapacity(t *testing.T) {
 	assert.Nil(t, b)
 	assert.Empty(t, r.capacityWaiters.list())
 
-	lacks, err = (&Reconciler{}).LacksCapacity(t.Context(), large)
+	lacking, err = (&Reconciler{}).LacksCapacity(t.Context(), large)
 	require.NoError(t, err)
-	assert.False(t, lacks, "nobody asks")
+	assert.False(t, lacking, "capacity is not checked")
 }

@@ -18,20 +18,20 @@ func TestHoldChangedPredicate(t *testing.T) {
 		want   bool
 	}{
 		"nothing": {func(*v1alpha1.VirtualMachine) {}, false},
-		"what is told of it": {func(vm *v1alpha1.VirtualMachine) {
+		"status": {func(vm *v1alpha1.VirtualMachine) {
 			vm.Status.Phase, vm.Status.Message, vm.Status.PrintableStatus = v1alpha1.MachineReady, "runs", "Running"
 			vm.Status.Image = &v1alpha1.MachineImage{Progress: "12.0%"}
 			vm.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
 		}, false},
-		"another run strategy":      {func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunStrategy = "Halted" }, false},
-		"the same image, spelt out": {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "ns" }, false},
-		"another image":             {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Name = "another" }, true},
-		"one of another namespace":  {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "farm" }, true},
-		"a pin less":                {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned = nil }, true},
-		"another pin":               {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.Attempt = 2 }, true},
-		"a pin that is acquired":    {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.AcquiredAt = &now }, true},
-		"to be deleted":             {func(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = &now }, true},
-		"another one of that name":  {func(vm *v1alpha1.VirtualMachine) { vm.UID = "another" }, true},
+		"another run strategy":                {func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunStrategy = "Halted" }, false},
+		"the same image, with its namespace":  {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "ns" }, false},
+		"another image":                       {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Name = "another" }, true},
+		"an image of another namespace":       {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "farm" }, true},
+		"no pin":                              {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned = nil }, true},
+		"another pin":                         {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.Attempt = 2 }, true},
+		"an acquired pin":                     {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.AcquiredAt = &now }, true},
+		"deleted":                             {func(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = &now }, true},
+		"another VirtualMachine of that name": {func(vm *v1alpha1.VirtualMachine) { vm.UID = "another" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := apitest.VirtualMachine("ns", "vm").WithPin(v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{UID: "uid"}, Attempt: 1}).Obj()

@@ -10,26 +10,26 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Annotations that make a StorageClass the default, KubeVirt's first: CDI asks
-// for them in this order (CDI 1.65).
+// Annotations that make a StorageClass the default, in the order in which CDI 1.65 looks
+// for them.
 const (
 	defaultVirtClassAnnotation = "storageclass.kubevirt.io/is-default-virt-class"
 	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 )
 
-// findCapacityBlocker tells what keeps an image from being imported for want of room, by what was
-// read of it no longer ago than age; nil for nothing that is known of.
-func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, age time.Duration) (*image.Blocker, error) {
-	if r.Room == nil {
+// findCapacityBlocker returns why there is no capacity for an image, by figures of at most
+// maxAge; nil where none is known to be lacking.
+func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, maxAge time.Duration) (*image.Blocker, error) {
+	if r.Capacity == nil {
 		return nil, nil
 	}
 	class := img.Spec.StorageClass
@@ -39,13 +39,13 @@ func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDi
 			return nil, err
 		}
 	}
-	b := capacity.FindShortage(img, class, r.Room.AvailabilityFor(ctx, img.Namespace, class, age))
+	b := capacity.FindShortage(img, class, r.Capacity.AvailabilityFor(ctx, img.Namespace, class, maxAge))
 	r.capacityWaiters.setWaiting(image.KeyOf(img), b != nil)
 	return b, nil
 }
 
-// LacksCapacity tells whether an image that is about to get a slot lacks room by now,
-// and has it looked at where it does: it leaves the queue then.
+// LacksCapacity is asked right before an image is admitted. An image that lacks capacity is
+// requeued, which takes it out of the queue.
 func (r *Reconciler) LacksCapacity(ctx context.Context, img *v1alpha1.VMDiskImage) (bool, error) {
 	b, err := r.findCapacityBlocker(ctx, img, capacity.MaxAgeAtAdmission)
 	if b != nil {
@@ -54,8 +54,8 @@ func (r *Reconciler) LacksCapacity(ctx context.Context, img *v1alpha1.VMDiskImag
 	return b != nil, err
 }
 
-// findDefaultStorageClass is the one that CDI takes where none is named; empty for
-// none. Of several the youngest counts, as with Kubernetes.
+// findDefaultStorageClass returns the class that CDI uses where none is named; empty for
+// none. Of several the youngest wins, as in Kubernetes.
 func (r *Reconciler) findDefaultStorageClass(ctx context.Context) (string, error) {
 	var classes storagev1.StorageClassList
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
@@ -83,49 +83,42 @@ func isYounger(a, b *storagev1.StorageClass) bool {
 	return a.Name < b.Name
 }
 
-// capacityWaiters are the images that were last found to lack room.
+// capacityWaiters are the images that were last found to lack capacity.
 type capacityWaiters struct {
 	mu   sync.Mutex
 	keys map[types.UID]v1alpha1.ImageKey
 }
 
-func (l *capacityWaiters) setWaiting(key v1alpha1.ImageKey, lacks bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.keys == nil {
-		l.keys = map[types.UID]v1alpha1.ImageKey{}
+func (w *capacityWaiters) setWaiting(key v1alpha1.ImageKey, waiting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys == nil {
+		w.keys = map[types.UID]v1alpha1.ImageKey{}
 	}
-	if lacks {
-		l.keys[key.UID] = key
+	if waiting {
+		w.keys[key.UID] = key
 	} else {
-		delete(l.keys, key.UID)
+		delete(w.keys, key.UID)
 	}
 }
 
-func (l *capacityWaiters) list() []v1alpha1.ImageKey {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Values(l.keys))
+func (w *capacityWaiters) list() []v1alpha1.ImageKey {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.keys))
 }
 
-// pollCapacity has the images that lack room looked at when there is another. It
-// asks only while there are such.
-func (r *Reconciler) pollCapacity(ctx context.Context) error {
-	last := 0
-	_ = wait.PollUntilContextCancel(ctx, capacity.MaxAgeWhileWaiting, false, func(ctx context.Context) (bool, error) {
-		keys := r.capacityWaiters.list()
-		if len(keys) == 0 {
-			return false, nil
+// newCapacityPoller requeues the images that lack capacity when it has changed. It reads
+// nothing while there are none.
+func (r *Reconciler) newCapacityPoller() *trigger.Poller {
+	lastVersion := 0
+	return &trigger.Poller{Check: func(ctx context.Context) time.Duration {
+		if waiting := r.capacityWaiters.list(); len(waiting) > 0 {
+			if version := r.Capacity.Version(ctx, capacity.MaxAgeWhileWaiting/2); version != lastVersion {
+				lastVersion = version
+				r.Enqueue(waiting...)
+			}
 		}
-		now := r.Room.Version(ctx, capacity.MaxAgeWhileWaiting/2)
-		if now == last {
-			return false, nil
-		}
-		last = now
-		for _, key := range keys {
-			r.Enqueue(key)
-		}
-		return false, nil
-	})
-	return nil
+		return capacity.MaxAgeWhileWaiting
+	}}
 }

@@ -10,26 +10,24 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Kind of a plan. It may come to be served after the agent runs.
+// Kind of a plan. It may come to be served after the agent has started.
 var Kind = v1alpha1.GroupVersion.WithKind("ClusterPlan")
 
 // Verdict on a plan.
 type Verdict struct {
-	// Accepted: the plan is gone by. One that is refused changes nothing, be it
-	// policy or images.
+	// Accepted: the plan applies. A refused plan changes neither policy nor images.
 	Accepted bool
 	// Reason and Message of condition PlanAccepted.
 	Reason  string
 	Message string
-	// Policy that an accepted plan asks for; nil where it says nothing about it.
+	// Policy of an accepted plan; nil where it has none.
 	Policy *policy.Policy
 	// UnknownPolicyKeys are keys of that policy that this agent does not know.
 	UnknownPolicyKeys []string
 }
 
-// EvaluatePlan tells whether a plan may be gone by in the cluster whose identity is own,
-// when acknowledged is the newest plan that its ledger was written under; nil for
-// none.
+// EvaluatePlan decides whether a plan applies in the cluster whose UID is own. acknowledged
+// is the plan that the ledger was last written under; nil for none.
 func EvaluatePlan(p v1alpha1.ClusterPlanSpec, own types.UID, acknowledged *v1alpha1.PlanVersion) Verdict {
 	if p.ClusterUID != own {
 		return refusedVerdict(v1alpha1.ReasonPlanForAnotherCluster,
@@ -39,7 +37,7 @@ func EvaluatePlan(p v1alpha1.ClusterPlanSpec, own types.UID, acknowledged *v1alp
 	if !MayFollow(p.PlanVersion, acknowledged) {
 		if p.Compare(*acknowledged) == 0 {
 			return refusedVerdict(v1alpha1.ReasonPlanOlder,
-				"%s is refused: another plan of that version was acknowledged; the hub plans anew when it reads this cluster's report", DescribeVersion(p.PlanVersion))
+				"%s is refused: another plan of that version was acknowledged; the hub makes a new plan when it reads this cluster's report", DescribeVersion(p.PlanVersion))
 		}
 		return refusedVerdict(v1alpha1.ReasonPlanOlder, "%s is refused: %s was acknowledged before", DescribeVersion(p.PlanVersion), DescribeVersion(*acknowledged))
 	}
@@ -67,10 +65,9 @@ func refusedVerdict(reason, format string, args ...any) Verdict {
 	return Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// MayFollow tells whether a plan may come after the one that was acknowledged: it
-// is newer, or it is that one. Two plans of one version are told apart by their
-// hash, and neither is known to be the newer one: then the one that was
-// acknowledged stays.
+// MayFollow: a plan is newer than the acknowledged one, or it is that one. Of two plans of
+// one version, which differ in their hash, neither is known to be newer: the acknowledged
+// one stays.
 func MayFollow(v v1alpha1.PlanVersion, acknowledged *v1alpha1.PlanVersion) bool {
 	if acknowledged == nil {
 		return true
@@ -79,7 +76,7 @@ func MayFollow(v v1alpha1.PlanVersion, acknowledged *v1alpha1.PlanVersion) bool 
 	return order > 0 || (order == 0 && v.Hash == acknowledged.Hash)
 }
 
-// DescribeVersion of a plan, for people.
+// DescribeVersion names a plan in messages.
 func DescribeVersion(v v1alpha1.PlanVersion) string {
 	return fmt.Sprintf("the plan of epoch %d, sequence %d", v.Epoch, v.Sequence)
 }

@@ -45,44 +45,44 @@ func TestNextAction(t *testing.T) {
 
 	for _, tt := range []struct {
 		name       string
-		there      *v1alpha1.VMDiskImage
+		existing   *v1alpha1.VMDiskImage
 		applied    *plan.AppliedState
 		wantAction plan.Action
 		wantState  v1alpha1.PlanItemState
 	}{
-		{"none", nil, nil, plan.Create, v1alpha1.PlanItemWaiting},
-		{"none any more", nil, &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 1}, plan.Create, v1alpha1.PlanItemWaiting},
-		{"as it is to be", plannedImage(apitest.Image(key)), nil, plan.Leave, v1alpha1.PlanItemApplied},
+		{"missing", nil, nil, plan.Create, v1alpha1.PlanItemWaiting},
+		{"deleted since it was applied", nil, &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 1}, plan.Create, v1alpha1.PlanItemWaiting},
+		{"as planned", plannedImage(apitest.Image(key)), nil, plan.Leave, v1alpha1.PlanItemApplied},
 		{"another spec", plannedImage(differs()), nil, plan.Change, v1alpha1.PlanItemWaiting},
-		{"somebody's", differs().Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
-		{"somebody's, the same", apitest.Image(key).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
-		{"labelled otherwise", notOurs, nil, plan.Leave, v1alpha1.PlanItemNotOurs},
-		{"somebody's, being deleted", differs().Deleted(time.Unix(1, 0)).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"not planned", differs().Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"not planned, the same spec", apitest.Image(key).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"labelled as not planned", notOurs, nil, plan.Leave, v1alpha1.PlanItemNotOurs},
+		{"not planned, being deleted", differs().Deleted(time.Unix(1, 0)).Obj(), nil, plan.Leave, v1alpha1.PlanItemNotOurs},
 		{"being deleted", plannedImage(differs().Deleted(time.Unix(1, 0))), nil, plan.Leave, v1alpha1.PlanItemWaiting},
-		{"applied, others have set more", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 3}, plan.Leave, v1alpha1.PlanItemApplied},
+		{"applied, and extended by others", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 3}, plan.Leave, v1alpha1.PlanItemApplied},
 		{"changed since it was applied", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: plan.FingerprintSpec(want), Generation: 2}, plan.Change, v1alpha1.PlanItemWaiting},
 		{"another spec was applied", plannedImage(further()), &plan.AppliedState{UID: uid, SpecFingerprint: before, Generation: 3}, plan.Change, v1alpha1.PlanItemWaiting},
-		{"applied to one of that name before", plannedImage(further()), &plan.AppliedState{UID: "former", SpecFingerprint: plan.FingerprintSpec(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
+		{"applied to a former image of that name", plannedImage(further()), &plan.AppliedState{UID: "former", SpecFingerprint: plan.FingerprintSpec(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			action, report := plan.NextAction(want, tt.there, tt.applied)
+			action, report := plan.NextAction(want, tt.existing, tt.applied)
 			assert.Equal(t, tt.wantAction, action)
 			assert.Equal(t, tt.wantState, report.State)
-			assert.Equal(t, tt.wantState == v1alpha1.PlanItemApplied, report.Message == "", "what is not applied says why")
+			assert.Equal(t, tt.wantState == v1alpha1.PlanItemApplied, report.Message == "", "an item that is not applied has a message")
 		})
 	}
 }
 
 func TestApplyConfigurationNamesUIDAndResourceVersion(t *testing.T) {
 	want := planItem(apitest.Image(key))
-	u, err := plan.NewApplyConfiguration(want, plannedImage(apitest.Image(key).WithUID("looked-at")))
+	u, err := plan.NewApplyConfiguration(want, plannedImage(apitest.Image(key).WithUID("existing")))
 	require.NoError(t, err)
-	assert.Equal(t, "looked-at", string(u.GetUID()))
+	assert.Equal(t, "existing", string(u.GetUID()))
 	assert.Equal(t, "1", u.GetResourceVersion())
-	assert.Equal(t, map[string]string{v1alpha1.LabelPlanned: "true"}, u.GetLabels(), "labels of others are theirs")
+	assert.Equal(t, map[string]string{v1alpha1.LabelPlanned: "true"}, u.GetLabels(), "labels of other owners are not applied")
 	spec, _, err := unstructured.NestedMap(u.Object, "spec")
 	require.NoError(t, err)
-	assert.NotContains(t, spec, "priority", "what the plan does not say is not claimed")
+	assert.NotContains(t, spec, "priority", "fields that the plan does not set are not applied")
 	back := &v1alpha1.VMDiskImage{}
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, back))
 	assert.Equal(t, plan.NewImage(want).Spec, back.Spec)
@@ -104,8 +104,8 @@ func TestClassifyRefusal(t *testing.T) {
 		{"too long", apierrors.NewBadRequest(strings.Repeat("ä", 2000)), v1alpha1.PlanItemRejected, "ää", false, false},
 		{"quota", apierrors.NewForbidden(resource, "ubuntu", errors.New("exceeded quota: images")), v1alpha1.PlanItemWaiting, "exceeded quota", false, false},
 		{"no namespace", apierrors.NewNotFound(corev1.Resource("namespaces"), "lab"), v1alpha1.PlanItemWaiting, "namespace lab does not exist: create it", true, false},
-		{"a namespace that goes", terminating, v1alpha1.PlanItemWaiting, "namespace lab is being deleted", true, false},
-		{"no kind", apierrors.NewNotFound(resource, ""), v1alpha1.PlanItemWaiting, "not found", false, true},
+		{"a namespace that is terminating", terminating, v1alpha1.PlanItemWaiting, "namespace lab is being deleted", true, false},
+		{"kind not served", apierrors.NewNotFound(resource, ""), v1alpha1.PlanItemWaiting, "not found", false, true},
 		{"no answer", errors.New("connection refused"), v1alpha1.PlanItemWaiting, "connection refused", false, true},
 		{"overloaded", apierrors.NewTooManyRequests("later", 1), v1alpha1.PlanItemWaiting, "later", false, true},
 	} {
@@ -122,42 +122,42 @@ func TestClassifyRefusal(t *testing.T) {
 
 func TestResultsNotifyOnChange(t *testing.T) {
 	var r plan.Results
-	told := 0
-	r.OnChange(func() { told++ })
+	changes := 0
+	r.OnChange(func() { changes++ })
 	assert.False(t, r.Known())
 	r.SetItems(nil)
 	assert.True(t, r.Known())
-	assert.Equal(t, 1, told, "that there are none is news")
+	assert.Equal(t, 1, changes, "the first results are a change, even empty ones")
 	items := map[plan.Key]v1alpha1.PlanItemReport{{Namespace: "lab", Name: "ubuntu"}: plan.AppliedReport()}
 	r.SetItems(items)
 	r.SetItems(items)
-	assert.Equal(t, 2, told, "the same again is none")
+	assert.Equal(t, 2, changes, "equal results are no change")
 	clear(items)
 	got := r.Items()
 	assert.Len(t, got, 1)
 	clear(got)
-	assert.Len(t, r.Items(), 1, "what is returned is the caller's")
+	assert.Len(t, r.Items(), 1, "the returned map is a copy")
 }
 
 func TestResultsOfPrunesNotifyOnChange(t *testing.T) {
 	var r plan.Results
-	told := 0
-	r.OnChange(func() { told++ })
+	changes := 0
+	r.OnChange(func() { changes++ })
 	r.SetPrunes(nil)
-	assert.Zero(t, told, "that nothing is gone is no news")
-	assert.False(t, r.Known(), "the plan's items are still to come")
+	assert.Zero(t, changes, "none is no change")
+	assert.False(t, r.Known(), "the items are not known yet")
 	gone := map[plan.Key]v1alpha1.ReportedPrune{
 		{Namespace: "lab", Name: "ubuntu"}: {ImageUID: "image", PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned}},
 	}
 	r.SetPrunes(gone)
 	r.SetPrunes(gone)
-	assert.Equal(t, 1, told, "the same again is none")
+	assert.Equal(t, 1, changes, "equal results are no change")
 	clear(gone)
 	got := r.Prunes()
 	assert.Len(t, got, 1)
 	clear(got)
-	assert.Len(t, r.Prunes(), 1, "what is returned is the caller's")
+	assert.Len(t, r.Prunes(), 1, "the returned map is a copy")
 	r.SetPrunes(nil)
 	assert.Empty(t, r.Prunes())
-	assert.Equal(t, 2, told)
+	assert.Equal(t, 2, changes)
 }

@@ -172,7 +172,7 @@ func TestRemovedRights(t *testing.T) {
 	createSecretMember(t, "poor", createAccount(t, steadyPlane, "poor"))
 	awaitConnected(t, "poor")
 	role := deleteRole(t, steadyPlane, "poor")
-	require.Contains(t, awaitState(t, "poor", v1alpha1.ReasonUnauthorized).Message, "is not allowed enough")
+	require.Contains(t, awaitState(t, "poor", v1alpha1.ReasonUnauthorized).Message, "lacks a permission")
 	role.ResourceVersion = ""
 	require.NoError(t, steadyPlane.Create(t.Context(), role))
 	awaitConnected(t, "poor")

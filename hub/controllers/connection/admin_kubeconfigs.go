@@ -41,8 +41,8 @@ func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.Membe
 
 // MissingPrerequisite returns what somebody has to create or correct first, if err is
 // about that.
-func MissingPrerequisite(err error) (message string, is bool) {
+func MissingPrerequisite(err error) (message string, ok bool) {
 	var missing prerequisiteError
-	is = errors.As(err, &missing)
-	return string(missing), is
+	ok = errors.As(err, &missing)
+	return string(missing), ok
 }

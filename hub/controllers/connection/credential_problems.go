@@ -20,8 +20,8 @@ type CredentialProblems struct {
 func (f *CredentialProblems) ForMember(member string) (CredentialProblem, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fault, is := f.byMember[member]
-	return fault, is
+	fault, ok := f.byMember[member]
+	return fault, ok
 }
 
 // OnChange calls do when the problem of a member changes. do must not block. Call it
@@ -30,7 +30,7 @@ func (f *CredentialProblems) OnChange(do func(member string)) { f.onChange = app
 
 func (f *CredentialProblems) setProblem(member string, fault *CredentialProblem) {
 	f.mu.Lock()
-	before, was := f.byMember[member]
+	before, existed := f.byMember[member]
 	if f.byMember == nil {
 		f.byMember = map[string]CredentialProblem{}
 	}
@@ -39,7 +39,7 @@ func (f *CredentialProblems) setProblem(member string, fault *CredentialProblem)
 	} else {
 		f.byMember[member] = *fault
 	}
-	same := fault == nil && !was || fault != nil && was && before == *fault
+	same := fault == nil && !existed || fault != nil && existed && before == *fault
 	f.mu.Unlock()
 	if same {
 		return

@@ -172,9 +172,9 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 	if err != nil || string(moved) == string(secret.Data[kubeconfigKey]) {
 		return false, nil
 	}
-	again := *token
-	again.kubeconfig = moved
-	if err := k.writeTokenSecret(ctx, member, secret, &again); err != nil {
+	movedToken := *token
+	movedToken.kubeconfig = moved
+	if err := k.writeTokenSecret(ctx, member, secret, &movedToken); err != nil {
 		return false, err
 	}
 	k.events.Eventf(member, nil, corev1.EventTypeNormal, "AddressChanged", "Connect",

@@ -148,13 +148,13 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 	key := client.ObjectKey{Namespace: namespace, Name: HubAccount}
 
 	account, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
-	for _, obj := range []client.Object{account, role, binding} {
-		switch err := c.Get(ctx, key, obj); {
+	for _, object := range []client.Object{account, role, binding} {
+		switch err := c.Get(ctx, key, object); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			return fmt.Errorf("reading %T %s: %w", obj, key, err)
+			return fmt.Errorf("reading %T %s: %w", object, key, err)
 		default:
-			if err := checkHubOwned(obj); err != nil {
+			if err := checkHubOwned(object); err != nil {
 				return err
 			}
 		}
@@ -193,31 +193,31 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 
 // checkHubOwned refuses objects that neither a hub nor the agent's chart created. A hub
 // that runs in the member uses the same names in its own namespace.
-func checkHubOwned(obj client.Object) error {
-	labels := obj.GetLabels()
+func checkHubOwned(object client.Object) error {
+	labels := object.GetLabels()
 	if labels[managedByLabel] == managedByHub || labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-agent" {
 		return nil
 	}
-	what := fmt.Sprintf("%s %s/%s", kindOf(obj), obj.GetNamespace(), obj.GetName())
+	what := fmt.Sprintf("%s %s/%s", kindOf(object), object.GetNamespace(), object.GetName())
 	if labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-hub" {
 		return prerequisiteError(fmt.Sprintf("%s in the member is that of a hub which runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", what))
 	}
 	return prerequisiteError(fmt.Sprintf("%s in the member was made neither by the hub nor by ot-agent's chart, and the hub needs that name: delete it, or set spec.agentNamespace to the agent's namespace", what))
 }
 
-func kindOf(obj client.Object) string {
-	gvk, err := apiutil.GVKForObject(obj, clientgoscheme.Scheme)
+func kindOf(object client.Object) string {
+	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
-		return fmt.Sprintf("%T", obj)
+		return fmt.Sprintf("%T", object)
 	}
 	return gvk.Kind
 }
 
 // createObject fails if somebody else created the object at the same time: the next
 // reconcile inspects it first.
-func createObject(ctx context.Context, c client.Client, obj client.Object) error {
-	if err := c.Create(ctx, obj); err != nil {
-		return fmt.Errorf("creating %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+func createObject(ctx context.Context, c client.Client, object client.Object) error {
+	if err := c.Create(ctx, object); err != nil {
+		return fmt.Errorf("creating %s %s: %w", kindOf(object), client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

@@ -85,8 +85,8 @@ func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePref
 // Setup adds both controllers to the hub's own manager.
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(obj client.Object) []string {
-		if name, _ := connectionSecret(obj.(*v1alpha1.MemberCluster)); name != "" {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(object client.Object) []string {
+		if name, _ := connectionSecret(object.(*v1alpha1.MemberCluster)); name != "" {
 			return []string{name}
 		}
 		return nil
@@ -97,8 +97,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return requestsForSecret(ctx, mgr.GetClient(), secret)
 	})
 	ofLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
-		member, is := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
-		if !is {
+		member, ok := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
+		if !ok {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
@@ -111,14 +111,14 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 	}}
 	c := &connectionReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, applied: map[string]appliedTarget{}}
-	again := &trigger.Source[reconcile.Request]{}
-	o.Replica.OnLeaseChange(func() { c.enqueueAll(again) })
+	requeue := &trigger.Source[reconcile.Request]{}
+	o.Replica.OnLeaseChange(func() { c.enqueueAll(requeue) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
 		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberLink{}, ofLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(again).
+		WatchesRawSource(requeue).
 		// Every replica carries, so every replica connects.
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads}).
 		Complete(c); err != nil {

@@ -42,13 +42,13 @@ type appliedTarget struct {
 }
 
 // enqueueAll requeues all members when this replica gains or loses the right to sync.
-func (c *connectionReconciler) enqueueAll(again *trigger.Source[reconcile.Request]) {
+func (c *connectionReconciler) enqueueAll(requeue *trigger.Source[reconcile.Request]) {
 	var list v1alpha1.MemberClusterList
 	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.Log.Error(err, "Listing MemberClusters to look at the connections to them all")
 	}
 	for i := range list.Items {
-		again.Enqueue(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		requeue.Enqueue(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
 	}
 }
 

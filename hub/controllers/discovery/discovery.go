@@ -109,10 +109,10 @@ func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[r
 		return fmt.Errorf("watching Clusters: %w", err)
 	}
 	look := func(obj any) {
-		if unknown, is := obj.(toolscache.DeletedFinalStateUnknown); is {
+		if unknown, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 			obj = unknown.Obj
 		}
-		if cluster, is := obj.(*clusterv1.Cluster); is {
+		if cluster, ok := obj.(*clusterv1.Cluster); ok {
 			seen.Enqueue(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
 		}
 	}

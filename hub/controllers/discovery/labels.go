@@ -46,12 +46,12 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 		if !isCopiedLabel(key) {
 			continue
 		}
-		now, is := current[key]
-		before, was := record[key]
+		now, ok := current[key]
+		before, existed := record[key]
 		switch {
-		case was && is && now == before, !was && !is:
+		case existed && ok && now == before, !existed && !ok:
 			labels[key], next[key] = value, value
-		case was:
+		case existed:
 			next[key] = before
 		}
 	}
@@ -59,7 +59,7 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 		if _, still := origin[key]; still && isCopiedLabel(key) {
 			continue
 		}
-		if now, is := current[key]; is && now == before {
+		if value, ok := current[key]; ok && value == before {
 			delete(labels, key)
 		}
 	}

@@ -34,9 +34,9 @@ func (j *Conditions) OnChange(do func(member string)) { j.onChange = append(j.on
 func (j *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	t, known := j.byMember[member.Name]
-	c := t.condition
-	if !known || t.member != member.UID {
+	stored, known := j.byMember[member.Name]
+	c := stored.condition
+	if !known || stored.member != member.UID {
 		c = meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
 		if c == nil && member.Spec.Connection.Pull != nil {
 			return &metav1.Condition{
@@ -79,8 +79,8 @@ func (j *Conditions) forgetMember(member string) (waiting int) {
 }
 
 func (j *Conditions) countPending() (n int) {
-	for _, t := range j.byMember {
-		if t.pending {
+	for _, stored := range j.byMember {
+		if stored.pending {
 			n++
 		}
 	}

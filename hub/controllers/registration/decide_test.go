@@ -19,11 +19,11 @@ const cluster = types.UID("11111111-1111-1111-1111-111111111111")
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-func agentKey(t require.TestingT) (public, fingerprint string) {
+func agentKey(stored require.TestingT) (public, fingerprint string) {
 	key, err := registration.NewKeyPair(rand.Reader)
-	require.NoError(t, err)
+	require.NoError(stored, err)
 	fingerprint, err = registration.Fingerprint(key.PublicKey())
-	require.NoError(t, err)
+	require.NoError(stored, err)
 	return key.PublicKey(), fingerprint
 }
 
@@ -48,9 +48,9 @@ func waitingSnapshot() snapshot {
 }
 
 // askingSnapshot is one that an agent asks to be let in to.
-func askingSnapshot(t require.TestingT) (s snapshot, fingerprint string) {
+func askingSnapshot(stored require.TestingT) (s snapshot, fingerprint string) {
 	s = waitingSnapshot()
-	public, fingerprint := agentKey(t)
+	public, fingerprint := agentKey(stored)
 	s.clusterJoin = &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-frankfurt", Name: "default", UID: "join"},
 		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: public, Account: "joiner"},
@@ -66,17 +66,17 @@ func servedSnapshot() snapshot {
 	return s
 }
 
-func TestRegistrationSteps(t *testing.T) {
+func TestRegistrationSteps(stored *testing.T) {
 	s := waitingSnapshot()
 	s.member.Finalizers, s.namespaceReady, s.joinAccount, s.joinSecret = []string{v1alpha1.FinalizerMember}, false, accountState{}, nil
-	asked, fingerprint := askingSnapshot(t)
+	asked, fingerprint := askingSnapshot(stored)
 	expect := func(want step, reason string, status metav1.ConditionStatus) decision {
-		t.Helper()
+		stored.Helper()
 		d := decideNextStep(s)
-		require.Equal(t, want, d.step, "%+v", s)
-		require.NotNil(t, d.condition)
-		assert.Equal(t, reason, d.condition.Reason)
-		assert.Equal(t, status, d.condition.Status)
+		require.Equal(stored, want, d.step, "%+v", s)
+		require.NotNil(stored, d.condition)
+		assert.Equal(stored, reason, d.condition.Reason)
+		assert.Equal(stored, status, d.condition.Status)
 		return d
 	}
 	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
@@ -84,7 +84,7 @@ func TestRegistrationSteps(t *testing.T) {
 	expect(addFinalizer, v1alpha1.ReasonAwaitingAgent, no)
 	s.member.Finalizers = append(s.member.Finalizers, finalizer)
 	d := expect(noStep, v1alpha1.ReasonAwaitingAgent, no)
-	assert.Contains(t, d.condition.Message, "namespace ot-member-frankfurt")
+	assert.Contains(stored, d.condition.Message, "namespace ot-member-frankfurt")
 	s.namespaceReady = true
 	expect(createJoinAccount, v1alpha1.ReasonAwaitingAgent, no)
 	s.joinAccount.uid = "joiner"
@@ -93,18 +93,18 @@ func TestRegistrationSteps(t *testing.T) {
 	expect(issueJoinToken, v1alpha1.ReasonAwaitingAgent, no)
 	s.joinSecret = asked.joinSecret
 	d = expect(noStep, v1alpha1.ReasonAwaitingAgent, no)
-	assert.Contains(t, d.condition.Message, "Secret ot-hub/ot-member-frankfurt-join: put its key kubeconfig into Secret ot-agent/ot-hub-join")
-	assert.Equal(t, time.Hour+time.Second, d.requeueAfter)
+	assert.Contains(stored, d.condition.Message, "Secret ot-hub/ot-member-frankfurt-join: put its key kubeconfig into Secret ot-agent/ot-hub-join")
+	assert.Equal(stored, time.Hour+time.Second, d.requeueAfter)
 
 	s.clusterJoin = asked.clusterJoin
 	d = expect(answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, no)
-	assert.True(t, d.awaitsAcceptance)
-	assert.Equal(t, v1alpha1.JoinPending, d.joinStatus.Phase)
-	assert.Equal(t, fingerprint, d.joinStatus.Fingerprint)
-	assert.Contains(t, d.joinStatus.Message, `"acceptedKey":"`+fingerprint+`"`)
+	assert.True(stored, d.awaitsAcceptance)
+	assert.Equal(stored, v1alpha1.JoinPending, d.joinStatus.Phase)
+	assert.Equal(stored, fingerprint, d.joinStatus.Fingerprint)
+	assert.Contains(stored, d.joinStatus.Message, `"acceptedKey":"`+fingerprint+`"`)
 	s.clusterJoin.Status = d.joinStatus
 	d = expect(noStep, v1alpha1.ReasonAwaitingAcceptance, no)
-	assert.True(t, d.awaitsAcceptance)
+	assert.True(stored, d.awaitsAcceptance)
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
 	expect(createAgentAccount, v1alpha1.ReasonAwaitingContact, no)
@@ -116,7 +116,7 @@ func TestRegistrationSteps(t *testing.T) {
 	d = expect(issueCredential, v1alpha1.ReasonAwaitingContact, no)
 	s.clusterJoin.Status = d.joinStatus
 	d = expect(noStep, v1alpha1.ReasonAwaitingContact, no)
-	assert.Equal(t, contactPollInterval, d.requeueAfter)
+	assert.Equal(stored, contactPollInterval, d.requeueAfter)
 
 	s.leaseHolder = "boot/agent"
 	expect(unbindJoinAccount, v1alpha1.ReasonJoined, yes)
@@ -130,8 +130,8 @@ func TestRegistrationSteps(t *testing.T) {
 	expect(noStep, v1alpha1.ReasonJoined, yes)
 }
 
-func TestUnacceptedKeysWait(t *testing.T) {
-	_, other := agentKey(t)
+func TestUnacceptedKeysWait(stored *testing.T) {
+	_, other := agentKey(stored)
 	for name, tt := range map[string]struct {
 		change     func(s *snapshot, fingerprint string)
 		wantStep   step
@@ -164,18 +164,18 @@ func TestUnacceptedKeysWait(t *testing.T) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.Revoked = fingerprint, true
 		}, unbindJoinAccount, v1alpha1.ReasonRevoking, "may still be good"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, fingerprint := askingSnapshot(t)
+		stored.Run(name, func(stored *testing.T) {
+			s, fingerprint := askingSnapshot(stored)
 			tt.change(&s, fingerprint)
 			d := decideNextStep(s)
-			assert.Equal(t, tt.wantStep, d.step)
-			assert.Equal(t, tt.wantReason, d.condition.Reason)
-			assert.Contains(t, d.condition.Message, tt.wantText)
+			assert.Equal(stored, tt.wantStep, d.step)
+			assert.Equal(stored, tt.wantReason, d.condition.Reason)
+			assert.Contains(stored, d.condition.Message, tt.wantText)
 		})
 	}
 }
 
-func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
+func TestAutoAcceptAdmitsFirstAgent(stored *testing.T) {
 	for name, change := range map[string]func(*snapshot){
 		"the member is not known":         func(*snapshot) {},
 		"it is the cluster that is known": func(s *snapshot) { s.member.Status.ClusterUID = cluster },
@@ -183,37 +183,37 @@ func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
 			s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: string(cluster)}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := askingSnapshot(t)
+		stored.Run(name, func(stored *testing.T) {
+			s, _ := askingSnapshot(stored)
 			s.member.Spec.Connection.Pull.AutoAccept = true
 			change(&s)
-			assert.Equal(t, createAgentAccount, decideNextStep(s).step)
+			assert.Equal(stored, createAgentAccount, decideNextStep(s).step)
 		})
 	}
 }
 
 // Of two that have joined, the later one is in: what the first has had dies with the
 // account that it is of.
-func TestNewRegistrationReplacesOldCredential(t *testing.T) {
-	s, fingerprint := askingSnapshot(t)
+func TestNewRegistrationReplacesOldCredential(stored *testing.T) {
+	s, fingerprint := askingSnapshot(stored)
 	s.agentAccount, s.leaseExists, s.leaseHolder = boundAccount("agent", "a join before"), true, "boot/agent"
 	d := decideNextStep(s)
-	assert.Equal(t, answerClusterJoin, d.step)
-	assert.Equal(t, metav1.ConditionTrue, d.condition.Status, "what it has is good until then")
-	assert.Contains(t, d.condition.Message, "beside it, an agent of cluster")
+	assert.Equal(stored, answerClusterJoin, d.step)
+	assert.Equal(stored, metav1.ConditionTrue, d.condition.Status, "what it has is good until then")
+	assert.Contains(stored, d.condition.Message, "beside it, an agent of cluster")
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
-	assert.Equal(t, deleteAgentAccount, decideNextStep(s).step)
+	assert.Equal(stored, deleteAgentAccount, decideNextStep(s).step)
 	s.agentAccount = boundAccount("agent anew", "join")
 	d = decideNextStep(s)
-	assert.Equal(t, issueCredential, d.step)
+	assert.Equal(stored, issueCredential, d.step)
 	s.clusterJoin.Status = d.joinStatus
 	d = decideNextStep(s)
-	assert.Equal(t, noStep, d.step, "the Lease was renewed with the credential before")
-	assert.Equal(t, v1alpha1.ReasonAwaitingContact, d.condition.Reason)
+	assert.Equal(stored, noStep, d.step, "the Lease was renewed with the credential before")
+	assert.Equal(stored, v1alpha1.ReasonAwaitingContact, d.condition.Reason)
 }
 
-func TestRegisteredAgent(t *testing.T) {
+func TestRegisteredAgent(stored *testing.T) {
 	for name, tt := range map[string]struct {
 		change   func(*snapshot)
 		wantStep step
@@ -239,50 +239,50 @@ func TestRegisteredAgent(t *testing.T) {
 			s.member.DeletionTimestamp, s.member.Spec.Connection.Pull.Revoked = &metav1.Time{Time: noon}, true
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
 	} {
-		t.Run(name, func(t *testing.T) {
+		stored.Run(name, func(stored *testing.T) {
 			s := servedSnapshot()
 			tt.change(&s)
 			d := decideNextStep(s)
-			assert.Equal(t, tt.wantStep, d.step)
+			assert.Equal(stored, tt.wantStep, d.step)
 			if tt.wantReason == "" {
-				assert.Nil(t, d.condition)
+				assert.Nil(stored, d.condition)
 				return
 			}
-			require.NotNil(t, d.condition)
-			assert.Equal(t, tt.wantReason, d.condition.Reason)
+			require.NotNil(stored, d.condition)
+			assert.Equal(stored, tt.wantReason, d.condition.Reason)
 		})
 	}
 }
 
 // People take revoked back by what condition Joined says, and the API server lets them:
 // so it says Revoked when nothing is left, and not any more before something is made.
-func TestRevokedIsReportedOnceNothingIsLeft(t *testing.T) {
+func TestRevokedIsReportedOnceNothingIsLeft(stored *testing.T) {
 	s := servedSnapshot()
 	s.member.Spec.Connection.Pull.Revoked = true
 	for range maxSteps {
 		d := decideNextStep(s)
 		if d.step == noStep {
-			assert.Equal(t, v1alpha1.ReasonRevoked, d.condition.Reason)
-			assert.Equal(t, accountState{}, s.agentAccount)
-			assert.Equal(t, accountState{}, s.joinAccount)
+			assert.Equal(stored, v1alpha1.ReasonRevoked, d.condition.Reason)
+			assert.Equal(stored, accountState{}, s.agentAccount)
+			assert.Equal(stored, accountState{}, s.joinAccount)
 			s.member.Status.Conditions = []metav1.Condition{*d.condition}
 			break
 		}
-		require.Equal(t, v1alpha1.ReasonRevoking, d.condition.Reason, "before %s", d.step)
+		require.Equal(stored, v1alpha1.ReasonRevoking, d.condition.Reason, "before %s", d.step)
 		applyStep(&s, d)
 	}
-	require.True(t, s.reportsRevoked())
+	require.True(stored, s.reportsRevoked())
 	s.member.Spec.Connection.Pull.Revoked = false
 	d := decideNextStep(s)
-	assert.Equal(t, noStep, d.step)
-	assert.Equal(t, v1alpha1.ReasonAwaitingAgent, d.condition.Reason)
+	assert.Equal(stored, noStep, d.step)
+	assert.Equal(stored, v1alpha1.ReasonAwaitingAgent, d.condition.Reason)
 	s.member.Status.Conditions = []metav1.Condition{*d.condition}
-	assert.Equal(t, createJoinAccount, decideNextStep(s).step)
+	assert.Equal(stored, createJoinAccount, decideNextStep(s).step)
 }
 
 // What an agent may goes before its account: the API server may remember for some
 // seconds that a token was good, and never what it may.
-func TestRevocationOrder(t *testing.T) {
+func TestRevocationOrder(stored *testing.T) {
 	for name, tt := range map[string]struct {
 		change    func(*snapshot)
 		wantSteps []step
@@ -292,26 +292,26 @@ func TestRevocationOrder(t *testing.T) {
 		"mode Push": {func(s *snapshot) { s.member.Spec.Connection.Pull = nil },
 			[]step{unbindAgentAccount, unbindJoinAccount, deleteAgentAccount, deleteJoinAccount, deleteClusterJoin, deleteJoinSecret, removeFinalizer, noStep}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := askingSnapshot(t)
+		stored.Run(name, func(stored *testing.T) {
+			s, _ := askingSnapshot(stored)
 			s.agentAccount = boundAccount("agent", "join")
 			tt.change(&s)
 			for _, want := range tt.wantSteps {
 				d := decideNextStep(s)
-				require.Equal(t, want, d.step)
+				require.Equal(stored, want, d.step)
 				applyStep(&s, d)
 			}
 		})
 	}
 }
 
-func TestForeignSecretIsLeftAlone(t *testing.T) {
+func TestForeignSecretIsLeftAlone(stored *testing.T) {
 	s := waitingSnapshot()
 	s.joinSecret.Labels = nil
 	d := decideNextStep(s)
-	assert.Equal(t, noStep, d.step)
-	assert.Contains(t, d.condition.Message, "was not made by the hub")
+	assert.Equal(stored, noStep, d.step)
+	assert.Contains(stored, d.condition.Message, "was not made by the hub")
 	s.member.Spec.Connection.Pull = nil
 	s.joinAccount = accountState{}
-	assert.Equal(t, removeFinalizer, decideNextStep(s).step, "it is let be")
+	assert.Equal(stored, removeFinalizer, decideNextStep(s).step, "it is let be")
 }

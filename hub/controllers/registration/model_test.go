@@ -90,7 +90,7 @@ func (w *world) resetConditionTime() {
 }
 
 // setRevoked does what the MemberCluster's own rule lets people do.
-func (w *world) setRevoked(t *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
+func (w *world) setRevoked(stored *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
 	switch {
 	case revoked:
 		for _, a := range []accountState{w.s.agentAccount, w.s.joinAccount} {
@@ -101,23 +101,23 @@ func (w *world) setRevoked(t *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
 	case p.Revoked && joinedReason(w.s.member) != v1alpha1.ReasonRevoked:
 		return // the API server refuses it
 	case p.Revoked:
-		require.False(t, w.revocable[w.s.agentAccount.uid] || w.revocable[w.s.joinAccount.uid], "it was taken back, and is good")
+		require.False(stored, w.revocable[w.s.agentAccount.uid] || w.revocable[w.s.joinAccount.uid], "it was taken back, and is good")
 	}
 	p.Revoked = revoked
 }
 
-func (w *world) presentJoinToken(t *rapid.T, account types.UID) {
+func (w *world) presentJoinToken(stored *rapid.T, account types.UID) {
 	if w.s.clusterJoin != nil || account == "" || !w.s.joinAccount.bindingExists {
 		return
 	}
-	public, _ := agentKey(t)
+	public, _ := agentKey(stored)
 	w.s.clusterJoin = &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{UID: newUID("join")},
 		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: public, Account: account},
 	}
 }
 
-func (w *world) runHubStep(t *rapid.T) decision {
+func (w *world) runHubStep(stored *rapid.T) decision {
 	before := w.s
 	d := decideNextStep(w.s)
 	if d.step == noStep {
@@ -125,63 +125,63 @@ func (w *world) runHubStep(t *rapid.T) decision {
 	}
 	switch d.step {
 	case issueCredential, createAgentAccount:
-		require.NotNil(t, before.clusterJoin)
-		require.Equal(t, before.joinAccount.uid, before.clusterJoin.Spec.Account, "what is issued is issued for the last join token")
-		require.False(t, before.member.Spec.Connection.Pull.Revoked)
+		require.NotNil(stored, before.clusterJoin)
+		require.Equal(stored, before.joinAccount.uid, before.clusterJoin.Spec.Account, "what is issued is issued for the last join token")
+		require.False(stored, before.member.Spec.Connection.Pull.Revoked)
 		pull := before.member.Spec.Connection.Pull
-		require.True(t, pull.AutoAccept && pull.AcceptedKey == "" || w.accepted[pull.AcceptedKey])
+		require.True(stored, pull.AutoAccept && pull.AcceptedKey == "" || w.accepted[pull.AcceptedKey])
 		if d.step == issueCredential {
-			require.True(t, pull.AcceptedKey == "" || pull.AcceptedKey == d.joinStatus.Fingerprint, "only the key that people have named")
-			require.Equal(t, before.clusterJoin.UID, before.agentAccount.clusterJoinUID)
+			require.True(stored, pull.AcceptedKey == "" || pull.AcceptedKey == d.joinStatus.Fingerprint, "only the key that people have named")
+			require.Equal(stored, before.clusterJoin.UID, before.agentAccount.clusterJoinUID)
 		}
 	case deleteAgentAccount:
 		pull := before.member.Spec.Connection.Pull
-		require.True(t, pull == nil || pull.Revoked || before.clusterJoin != nil && before.clusterJoin.UID != before.agentAccount.clusterJoinUID ||
+		require.True(stored, pull == nil || pull.Revoked || before.clusterJoin != nil && before.clusterJoin.UID != before.agentAccount.clusterJoinUID ||
 			!before.member.DeletionTimestamp.IsZero(), "what an agent works with goes for a reason")
 	case deleteJoinAccount:
-		require.False(t, before.joinAccount.bindingExists, "what it may goes first")
+		require.False(stored, before.joinAccount.bindingExists, "what it may goes first")
 	}
 	applyStep(&w.s, d)
 	return d
 }
 
 // However it was interrupted, the hub comes to an end, and to the same one.
-func (w *world) settleHub(t *rapid.T) {
+func (w *world) settleHub(stored *rapid.T) {
 	var steps []step
 	for range maxSteps {
-		d := w.runHubStep(t)
+		d := w.runHubStep(stored)
 		if d.step == noStep && w.s.reportsRevoked() && (d.condition == nil || d.condition.Reason != v1alpha1.ReasonRevoked) {
 			w.resetConditionTime() // which brings it back
 			continue
 		} else if d.step == noStep {
-			w.checkSettled(t)
+			w.checkSettled(stored)
 			return
 		}
 		steps = append(steps, d.step)
 	}
-	t.Fatalf("the hub comes to no end: %q", steps)
+	stored.Fatalf("the hub comes to no end: %q", steps)
 }
 
-func (w *world) checkSettled(t *rapid.T) {
+func (w *world) checkSettled(stored *rapid.T) {
 	s, pull := w.s, w.s.member.Spec.Connection.Pull
 	switch {
 	case pull == nil || pull.Revoked:
-		assert.Equal(t, accountState{}, s.agentAccount)
-		assert.Equal(t, accountState{}, s.joinAccount)
-		assert.Nil(t, s.clusterJoin)
-		assert.Nil(t, s.joinSecret)
+		assert.Equal(stored, accountState{}, s.agentAccount)
+		assert.Equal(stored, accountState{}, s.joinAccount)
+		assert.Nil(stored, s.clusterJoin)
+		assert.Nil(stored, s.joinSecret)
 	case s.credentialInUse() && s.agentAccount.joinTokenRequest == s.member.Annotations[v1alpha1.AnnotationJoinToken] && s.clusterJoin == nil && s.joinSecret == nil:
-		assert.Equal(t, accountState{}, s.joinAccount, "a join token that was used is worth nothing")
+		assert.Equal(stored, accountState{}, s.joinAccount, "a join token that was used is worth nothing")
 	default:
-		assert.True(t, s.joinAccount.exists() || s.agentAccount.exists())
+		assert.True(stored, s.joinAccount.exists() || s.agentAccount.exists())
 	}
 	if s.agentAccount.exists() {
-		assert.True(t, s.agentAccount.bindingExists)
+		assert.True(stored, s.agentAccount.bindingExists)
 	}
 }
 
-func TestInvariantsUnderInterleavedChanges(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+func TestInvariantsUnderInterleavedChanges(stored *testing.T) {
+	rapid.Check(stored, func(stored *rapid.T) {
 		w := &world{s: waitingSnapshot(), accepted: map[string]bool{}, revocable: map[types.UID]bool{}}
 		w.s.joinAccount, w.s.joinSecret = accountState{}, nil
 		w.s.member.Finalizers = []string{v1alpha1.FinalizerMember}
@@ -190,33 +190,33 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 				do(w.s.member.Spec.Connection.Pull)
 			}
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"the hub takes a step": func(t *rapid.T) { w.runHubStep(t) },
+		stored.Repeat(map[string]func(*rapid.T){
+			"the hub takes a step": func(stored *rapid.T) { w.runHubStep(stored) },
 			"the hub settles":      w.settleHub,
-			"an agent presents the join token": func(t *rapid.T) {
+			"an agent presents the join token": func(stored *rapid.T) {
 				if w.s.joinAccount.exists() {
 					w.stolen = append(w.stolen, w.s.joinAccount.uid)
 				}
-				w.presentJoinToken(t, w.s.joinAccount.uid)
+				w.presentJoinToken(stored, w.s.joinAccount.uid)
 			},
-			"somebody presents an older one": func(t *rapid.T) {
+			"somebody presents an older one": func(stored *rapid.T) {
 				if len(w.stolen) > 0 {
-					w.presentJoinToken(t, rapid.SampledFrom(w.stolen).Draw(t, "stolen"))
+					w.presentJoinToken(stored, rapid.SampledFrom(w.stolen).Draw(stored, "stolen"))
 				}
 			},
-			"people accept the key that asks": func(t *rapid.T) {
+			"people accept the key that asks": func(stored *rapid.T) {
 				if w.s.clusterJoin != nil && w.s.clusterJoin.Status.Fingerprint != "" {
 					w.accepted[w.s.clusterJoin.Status.Fingerprint] = true
 					pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = w.s.clusterJoin.Status.Fingerprint })
 				}
 			},
 			"people forget the key": func(*rapid.T) { pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = "" }) },
-			"people accept whoever comes": func(t *rapid.T) {
-				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
+			"people accept whoever comes": func(stored *rapid.T) {
+				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(stored, "auto") })
 			},
 			"the status is written": func(*rapid.T) { w.resetConditionTime() },
-			"people revoke, or take it back": func(t *rapid.T) {
-				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(t, p, rapid.Bool().Draw(t, "revoked")) })
+			"people revoke, or take it back": func(stored *rapid.T) {
+				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(stored, p, rapid.Bool().Draw(stored, "revoked")) })
 			},
 			"people ask for a token":    func(*rapid.T) { w.value++; w.askForJoinToken() },
 			"people delete the Secret":  func(*rapid.T) { w.s.joinSecret = nil },
@@ -244,7 +244,7 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 				}
 			},
 		})
-		w.settleHub(t)
+		w.settleHub(stored)
 	})
 }
 

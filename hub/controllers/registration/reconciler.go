@@ -107,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	s := snapshot{now: time.Now(), member: member, hubNamespace: r.Namespace}
 	var errs []error
-	there := func(key client.ObjectKey, o client.Object) bool {
+	exists := func(key client.ObjectKey, o client.Object) bool {
 		err := r.Live.Get(ctx, key, o)
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("reading %T %s: %w", o, key, err))
@@ -115,26 +115,26 @@ func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCl
 		return err == nil
 	}
 	ns := &corev1.Namespace{}
-	s.namespaceReady = there(client.ObjectKey{Name: memberNamespace(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
+	s.namespaceReady = exists(client.ObjectKey{Name: memberNamespace(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
 	account := func(name string) accountState {
 		sa, binding := &corev1.ServiceAccount{}, &rbacv1.RoleBinding{}
-		if !there(memberKey(member, name), sa) {
+		if !exists(memberKey(member, name), sa) {
 			sa = nil
 		}
-		if !there(memberKey(member, name), binding) {
+		if !exists(memberKey(member, name), binding) {
 			binding = nil
 		}
 		return newAccountState(sa, binding, newRoleBinding(member, name))
 	}
 	s.joinAccount, s.agentAccount = account(registration.JoinAccount), account(registration.AgentAccount)
-	lease, asks, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
-	if s.leaseExists = there(memberKey(member, registration.LeaseName), lease); s.leaseExists {
+	lease, clusterJoin, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
+	if s.leaseExists = exists(memberKey(member, registration.LeaseName), lease); s.leaseExists {
 		s.leaseHolder = ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	if there(memberKey(member, v1alpha1.MailboxName), asks) {
-		s.clusterJoin = asks
+	if exists(memberKey(member, v1alpha1.MailboxName), clusterJoin) {
+		s.clusterJoin = clusterJoin
 	}
-	if there(client.ObjectKey{Namespace: r.Namespace, Name: registration.JoinSecretName(member.Name)}, secret) {
+	if exists(client.ObjectKey{Namespace: r.Namespace, Name: registration.JoinSecretName(member.Name)}, secret) {
 		s.joinSecret = secret
 	}
 	return s, errors.Join(errs...)
@@ -202,8 +202,8 @@ func (r *Reconciler) deleteObject(ctx context.Context, o client.Object) error {
 	return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
-func (r *Reconciler) updateJoinStatus(ctx context.Context, asks *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
-	next := asks.DeepCopy()
+func (r *Reconciler) updateJoinStatus(ctx context.Context, clusterJoin *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
+	next := clusterJoin.DeepCopy()
 	next.Status = status
 	return r.Status().Update(ctx, next)
 }

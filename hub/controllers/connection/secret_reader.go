@@ -48,7 +48,7 @@ func (s *SecretReader) currentVersion(ctx context.Context, name string) (secretV
 	case apierrors.IsNotFound(err):
 		return secretVersion{}, nil
 	case err != nil:
-		return secretVersion{}, fmt.Errorf("looking for Secret %s/%s: %w", s.Namespace, name, err)
+		return secretVersion{}, fmt.Errorf("reading the metadata of Secret %s/%s: %w", s.Namespace, name, err)
 	}
 	return versionOf(metadata), nil
 }

@@ -65,14 +65,14 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	secret := claimants[0]
 	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
 	for _, other := range claimants[1:] {
-		s.recordWarning(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
+		s.recordWarning(&other, "NameTaken", "The older Secret %s is already member %s: change label %s of one of them", secret.Name, request.Name, v1alpha1.LabelMember)
 	}
 	switch {
 	case member == nil:
 		return reconcile.Result{}, s.createMember(ctx, request.Name, ref, &secret)
 	case !ours:
 		if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || current.Name != secret.Name {
-			s.recordWarning(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
+			s.recordWarning(&secret, "NameTaken", "MemberCluster %s exists and was not created from this Secret: change label %s of the Secret", request.Name, v1alpha1.LabelMember)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -101,7 +101,7 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 	if left := s.DeletionGrace - time.Since(since); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	// Only a live read may decide what cannot be taken back.
+	// Deletion is irreversible: decide with a live read.
 	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -110,7 +110,7 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	delete(s.missingSince, member.Name)
-	ctrl.LoggerFrom(ctx).Info("The Secret of the member is gone: deleting its MemberCluster", "member", member.Name)
+	ctrl.LoggerFrom(ctx).Info("Secret of the member was deleted; deleting its MemberCluster", "member", member.Name)
 	return reconcile.Result{}, deleteMember(ctx, s.client, member)
 }
 
@@ -118,10 +118,10 @@ func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v
 	member := newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
-		s.recordWarning(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
+		s.recordWarning(secret, "NameInvalid", "The value of label %s is not a valid name of a MemberCluster: %v", v1alpha1.LabelMember, err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("creating MemberCluster %s of Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
+		return fmt.Errorf("creating MemberCluster %s for Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func secretsOfMember(ctx context.Context, reader client.Reader, namespace, membe
 	}
 	claimants := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
 	for i := range claimants {
-		claimants[i].SetGroupVersionKind(kind) // events name it
+		claimants[i].SetGroupVersionKind(kind) // for events
 	}
 	slices.SortFunc(claimants, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -19,11 +19,11 @@ const cluster = types.UID("11111111-1111-1111-1111-111111111111")
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-func agentKey(stored require.TestingT) (public, fingerprint string) {
+func agentKey(t require.TestingT) (public, fingerprint string) {
 	key, err := registration.NewKeyPair(rand.Reader)
-	require.NoError(stored, err)
+	require.NoError(t, err)
 	fingerprint, err = registration.Fingerprint(key.PublicKey())
-	require.NoError(stored, err)
+	require.NoError(t, err)
 	return key.PublicKey(), fingerprint
 }
 
@@ -31,7 +31,7 @@ func boundAccount(uid, of types.UID) accountState {
 	return accountState{uid: uid, clusterJoinUID: of, bindingExists: true}
 }
 
-// waitingSnapshot is a member whose join token nobody has presented.
+// waitingSnapshot is a member with an unused join token.
 func waitingSnapshot() snapshot {
 	return snapshot{
 		now: noon, hubNamespace: "ot-hub", namespaceReady: true,
@@ -47,10 +47,10 @@ func waitingSnapshot() snapshot {
 	}
 }
 
-// askingSnapshot is one that an agent asks to be let in to.
-func askingSnapshot(stored require.TestingT) (s snapshot, fingerprint string) {
+// askingSnapshot is a member with a ClusterJoin that is not accepted yet.
+func askingSnapshot(t require.TestingT) (s snapshot, fingerprint string) {
 	s = waitingSnapshot()
-	public, fingerprint := agentKey(stored)
+	public, fingerprint := agentKey(t)
 	s.clusterJoin = &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-frankfurt", Name: "default", UID: "join"},
 		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: public, Account: "joiner"},
@@ -58,7 +58,7 @@ func askingSnapshot(stored require.TestingT) (s snapshot, fingerprint string) {
 	return s, fingerprint
 }
 
-// servedSnapshot is one whose agent has dialled in.
+// servedSnapshot is a member whose agent uses its credential.
 func servedSnapshot() snapshot {
 	s := waitingSnapshot()
 	s.joinAccount, s.joinSecret = accountState{}, nil
@@ -66,17 +66,17 @@ func servedSnapshot() snapshot {
 	return s
 }
 
-func TestRegistrationSteps(stored *testing.T) {
+func TestRegistrationSteps(t *testing.T) {
 	s := waitingSnapshot()
 	s.member.Finalizers, s.namespaceReady, s.joinAccount, s.joinSecret = []string{v1alpha1.FinalizerMember}, false, accountState{}, nil
-	asked, fingerprint := askingSnapshot(stored)
+	asked, fingerprint := askingSnapshot(t)
 	expect := func(want step, reason string, status metav1.ConditionStatus) decision {
-		stored.Helper()
+		t.Helper()
 		d := decideNextStep(s)
-		require.Equal(stored, want, d.step, "%+v", s)
-		require.NotNil(stored, d.condition)
-		assert.Equal(stored, reason, d.condition.Reason)
-		assert.Equal(stored, status, d.condition.Status)
+		require.Equal(t, want, d.step, "%+v", s)
+		require.NotNil(t, d.condition)
+		assert.Equal(t, reason, d.condition.Reason)
+		assert.Equal(t, status, d.condition.Status)
 		return d
 	}
 	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
@@ -84,7 +84,7 @@ func TestRegistrationSteps(stored *testing.T) {
 	expect(addFinalizer, v1alpha1.ReasonAwaitingAgent, no)
 	s.member.Finalizers = append(s.member.Finalizers, finalizer)
 	d := expect(noStep, v1alpha1.ReasonAwaitingAgent, no)
-	assert.Contains(stored, d.condition.Message, "namespace ot-member-frankfurt")
+	assert.Contains(t, d.condition.Message, "namespace ot-member-frankfurt")
 	s.namespaceReady = true
 	expect(createJoinAccount, v1alpha1.ReasonAwaitingAgent, no)
 	s.joinAccount.uid = "joiner"
@@ -93,18 +93,18 @@ func TestRegistrationSteps(stored *testing.T) {
 	expect(issueJoinToken, v1alpha1.ReasonAwaitingAgent, no)
 	s.joinSecret = asked.joinSecret
 	d = expect(noStep, v1alpha1.ReasonAwaitingAgent, no)
-	assert.Contains(stored, d.condition.Message, "Secret ot-hub/ot-member-frankfurt-join: put its key kubeconfig into Secret ot-agent/ot-hub-join")
-	assert.Equal(stored, time.Hour+time.Second, d.requeueAfter)
+	assert.Contains(t, d.condition.Message, "Secret ot-hub/ot-member-frankfurt-join: put its key kubeconfig into Secret ot-agent/ot-hub-join")
+	assert.Equal(t, time.Hour+time.Second, d.requeueAfter)
 
 	s.clusterJoin = asked.clusterJoin
 	d = expect(answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, no)
-	assert.True(stored, d.awaitsAcceptance)
-	assert.Equal(stored, v1alpha1.JoinPending, d.joinStatus.Phase)
-	assert.Equal(stored, fingerprint, d.joinStatus.Fingerprint)
-	assert.Contains(stored, d.joinStatus.Message, `"acceptedKey":"`+fingerprint+`"`)
+	assert.True(t, d.awaitsAcceptance)
+	assert.Equal(t, v1alpha1.JoinPending, d.joinStatus.Phase)
+	assert.Equal(t, fingerprint, d.joinStatus.Fingerprint)
+	assert.Contains(t, d.joinStatus.Message, `"acceptedKey":"`+fingerprint+`"`)
 	s.clusterJoin.Status = d.joinStatus
 	d = expect(noStep, v1alpha1.ReasonAwaitingAcceptance, no)
-	assert.True(stored, d.awaitsAcceptance)
+	assert.True(t, d.awaitsAcceptance)
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
 	expect(createAgentAccount, v1alpha1.ReasonAwaitingContact, no)
@@ -116,7 +116,7 @@ func TestRegistrationSteps(stored *testing.T) {
 	d = expect(issueCredential, v1alpha1.ReasonAwaitingContact, no)
 	s.clusterJoin.Status = d.joinStatus
 	d = expect(noStep, v1alpha1.ReasonAwaitingContact, no)
-	assert.Equal(stored, contactPollInterval, d.requeueAfter)
+	assert.Equal(t, contactPollInterval, d.requeueAfter)
 
 	s.leaseHolder = "boot/agent"
 	expect(unbindJoinAccount, v1alpha1.ReasonJoined, yes)
@@ -130,90 +130,90 @@ func TestRegistrationSteps(stored *testing.T) {
 	expect(noStep, v1alpha1.ReasonJoined, yes)
 }
 
-func TestUnacceptedKeysWait(stored *testing.T) {
-	_, other := agentKey(stored)
+func TestUnacceptedKeysWait(t *testing.T) {
+	_, other := agentKey(t)
 	for name, tt := range map[string]struct {
 		change     func(s *snapshot, fingerprint string)
 		wantStep   step
 		wantReason string
 		wantText   string
 	}{
-		"nobody has accepted": {func(*snapshot, string) {}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "accept it: kubectl patch"},
+		"not accepted": {func(*snapshot, string) {}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "accept it: kubectl patch"},
 		"another key was accepted": {func(s *snapshot, _ string) { s.member.Spec.Connection.Pull.AcceptedKey = other },
 			answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "acceptedKey is " + other},
-		"another key was accepted, and whoever comes is": {func(s *snapshot, _ string) {
+		"another key was accepted, and autoAccept": {func(s *snapshot, _ string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.AutoAccept = other, true
 		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "acceptedKey is " + other},
-		"whoever comes is accepted, but it is another cluster": {func(s *snapshot, _ string) {
+		"autoAccept, but it is another cluster": {func(s *snapshot, _ string) {
 			s.member.Spec.Connection.Pull.AutoAccept, s.member.Status.ClusterUID = true, "known"
 		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "the member is cluster known"},
 		"the join token has expired": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.now = fingerprint, noon.Add(time.Hour)
 		}, noStep, v1alpha1.ReasonJoinTokenExpired, "kubectl annotate --overwrite membercluster frankfurt pelotech.ot/join-token"},
-		"a join token that is not the last one": {func(s *snapshot, fingerprint string) {
+		"not the newest join token": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.clusterJoin.Spec.Account = fingerprint, "older"
-		}, deleteClusterJoin, v1alpha1.ReasonAwaitingAgent, "being made"},
-		"a new join token was asked for": {func(s *snapshot, fingerprint string) {
+		}, deleteClusterJoin, v1alpha1.ReasonAwaitingAgent, "being prepared"},
+		"a new join token was requested": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Annotations = fingerprint, map[string]string{v1alpha1.AnnotationJoinToken: "2"}
-		}, unbindJoinAccount, v1alpha1.ReasonAwaitingAgent, "being made"},
-		"a key that is none": {func(s *snapshot, fingerprint string) {
+		}, unbindJoinAccount, v1alpha1.ReasonAwaitingAgent, "being prepared"},
+		"an invalid key": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AutoAccept = true
 			s.clusterJoin.Spec.PublicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB="
-		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "cannot be read"},
-		"it is revoked": {func(s *snapshot, fingerprint string) {
+		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "is invalid"},
+		"revoked": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.Revoked = fingerprint, true
-		}, unbindJoinAccount, v1alpha1.ReasonRevoking, "may still be good"},
+		}, unbindJoinAccount, v1alpha1.ReasonRevoking, "may still be valid"},
 	} {
-		stored.Run(name, func(stored *testing.T) {
-			s, fingerprint := askingSnapshot(stored)
+		t.Run(name, func(t *testing.T) {
+			s, fingerprint := askingSnapshot(t)
 			tt.change(&s, fingerprint)
 			d := decideNextStep(s)
-			assert.Equal(stored, tt.wantStep, d.step)
-			assert.Equal(stored, tt.wantReason, d.condition.Reason)
-			assert.Contains(stored, d.condition.Message, tt.wantText)
+			assert.Equal(t, tt.wantStep, d.step)
+			assert.Equal(t, tt.wantReason, d.condition.Reason)
+			assert.Contains(t, d.condition.Message, tt.wantText)
 		})
 	}
 }
 
-func TestAutoAcceptAdmitsFirstAgent(stored *testing.T) {
+func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
-		"the member is not known":         func(*snapshot) {},
-		"it is the cluster that is known": func(s *snapshot) { s.member.Status.ClusterUID = cluster },
+		"the member is unknown":         func(*snapshot) {},
+		"the known cluster": func(s *snapshot) { s.member.Status.ClusterUID = cluster },
 		"it is the cluster that is accepted": func(s *snapshot) {
 			s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: string(cluster)}
 		},
 	} {
-		stored.Run(name, func(stored *testing.T) {
-			s, _ := askingSnapshot(stored)
+		t.Run(name, func(t *testing.T) {
+			s, _ := askingSnapshot(t)
 			s.member.Spec.Connection.Pull.AutoAccept = true
 			change(&s)
-			assert.Equal(stored, createAgentAccount, decideNextStep(s).step)
+			assert.Equal(t, createAgentAccount, decideNextStep(s).step)
 		})
 	}
 }
 
-// Of two that have joined, the later one is in: what the first has had dies with the
-// account that it is of.
-func TestNewRegistrationReplacesOldCredential(stored *testing.T) {
-	s, fingerprint := askingSnapshot(stored)
+// Of two registered agents the later one wins: the credential of the first is
+// invalidated with its ServiceAccount.
+func TestNewRegistrationReplacesOldCredential(t *testing.T) {
+	s, fingerprint := askingSnapshot(t)
 	s.agentAccount, s.leaseExists, s.leaseHolder = boundAccount("agent", "a join before"), true, "boot/agent"
 	d := decideNextStep(s)
-	assert.Equal(stored, answerClusterJoin, d.step)
-	assert.Equal(stored, metav1.ConditionTrue, d.condition.Status, "what it has is good until then")
-	assert.Contains(stored, d.condition.Message, "beside it, an agent of cluster")
+	assert.Equal(t, answerClusterJoin, d.step)
+	assert.Equal(t, metav1.ConditionTrue, d.condition.Status, "its credential stays valid until then")
+	assert.Contains(t, d.condition.Message, "in addition, an agent of cluster")
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
-	assert.Equal(stored, deleteAgentAccount, decideNextStep(s).step)
+	assert.Equal(t, deleteAgentAccount, decideNextStep(s).step)
 	s.agentAccount = boundAccount("agent anew", "join")
 	d = decideNextStep(s)
-	assert.Equal(stored, issueCredential, d.step)
+	assert.Equal(t, issueCredential, d.step)
 	s.clusterJoin.Status = d.joinStatus
 	d = decideNextStep(s)
-	assert.Equal(stored, noStep, d.step, "the Lease was renewed with the credential before")
-	assert.Equal(stored, v1alpha1.ReasonAwaitingContact, d.condition.Reason)
+	assert.Equal(t, noStep, d.step, "the Lease was renewed with the credential before")
+	assert.Equal(t, v1alpha1.ReasonAwaitingContact, d.condition.Reason)
 }
 
-func TestRegisteredAgent(stored *testing.T) {
+func TestRegisteredAgent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change   func(*snapshot)
 		wantStep step
@@ -221,68 +221,68 @@ func TestRegisteredAgent(stored *testing.T) {
 		wantReason string
 	}{
 		"nothing is wrong":            {func(*snapshot) {}, noStep, v1alpha1.ReasonJoined},
-		"a join token is asked for":   {func(s *snapshot) { s.member.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: "2"} }, createJoinAccount, v1alpha1.ReasonJoined},
+		"a join token is requested":   {func(s *snapshot) { s.member.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: "2"} }, createJoinAccount, v1alpha1.ReasonJoined},
 		"its account was deleted":     {func(s *snapshot) { s.agentAccount = accountState{bindingExists: true} }, createJoinAccount, v1alpha1.ReasonAwaitingAgent},
 		"its RoleBinding was deleted": {func(s *snapshot) { s.agentAccount.bindingExists = false }, bindAgentAccount, v1alpha1.ReasonJoined},
 		"its RoleBinding was changed": {func(s *snapshot) { s.agentAccount.bindingForeign = true }, unbindAgentAccount, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leaseExists, s.leaseHolder = false, "" }, createLease, v1alpha1.ReasonAwaitingAgent},
-		"it is revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"it does not dial in any more": {func(s *snapshot) {
+		"revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
+		"it left pull mode": {func(s *snapshot) {
 			s.member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "frankfurt"}}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"the member takes its leave": {func(s *snapshot) { s.member.DeletionTimestamp = &metav1.Time{Time: noon} }, noStep, ""},
-		"the member has taken its leave": {func(s *snapshot) {
+		"the member is being deleted": {func(s *snapshot) { s.member.DeletionTimestamp = &metav1.Time{Time: noon} }, noStep, ""},
+		"the member is cleaned up": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Finalizers = &metav1.Time{Time: noon}, []string{finalizer}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"the member's namespace is leaving": {func(s *snapshot) { s.namespaceReady = false }, noStep, v1alpha1.ReasonAwaitingAgent},
-		"it is revoked while the member takes its leave": {func(s *snapshot) {
+		"the member's namespace is being deleted": {func(s *snapshot) { s.namespaceReady = false }, noStep, v1alpha1.ReasonAwaitingAgent},
+		"revoked while the member is being deleted": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Spec.Connection.Pull.Revoked = &metav1.Time{Time: noon}, true
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
 	} {
-		stored.Run(name, func(stored *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := servedSnapshot()
 			tt.change(&s)
 			d := decideNextStep(s)
-			assert.Equal(stored, tt.wantStep, d.step)
+			assert.Equal(t, tt.wantStep, d.step)
 			if tt.wantReason == "" {
-				assert.Nil(stored, d.condition)
+				assert.Nil(t, d.condition)
 				return
 			}
-			require.NotNil(stored, d.condition)
-			assert.Equal(stored, tt.wantReason, d.condition.Reason)
+			require.NotNil(t, d.condition)
+			assert.Equal(t, tt.wantReason, d.condition.Reason)
 		})
 	}
 }
 
-// People take revoked back by what condition Joined says, and the API server lets them:
-// so it says Revoked when nothing is left, and not any more before something is made.
-func TestRevokedIsReportedOnceNothingIsLeft(stored *testing.T) {
+// Users may unset revoked when condition Joined has reason Revoked. So that reason is
+// published once nothing is left, and replaced before anything is issued again.
+func TestRevokedIsReportedOnceNothingIsLeft(t *testing.T) {
 	s := servedSnapshot()
 	s.member.Spec.Connection.Pull.Revoked = true
 	for range maxSteps {
 		d := decideNextStep(s)
 		if d.step == noStep {
-			assert.Equal(stored, v1alpha1.ReasonRevoked, d.condition.Reason)
-			assert.Equal(stored, accountState{}, s.agentAccount)
-			assert.Equal(stored, accountState{}, s.joinAccount)
+			assert.Equal(t, v1alpha1.ReasonRevoked, d.condition.Reason)
+			assert.Equal(t, accountState{}, s.agentAccount)
+			assert.Equal(t, accountState{}, s.joinAccount)
 			s.member.Status.Conditions = []metav1.Condition{*d.condition}
 			break
 		}
-		require.Equal(stored, v1alpha1.ReasonRevoking, d.condition.Reason, "before %s", d.step)
+		require.Equal(t, v1alpha1.ReasonRevoking, d.condition.Reason, "before %s", d.step)
 		applyStep(&s, d)
 	}
-	require.True(stored, s.reportsRevoked())
+	require.True(t, s.reportsRevoked())
 	s.member.Spec.Connection.Pull.Revoked = false
 	d := decideNextStep(s)
-	assert.Equal(stored, noStep, d.step)
-	assert.Equal(stored, v1alpha1.ReasonAwaitingAgent, d.condition.Reason)
+	assert.Equal(t, noStep, d.step)
+	assert.Equal(t, v1alpha1.ReasonAwaitingAgent, d.condition.Reason)
 	s.member.Status.Conditions = []metav1.Condition{*d.condition}
-	assert.Equal(stored, createJoinAccount, decideNextStep(s).step)
+	assert.Equal(t, createJoinAccount, decideNextStep(s).step)
 }
 
-// What an agent may goes before its account: the API server may remember for some
-// seconds that a token was good, and never what it may.
-func TestRevocationOrder(stored *testing.T) {
+// Remove permissions first: the API server may cache for some seconds that a token is
+// valid, but not what it may do.
+func TestRevocationOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change    func(*snapshot)
 		wantSteps []step
@@ -292,26 +292,26 @@ func TestRevocationOrder(stored *testing.T) {
 		"mode Push": {func(s *snapshot) { s.member.Spec.Connection.Pull = nil },
 			[]step{unbindAgentAccount, unbindJoinAccount, deleteAgentAccount, deleteJoinAccount, deleteClusterJoin, deleteJoinSecret, removeFinalizer, noStep}},
 	} {
-		stored.Run(name, func(stored *testing.T) {
-			s, _ := askingSnapshot(stored)
+		t.Run(name, func(t *testing.T) {
+			s, _ := askingSnapshot(t)
 			s.agentAccount = boundAccount("agent", "join")
 			tt.change(&s)
 			for _, want := range tt.wantSteps {
 				d := decideNextStep(s)
-				require.Equal(stored, want, d.step)
+				require.Equal(t, want, d.step)
 				applyStep(&s, d)
 			}
 		})
 	}
 }
 
-func TestForeignSecretIsLeftAlone(stored *testing.T) {
+func TestForeignSecretIsLeftAlone(t *testing.T) {
 	s := waitingSnapshot()
 	s.joinSecret.Labels = nil
 	d := decideNextStep(s)
-	assert.Equal(stored, noStep, d.step)
-	assert.Contains(stored, d.condition.Message, "was not made by the hub")
+	assert.Equal(t, noStep, d.step)
+	assert.Contains(t, d.condition.Message, "was not created by the hub")
 	s.member.Spec.Connection.Pull = nil
 	s.joinAccount = accountState{}
-	assert.Equal(stored, removeFinalizer, decideNextStep(s).step, "it is let be")
+	assert.Equal(t, removeFinalizer, decideNextStep(s).step, "the Secret is left alone")
 }

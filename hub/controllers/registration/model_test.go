@@ -22,7 +22,7 @@ func newUID(of string) types.UID {
 	return types.UID(fmt.Sprintf("%s-%d", of, uidCounter))
 }
 
-// applyStep does to a snapshot what a step does to the API server.
+// applyStep applies the effect of a step to a snapshot, as the API server would.
 func applyStep(s *snapshot, d decision) {
 	without := func(name string) {
 		s.member.Finalizers = removeString(s.member.Finalizers, name)
@@ -65,32 +65,32 @@ func applyStep(s *snapshot, d decision) {
 	}
 }
 
-// world is one member with people, agents and thieves who do what they like between
-// any two writes of the hub.
+// world is one member with users, agents and thieves that act at any time between two
+// writes of the hub.
 type world struct {
 	s snapshot
-	// accepted are the fingerprints that people have ever let in.
+	// accepted are all fingerprints that users have ever accepted.
 	accepted map[string]bool
-	// stolen are accounts of join tokens that somebody has kept.
+	// stolen are ServiceAccounts of join tokens that a thief holds.
 	stolen []types.UID
-	// revocable are accounts that there were when people revoked: none may be left once
-	// that was taken back.
+	// revocable are ServiceAccounts that existed when a user set revoked: none may be
+	// left once revoked is unset.
 	revocable map[types.UID]bool
 	value     int
-	// told is what was decided last, and may be written into the status.
-	told *metav1.Condition
+	// lastCondition is the last decided condition, which may be written to the status.
+	lastCondition *metav1.Condition
 }
 
-// resetConditionTime has the status say what was told last.
-func (w *world) resetConditionTime() {
+// writeStatus writes the last decided condition to the status.
+func (w *world) writeStatus() {
 	w.s.member.Status.Conditions = nil
-	if w.told != nil {
-		w.s.member.Status.Conditions = []metav1.Condition{*w.told}
+	if w.lastCondition != nil {
+		w.s.member.Status.Conditions = []metav1.Condition{*w.lastCondition}
 	}
 }
 
-// setRevoked does what the MemberCluster's own rule lets people do.
-func (w *world) setRevoked(stored *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
+// setRevoked does what the MemberCluster's validation rule permits.
+func (w *world) setRevoked(t *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
 	switch {
 	case revoked:
 		for _, a := range []accountState{w.s.agentAccount, w.s.joinAccount} {
@@ -101,87 +101,88 @@ func (w *world) setRevoked(stored *rapid.T, p *v1alpha1.MemberPull, revoked bool
 	case p.Revoked && joinedReason(w.s.member) != v1alpha1.ReasonRevoked:
 		return // the API server refuses it
 	case p.Revoked:
-		require.False(stored, w.revocable[w.s.agentAccount.uid] || w.revocable[w.s.joinAccount.uid], "it was taken back, and is good")
+		require.False(t, w.revocable[w.s.agentAccount.uid] || w.revocable[w.s.joinAccount.uid], "it was taken back, and is good")
 	}
 	p.Revoked = revoked
 }
 
-func (w *world) presentJoinToken(stored *rapid.T, account types.UID) {
+func (w *world) presentJoinToken(t *rapid.T, account types.UID) {
 	if w.s.clusterJoin != nil || account == "" || !w.s.joinAccount.bindingExists {
 		return
 	}
-	public, _ := agentKey(stored)
+	public, _ := agentKey(t)
 	w.s.clusterJoin = &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{UID: newUID("join")},
 		Spec:       v1alpha1.ClusterJoinSpec{ClusterUID: cluster, PublicKey: public, Account: account},
 	}
 }
 
-func (w *world) runHubStep(stored *rapid.T) decision {
+func (w *world) runHubStep(t *rapid.T) decision {
 	before := w.s
 	d := decideNextStep(w.s)
 	if d.step == noStep {
-		w.told = d.condition
+		w.lastCondition = d.condition
 	}
 	switch d.step {
 	case issueCredential, createAgentAccount:
-		require.NotNil(stored, before.clusterJoin)
-		require.Equal(stored, before.joinAccount.uid, before.clusterJoin.Spec.Account, "what is issued is issued for the last join token")
-		require.False(stored, before.member.Spec.Connection.Pull.Revoked)
+		require.NotNil(t, before.clusterJoin)
+		require.Equal(t, before.joinAccount.uid, before.clusterJoin.Spec.Account, "what is issued is issued for the last join token")
+		require.False(t, before.member.Spec.Connection.Pull.Revoked)
 		pull := before.member.Spec.Connection.Pull
-		require.True(stored, pull.AutoAccept && pull.AcceptedKey == "" || w.accepted[pull.AcceptedKey])
+		require.True(t, pull.AutoAccept && pull.AcceptedKey == "" || w.accepted[pull.AcceptedKey])
 		if d.step == issueCredential {
-			require.True(stored, pull.AcceptedKey == "" || pull.AcceptedKey == d.joinStatus.Fingerprint, "only the key that people have named")
-			require.Equal(stored, before.clusterJoin.UID, before.agentAccount.clusterJoinUID)
+			require.True(t, pull.AcceptedKey == "" || pull.AcceptedKey == d.joinStatus.Fingerprint, "only the key that people have named")
+			require.Equal(t, before.clusterJoin.UID, before.agentAccount.clusterJoinUID)
 		}
 	case deleteAgentAccount:
 		pull := before.member.Spec.Connection.Pull
-		require.True(stored, pull == nil || pull.Revoked || before.clusterJoin != nil && before.clusterJoin.UID != before.agentAccount.clusterJoinUID ||
+		require.True(t, pull == nil || pull.Revoked || before.clusterJoin != nil && before.clusterJoin.UID != before.agentAccount.clusterJoinUID ||
 			!before.member.DeletionTimestamp.IsZero(), "what an agent works with goes for a reason")
 	case deleteJoinAccount:
-		require.False(stored, before.joinAccount.bindingExists, "what it may goes first")
+		require.False(t, before.joinAccount.bindingExists, "what it may goes first")
 	}
 	applyStep(&w.s, d)
 	return d
 }
 
-// However it was interrupted, the hub comes to an end, and to the same one.
-func (w *world) settleHub(stored *rapid.T) {
+// settleHub runs the hub until it waits. Invariant: however it was interrupted, it ends
+// in the same state.
+func (w *world) settleHub(t *rapid.T) {
 	var steps []step
 	for range maxSteps {
-		d := w.runHubStep(stored)
+		d := w.runHubStep(t)
 		if d.step == noStep && w.s.reportsRevoked() && (d.condition == nil || d.condition.Reason != v1alpha1.ReasonRevoked) {
-			w.resetConditionTime() // which brings it back
+			w.writeStatus() // triggers the next reconcile
 			continue
 		} else if d.step == noStep {
-			w.checkSettled(stored)
+			w.checkSettled(t)
 			return
 		}
 		steps = append(steps, d.step)
 	}
-	stored.Fatalf("the hub comes to no end: %q", steps)
+	t.Fatalf("the hub comes to no end: %q", steps)
 }
 
-func (w *world) checkSettled(stored *rapid.T) {
+func (w *world) checkSettled(t *rapid.T) {
 	s, pull := w.s, w.s.member.Spec.Connection.Pull
 	switch {
 	case pull == nil || pull.Revoked:
-		assert.Equal(stored, accountState{}, s.agentAccount)
-		assert.Equal(stored, accountState{}, s.joinAccount)
-		assert.Nil(stored, s.clusterJoin)
-		assert.Nil(stored, s.joinSecret)
+		assert.Equal(t, accountState{}, s.agentAccount)
+		assert.Equal(t, accountState{}, s.joinAccount)
+		assert.Nil(t, s.clusterJoin)
+		assert.Nil(t, s.joinSecret)
 	case s.credentialInUse() && s.agentAccount.joinTokenRequest == s.member.Annotations[v1alpha1.AnnotationJoinToken] && s.clusterJoin == nil && s.joinSecret == nil:
-		assert.Equal(stored, accountState{}, s.joinAccount, "a join token that was used is worth nothing")
+		assert.Equal(t, accountState{}, s.joinAccount, "a used join token is invalidated")
 	default:
-		assert.True(stored, s.joinAccount.exists() || s.agentAccount.exists())
+		assert.True(t, s.joinAccount.exists() || s.agentAccount.exists())
 	}
 	if s.agentAccount.exists() {
-		assert.True(stored, s.agentAccount.bindingExists)
+		assert.True(t, s.agentAccount.bindingExists)
 	}
 }
 
-func TestInvariantsUnderInterleavedChanges(stored *testing.T) {
-	rapid.Check(stored, func(stored *rapid.T) {
+func TestInvariantsUnderInterleavedChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		w := &world{s: waitingSnapshot(), accepted: map[string]bool{}, revocable: map[types.UID]bool{}}
 		w.s.joinAccount, w.s.joinSecret = accountState{}, nil
 		w.s.member.Finalizers = []string{v1alpha1.FinalizerMember}
@@ -190,33 +191,33 @@ func TestInvariantsUnderInterleavedChanges(stored *testing.T) {
 				do(w.s.member.Spec.Connection.Pull)
 			}
 		}
-		stored.Repeat(map[string]func(*rapid.T){
-			"the hub takes a step": func(stored *rapid.T) { w.runHubStep(stored) },
+		t.Repeat(map[string]func(*rapid.T){
+			"the hub takes a step": func(t *rapid.T) { w.runHubStep(t) },
 			"the hub settles":      w.settleHub,
-			"an agent presents the join token": func(stored *rapid.T) {
+			"an agent presents the join token": func(t *rapid.T) {
 				if w.s.joinAccount.exists() {
 					w.stolen = append(w.stolen, w.s.joinAccount.uid)
 				}
-				w.presentJoinToken(stored, w.s.joinAccount.uid)
+				w.presentJoinToken(t, w.s.joinAccount.uid)
 			},
-			"somebody presents an older one": func(stored *rapid.T) {
+			"somebody presents an older one": func(t *rapid.T) {
 				if len(w.stolen) > 0 {
-					w.presentJoinToken(stored, rapid.SampledFrom(w.stolen).Draw(stored, "stolen"))
+					w.presentJoinToken(t, rapid.SampledFrom(w.stolen).Draw(t, "stolen"))
 				}
 			},
-			"people accept the key that asks": func(stored *rapid.T) {
+			"people accept the key that asks": func(t *rapid.T) {
 				if w.s.clusterJoin != nil && w.s.clusterJoin.Status.Fingerprint != "" {
 					w.accepted[w.s.clusterJoin.Status.Fingerprint] = true
 					pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = w.s.clusterJoin.Status.Fingerprint })
 				}
 			},
 			"people forget the key": func(*rapid.T) { pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = "" }) },
-			"people accept whoever comes": func(stored *rapid.T) {
-				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(stored, "auto") })
+			"people accept whoever comes": func(t *rapid.T) {
+				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
 			},
-			"the status is written": func(*rapid.T) { w.resetConditionTime() },
-			"people revoke, or take it back": func(stored *rapid.T) {
-				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(stored, p, rapid.Bool().Draw(stored, "revoked")) })
+			"the status is written": func(*rapid.T) { w.writeStatus() },
+			"people revoke, or take it back": func(t *rapid.T) {
+				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(t, p, rapid.Bool().Draw(t, "revoked")) })
 			},
 			"people ask for a token":    func(*rapid.T) { w.value++; w.askForJoinToken() },
 			"people delete the Secret":  func(*rapid.T) { w.s.joinSecret = nil },
@@ -233,7 +234,7 @@ func TestInvariantsUnderInterleavedChanges(stored *testing.T) {
 				case c.Pull == nil:
 					c.Pull = &v1alpha1.MemberPull{}
 				case c.Pull.Revoked && joinedReason(w.s.member) != v1alpha1.ReasonRevoked:
-					// The API server refuses that, too.
+					// The API server also refuses this.
 				default:
 					c.Pull = nil
 				}
@@ -244,7 +245,7 @@ func TestInvariantsUnderInterleavedChanges(stored *testing.T) {
 				}
 			},
 		})
-		w.settleHub(stored)
+		w.settleHub(t)
 	})
 }
 

@@ -1,6 +1,6 @@
 //go:build linux
 
-package prune
+package prunereport
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/fleet"
@@ -43,8 +43,8 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// testEnv is an API server and what a hub has beside the controllers of this package.
-// Each test has members of its own.
+// testEnv is an API server with the hub's other controllers. Each test has members of
+// its own.
 type testEnv struct {
 	client.Client // without a cache
 	mgr           ctrl.Manager
@@ -140,31 +140,29 @@ func (s *testEnv) stop() {
 	}
 }
 
-// process is what a hub has in memory. Another one is the hub that was restarted.
+// process is the memory of a hub. Another one is the restarted hub.
 type process struct {
 	*testEnv
 	t       *testing.T
-	tracker *Tracker
-	reports *ReportReconciler
-	prunes  *PruneReconciler
+	tracker *prunetracker.Tracker
+	reports *Reconciler
 }
 
-// newProcess that was elected when there was what is awaited. Its writes go through
-// faults.
-func (s *testEnv) newProcess(t *testing.T, fault func(verb string, o client.Object) error, awaited ...Object) *process {
+// newProcess returns a hub that was elected when the expected objects were stored. Each
+// of its writes passes through fault.
+func (s *testEnv) newProcess(t *testing.T, fault func(verb string, o client.Object) error, expected ...prunetracker.Object) *process {
 	if fault == nil {
 		fault = func(string, client.Object) error { return nil }
 	}
 	through := &faultyClient{s.mgr.GetClient(), fault}
-	p := &process{testEnv: s, t: t, tracker: NewTracker()}
-	p.tracker.ExpectStored(awaited)
+	p := &process{testEnv: s, t: t, tracker: prunetracker.New()}
+	p.tracker.ExpectStored(expected)
 	events := s.mgr.GetEventRecorder("test")
-	p.reports = &ReportReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.board}
-	p.prunes = &PruneReconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Guard: &admissionpolicy.ApprovalCheck{Live: s.Client, Enforced: true}}
+	p.reports = &Reconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.board}
 	return p
 }
 
-// faultyClient is a client whose writes may fail before they are done.
+// faultyClient fails a write where fault does.
 type faultyClient struct {
 	client.Client
 	fault func(verb string, o client.Object) error
@@ -202,23 +200,12 @@ func (f faultyStatus) Update(ctx context.Context, o client.Object, opts ...clien
 
 var errRefused = errors.New("the API server does not answer")
 
-// unreadablePages has no pages of PruneReports.
-type unreadablePages struct{ client.Reader }
-
-func (u unreadablePages) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if _, is := o.(*v1alpha1.PruneReportPage); is {
-		return errRefused
-	}
-	return u.Reader.Get(ctx, key, o, opts...)
-}
-
-// eventually waits for what is bound to come.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, waitTimeout, pollInterval, what)
 }
 
-// addMember makes a member that is online.
+// addMember creates an online member.
 func (s *testEnv) addMember(t *testing.T, name string, cluster types.UID) {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{
@@ -234,7 +221,7 @@ func (s *testEnv) addMember(t *testing.T, name string, cluster types.UID) {
 	})
 }
 
-// setCluster has a member be a cluster.
+// setCluster changes which cluster a member is.
 func (s *testEnv) setCluster(t *testing.T, name string, cluster types.UID) {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{}
@@ -253,7 +240,7 @@ func (s *testEnv) setCluster(t *testing.T, name string, cluster types.UID) {
 	})
 }
 
-// writePlan writes the plan of a member as it is asked for, and tells its version.
+// writePlan writes the requests to a member into its plan and returns its version.
 func (p *process) writePlan(name string, cluster types.UID) v1alpha1.PlanVersion {
 	p.t.Helper()
 	inquiries, prunes, known := p.tracker.ForMember(name)
@@ -287,7 +274,7 @@ func (p *process) writePlan(name string, cluster types.UID) v1alpha1.PlanVersion
 	return s.PlanVersion
 }
 
-// writeReport has a member report images on one page, under a plan.
+// writeReport reports images on one page, answering a plan.
 func (s *testEnv) writeReport(t *testing.T, name string, cluster types.UID, plan v1alpha1.PlanVersion, sequence int64, images ...v1alpha1.ReportedImage) {
 	t.Helper()
 	put := func(o *v1alpha1.ClusterReport) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package prune
+package prunereport
 
 import (
 	"sync"
@@ -18,7 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// Tries may be many, and each of them has other pages.
+// Each attempt may have other pages.
 func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "tries", "tries-cluster")
@@ -32,7 +32,7 @@ func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"debian", "fedora", "windows"} {
 		s.writeReport(t, "tries", "tries-cluster", p.writePlan("tries", "tries-cluster"), p.store.Root("tries").Sequence+1, newUnreferenced(name))
-		_, err := p.reports.reconcileReport(t.Context(), "tries")
+		_, err := p.reports.reconcile(t.Context(), "tries")
 		require.ErrorIs(t, err, errRefused)
 		names := s.pageNames(t, r)
 		require.Len(t, names, 1)
@@ -41,8 +41,8 @@ func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
 	assert.Len(t, seen, 3)
 }
 
-// Of a report that waits for one member, the others are read again only where what
-// they say, or what is wanted of them, has changed.
+// While a report waits for one member, others are read again only where their report or
+// their wanted images changed.
 func TestSettledMembersAreNotReadAgain(t *testing.T) {
 	s := sharedEnv(t)
 	p := s.newProcess(t, nil)
@@ -51,18 +51,18 @@ func TestSettledMembersAreNotReadAgain(t *testing.T) {
 		s.addMember(t, name, types.UID(name+"-cluster"))
 	}
 	s.createReport(t, "restless", names...)
-	look := func() *v1alpha1.PruneReport {
-		_, err := p.reports.reconcileReport(t.Context(), "restless")
+	reconcile := func() *v1alpha1.PruneReport {
+		_, err := p.reports.reconcile(t.Context(), "restless")
 		require.NoError(t, err)
 		return s.getReport(t, "restless")
 	}
-	look()
-	answers := func(name string, images ...v1alpha1.ReportedImage) {
+	reconcile()
+	answer := func(name string, images ...v1alpha1.ReportedImage) {
 		cluster := types.UID(name + "-cluster")
 		s.writeReport(t, name, cluster, p.writePlan(name, cluster), p.store.Root(name).Sequence+1, images...)
 	}
 	for _, name := range names {
-		answers(name, newUnreferenced("ubuntu"))
+		answer(name, newUnreferenced("ubuntu"))
 	}
 	var mu sync.Mutex
 	read, restless := 0, true
@@ -80,44 +80,45 @@ func TestSettledMembersAreNotReadAgain(t *testing.T) {
 	}}, fleet.NewIndex(), report.NewStore())
 	require.NoError(t, err)
 	for range 2 {
-		assert.Equal(t, v1alpha1.PruneReportCollecting, look().Status.Phase)
+		assert.Equal(t, v1alpha1.PruneReportCollecting, reconcile().Status.Phase)
 		assert.Equal(t, 1, read)
 	}
-	answers("settled", newUnreferenced("ubuntu"), newUnreferenced("debian"))
-	look()
-	assert.Equal(t, 2, read, "it says something else")
+	answer("settled", newUnreferenced("ubuntu"), newUnreferenced("debian"))
+	reconcile()
+	assert.Equal(t, 2, read, "its report changed")
 
 	restless = false
-	r := look()
+	r := reconcile()
 	assert.Equal(t, v1alpha1.PruneReportComplete, r.Status.Phase)
 	assert.Equal(t, int64(3), int64(r.Status.Candidates.Count))
 	assert.Equal(t, 2, read)
-	assert.Empty(t, p.reports.answers)
+	assert.Empty(t, p.reports.judged)
 }
 
-// What was judged holds as long as all that it rests on.
 func TestJudgementIsReusedWhileInputsStay(t *testing.T) {
-	r := &ReportReconciler{Rollouts: rollout.NewFleetState(func() bool { return true })}
+	r := &Reconciler{Rollouts: rollout.NewFleetState(func() bool { return true })}
 	ubuntu, root := types.NamespacedName{Namespace: "farm", Name: "ubuntu"}, &v1alpha1.ReportRoot{}
 	for name, tt := range map[string]struct {
-		change func(c *prune.Cluster, former *judgedAnswer)
+		change func(c *prune.Cluster, former *judgedMember)
 		want   bool
 	}{
-		"nothing":           {func(*prune.Cluster, *judgedAnswer) {}, true},
-		"another root":      {func(c *prune.Cluster, _ *judgedAnswer) { c.Root = &v1alpha1.ReportRoot{} }, false},
-		"another cluster":   {func(c *prune.Cluster, _ *judgedAnswer) { c.ClusterUID = "another" }, false},
-		"it is unknown":     {func(c *prune.Cluster, _ *judgedAnswer) { c.Unknown = v1alpha1.ReasonNotAnswered }, false},
-		"wanted":            {func(c *prune.Cluster, _ *judgedAnswer) { c.WantedBy[farmKey("debian")] = "ClusterPlan" }, false},
-		"not wanted":        {func(c *prune.Cluster, _ *judgedAnswer) { delete(c.WantedBy, ubuntu) }, false},
-		"wanted by another": {func(c *prune.Cluster, _ *judgedAnswer) { c.WantedBy[ubuntu] = "FleetDiskImage ubuntu" }, false},
-		"declared by nobody any more": {func(_ *prune.Cluster, former *judgedAnswer) {
-			former.judged.Candidates[0].DeclaredBy = "debian"
+		"nothing":         {func(*prune.Cluster, *judgedMember) {}, true},
+		"another root":    {func(c *prune.Cluster, _ *judgedMember) { c.Root = &v1alpha1.ReportRoot{} }, false},
+		"another cluster": {func(c *prune.Cluster, _ *judgedMember) { c.ClusterUID = "another" }, false},
+		"it is unknown":   {func(c *prune.Cluster, _ *judgedMember) { c.Unknown = v1alpha1.ReasonNotAnswered }, false},
+		"wanted": {func(c *prune.Cluster, _ *judgedMember) {
+			c.WantedBy[types.NamespacedName{Namespace: "farm", Name: "debian"}] = "ClusterPlan"
+		}, false},
+		"not wanted":        {func(c *prune.Cluster, _ *judgedMember) { delete(c.WantedBy, ubuntu) }, false},
+		"wanted by another": {func(c *prune.Cluster, _ *judgedMember) { c.WantedBy[ubuntu] = "FleetDiskImage ubuntu" }, false},
+		"declared by nobody any more": {func(_ *prune.Cluster, former *judgedMember) {
+			former.result.Candidates[0].DeclaredBy = "debian"
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			former := &judgedAnswer{root: root, wantedBy: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
-			former.judged.ClusterUID = "cluster"
-			former.judged.Candidates = []v1alpha1.PruneCandidate{{Namespace: "farm", Name: "debian"}}
+			former := &judgedMember{root: root, wantedBy: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
+			former.result.ClusterUID = "cluster"
+			former.result.Candidates = []v1alpha1.PruneCandidate{{Namespace: "farm", Name: "debian"}}
 			c := &prune.Cluster{ClusterUID: "cluster", Root: root, WantedBy: map[types.NamespacedName]string{ubuntu: "ClusterPlan"}}
 			tt.change(c, former)
 			assert.Equal(t, tt.want, r.stillHolds(former, c))

@@ -1,6 +1,6 @@
 //go:build linux
 
-package prune
+package prunereport
 
 import (
 	"context"
@@ -17,13 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// newUnreferenced is an image that plans have made and nobody needs.
+// newUnreferenced returns a planned image without references.
 func newUnreferenced(name string) v1alpha1.ReportedImage {
 	since := metav1.NewTime(apitest.Epoch.Add(-time.Hour))
 	return v1alpha1.ReportedImage{
@@ -32,7 +34,7 @@ func newUnreferenced(name string) v1alpha1.ReportedImage {
 	}
 }
 
-// createReport creates a PruneReport about members.
+// createReport creates a PruneReport that asks members.
 func (s *testEnv) createReport(t *testing.T, name string, members ...string) *v1alpha1.PruneReport {
 	t.Helper()
 	r := &v1alpha1.PruneReport{
@@ -60,22 +62,31 @@ func (s *testEnv) pageNames(t *testing.T, of *v1alpha1.PruneReport) (names []str
 	return names
 }
 
-// startAnsweredReport makes a PruneReport that has begun, and has its member answer.
+// createPrune creates an ImagePrune and waits until the cache shows it.
+func (s *testEnv) createPrune(t *testing.T, p *v1alpha1.ImagePrune) {
+	t.Helper()
+	require.NoError(t, s.Create(t.Context(), p))
+	eventually(t, "the cache shows the ImagePrune", func() bool {
+		return s.mgr.GetClient().Get(t.Context(), client.ObjectKeyFromObject(p), &v1alpha1.ImagePrune{}) == nil
+	})
+}
+
+// startAnsweredReport starts a PruneReport and has its member answer.
 func (p *process) startAnsweredReport(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
 	p.t.Helper()
 	p.createReport(p.t, name, member)
-	_, err := p.reports.reconcileReport(p.t.Context(), name)
+	_, err := p.reports.reconcile(p.t.Context(), name)
 	require.NoError(p.t, err)
 	cluster := types.UID(member + "-cluster")
 	p.testEnv.writeReport(p.t, member, cluster, p.writePlan(member, cluster), p.store.Root(member).Sequence+1, images...)
 	return p.getReport(p.t, name)
 }
 
-// completeReport makes a PruneReport.
+// completeReport makes a complete PruneReport.
 func (p *process) completeReport(name, member string, images ...v1alpha1.ReportedImage) *v1alpha1.PruneReport {
 	p.t.Helper()
 	p.startAnsweredReport(name, member, images...)
-	_, err := p.reports.reconcileReport(p.t.Context(), name)
+	_, err := p.reports.reconcile(p.t.Context(), name)
 	require.NoError(p.t, err)
 	r := p.getReport(p.t, name)
 	require.Equal(p.t, v1alpha1.PruneReportComplete, r.Status.Phase, r.Status.Message)
@@ -93,15 +104,15 @@ func TestReportIsRequestedOnceStartIsStored(t *testing.T) {
 		return nil
 	})
 	s.createReport(t, "asked", "asked")
-	_, err := p.reports.reconcileReport(t.Context(), "asked")
+	_, err := p.reports.reconcile(t.Context(), "asked")
 	require.ErrorIs(t, err, errRefused)
 	inquiries, _, known := p.tracker.ForMember("asked")
 	assert.True(t, known)
-	assert.Empty(t, inquiries, "it is not stored when it began")
+	assert.Empty(t, inquiries, "startedAt is not stored")
 	assert.Empty(t, s.getReport(t, "asked").Status.Phase)
 
 	refuse = false
-	_, err = p.reports.reconcileReport(t.Context(), "asked")
+	_, err = p.reports.reconcile(t.Context(), "asked")
 	require.NoError(t, err)
 	stored := s.getReport(t, "asked")
 	assert.Equal(t, v1alpha1.PruneReportCollecting, stored.Status.Phase)
@@ -109,13 +120,12 @@ func TestReportIsRequestedOnceStartIsStored(t *testing.T) {
 	inquiries, _, _ = p.tracker.ForMember("asked")
 	assert.Equal(t, []types.UID{stored.UID}, inquiries)
 
-	restarted := s.newProcess(t, nil, Object{KindReport, "asked"}, Object{KindPrune, "gone"})
-	_, err = restarted.reports.reconcileReport(t.Context(), "asked")
+	restarted := s.newProcess(t, nil, prunetracker.Object{Kind: prunetracker.KindReport, Name: "asked"}, prunetracker.Object{Kind: prunetracker.KindPrune, Name: "gone"})
+	_, err = restarted.reports.reconcile(t.Context(), "asked")
 	require.NoError(t, err)
 	_, _, known = restarted.tracker.ForMember("asked")
-	assert.False(t, known, "an ImagePrune has not been looked at")
-	_, err = restarted.prunes.reconcilePrune(t.Context(), "gone")
-	require.NoError(t, err)
+	assert.False(t, known, "an ImagePrune was not seen")
+	restarted.tracker.MarkSeen(prunetracker.Object{Kind: prunetracker.KindPrune, Name: "gone"})
 	inquiries, _, known = restarted.tracker.ForMember("asked")
 	assert.True(t, known)
 	assert.Equal(t, []types.UID{stored.UID}, inquiries)
@@ -132,26 +142,26 @@ func TestReportIsBuiltFromAnswers(t *testing.T) {
 	assert.Equal(t, v1alpha1.PruneTotal{Count: 1, Bytes: 1 << 30}, r.Status.Candidates)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 1, Answered: 1}, r.Status.Clusters)
 	assert.Equal(t, []string{prune.PageName("made", r.Status.Digest, 0)}, s.pageNames(t, r))
-	clusters, changed, err := readPages(t.Context(), s, r, r.Status.Digest)
+	clusters, changed, err := ReadPages(t.Context(), s, r, r.Status.Digest)
 	require.NoError(t, err)
 	assert.Empty(t, changed)
 	require.Len(t, clusters, 1)
 	assert.Equal(t, types.UID("made-cluster"), clusters[0].ClusterUID)
 	inquiries, _, _ := p.tracker.ForMember("made")
-	assert.Empty(t, inquiries, "nobody is asked any more")
+	assert.Empty(t, inquiries, "the request is withdrawn")
 	inquiries, _, _ = p.tracker.ForMember("beside")
 	assert.Empty(t, inquiries)
 }
 
-// A hub that ends before any one of its writes leaves nothing that the next one does
-// not mend, nor a page that belongs to no report.
+// Whichever write a hub crashes before, the next hub completes the report and leaves no
+// page that belongs to no report.
 func TestReportSurvivesHubCrashes(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "ends", "ends-cluster")
 	first := s.newProcess(t, nil)
 	r := first.startAnsweredReport("ends", "ends", newUnreferenced("ubuntu"))
 	stale := &v1alpha1.PruneReportPage{ObjectMeta: metav1.ObjectMeta{
-		Name: prune.PageName("ends", "of-an-earlier-try", 0), Labels: map[string]string{v1alpha1.LabelPruneReport: string(r.UID)},
+		Name: prune.PageName("ends", "of-an-earlier-attempt", 0), Labels: map[string]string{v1alpha1.LabelPruneReport: string(r.UID)},
 	}, Clusters: []v1alpha1.ReportedCluster{}}
 	require.NoError(t, s.Create(t.Context(), stale))
 	writes := 0
@@ -163,15 +173,15 @@ func TestReportSurvivesHubCrashes(t *testing.T) {
 				return errRefused
 			}
 			return nil
-		}, Object{KindReport, "ends"})
-		_, err := p.reports.reconcileReport(t.Context(), "ends")
+		}, prunetracker.Object{Kind: prunetracker.KindReport, Name: "ends"})
+		_, err := p.reports.reconcile(t.Context(), "ends")
 		if !ended {
 			require.NoError(t, err)
 			break
 		}
 		require.ErrorIs(t, err, errRefused)
 	}
-	assert.GreaterOrEqual(t, writes, 2, "the page of an earlier try, page, and status")
+	assert.GreaterOrEqual(t, writes, 2, "the stale page, the page and the status")
 	r = s.getReport(t, "ends")
 	assert.Equal(t, v1alpha1.PruneReportComplete, r.Status.Phase)
 	assert.Equal(t, []string{prune.PageName("ends", r.Status.Digest, 0)}, s.pageNames(t, r))
@@ -187,7 +197,7 @@ func TestWrongPageIsReplaced(t *testing.T) {
 		return nil
 	})
 	r := p.startAnsweredReport("anew", "anew", newUnreferenced("ubuntu"))
-	_, err := p.reports.reconcileReport(t.Context(), "anew")
+	_, err := p.reports.reconcile(t.Context(), "anew")
 	require.ErrorIs(t, err, errRefused)
 	names := s.pageNames(t, r)
 	require.Len(t, names, 1)
@@ -197,12 +207,12 @@ func TestWrongPageIsReplaced(t *testing.T) {
 	require.NoError(t, s.Update(t.Context(), page))
 
 	p = s.newProcess(t, nil)
-	_, err = p.reports.reconcileReport(t.Context(), "anew")
-	require.ErrorContains(t, err, "is made anew")
-	_, err = p.reports.reconcileReport(t.Context(), "anew")
+	_, err = p.reports.reconcile(t.Context(), "anew")
+	require.ErrorContains(t, err, "creating it again")
+	_, err = p.reports.reconcile(t.Context(), "anew")
 	require.NoError(t, err)
 	r = s.getReport(t, "anew")
-	_, changed, err := readPages(t.Context(), s, r, r.Status.Digest)
+	_, changed, err := ReadPages(t.Context(), s, r, r.Status.Digest)
 	require.NoError(t, err)
 	assert.Empty(t, changed)
 }
@@ -224,11 +234,11 @@ func TestWriteConflictIsRetried(t *testing.T) {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: "conflict"}}
 	result, err := p.reports.Reconcile(t.Context(), request)
 	require.NoError(t, err)
-	assert.Equal(t, ctrl.Result{RequeueAfter: conflictRetryDelay}, result)
+	assert.Equal(t, ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, result)
 	assert.Empty(t, s.getReport(t, "conflict").Status.Phase)
 	inquiries, _, _ := p.tracker.ForMember("conflict")
 	assert.Empty(t, inquiries)
-	_, err = p.reports.reconcileReport(t.Context(), "conflict")
+	_, err = p.reports.reconcile(t.Context(), "conflict")
 	require.NoError(t, err)
 	assert.Equal(t, v1alpha1.PruneReportCollecting, s.getReport(t, "conflict").Status.Phase)
 }
@@ -243,18 +253,17 @@ func TestDeletedReportIsWithdrawn(t *testing.T) {
 		return nil
 	})
 	p.startAnsweredReport("deleted", "deleted", newUnreferenced("ubuntu"))
-	p.reports.throttle.forget("deleted")
 	result, err := p.reports.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "deleted"}})
 	require.NoError(t, err)
-	assert.Equal(t, ctrl.Result{RequeueAfter: conflictRetryDelay}, result)
-	_, err = p.reports.reconcileReport(t.Context(), "deleted")
+	assert.Equal(t, ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, result)
+	_, err = p.reports.reconcile(t.Context(), "deleted")
 	require.NoError(t, err)
 	inquiries, _, known := p.tracker.ForMember("deleted")
 	assert.True(t, known)
 	assert.Empty(t, inquiries)
 }
 
-// alteredReader reads pages of members as they are about to be.
+// alteredReader changes each ClusterReport that is read.
 type alteredReader struct {
 	client.Reader
 	alter func(*v1alpha1.ClusterReport) error
@@ -281,9 +290,9 @@ func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
 		alter func(*v1alpha1.ClusterReport) error
 		want  string
 	}{
-		"as it is":                   {func(*v1alpha1.ClusterReport) error { return nil }, ""},
-		"written since":              {func(r *v1alpha1.ClusterReport) error { r.Sequence++; return nil }, v1alpha1.ReasonPagesMissing},
-		"an older one":               {func(r *v1alpha1.ClusterReport) error { r.Sequence--; return nil }, v1alpha1.ReasonPagesMissing},
+		"unchanged":                  {func(*v1alpha1.ClusterReport) error { return nil }, ""},
+		"a newer page":               {func(r *v1alpha1.ClusterReport) error { r.Sequence++; return nil }, v1alpha1.ReasonPagesMissing},
+		"an older page":              {func(r *v1alpha1.ClusterReport) error { r.Sequence--; return nil }, v1alpha1.ReasonPagesMissing},
 		"of another cluster":         {func(r *v1alpha1.ClusterReport) error { r.ClusterUID = "another"; return nil }, v1alpha1.ReasonPagesMissing},
 		"a root under a page's name": {func(r *v1alpha1.ClusterReport) error { r.Page = nil; return nil }, v1alpha1.ReasonPagesMissing},
 		"gone": {func(r *v1alpha1.ClusterReport) error {
@@ -294,7 +303,7 @@ func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
 			var err error
 			p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, tt.alter}, fleet.NewIndex(), report.NewStore())
 			require.NoError(t, err)
-			c, err := p.reports.gatherAnswer(t.Context(), r, m)
+			c, err := p.reports.gatherCluster(t.Context(), r, m)
 			require.NoError(t, err)
 			require.NoError(t, p.reports.readImages(t.Context(), &c))
 			assert.Equal(t, tt.want, c.Unknown)
@@ -303,8 +312,7 @@ func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
 	}
 }
 
-// One that does not settle is waited for until the deadline, and is unknown then:
-// what it would have answered counts for nothing.
+// An unsettled member is awaited until the deadline, and then unknown.
 func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "unsettled", "unsettled-cluster")
@@ -316,7 +324,7 @@ func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
 		return nil
 	}}, fleet.NewIndex(), report.NewStore())
 	require.NoError(t, err)
-	after, err := p.reports.reconcileReport(t.Context(), "unsettled")
+	after, err := p.reports.reconcile(t.Context(), "unsettled")
 	require.NoError(t, err)
 	assert.Equal(t, unsettledRetryDelay, after)
 	r := s.getReport(t, "unsettled")
@@ -326,7 +334,7 @@ func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-time.Hour))
 	r.Status.StartedAt = &long
 	require.NoError(t, s.Status().Update(t.Context(), r))
-	_, err = p.reports.reconcileReport(t.Context(), "unsettled")
+	_, err = p.reports.reconcile(t.Context(), "unsettled")
 	require.NoError(t, err)
 	r = s.getReport(t, "unsettled")
 	assert.Equal(t, v1alpha1.PruneReportComplete, r.Status.Phase)
@@ -348,16 +356,16 @@ func TestScheduleCreatesOneReportPerTime(t *testing.T) {
 		Schedule: "0 6 * * *", Placement: &v1alpha1.Placement{ClusterNames: []string{"scheduled"}},
 	}}
 	require.NoError(t, s.Create(t.Context(), parent))
-	look := func() error {
-		after, err := p.reports.reconcileReport(t.Context(), "scheduled")
+	reconcile := func() error {
+		after, err := p.reports.reconcile(t.Context(), "scheduled")
 		if err == nil {
 			assert.Positive(t, after)
 		}
 		return err
 	}
-	require.NoError(t, look())
+	require.NoError(t, reconcile())
 	due := metav1.NewTime(s.getReport(t, "scheduled").Status.NextScheduleTime.AddDate(0, 0, -1))
-	isDue := func() {
+	makeDue := func() {
 		parent = s.getReport(t, "scheduled")
 		parent.Status.NextScheduleTime = &due
 		parent.Status.LastScheduleTime = nil
@@ -373,23 +381,23 @@ func TestScheduleCreatesOneReportPerTime(t *testing.T) {
 		}
 		return all
 	}
-	isDue()
+	makeDue()
 	refuse = true
-	require.ErrorIs(t, look(), errRefused)
-	require.Len(t, children(), 1, "it is made before that is stored")
+	require.ErrorIs(t, reconcile(), errRefused)
+	require.Len(t, children(), 1, "it is created before the status is stored")
 	refuse = false
-	require.NoError(t, look())
-	require.Len(t, children(), 1, "it is not made twice")
+	require.NoError(t, reconcile())
+	require.Len(t, children(), 1, "it is not created twice")
 	child := children()[0]
 	assert.True(t, metav1.IsControlledBy(&child, parent))
 	assert.Empty(t, child.Spec.Schedule)
 	assert.Equal(t, child.Name, s.getReport(t, "scheduled").Status.LastReport)
 
-	// One of that name that is somebody else's is left alone.
+	// A foreign report of that name is left alone.
 	require.NoError(t, s.Delete(t.Context(), &child))
 	foreign := s.createReport(t, child.Name, "scheduled")
-	isDue()
-	require.NoError(t, look())
+	makeDue()
+	require.NoError(t, reconcile())
 	assert.Equal(t, foreign.UID, s.getReport(t, child.Name).UID)
 }
 
@@ -409,20 +417,20 @@ func TestScheduleDeletesUnusedReports(t *testing.T) {
 		child.Status.Phase = v1alpha1.PruneReportComplete
 		require.NoError(t, s.Status().Update(t.Context(), child))
 	}
-	s.createAndAwait(t, &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
+	s.createPrune(t, &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "history"}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: "history-1", Digest: "digest"}, ApprovedBy: "somebody",
 		UndoWindow: &metav1.Duration{Duration: time.Hour}, Deadline: &metav1.Duration{Duration: time.Hour},
 	}})
 	there := func(name string) bool {
 		return s.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.PruneReport{}) == nil
 	}
-	eventually(t, "what nobody goes by is gone", func() bool {
-		_, err := p.reports.reconcileReport(t.Context(), "history")
-		if !apierrors.IsConflict(err) { // the cache may show one as it was
+	eventually(t, "the unused report is deleted", func() bool {
+		_, err := p.reports.reconcile(t.Context(), "history")
+		if !apierrors.IsConflict(err) { // the cache may lag behind
 			require.NoError(t, client.IgnoreNotFound(err))
 		}
 		return !there("history-2")
 	})
-	assert.True(t, there("history-1"), "an ImagePrune goes by it")
+	assert.True(t, there("history-1"), "an ImagePrune uses it")
 	assert.True(t, there("history-3"))
 }

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 // previousReleaseDir has the charts of the release before this one, as people got them,
@@ -103,7 +103,7 @@ func (s *helmCluster) readRelease(t *testing.T, name string) releaseState {
 	r := releaseState{uids: map[string]types.UID{}}
 	require.NoError(t, yaml.Unmarshal(s.queryHelm(t, "get", "values", name, "--namespace", name, "--output", "yaml"), &r.values))
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: name}, &r.deployment))
-	objects, err := chart.Objects(s.queryHelm(t, "get", "manifest", name, "--namespace", name))
+	objects, err := chart.ParseManifest(s.queryHelm(t, "get", "manifest", name, "--namespace", name))
 	require.NoError(t, err)
 	for _, object := range objects {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object))
@@ -129,7 +129,7 @@ func (s *helmCluster) storePreviousObjects(t *testing.T) []*unstructured.Unstruc
 	}
 	text, err := os.ReadFile(filepath.Join(previousReleaseDir, "objects.yaml"))
 	require.NoError(t, err)
-	objects, err := chart.Objects(text)
+	objects, err := chart.ParseManifest(text)
 	require.NoError(t, err)
 	writer := s.privilegedClient(t)
 	without := s.servedKinds(t)

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// fieldOwner is helm's own, so that helm could take an installation over.
+	// fieldOwner is Helm's own: Helm can take the installation over.
 	fieldOwner         = client.FieldOwner("helm")
 	establishedTimeout = 3 * time.Minute
 )
 
-// Install applies every object of a chart by server-side apply, which fails on
-// fields that the API server does not know. Applying again is harmless.
+// Install applies every object of a chart by server-side apply, which fails on fields that
+// the API server does not know. It is idempotent.
 //
-// It does not wait until the API server enforces the chart's admission
-// policies: that takes it up to a second or two.
+// It does not wait until the API server enforces the chart's admission policies, which
+// takes a second or two.
 func Install(ctx context.Context, cfg *rest.Config, path, releaseName, namespace string, values map[string]any) error {
 	rendered, err := Render(ctx, path, releaseName, namespace, values)
 	if err != nil {
@@ -83,7 +83,7 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 		if err != nil {
 			return false, err
 		}
-		// A definition that has just been made has conditions null.
+		// The conditions of a new definition are null.
 		conditions, _ := found.([]any)
 		for _, entry := range conditions {
 			if condition, ok := entry.(map[string]any); ok && condition["type"] == "Established" {
@@ -93,7 +93,7 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 		return false, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until CustomResourceDefinition %s is established: %w; its conditions are %v",
+		return fmt.Errorf("waiting for CustomResourceDefinition %s to be established: %w; its status is %v",
 			crd.GetName(), err, current.Object["status"])
 	}
 	return nil

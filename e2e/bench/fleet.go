@@ -15,10 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
@@ -100,7 +99,7 @@ func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*fakememb
 	for round := range policyRounds {
 		want := fmt.Sprint(2 + round)
 		cm := &corev1.ConfigMap{}
-		if err := s.client.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := s.client.Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return nil, err
 		}
 		cm.Data["concurrency"] = want
@@ -183,7 +182,7 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	if err := s.createMemberCluster(ctx, "agent", m.ControlPlane.Config(), agent.AgentNamespace); err != nil {
+	if err := s.createMemberCluster(ctx, "agent", m.ControlPlane.Config(), program.AgentNamespace); err != nil {
 		return nil, nil, err
 	}
 	if err := s.awaitMembers(ctx, "the agent is healthy", 1, func(m *v1alpha1.MemberCluster) bool {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // Reports tells when a member's report was last seen to change.
@@ -28,7 +28,7 @@ type FleetCollector struct {
 	Elected <-chan struct{}
 	Reader  client.Reader
 	Reports Reports
-	Index   *fleet.Index
+	Index   *inventory.Index
 }
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -144,7 +144,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 	store := func(ctx context.Context, how func(map[string]string)) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			cm := &corev1.ConfigMap{}
-			if err := f.Hub().Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+			if err := f.Hub().Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 				return err
 			}
 			if cm.Data == nil {

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -239,7 +239,7 @@ func testNetworkCut(t *testing.T, f Fleet) {
 	mend()
 	awaitMemberCluster(t.Context(), t, f, far.Name, "an answer again", isPlanAcknowledged)
 	ledger := &v1alpha1.SyncLedger{}
-	require.NoError(t, far.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
+	require.NoError(t, far.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
 	assert.EqualValues(t, 2, ledger.Status.Budget, "the budget of %s while it was cut off", far.Name)
 	for _, img := range queued {
 		AwaitReadyImage(t, f, far, img.Name)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	agentmetrics "github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	hubmetrics "github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -66,7 +66,7 @@ func registeredMetrics() metricLabels {
 	hubmetrics.NewApprovals(d)
 	hubmetrics.NewInstalls(d)
 	hubmetrics.NewShards(d)
-	d.MustRegister(&hubmetrics.FleetCollector{Index: fleet.NewIndex()})
+	d.MustRegister(&hubmetrics.FleetCollector{Index: inventory.NewIndex()})
 	return d
 }
 

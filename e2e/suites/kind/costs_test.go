@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -76,7 +76,7 @@ func TestCostOfAnAttempt(t *testing.T) {
 		m := f.Members()[0]
 		ledger := &v1alpha1.SyncLedger{}
 		backend.Await(t, "the agent has looked whether an attempt costs one download", func() bool {
-			if m.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+			if m.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 				return false
 			}
 			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionOneDownload)

@@ -28,9 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/backend"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -230,13 +229,13 @@ func (f *kindFleet) SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (
 // KillAgent implements backend.Fleet.
 func (f *kindFleet) KillAgent(t *testing.T, m backend.Member) {
 	t.Helper()
-	f.killLeader(t, m, agent.AgentNamespace, "ot-agent")
+	f.killLeader(t, m, program.AgentNamespace, "ot-agent")
 }
 
 // KillHub implements backend.Fleet.
 func (f *kindFleet) KillHub(t *testing.T) {
 	t.Helper()
-	f.killLeader(t, f.hub, hub.HubNamespace, "ot-hub")
+	f.killLeader(t, f.hub, program.HubNamespace, "ot-hub")
 }
 
 // killLeader ends the process that leads, with no word to it or to the kubelet.

@@ -14,19 +14,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/backend"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestHelmTestPasses(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "`helm test` of each release passes: the metrics are served through the Service, to those alone who may read them", func(t *testing.T) {
-		f.requireHelmTest(t, "hub", hub.HubNamespace, "ot-hub")
+		f.requireHelmTest(t, "hub", program.HubNamespace, "ot-hub")
 		for _, m := range f.Members() {
-			f.requireHelmTest(t, m.Name, agent.AgentNamespace, "ot-agent")
+			f.requireHelmTest(t, m.Name, program.AgentNamespace, "ot-agent")
 		}
 	})
 }
@@ -49,9 +48,9 @@ func TestHelmUpgrade(t *testing.T) {
 		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
 		backend.CreateFleetImage(t, f, img)
 		backend.AwaitFleetImage(t, f, img.Name, "on its way", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters.Progressing > 0 })
-		f.upgradeRelease(t, "hub", hub.HubNamespace, "ot-hub")
+		f.upgradeRelease(t, "hub", program.HubNamespace, "ot-hub")
 		for _, m := range f.Members() {
-			f.upgradeRelease(t, m.Name, agent.AgentNamespace, "ot-agent")
+			f.upgradeRelease(t, m.Name, program.AgentNamespace, "ot-agent")
 		}
 		under := &v1alpha1.FleetDiskImage{}
 		require.NoError(t, f.hub.Get(t.Context(), client.ObjectKeyFromObject(img), under))

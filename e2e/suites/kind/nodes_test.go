@@ -14,7 +14,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/backend"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -25,13 +25,13 @@ func TestNodeDrain(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "the node of the hub's elected replica is drained: the other one goes on; the node on which an image is downloaded is drained: the image comes when the node is back", func(t *testing.T) {
 		m := f.requireMember(t, twoWorkerMember)
-		leader := f.awaitLeaderPod(t, f.hub, hub.HubNamespace, "ot-hub")
+		leader := f.awaitLeaderPod(t, f.hub, program.HubNamespace, "ot-hub")
 		f.drainNode(t, "hub", leader.Spec.NodeName)
 		o := backend.ObserveMember(t, m)
 		img := backend.CreateImage(t, m, "kind-drained", f.ImageSpec(backend.SlowDownload, "kind-drained"))
 		node := f.awaitImporterNode(t, m, img)
 		back := f.drainNode(t, m.Name, node)
-		f.awaitNewLeader(t, f.hub, hub.HubNamespace, "ot-hub", leader.Name)
+		f.awaitNewLeader(t, f.hub, program.HubNamespace, "ot-hub", leader.Name)
 		back()
 		backend.AwaitReadyImage(t, f, m, img.Name)
 		h := testenv.History(t, o)

@@ -18,12 +18,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/backend"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -37,7 +36,7 @@ var sharedFleet *processFleet
 
 func TestMain(m *testing.M) {
 	testenv.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
-		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*agent.Agent{}}
+		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*program.Agent{}}
 		return sharedFleet.stop, sharedFleet.start(ctx)
 	})
 }
@@ -52,10 +51,10 @@ func TestJourneys(t *testing.T) {
 type processFleet struct {
 	hubPlane  *controlplane.ControlPlane
 	hubClient client.Client
-	hub       *hub.Hub
+	hub       *program.Hub
 	members   map[string]*member.Member
-	agents    map[string]*agent.Agent
-	link      *link.Link
+	agents    map[string]*program.Agent
+	link      *faults.Link
 	source    *httptest.Server
 }
 
@@ -71,7 +70,7 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 			return err
 		}
 		policy := map[string]any{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "1s", "preflight": "false"}
-		return hub.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
+		return program.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, member.Options{Name: pullMember, Scheme: testenv.NewScheme()}, member.Options{Name: linkedMember, Scheme: testenv.NewScheme()})
@@ -84,7 +83,7 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 		return err
 	}
 	for _, m := range f.members {
-		err := agent.InstallAgent(ctx, m.ControlPlane, map[string]any{
+		err := program.InstallAgent(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
 		})
 		if err := errors.Join(err, f.startAgent(ctx, m)); err != nil {
@@ -94,27 +93,27 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 	if err := f.startHub(ctx); err != nil {
 		return err
 	}
-	if err := hub.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), agent.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
+	if err := program.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), program.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
 		return err
 	}
-	if f.link, err = link.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+	if f.link, err = faults.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
 		return err
 	}
-	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	f.link.Redirect(cfg)
-	return hub.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
+	return program.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
 }
 
 func (f *processFleet) startAgent(ctx context.Context, m *member.Member) (err error) {
-	f.agents[m.Name()], err = agent.StartAgent(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
+	f.agents[m.Name()], err = program.StartAgent(ctx, m.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
 	return err
 }
 
 func (f *processFleet) startHub(ctx context.Context) (err error) {
-	f.hub, err = hub.StartHub(ctx, f.hubPlane, hub.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	return err
 }
 

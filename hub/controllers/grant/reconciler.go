@@ -21,10 +21,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks;clusterplans,verbs=get;list;watch
@@ -63,7 +63,7 @@ type Reports interface {
 
 // Policy tells the fleet's policy.
 type Policy interface {
-	Current() policy.State
+	Current() policycontroller.State
 	OnChange(do func())
 }
 
@@ -294,7 +294,7 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 }
 
 // shareBudget plans by the budget, and writes what comes of it.
-func (r *Reconciler) shareBudget(ctx context.Context, p *fleet.Policy, all []memberState) (after time.Duration) {
+func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, all []memberState) (after time.Duration) {
 	b := p.Budget()
 	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
 	for _, s := range b.Sources {

@@ -17,10 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // fakeReports are reports as they were read.
@@ -32,10 +33,12 @@ func (r fakeReports) OnChange(func(string))          {}
 func (r fakeReports) OnSynced(func())                {}
 
 // fakePolicy is a policy that is in force.
-type fakePolicy struct{ policy *fleet.Policy }
+type fakePolicy struct{ policy *policy.Policy }
 
-func (p *fakePolicy) Current() policy.State { return policy.State{Known: true, Policy: p.policy} }
-func (p *fakePolicy) OnChange(func())       {}
+func (p *fakePolicy) Current() policycontroller.State {
+	return policycontroller.State{Known: true, Policy: p.policy}
+}
+func (p *fakePolicy) OnChange(func()) {}
 
 // testHub is a hub with members that have reported and been confirmed.
 type testHub struct {
@@ -53,7 +56,7 @@ func newTestHub(t testing.TB, members ...string) *testHub {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	build := fake.NewClientBuilder().WithScheme(scheme)
 	build.WithIndex(&v1alpha1.MemberCluster{}, "claim", func(o client.Object) []string {
-		return []string{string(fleet.ClaimedCluster(o.(*v1alpha1.MemberCluster)))}
+		return []string{string(memberstatus.ClaimedCluster(o.(*v1alpha1.MemberCluster)))}
 	})
 	s := &testHub{t: t, reports: fakeReports{}, policy: &fakePolicy{}}
 	for _, name := range members {
@@ -84,7 +87,7 @@ func (s *testHub) elect(challenge string) {
 // all.
 func (s *testHub) applyPolicy(data map[string]string) {
 	s.t.Helper()
-	p, _, errs := fleet.ParsePolicy(data)
+	p, _, errs := policy.ParsePolicy(data)
 	require.Empty(s.t, errs)
 	s.policy.policy = p
 	for name, root := range s.reports {

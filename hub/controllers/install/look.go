@@ -23,9 +23,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/helm"
 	"github.com/pelotech/ot-fleet/hub/install"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // agentName is the chart's name, and that of its objects whatever its release is called.
@@ -164,7 +164,7 @@ func (r *Reconciler) identifyCluster(ctx context.Context, s *memberSession, memb
 	if err := s.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading namespace %s in the member: %w", metav1.NamespaceSystem, err)
 	}
-	if cluster := fleet.ResolveClusterUID(member, ns.UID); cluster != ns.UID {
+	if cluster := memberstatus.ResolveClusterUID(member, ns.UID); cluster != ns.UID {
 		seen.OtherClusterUID = string(ns.UID)
 	}
 	seen.ClusterHolder, err = claim.FindHolder(ctx, r.Client, member, ns.UID)

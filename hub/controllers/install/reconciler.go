@@ -23,7 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+
 	"github.com/pelotech/ot-fleet/hub/helm"
 	"github.com/pelotech/ot-fleet/hub/install"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
@@ -348,7 +348,7 @@ func problemOf(err error) *install.Problem {
 // publishDecision what was decided, and when to look again.
 func (r *Reconciler) publishDecision(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
 	c := d.Condition.DeepCopy()
-	c.Message = fleet.Truncate(c.Message, 1024)
+	c.Message = v1alpha1.Truncate(c.Message, 1024)
 	c.ObservedGeneration = member.Generation
 	r.Conditions.publish(member, c)
 	return ctrl.Result{RequeueAfter: d.RecheckAfter}

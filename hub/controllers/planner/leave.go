@@ -17,7 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // cleanUpTimeout is how long a member that leaves is asked to give up its plan: one
@@ -95,7 +95,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 // isClusterOfOther tells that the plan which would be removed in a member is that
 // of another one: it leads to the same cluster.
 func (r *Reconciler) isClusterOfOther(ctx context.Context, member *v1alpha1.MemberCluster) (bool, error) {
-	clusters := []types.UID{fleet.ResolveClusterUID(member, r.Reports.Root(member.Name).ClusterUID)}
+	clusters := []types.UID{memberstatus.ResolveClusterUID(member, r.Reports.Root(member.Name).ClusterUID)}
 	if link, err := r.Links.Get(ctx, member.Name); err != nil {
 		return false, err
 	} else if link != nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // ActivePolicy is the fleet's policy that is in force, for those who plan by it.
@@ -20,7 +20,7 @@ type State struct {
 	// policy says nothing.
 	Known bool
 	// Policy in force; nil where there was never a valid one.
-	Policy *fleet.Policy
+	Policy *policy.Policy
 	// Errors say why the ConfigMap, as it is, is not in force.
 	Errors []apipolicy.KeyError
 	// Message says so for people.

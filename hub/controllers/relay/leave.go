@@ -11,7 +11,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
@@ -54,7 +54,7 @@ func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *
 	if f.failed < maxCleanUpAttempts {
 		return cleanUpRetryDelay
 	}
-	status.CleanUpError = fleet.Truncate(err.Error(), 1024)
+	status.CleanUpError = v1alpha1.Truncate(err.Error(), 1024)
 	return 0
 }
 

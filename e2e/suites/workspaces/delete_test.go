@@ -92,7 +92,7 @@ func TestVMCreatedDuringImageTearDown(t *testing.T) {
 
 	able, unable := withImageTemplate(ns, "able", fresh), testenv.NewMachine(ns, "unable", fresh)
 	testScene.Create(t, able, unable)
-	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being removed; this machine goes on when it is made again from spec.vmDiskImageTemplate")
+	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being deleted; this machine continues once it is recreated from spec.vmDiskImageTemplate")
 	late := awaitReason(t, unable, v1alpha1.ReasonImageDeleting)
 	assert.Equal(t, v1alpha1.MachineProvisioning, late.Status.Phase)
 	assert.Nil(t, late.Status.Pinned)

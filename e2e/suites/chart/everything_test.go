@@ -124,7 +124,7 @@ func TestEveryTemplateRendersWithAllValues(t *testing.T) {
 				object := map[string]any{}
 				require.NoError(t, yaml.Unmarshal([]byte(document), &object))
 				for _, line := range strings.Split(document, "\n") {
-					if source, is := strings.CutPrefix(line, "# Source: "); is && object["kind"] != nil {
+					if source, ok := strings.CutPrefix(line, "# Source: "); ok && object["kind"] != nil {
 						makes[source] = true
 					}
 				}

@@ -229,7 +229,7 @@ func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[st
 	for _, own := range []string{"configmaps", "roles", "clusterrolebindings", "pods"} {
 		assert.NotEqual(t, own, resource, "%s: %v", role, rule)
 	}
-	if names, is := bounded[resource]; is && !assert.ObjectsAreEqual(rule["verbs"], []any{"create"}) || resource == "serviceaccounts/token" {
+	if names, ok := bounded[resource]; ok && !assert.ObjectsAreEqual(rule["verbs"], []any{"create"}) || resource == "serviceaccounts/token" {
 		assert.Equal(t, names, rule["resourceNames"], "%s: %v", role, rule)
 	}
 	for _, verb := range []string{"escalate", "impersonate"} {

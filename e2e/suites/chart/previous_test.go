@@ -169,9 +169,9 @@ func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructure
 	t.Helper()
 	of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
 	strict := client.WithFieldValidation(c, "Strict")
-	status, has := object.Object["status"]
+	status, ok := object.Object["status"]
 	require.NoError(t, strict.Create(t.Context(), object), of)
-	if has {
+	if ok {
 		object.Object["status"] = status
 		require.NoError(t, strict.Status().Update(t.Context(), object), of)
 	}
@@ -242,12 +242,12 @@ func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 		}
 		before.values["image"].(map[string]any)["tag"] = tag
 		assert.Equal(t, before.values, after.values, "what people have set of "+name)
-		was, is := before.deployment.Spec, after.deployment.Spec
-		assert.Equal(t, was.Selector, is.Selector)
-		assert.Equal(t, int32(3), *is.Replicas)
-		assert.Equal(t, "vital", is.Template.Spec.PriorityClassName)
-		assert.Contains(t, is.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
-		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, is.Template.Spec.Containers[0].Image)
+		oldSpec, newSpec := before.deployment.Spec, after.deployment.Spec
+		assert.Equal(t, oldSpec.Selector, newSpec.Selector)
+		assert.Equal(t, int32(3), *newSpec.Replicas)
+		assert.Equal(t, "vital", newSpec.Template.Spec.PriorityClassName)
+		assert.Contains(t, newSpec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
+		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, newSpec.Template.Spec.Containers[0].Image)
 	}
 	assert.Equal(t, []string{"ot-hub", "ot-agent"}, upgraded, "the hub first")
 	s.requireCurrentCRDs(t)

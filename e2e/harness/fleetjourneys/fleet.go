@@ -1,13 +1,14 @@
 //go:build linux
 
-// Package backend tells journeys of a fleet once, for all that a fleet can run on:
-// control planes beside each other, with nodes that are played (package local), or
-// clusters of kind, with nodes that download (package kind).
-package backend
+// Package fleetjourneys has the journeys that every fleet goes through, whatever it runs
+// on: local control planes with simulated nodes (suites/local), or kind clusters whose
+// nodes download (suites/kind).
+package fleetjourneys
 
 import (
 	"context"
 	"maps"
+	"strconv"
 	"testing"
 	"time"
 
@@ -25,41 +26,42 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// WaitTimeout is how long a journey waits for what is bound to come: nodes take their
-// time where four clusters share two cores.
+// WaitTimeout bounds each wait. It fits four kind clusters on two cores.
 const WaitTimeout = 10 * time.Minute
 
-// Fleet is a hub and members that run their agents.
+// Fleet is a hub and members with running agents.
 type Fleet interface {
-	// Hub reaches the hub's API server with all rights.
+	// Hub returns a client of the hub's API server with all rights.
 	Hub() client.Client
 	Members() []Member
-	// ImageSpec is one of the source's, of a name that is the journey's own.
-	ImageSpec(way SourceBehaviour, name string) v1alpha1.VMDiskImageSpec
-	// RequireBytes holds what an image's claim has against the source, byte by byte.
-	// Where no bytes move it has nothing to do.
+	// ImageSpec returns an image that the source serves with a behaviour.
+	ImageSpec(behaviour SourceBehaviour, name string) v1alpha1.VMDiskImageSpec
+	// RequireBytes compares the content of an image's claim with the source. It does
+	// nothing where downloads are simulated.
 	RequireBytes(t *testing.T, m Member, img *v1alpha1.VMDiskImage)
-	// SourceRequests is what the source was asked for an image, where somebody counts.
-	SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (RequestCounts, bool)
-	// KillAgent ends what leads in a member without a word, and KillHub the elected
-	// replica of the hub. Somebody starts them again, or takes their place.
+	// SourceRequests returns how often an image was requested; false where the source
+	// does not count.
+	SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (counts RequestCounts, ok bool)
+	// KillAgent kills the leading agent of a member. It is restarted, or another
+	// replica takes over.
 	KillAgent(t *testing.T, m Member)
+	// KillHub kills the elected replica of the hub, like KillAgent.
 	KillHub(t *testing.T)
-	// CutNetwork takes a member from the network until mend is called.
+	// CutNetwork disconnects a member until mend is called.
 	CutNetwork(t *testing.T, m Member) (mend func())
 }
 
 // Member is one cluster of a fleet.
 type Member struct {
 	Name string
-	// Client and Config reach its API server with all rights.
+	// Client and Config have all rights.
 	client.Client
 	Config *rest.Config
-	// PullMode: its agent connects to the hub.
+	// PullMode is true where the agent connects to the hub.
 	PullMode bool
 }
 
-// SourceBehaviour is how the download of an image goes.
+// SourceBehaviour is how the source answers the download of an image.
 type SourceBehaviour int
 
 const (
@@ -69,16 +71,16 @@ const (
 	FailingDownload
 )
 
-// RequestCounts is what a source was asked for one image.
+// RequestCounts are the requests for one image; a GET without a range counts in Gets.
 type RequestCounts struct{ Heads, Gets, Ranges, Bytes int64 }
 
-// Await reads until something holds.
-func Await(t *testing.T, wanted string, holds func() bool, last func() string) {
+// AwaitCondition polls until a condition holds. It fails after WaitTimeout with lastState.
+func AwaitCondition(t *testing.T, wanted string, holds func() bool, lastState func() string) {
 	t.Helper()
-	awaitContext(t.Context(), t, wanted, holds, last)
+	awaitCondition(t.Context(), t, wanted, holds, lastState)
 }
 
-func awaitContext(ctx context.Context, t *testing.T, wanted string, holds func() bool, last func() string) {
+func awaitCondition(ctx context.Context, t *testing.T, wanted string, holds func() bool, lastState func() string) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -92,10 +94,10 @@ func awaitContext(ctx context.Context, t *testing.T, wanted string, holds func()
 			return
 		}
 	}
-	require.Failf(t, "did not come about: "+wanted, "%s", last())
+	require.Failf(t, "timed out waiting for "+wanted, "%s", lastState())
 }
 
-// DeleteAfterTest ends objects with the test, and waits until they are gone.
+// DeleteAfterTest deletes objects when the test ends, and waits until they are gone.
 func DeleteAfterTest(t *testing.T, c client.Client, objects ...client.Object) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -110,7 +112,7 @@ func DeleteAfterTest(t *testing.T, c client.Client, objects ...client.Object) {
 	})
 }
 
-// awaitGone waits until an object is not there any more. A network that is cut says nothing.
+// awaitGone waits until the API server confirms that an object does not exist.
 func awaitGone(ctx context.Context, t *testing.T, c client.Reader, o client.Object) {
 	t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -119,17 +121,18 @@ func awaitGone(ctx context.Context, t *testing.T, c client.Reader, o client.Obje
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			require.Failf(t, "is still there", "%T %s, finalizers %v", o, client.ObjectKeyFromObject(o), o.GetFinalizers())
+			require.Failf(t, "object still exists", "%T %s, finalizers %v", o, client.ObjectKeyFromObject(o), o.GetFinalizers())
 		}
 	}
 }
 
-// SetPolicy changes keys of the fleet's policy for as long as the test runs, and
-// waits until the members have acknowledged it, and that it is as before afterwards: the
-// next one to ask for the same would take the answer to this one for its own.
+// SetPolicy changes keys of the fleet's policy until the test ends and waits until all
+// members have acknowledged the change. The cleanup waits for the former policy as well:
+// otherwise the next SetPolicy of the same values could take this one's acknowledgement for
+// its own.
 func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 	t.Helper()
-	planned := map[string]map[string]string{} // of each member, the same keys
+	planned := map[string]map[string]string{} // the former values of the keys, by member
 	for _, m := range f.Members() {
 		awaitMemberCluster(t.Context(), t, f, m.Name, "a policy", func(mc *v1alpha1.MemberCluster) bool {
 			if mc.Status.Policy == nil {
@@ -141,7 +144,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 		})
 	}
 	before := map[string]string{}
-	store := func(ctx context.Context, how func(map[string]string)) error {
+	store := func(ctx context.Context, mutate func(map[string]string)) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			cm := &corev1.ConfigMap{}
 			if err := f.Hub().Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
@@ -150,7 +153,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 			if cm.Data == nil {
 				cm.Data = map[string]string{}
 			}
-			how(cm.Data)
+			mutate(cm.Data)
 			return f.Hub().Update(ctx, cm)
 		})
 	}
@@ -174,18 +177,18 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 		}))
 		for name, data := range planned {
 			if !t.Failed() {
-				awaitMemberCluster(context.Background(), t, f, name, "its former policy acknowledged", appliesPolicy(data))
+				awaitMemberCluster(context.Background(), t, f, name, "its former policy", appliesPolicy(data))
 			}
 		}
 	})
 	for _, m := range f.Members() {
-		awaitMemberCluster(t.Context(), t, f, m.Name, "the policy acknowledged", func(mc *v1alpha1.MemberCluster) bool {
-			return appliesPolicy(change)(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && describeBudget(mc) == change["concurrency"])
+		awaitMemberCluster(t.Context(), t, f, m.Name, "the new policy", func(mc *v1alpha1.MemberCluster) bool {
+			return appliesPolicy(change)(mc) && (change["concurrency"] == "" || mc.Status.Budget != nil && strconv.Itoa(int(*mc.Status.Budget)) == change["concurrency"])
 		})
 	}
 }
 
-// appliesPolicy wants a member that works under a plan with a policy.
+// appliesPolicy matches a member whose agent applies its newest plan, with a policy.
 func appliesPolicy(policy map[string]string) func(*v1alpha1.MemberCluster) bool {
 	return func(mc *v1alpha1.MemberCluster) bool {
 		for key, value := range policy {
@@ -197,9 +200,7 @@ func appliesPolicy(policy map[string]string) func(*v1alpha1.MemberCluster) bool 
 	}
 }
 
-func describeBudget(mc *v1alpha1.MemberCluster) string { return formatInt(*mc.Status.Budget) }
-
-// isPlanAcknowledged wants a member that works under its newest plan.
+// isPlanAcknowledged matches a member whose agent applies its newest plan.
 func isPlanAcknowledged(mc *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) && mc.Status.Plan != nil &&
 		mc.Status.AcknowledgedPlan != nil && mc.Status.Plan.Compare(*mc.Status.AcknowledgedPlan) == 0
@@ -208,13 +209,13 @@ func isPlanAcknowledged(mc *v1alpha1.MemberCluster) bool {
 func awaitMemberCluster(ctx context.Context, t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.MemberCluster) bool) {
 	t.Helper()
 	mc := &v1alpha1.MemberCluster{}
-	awaitContext(ctx, t, "member "+name+" with "+wanted, func() bool {
+	awaitCondition(ctx, t, "member "+name+" with "+wanted, func() bool {
 		mc = &v1alpha1.MemberCluster{}
 		return f.Hub().Get(ctx, client.ObjectKey{Name: name}, mc) == nil && holds(mc)
 	}, func() string { return testenv.DescribeMember(mc) })
 }
 
-// ObserveMember judges a member from here on.
+// ObserveMember starts an observer of a member, which stops with the test.
 func ObserveMember(t *testing.T, m Member) *observer.Observer {
 	t.Helper()
 	o, err := observer.Start(context.Background(), m.Config)

@@ -1,11 +1,10 @@
 //go:build linux
 
-package backend
+package fleetjourneys
 
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,9 +17,7 @@ import (
 // namespace of the images in the members.
 const namespace = metav1.NamespaceDefault
 
-func formatInt(n int32) string { return strconv.Itoa(int(n)) }
-
-// CreateImage makes an image in a member, which goes with the test.
+// CreateImage creates an image in a member and deletes it when the test ends.
 func CreateImage(t *testing.T, m Member, name string, spec v1alpha1.VMDiskImageSpec) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
@@ -29,11 +26,11 @@ func CreateImage(t *testing.T, m Member, name string, spec v1alpha1.VMDiskImageS
 	return img
 }
 
-// AwaitImage reads an image of a member until it is as wanted.
+// AwaitImage waits until an image of a member matches, and returns it.
 func AwaitImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{}
-	Await(t, fmt.Sprintf("image %s in %s %s", name, m.Name, wanted), func() bool {
+	AwaitCondition(t, fmt.Sprintf("image %s in %s %s", name, m.Name, wanted), func() bool {
 		img = &v1alpha1.VMDiskImage{}
 		return m.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, img) == nil && holds(img)
 	}, func() string {
@@ -42,11 +39,12 @@ func AwaitImage(t *testing.T, m Member, name, wanted string, holds func(*v1alpha
 	return img
 }
 
+// HasPhase matches images in one of the phases.
 func HasPhase(phases ...v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return slices.Contains(phases, img.Status.Phase) }
 }
 
-// AwaitReadyImage waits until a member has an image, of the source's bytes.
+// AwaitReadyImage waits until an image of a member is ready, with the source's content.
 func AwaitReadyImage(t *testing.T, f Fleet, m Member, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := AwaitImage(t, m, name, "ready", HasPhase(v1alpha1.PhaseSucceeded))
@@ -55,7 +53,7 @@ func AwaitReadyImage(t *testing.T, f Fleet, m Member, name string) *v1alpha1.VMD
 	return img
 }
 
-// NewFleetImage is version 1 of an image for all members, not created yet.
+// NewFleetImage returns version 1 of an image for all members, not created yet.
 func NewFleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -69,7 +67,8 @@ func NewFleetImage(f Fleet, name string) *v1alpha1.FleetDiskImage {
 	return img
 }
 
-// CreateFleetImage creates a FleetDiskImage, which goes with the test and takes its images along.
+// CreateFleetImage creates a FleetDiskImage and deletes it, with its images, when the test
+// ends.
 func CreateFleetImage(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	img.Spec.DeletionPolicy = v1alpha1.DeletionDelete
@@ -77,11 +76,11 @@ func CreateFleetImage(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage) {
 	DeleteAfterTest(t, f.Hub(), img.DeepCopy())
 }
 
-// AwaitFleetImage reads a FleetDiskImage until it is as wanted.
+// AwaitFleetImage waits until the status of a FleetDiskImage matches, and returns it.
 func AwaitFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	img := &v1alpha1.FleetDiskImage{}
-	Await(t, "FleetDiskImage "+name+" "+wanted, func() bool {
+	AwaitCondition(t, "FleetDiskImage "+name+" "+wanted, func() bool {
 		img = &v1alpha1.FleetDiskImage{}
 		return f.Hub().Get(t.Context(), client.ObjectKey{Name: name}, img) == nil && img.Status.ObservedGeneration == img.Generation && holds(img)
 	}, func() string {
@@ -90,6 +89,7 @@ func AwaitFleetImage(t *testing.T, f Fleet, name, wanted string, holds func(*v1a
 	return img
 }
 
+// IsSucceeded matches rollouts that have succeeded.
 func IsSucceeded(img *v1alpha1.FleetDiskImage) bool {
 	return img.Status.Phase == v1alpha1.RolloutSucceeded
 }

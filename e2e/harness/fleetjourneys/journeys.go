@@ -1,6 +1,6 @@
 //go:build linux
 
-package backend
+package fleetjourneys
 
 import (
 	"context"
@@ -24,24 +24,24 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// Journey is one story of a fleet.
+// Journey is one scenario of a fleet.
 type Journey struct {
-	// Name and what it shows, in a line.
+	// Shows says in a line what the journey shows.
 	Name, Shows string
 	Run         func(t *testing.T, f Fleet)
 }
 
-// Journeys are all that any fleet can go through, one after another.
+// Journeys run one after another.
 var Journeys = []Journey{
-	{"Preload", "a version goes to all clusters in waves, one at a time, with the source's bytes; what nobody needs is reported and pruned", testPreload},
-	{"Budget", "images that are created at once are downloaded in their order, never more at a time than the budget, each once", testBudgetHolds},
-	{"FailingSource", "a source that fails is tried retryLimit + 1 times, then no more", testFailingSource},
-	{"AgentKilled", "the agent is killed in the middle of a download: nothing is lost, nothing is downloaded twice", testAgentKilled},
-	{"HubKilled", "the elected replica of the hub is killed in the middle of a rollout, which goes on where it was", testHubKilled},
-	{"CutOff", "a cluster is taken from the network: the others go on; it keeps its budget and its queue, and catches up when it is back", testNetworkCut},
+	{"Preload", "a version rolls out to all clusters in waves, one cluster at a time, with the source's content; unreferenced images are reported and pruned", testPreload},
+	{"Budget", "images created at once are downloaded in order, once each, never more at a time than the budget", testBudgetHolds},
+	{"FailingSource", "a failing source is tried retryLimit + 1 times and then left alone", testFailingSource},
+	{"AgentKilled", "the agent is killed during a download: nothing is lost, nothing is downloaded twice", testAgentKilled},
+	{"HubKilled", "the elected replica of the hub is killed during a rollout, which continues", testHubKilled},
+	{"CutOff", "a cluster loses its network: the others continue; it keeps its budget and queue, and catches up when it is back", testNetworkCut},
 }
 
-// ringLabel is the label of the members that get a version first.
+// ringLabel marks the members of the first wave.
 const ringLabel = "journey-ring"
 
 func testPreload(t *testing.T, f Fleet) {
@@ -73,16 +73,16 @@ func testPreload(t *testing.T, f Fleet) {
 	}
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, m := range members {
-		there := AwaitReadyImage(t, f, m, name)
-		images[m.Name] = there
+		ready := AwaitReadyImage(t, f, m, name)
+		images[m.Name] = ready
 		h := testenv.History(t, observers[m.Name])
-		assert.Equal(t, 1, h.Attempts(there.UID), m.Name)
+		assert.Equal(t, 1, h.Attempts(ready.UID), m.Name)
 		assert.Empty(t, h.BudgetViolations(), m.Name)
 	}
 	testPrune(t, f, img, images)
 }
 
-// testPrune has an image that nothing declares any more be reported and pruned.
+// testPrune wants an image that is no longer declared to be reported and pruned.
 func testPrune(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage, images map[string]*v1alpha1.VMDiskImage) {
 	base := img.DeepCopy()
 	img.Spec.DeletionPolicy = v1alpha1.DeletionRetain
@@ -98,7 +98,7 @@ func testPrune(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage, images map[s
 	}
 	require.NoError(t, f.Hub().Create(t.Context(), r))
 	DeleteAfterTest(t, f.Hub(), r.DeepCopy())
-	Await(t, "the report of what can go", func() bool {
+	AwaitCondition(t, "the PruneReport", func() bool {
 		return f.Hub().Get(t.Context(), client.ObjectKeyFromObject(r), r) == nil && r.Status.Phase == v1alpha1.PruneReportComplete
 	}, func() string { return fmt.Sprintf("%+v", r.Status) })
 	require.EqualValues(t, len(images), r.Status.Candidates.Count, "%+v", r.Status)
@@ -114,7 +114,7 @@ func testPrune(t *testing.T, f Fleet, img *v1alpha1.FleetDiskImage, images map[s
 	}
 	require.NoError(t, f.Hub().Create(t.Context(), p))
 	DeleteAfterTest(t, f.Hub(), p.DeepCopy())
-	Await(t, "the prune", func() bool {
+	AwaitCondition(t, "the ImagePrune", func() bool {
 		return f.Hub().Get(t.Context(), client.ObjectKeyFromObject(p), p) == nil && p.Status.Phase == v1alpha1.ImagePruneComplete
 	}, func() string { return fmt.Sprintf("%+v", p.Status) })
 	assert.EqualValues(t, len(images), p.Status.Targets.Pruned, "%+v", p.Status)
@@ -151,21 +151,21 @@ func testFailingSource(t *testing.T, f Fleet) {
 	for _, m := range f.Members() {
 		o := ObserveMember(t, m)
 		img := CreateImage(t, m, "journey-failing-"+m.Name, f.ImageSpec(FailingDownload, "journey-failing-"+m.Name))
-		failed := AwaitImage(t, m, img.Name, "given up", HasPhase(v1alpha1.PhaseFailed))
-		assert.True(t, meta.IsStatusConditionTrue(failed.Status.Conditions, v1alpha1.ConditionStalled), "a pipeline that waits learns of it")
+		failed := AwaitImage(t, m, img.Name, "failed", HasPhase(v1alpha1.PhaseFailed))
+		assert.True(t, meta.IsStatusConditionTrue(failed.Status.Conditions, v1alpha1.ConditionStalled), "a pipeline that waits for the image has to stop")
 		before, counted := f.SourceRequests(t, img.Spec)
 		h := testenv.History(t, o)
 		assert.Equal(t, 3, h.Attempts(img.UID), "retryLimit + 1 in %s", m.Name)
 
-		// Whatever still came would come with the next image's download, at the latest.
+		// A further attempt would start before the next image's download ends.
 		after := "journey-after-" + m.Name
 		AwaitReadyImage(t, f, m, CreateImage(t, m, after, f.ImageSpec(SlowDownload, after)).Name)
 		h = testenv.History(t, o)
-		assert.Equal(t, 3, h.Attempts(img.UID), "and then no more in %s", m.Name)
+		assert.Equal(t, 3, h.Attempts(img.UID), "further attempts in %s", m.Name)
 		if after, _ := f.SourceRequests(t, img.Spec); counted {
-			assert.Equal(t, before, after, "the source is left alone by %s", m.Name)
-			assert.EqualValues(t, 3, after.Gets, "one GET an attempt")
-			assert.Zero(t, h.Restarts(img.UID), "containers that were started over in %s", m.Name)
+			assert.Equal(t, before, after, "further requests by %s", m.Name)
+			assert.EqualValues(t, 3, after.Gets, "one GET per attempt")
+			assert.Zero(t, h.Restarts(img.UID), "restarted importer containers in %s", m.Name)
 		}
 	}
 }
@@ -179,8 +179,8 @@ func testAgentKilled(t *testing.T, f Fleet) {
 			name := fmt.Sprintf("journey-killed-%s-%d", m.Name, i)
 			images = append(images, CreateImage(t, m, name, f.ImageSpec(SlowDownload, name)))
 		}
-		AwaitImage(t, m, images[0].Name, "on its way", HasPhase(v1alpha1.PhaseSyncing))
-		Await(t, "bytes of "+images[0].Name, func() bool {
+		AwaitImage(t, m, images[0].Name, "syncing", HasPhase(v1alpha1.PhaseSyncing))
+		AwaitCondition(t, "the first bytes of "+images[0].Name, func() bool {
 			asked, counted := f.SourceRequests(t, images[0].Spec)
 			return !counted || asked.Bytes > 0
 		}, func() string { return "none yet" })
@@ -209,13 +209,13 @@ func testHubKilled(t *testing.T, f Fleet) {
 	f.KillHub(t)
 	AwaitFleetImage(t, f, img.Name, "in all clusters", IsSucceeded)
 	for _, m := range f.Members() {
-		there := AwaitReadyImage(t, f, m, img.ImageNameForVersion("1"))
-		assert.Equal(t, 1, testenv.History(t, observers[m.Name]).Attempts(there.UID), m.Name)
+		ready := AwaitReadyImage(t, f, m, img.ImageNameForVersion("1"))
+		assert.Equal(t, 1, testenv.History(t, observers[m.Name]).Attempts(ready.UID), m.Name)
 	}
 }
 
 func testNetworkCut(t *testing.T, f Fleet) {
-	// Where its nodes lose the source as well, what they download may be tried again.
+	// Where nodes lose the source as well, a download may need another attempt.
 	SetPolicy(t, f, map[string]string{"concurrency": "2", "retryBackoffDuration": "1s"})
 	members := f.Members()
 	far := members[len(members)-1]
@@ -225,7 +225,7 @@ func testNetworkCut(t *testing.T, f Fleet) {
 		queued = append(queued, CreateImage(t, far, name, f.ImageSpec(SlowDownload, name)))
 	}
 	mend := f.CutNetwork(t, far)
-	awaitMemberCluster(t.Context(), t, f, far.Name, "no answer", func(mc *v1alpha1.MemberCluster) bool {
+	awaitMemberCluster(t.Context(), t, f, far.Name, "Ready=False", func(mc *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionFalse(mc.Status.Conditions, v1alpha1.ConditionReady)
 	})
 	img := NewFleetImage(f, "journey-cut")
@@ -237,10 +237,10 @@ func testNetworkCut(t *testing.T, f Fleet) {
 		return img.Status.Clusters.Succeeded == int32(len(members)-1) && img.Status.Clusters.Deferred == 1
 	})
 	mend()
-	awaitMemberCluster(t.Context(), t, f, far.Name, "an answer again", isPlanAcknowledged)
+	awaitMemberCluster(t.Context(), t, f, far.Name, "its newest plan applied", isPlanAcknowledged)
 	ledger := &v1alpha1.SyncLedger{}
 	require.NoError(t, far.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
-	assert.EqualValues(t, 2, ledger.Status.Budget, "the budget of %s while it was cut off", far.Name)
+	assert.EqualValues(t, 2, ledger.Status.Budget, "the budget of %s while it was disconnected", far.Name)
 	for _, img := range queued {
 		AwaitReadyImage(t, f, far, img.Name)
 	}
@@ -250,7 +250,7 @@ func testNetworkCut(t *testing.T, f Fleet) {
 	})
 }
 
-// setMemberLabel sets a label of a MemberCluster for as long as the test runs.
+// setMemberLabel sets a label of a MemberCluster until the test ends.
 func setMemberLabel(t *testing.T, f Fleet, m Member, key, value string) {
 	t.Helper()
 	set := func(ctx context.Context, value string) error {

@@ -136,7 +136,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 				return false
 			}
 			planned[m.Name] = maps.Clone(mc.Status.Policy.Data)
-			maps.DeleteFunc(planned[m.Name], func(key, _ string) bool { _, is := change[key]; return !is })
+			maps.DeleteFunc(planned[m.Name], func(key, _ string) bool { _, ok := change[key]; return !ok })
 			return true
 		})
 	}
@@ -157,7 +157,7 @@ func SetPolicy(t *testing.T, f Fleet, change map[string]string) {
 	require.NoError(t, store(t.Context(), func(data map[string]string) {
 		clear(before)
 		for key, value := range change {
-			if old, is := data[key]; is {
+			if old, ok := data[key]; ok {
 				before[key] = old
 			}
 			data[key] = value

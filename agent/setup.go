@@ -141,12 +141,12 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 		EnqueueUnready: images.EnqueueUnready, Namespace: o.namespace, PolicyKey: o.policy,
 		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.EnqueueAll,
 	}
-	dialling, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
+	registration, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
-		return nil, fmt.Errorf("what dials in to a hub: %w", err)
+		return nil, fmt.Errorf("setting up pull mode: %w", err)
 	}
-	dialling.OnChange = ledger.Enqueue
-	ledger.HubCondition = dialling.Condition
+	registration.OnConditionChange = ledger.Enqueue
+	ledger.HubCondition = registration.Condition
 	ledger.MissingRights, lacks.OnChange = lacks.MissingMessage, ledger.Enqueue
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), o.namespace, ledger.Enqueue)
 	ledger.ImportGuardCondition = budgetGuard.Condition

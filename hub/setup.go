@@ -45,7 +45,7 @@ import (
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -107,7 +107,7 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	if err := claim.AddIndex(context.Background(), local.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("indexing MemberClusters: %w", err)
 	}
-	index := fleet.NewIndex()
+	index := inventory.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry)
 	inForce := &policycontroller.ActivePolicy{}
 	events := local.GetEventRecorder("ot-hub")
@@ -212,7 +212,7 @@ func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) he
 	}
 }
 
-func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *prunecontroller.PruneReconciler) error {
+func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *inventory.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *prunecontroller.PruneReconciler) error {
 	api := &web.API{
 		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
 		ReportsLoaded:  func() bool { return store.HasSynced() && board.IsSynced() },

@@ -400,7 +400,7 @@ func (w *simulation) slotFacts(slot v1alpha1.Slot) ledger.SlotFacts {
 		f.Outcome, f.Started = image.OutcomeOf(w.img, slot)
 	}
 	if o := image.GroupByAttempt(w.lists)[slot.Attempt]; o != nil {
-		f.DataVolume, f.Complete, f.ObjectsRemain = o.DataVolume != nil, o.ImportComplete(), o.CanDownload()
+		f.DataVolumeExists, f.ImportComplete, f.ObjectsRemain = o.DataVolume != nil, o.ImportComplete(), o.CanDownload()
 	}
 	return f
 }

@@ -370,7 +370,7 @@ func (w *simulation) stepLedger() ledger.Decision {
 		wanted := w.img != nil && image.IsAdoptable(w.img, slot)
 		v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: wanted})
 		if !wanted {
-			w.markForDeletion(image.DeleteTarget{Kind: image.DataVolume, Name: dv.Name, UID: dv.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: image.KindDataVolume, Name: dv.Name, UID: dv.UID})
 		}
 	}
 	if w.img != nil {

@@ -129,7 +129,7 @@ func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) 
 	}
 	if p.VolumeSnapshot != "" {
 		snap, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
-		return snap != nil && isMadeFor(snap, p) && image.SnapshotReady(snap), err
+		return snap != nil && isMadeFor(snap, p) && image.IsSnapshotReady(snap), err
 	}
 	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 var helmCommandPattern = regexp.MustCompile(`(?m)^\s*(?:\$ )?helm ((?:--kube-context \S+ )?(?:install|upgrade)) ([^#` + "`" + `\n]*)`)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -228,7 +228,7 @@ func (r *PruneReconciler) gatherView(ctx context.Context, stored *v1alpha1.Image
 	for _, m := range members {
 		offline, _ := rollout.Availability(m)
 		reporting[m.Name] = r.Roots.Root(m.Name).ClusterUID
-		v.Members[m.Name] = prune.Member{ClusterUID: fleet.ResolveClusterUID(m, reporting[m.Name]), Offline: offline != ""}
+		v.Members[m.Name] = prune.Member{ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), Offline: offline != ""}
 	}
 	v.Reported = func(t prune.Target) (v1alpha1.PruneStatus, bool) {
 		if reporting[t.Cluster] != t.ClusterUID {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -40,7 +40,7 @@ type ReportReconciler struct {
 	Tracker  *Tracker
 	Roots    *report.Store
 	Pages    *report.Reconciler
-	Index    *fleet.Index
+	Index    *inventory.Index
 	Rollouts *rollout.FleetState
 
 	requeue     trigger.Source[ctrl.Request]

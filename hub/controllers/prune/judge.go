@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -87,7 +87,7 @@ func (r *ReportReconciler) answerState(stored *v1alpha1.PruneReport, m *v1alpha1
 	s := prune.AnswerState{Cluster: m.Name, Offline: offline != ""}
 	s.Unknown, s.Message = prune.UnansweredReason(prune.AnswerView{
 		ReportUID: stored.UID, Plan: plan, Root: root.Report, RootClusterUID: root.ClusterUID,
-		StaleReason: cmp.Or(fleet.StaleReason(m), r.Index.UnknownReason(m.Name)), Offline: s.Offline,
+		StaleReason: cmp.Or(memberstatus.StaleReason(m), r.Index.UnknownReason(m.Name)), Offline: s.Offline,
 	})
 	return s
 }
@@ -104,7 +104,7 @@ func (r *ReportReconciler) judgeMembers(ctx context.Context, stored *v1alpha1.Pr
 		if s := &standing[i]; s.Unknown != "" {
 			root := r.Roots.Root(m.Name)
 			judged[i] = prune.JudgeCluster(&stored.Spec, prune.Cluster{
-				Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
+				Name: m.Name, ClusterUID: memberstatus.ResolveClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
 			})
 			continue
 		}
@@ -160,7 +160,7 @@ func (r *ReportReconciler) judgeMember(ctx context.Context, stored *v1alpha1.Pru
 // gatherAnswer is a member as it has answered, without its images.
 func (r *ReportReconciler) gatherAnswer(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
 	root := r.Roots.Root(m.Name)
-	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID)}
+	c = prune.Cluster{Name: m.Name, ClusterUID: memberstatus.ResolveClusterUID(m, root.ClusterUID)}
 	plan := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + m.Name, Name: v1alpha1.MailboxName}
 	switch err := r.Get(ctx, key, plan); {

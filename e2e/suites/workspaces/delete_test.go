@@ -135,12 +135,12 @@ func TestImageNamespaceDeleted(t *testing.T) {
 	deleteObject(t, newNamespace(farm))
 	testScene.AwaitGone(t, newNamespace(farm))
 
-	disk, was := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
+	disk, kubeVirt := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
 	late := withImageTemplate(ns, "late", img)
 	testScene.Create(t, late)
 	assert.Contains(t, awaitReason(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
-	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != was.UID && o.Status.Ready })
+	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != kubeVirt.UID && o.Status.Ready })
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
 	awaitRunning(t, vm)
 

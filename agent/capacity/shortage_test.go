@@ -17,8 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// capacitySegment is a part of the topology with a largest volume and a total; empty for
-// what a driver does not tell.
+// capacitySegment is a topology segment with a largest volume and a total; empty for
+// figures that the driver does not publish.
 func capacitySegment(volume, total string) storagev1.CSIStorageCapacity {
 	c := storagev1.CSIStorageCapacity{StorageClassName: "csi", NodeTopology: &metav1.LabelSelector{}}
 	if volume != "" {
@@ -67,56 +67,56 @@ func TestFindShortage(t *testing.T) {
 	scoped.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
 	selecting := newQuota("requests.storage", "0", "1Gi")
 	selecting.Spec.ScopeSelector = &corev1.ScopeSelector{}
-	unseen := newQuota()
-	unseen.Spec.Hard = corev1.ResourceList{"requests.storage": resource.MustParse("1Gi")}
+	unenforced := newQuota()
+	unenforced.Spec.Hard = corev1.ResourceList{"requests.storage": resource.MustParse("1Gi")}
 
 	for _, tt := range []struct {
 		name        string
 		image       *apitest.ImageBuilder
 		class       string
-		room        capacity.Availability
-		wantMessage string // empty: it fits, or nobody can tell
+		available   capacity.Availability
+		wantMessage string // empty: no shortage
 	}{
-		{"nothing is told", http(), "csi", capacity.Availability{}, ""},
-		{"a volume of that size", http(), "csi", capacities(capacitySegment("10Gi", "")), ""},
-		{"a smaller one", http(), "csi", capacities(capacitySegment("10239Mi", "")), "needs a volume of 10Gi, and the largest that StorageClass csi has room for is 9.9Gi"},
-		{"smaller ones, in two places", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("7Gi", "")), "the largest that StorageClass csi has room for is 7Gi"},
-		{"a large one in one of two places", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("70Gi", "")), ""},
-		{"of another class", http(), "csi", capacities(other), ""},
-		{"of a class that is not known", http(), "", capacities(capacitySegment("1Gi", "")), ""},
-		{"where no node is", http(), "csi", capacities(unreachable), ""},
-		{"that tells nothing", http(), "csi", capacities(capacitySegment("", "")), ""},
-		{"one place that tells nothing", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("", "")), ""},
-		{"all storage is too small", http(), "csi", capacities(capacitySegment("", "9Gi")), "needs a volume of 10Gi, and the largest that StorageClass csi has room for is 9Gi"},
-		{"all storage is taken", http(), "csi", capacities(capacitySegment("", "0")), "has room for is 0"},
-		{"volumes are bounded, storage is not", http(), "csi", capacities(capacitySegment("9Gi", "100Gi")), "has room for is 9Gi"},
-		{"too little storage for a volume of that size", blank(), "csi", capacities(capacitySegment("100Gi", "9Gi")), "has room for 9Gi in one place"},
-		{"scratch space elsewhere", http(), "csi", capacities(capacitySegment("", "10Gi")), ""},
-		{"scratch space beside it", http(), "csi", together(capacitySegment("", "20Gi")), ""},
-		{"no scratch space beside it", http(), "csi", together(capacitySegment("", "19Gi")), "needs 10Gi and as much scratch space while it is imported, and StorageClass csi has room for 19Gi in one place at the most"},
-		{"scratch space is a volume of its own", http(), "csi", together(capacitySegment("10Gi", "")), ""},
-		{"scratch space in another place", http(), "csi", together(capacitySegment("", "10Gi"), capacitySegment("", "19Gi")), "has room for 19Gi in one place"},
+		{"nothing is published", http(), "csi", capacity.Availability{}, ""},
+		{"a large enough volume", http(), "csi", capacities(capacitySegment("10Gi", "")), ""},
+		{"too small a volume", http(), "csi", capacities(capacitySegment("10239Mi", "")), "needs a volume of 10Gi, and the largest that StorageClass csi has room for is 9.9Gi"},
+		{"too small volumes in two segments", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("7Gi", "")), "the largest that StorageClass csi has room for is 7Gi"},
+		{"a large enough volume in one of two segments", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("70Gi", "")), ""},
+		{"a capacity of another class", http(), "csi", capacities(other), ""},
+		{"an unknown class", http(), "", capacities(capacitySegment("1Gi", "")), ""},
+		{"a segment without nodes", http(), "csi", capacities(unreachable), ""},
+		{"a segment without figures", http(), "csi", capacities(capacitySegment("", "")), ""},
+		{"one of two segments without figures", http(), "csi", capacities(capacitySegment("3Gi", ""), capacitySegment("", "")), ""},
+		{"too small a total", http(), "csi", capacities(capacitySegment("", "9Gi")), "needs a volume of 10Gi, and the largest that StorageClass csi has room for is 9Gi"},
+		{"no capacity left", http(), "csi", capacities(capacitySegment("", "0")), "has room for is 0"},
+		{"bounded volumes, large total", http(), "csi", capacities(capacitySegment("9Gi", "100Gi")), "has room for is 9Gi"},
+		{"large volumes, small total", blank(), "csi", capacities(capacitySegment("100Gi", "9Gi")), "has room for 9Gi in one place"},
+		{"scratch space in another class", http(), "csi", capacities(capacitySegment("", "10Gi")), ""},
+		{"scratch space in the same class", http(), "csi", together(capacitySegment("", "20Gi")), ""},
+		{"no room for scratch space in the same class", http(), "csi", together(capacitySegment("", "19Gi")), "needs 10Gi and as much scratch space while it is imported, and StorageClass csi has room for 19Gi in one place at the most"},
+		{"scratch space is a separate volume", http(), "csi", together(capacitySegment("10Gi", "")), ""},
+		{"scratch space in another segment", http(), "csi", together(capacitySegment("", "10Gi"), capacitySegment("", "19Gi")), "has room for 19Gi in one place"},
 		{"no scratch space is needed", blank(), "csi", together(capacitySegment("", "10Gi")), ""},
 
-		{"a quota of something else", http(), "csi", quotas(newQuota("pods", "0", "0")), ""},
+		{"a quota of another resource", http(), "csi", quotas(newQuota("pods", "0", "0")), ""},
 		{"a quota with room", http(), "csi", quotas(newQuota("requests.storage", "5Gi", "25Gi")), ""},
 		{"a quota with too little", http(), "csi", quotas(newQuota("requests.storage", "6Gi", "25Gi")), "needs 20Gi of requests.storage, with the scratch space of its import, and ResourceQuota ns/quota has 19Gi left of 25Gi"},
 		{"a quota with too little, without scratch space", blank(), "csi", quotas(newQuota("requests.storage", "16Gi", "25Gi")), "needs 10Gi of requests.storage, and ResourceQuota ns/quota has 9Gi left of 25Gi"},
 		{"a quota that is overdrawn", blank(), "csi", quotas(newQuota("requests.storage", "30Gi", "25Gi")), "has 0 left of 25Gi"},
-		{"a quota that nothing was counted for", blank(), "csi", quotas(newQuota("requests.storage", "", "9Gi")), "has 9Gi left of 9Gi"},
-		{"a quota that is not enforced yet", http(), "csi", quotas(unseen), ""},
-		{"a quota for some Pods", http(), "csi", quotas(scoped, selecting), ""},
+		{"a quota without usage", blank(), "csi", quotas(newQuota("requests.storage", "", "9Gi")), "has 9Gi left of 9Gi"},
+		{"a quota without status", http(), "csi", quotas(unenforced), ""},
+		{"quotas with scopes", http(), "csi", quotas(scoped, selecting), ""},
 		{"the second of two quotas", http(), "csi", quotas(newQuota("requests.storage", "0", "25Gi"), newQuota("requests.storage", "0", "2Gi")), "has 2Gi left of 2Gi"},
 		{"one claim left", http(), "csi", quotas(newQuota("persistentvolumeclaims", "4", "5")), "needs 2 of persistentvolumeclaims, with the scratch space of its import, and ResourceQuota ns/quota has 1 left of 5"},
 		{"one claim left, without scratch space", blank(), "csi", quotas(newQuota("persistentvolumeclaims", "4", "5")), ""},
 		{"a quota of the class", http(), "csi", quotas(newQuota(csiStorageQuota, "0", "9Gi")), "needs 10Gi of " + csiStorageQuota},
-		{"a quota of the class, scratch space elsewhere", http(), "csi", quotas(newQuota(csiStorageQuota, "0", "10Gi")), ""},
-		{"a quota of the class, scratch space in it", http(), "csi", capacity.Availability{Quotas: []corev1.ResourceQuota{newQuota(csiStorageQuota, "0", "10Gi")}, ScratchClass: "csi"}, "needs 20Gi of " + csiStorageQuota},
+		{"a quota of the class, scratch space in another class", http(), "csi", quotas(newQuota(csiStorageQuota, "0", "10Gi")), ""},
+		{"a quota of the class, scratch space in the same class", http(), "csi", capacity.Availability{Quotas: []corev1.ResourceQuota{newQuota(csiStorageQuota, "0", "10Gi")}, ScratchClass: "csi"}, "needs 20Gi of " + csiStorageQuota},
 		{"claims of the class", http(), "csi", quotas(newQuota(csiClaimsQuota, "3", "3")), "needs 1 of " + csiClaimsQuota},
 		{"a quota of another class", http(), "other", quotas(newQuota(csiStorageQuota, "0", "1Gi")), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := capacity.FindShortage(tt.image.Obj(), tt.class, tt.room)
+			got := capacity.FindShortage(tt.image.Obj(), tt.class, tt.available)
 			if tt.wantMessage == "" {
 				assert.Nil(t, got)
 				return
@@ -124,42 +124,43 @@ func TestFindShortage(t *testing.T) {
 			require.NotNil(t, got)
 			assert.Equal(t, v1alpha1.ReasonInsufficientStorage, got.Reason)
 			assert.Contains(t, got.Message, tt.wantMessage)
-			assert.Contains(t, got.Message, ": ", "and what to do about it")
+			assert.Contains(t, got.Message, ": ", "says what to do")
 		})
 	}
 }
 
-// TestMoreCapacityNeverCausesShortage grows what there is: what fitted fits.
+// TestMoreCapacityNeverCausesShortage adds capacity and quota: an image that fitted
+// still fits.
 func TestMoreCapacityNeverCausesShortage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := func(name string) *resource.Quantity {
-			if rapid.IntRange(0, 4).Draw(t, name+" is not told") == 0 {
+			if rapid.IntRange(0, 4).Draw(t, name+" is not published") == 0 {
 				return nil
 			}
 			return resource.NewQuantity(rapid.Int64Range(0, 40).Draw(t, name)<<30, resource.BinarySI)
 		}
-		img := apitest.Image("ns/a")
+		builder := apitest.Image("ns/a")
 		if rapid.Bool().Draw(t, "blank") {
-			img.WithSource(v1alpha1.SourceBlank, "")
+			builder.WithSource(v1alpha1.SourceBlank, "")
 		}
-		one := img.Obj()
-		one.Spec.DiskSize = *resource.NewQuantity(rapid.Int64Range(1, 20).Draw(t, "disk")<<30, resource.BinarySI)
-		room := capacity.Availability{ScratchClass: rapid.SampledFrom([]string{"", "csi", "other"}).Draw(t, "scratch")}
+		image := builder.Obj()
+		image.Spec.DiskSize = *resource.NewQuantity(rapid.Int64Range(1, 20).Draw(t, "disk")<<30, resource.BinarySI)
+		available := capacity.Availability{ScratchClass: rapid.SampledFrom([]string{"", "csi", "other"}).Draw(t, "scratch")}
 		for range rapid.IntRange(0, 3).Draw(t, "segments") {
-			room.Capacities = append(room.Capacities, storagev1.CSIStorageCapacity{
+			available.Capacities = append(available.Capacities, storagev1.CSIStorageCapacity{
 				StorageClassName: "csi", NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: size("volume"), Capacity: size("total"),
 			})
 		}
 		q := newQuota()
 		q.Status.Used["requests.storage"] = *resource.NewQuantity(rapid.Int64Range(0, 20).Draw(t, "used")<<30, resource.BinarySI)
 		q.Status.Hard["requests.storage"] = *resource.NewQuantity(rapid.Int64Range(0, 60).Draw(t, "hard")<<30, resource.BinarySI)
-		room.Quotas = []corev1.ResourceQuota{q}
-		before := capacity.FindShortage(one, "csi", room)
-		require.Equal(t, before, capacity.FindShortage(one, "csi", room))
+		available.Quotas = []corev1.ResourceQuota{q}
+		before := capacity.FindShortage(image, "csi", available)
+		require.Equal(t, before, capacity.FindShortage(image, "csi", available))
 
 		more := *resource.NewQuantity(1<<30, resource.BinarySI)
-		for i := range room.Capacities {
-			for _, q := range []*resource.Quantity{room.Capacities[i].MaximumVolumeSize, room.Capacities[i].Capacity} {
+		for i := range available.Capacities {
+			for _, q := range []*resource.Quantity{available.Capacities[i].MaximumVolumeSize, available.Capacities[i].Capacity} {
 				if q != nil {
 					q.Add(more)
 				}
@@ -168,11 +169,11 @@ func TestMoreCapacityNeverCausesShortage(t *testing.T) {
 		hard := q.Status.Hard["requests.storage"]
 		hard.Add(more)
 		q.Status.Hard["requests.storage"] = hard
-		if after := capacity.FindShortage(one, "csi", room); before == nil {
+		if after := capacity.FindShortage(image, "csi", available); before == nil {
 			require.Nil(t, after)
 		}
-		bare := room
+		bare := available
 		bare.Capacities, bare.Quotas = nil, nil
-		require.Nil(t, capacity.FindShortage(one, "csi", bare), "what nobody tells is not lacking")
+		require.Nil(t, capacity.FindShortage(image, "csi", bare), "unknown capacity is no shortage")
 	})
 }

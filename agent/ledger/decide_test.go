@@ -59,10 +59,10 @@ func factsAbout(s v1alpha1.Slot, f ledger.SlotFacts) map[string]ledger.SlotFacts
 }
 
 var (
-	succeededFacts = ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolume: true, Complete: true, ObjectsRemain: true}
-	failedFacts    = ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolume: true, ObjectsRemain: true}
+	succeededFacts = ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true}
+	failedFacts    = ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true}
 	clearedFacts   = ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeFailed}
-	runningFacts   = ledger.SlotFacts{Started: true, DataVolume: true, ObjectsRemain: true}
+	runningFacts   = ledger.SlotFacts{Started: true, DataVolumeExists: true, ObjectsRemain: true}
 )
 
 func TestDecide(t *testing.T) {
@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
 		"an import that is complete stays until that is an outcome": {
-			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, DataVolume: true, Complete: true, ObjectsRemain: true})},
+			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
 		"a success is marked first": {
@@ -108,11 +108,11 @@ func TestDecide(t *testing.T) {
 			ledger.Decision{Budget: 1, Slots: slotList(b), Freed: slotList(markEnded(a)), Admitted: slotList(b), Changed: true},
 		},
 		"a success whose claim is not bound is not one": {
-			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolume: true, ObjectsRemain: true})},
+			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
 		"a success whose image is gone is to be removed": {
-			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{ImageGone: true, DataVolume: true, Complete: true, ObjectsRemain: true})},
+			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{ImageGone: true, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
 		"a failure is marked first, though nothing of it is left": {
@@ -229,7 +229,7 @@ func TestDecisionSatisfiesSyncLedgerRule(t *testing.T) {
 				v.Ledger.Slots = append(v.Ledger.Slots, s)
 				if flag("looked") {
 					v.Facts[ledger.DataVolumeKey(s)] = ledger.SlotFacts{
-						ImageGone: flag("gone"), Started: flag("begun"), DataVolume: flag("DataVolume"), Complete: flag("complete"),
+						ImageGone: flag("gone"), Started: flag("begun"), DataVolumeExists: flag("DataVolume"), ImportComplete: flag("complete"),
 						ObjectsRemain: flag("remains"), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"),
 					}
 				}
@@ -261,7 +261,7 @@ func TestDecisionSatisfiesSyncLedgerRule(t *testing.T) {
 		for _, s := range got.Freed {
 			f := v.Facts[ledger.DataVolumeKey(s)]
 			require.True(t, f.ImageGone || f.Outcome != "", "freed without an outcome")
-			require.True(t, f.Complete || s.Ended && !f.ObjectsRemain, "freed while something is left")
+			require.True(t, f.ImportComplete || s.Ended && !f.ObjectsRemain, "freed while something is left")
 		}
 
 		again := v
@@ -280,7 +280,7 @@ func TestShouldCreateDataVolume(t *testing.T) {
 	}{
 		"nothing is there yet":              {newSlot("a", 1), ledger.SlotFacts{}, true},
 		"only a claim or Pod lingers":       {newSlot("a", 1), ledger.SlotFacts{ObjectsRemain: true}, true},
-		"it is there":                       {newSlot("a", 1), ledger.SlotFacts{DataVolume: true}, false},
+		"it is there":                       {newSlot("a", 1), ledger.SlotFacts{DataVolumeExists: true}, false},
 		"it has been there":                 {newSlot("a", 1), ledger.SlotFacts{Started: true}, false},
 		"it has failed":                     {newSlot("a", 1), clearedFacts, false},
 		"it has succeeded":                  {newSlot("a", 1), ledger.SlotFacts{Outcome: v1alpha1.OutcomeSucceeded}, false},

@@ -78,7 +78,7 @@ func TestDecideIgnoresClockSkew(t *testing.T) {
 		step := ledger.Decide(ledger.View{
 			Now: now.Add(skew), Budget: 2,
 			Ledger:     &v1alpha1.SyncLedgerStatus{Budget: 2, Slots: []v1alpha1.Slot{slot}},
-			Facts:      map[string]ledger.SlotFacts{ledger.DataVolumeKey(slot): {DataVolume: true, Started: true, ObjectsRemain: true}},
+			Facts:      map[string]ledger.SlotFacts{ledger.DataVolumeKey(slot): {DataVolumeExists: true, Started: true, ObjectsRemain: true}},
 			Candidates: []ledger.Candidate{{Image: b, Revision: "r1", Attempt: 1}},
 		})
 		require.Empty(t, step.Freed, "%s", skew)

@@ -4,6 +4,7 @@ tool = go tool -modfile=$(1)/go.mod $(notdir $(1))
 
 CONTROLLER_GEN := $(call tool,scripts/tools/controller-gen)
 GOLANGCI_LINT  := $(call tool,scripts/tools/golangci-lint)
+CRD_REF_DOCS   := $(call tool,scripts/tools/crd-ref-docs)
 HELM_DOCS      := $(call tool,scripts/tools/helm-docs)
 HELM_UNITTEST  := $(call tool,scripts/tools/helm-unittest)
 HELM           := $$(go run ./e2e/harness/binaries/build helm)
@@ -16,7 +17,7 @@ HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml
                 pelotech.ot_memberlinks.yaml pelotech.ot_clusterjoins.yaml
 MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
-GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md'
+GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**'
 
 # Packages that start control planes are tested one beside another. They wait for
 # a fifth of their time, so three keep two cores busy; each may need 4 GiB, and two
@@ -41,7 +42,7 @@ demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
-	go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m
@@ -93,7 +94,7 @@ binaries: ## Build the local control planes' binaries ahead of their first use
 	go run ./e2e/harness/binaries/build
 
 .PHONY: generate
-generate: ## Write deepcopy code, CRDs and RBAC from the Go sources, and the charts' pages from their values
+generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sources, and the charts' pages from their values
 	$(CONTROLLER_GEN) object paths=./api/...
 	rm -rf charts/*/files/crds charts/*/files/mailbox
 	mkdir -p charts/ot-agent/files/crds charts/ot-hub/files/crds charts/ot-agent/files/mailbox charts/ot-hub/files/mailbox
@@ -103,6 +104,9 @@ generate: ## Write deepcopy code, CRDs and RBAC from the Go sources, and the cha
 	$(CONTROLLER_GEN) rbac:roleName=ot-agent paths=./agent/... output:rbac:artifacts:config=charts/ot-agent/files/rbac
 	$(CONTROLLER_GEN) rbac:roleName=ot-hub paths=./hub/... output:rbac:artifacts:config=charts/ot-hub/files/rbac
 	$(HELM_DOCS) --chart-search-root charts --log-level warning
+	$(CRD_REF_DOCS) --source-path=api/v1alpha1 --config=scripts/reference/crd-ref-docs.yaml --log-level=ERROR \
+		--renderer=markdown --templates-dir=scripts/reference/templates --output-path=docs/reference/api.md
+	go run ./scripts/reference
 
 .PHONY: lint
 lint: ## Check the Go code and its import rules
@@ -120,6 +124,10 @@ lint-charts: ## Check the Helm charts and what they make, and run their unit tes
 .PHONY: lint-alerts
 lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards ask
 	cd scripts/tools/alerts && go run . $(CURDIR)/charts/*/monitoring/alerts_test.yaml $(CURDIR)/charts/*/monitoring/dashboard.json
+
+.PHONY: lint-prose
+lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
+	@go run ./scripts/prose
 
 .PHONY: verify
 verify: generate lint lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed

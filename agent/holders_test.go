@@ -21,8 +21,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -67,11 +67,11 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	c := &holderRecorder{vmHolders: vmHolders{live: s.Client()}}
 
-	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-agent")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, cfg, options{
-		namespace: agent.AgentNamespace, policy: types.NamespacedName{Namespace: agent.PolicyNamespace, Name: agent.PolicyName},
+		namespace: program.AgentNamespace, policy: types.NamespacedName{Namespace: program.PolicyNamespace, Name: program.PolicyName},
 		metricsAddr: "0", healthAddr: "0", pprofAddr: "0",
 	}, c.listHolders)
 	require.NoError(t, err)

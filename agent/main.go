@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/policy"
 
-	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
 )
@@ -107,7 +107,7 @@ func runAgent(o options) error {
 
 	ctx := ctrl.SetupSignalHandler()
 	// Those that it shares with a hub may be of another release than this.
-	if err := schema.WaitForSchemas(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
+	if err := mailbox.WaitForSchemas(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
 		return err
 	}
 	needed, err := o.requiredRights()

@@ -141,17 +141,17 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 		EnqueueUnready: images.EnqueueUnready, Namespace: o.namespace, PolicyKey: o.policy,
 		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.EnqueueAll,
 	}
-	dialling, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
+	registration, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
-		return nil, fmt.Errorf("what dials in to a hub: %w", err)
+		return nil, fmt.Errorf("setting up pull mode: %w", err)
 	}
-	dialling.OnChange = ledger.Enqueue
-	ledger.HubCondition = dialling.Condition
+	registration.OnConditionChange = ledger.Enqueue
+	ledger.HubCondition = registration.Condition
 	ledger.MissingRights, lacks.OnChange = lacks.MissingMessage, ledger.Enqueue
-	guarding := &admissionpolicy.BudgetGuardCheck{Client: mgr.GetClient(), Namespace: o.namespace, Changed: ledger.Enqueue}
-	ledger.ImportGuardCondition = guarding.Condition
-	counting := &admissionpolicy.OneDownloadCheck{Live: mgr.GetAPIReader(), Cached: mgr.GetClient(), Changed: ledger.Enqueue}
-	ledger.OneDownloadCondition = counting.Condition
+	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), o.namespace, ledger.Enqueue)
+	ledger.ImportGuardCondition = budgetGuard.Condition
+	oneDownload := admissionpolicy.NewOneDownloadPoller(mgr.GetAPIReader(), mgr.GetClient(), ledger.Enqueue)
+	ledger.OneDownloadCondition = oneDownload.Condition
 	images.EnqueueLedger = ledger.Enqueue
 	ledger.LacksCapacity = images.LacksCapacity
 	if err := ledger.Setup(mgr); err != nil {
@@ -189,10 +189,10 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if err := mgr.Add(lacks); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(guarding); err != nil {
+	if err := mgr.Add(budgetGuard); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(counting); err != nil {
+	if err := mgr.Add(oneDownload); err != nil {
 		return nil, err
 	}
 	return mgr, mgr.Add(served)

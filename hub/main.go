@@ -26,7 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/registration"
 
-	"github.com/pelotech/ot-fleet/api/schema"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -162,7 +162,7 @@ func run(o options) error {
 
 	ctx := ctrl.SetupSignalHandler()
 	// Those that it shares with an agent may be of another release than this.
-	if err := schema.WaitForSchemas(ctx, cfg, &v1alpha1.MemberCluster{}, &v1alpha1.MemberLink{}, &v1alpha1.ClusterJoin{},
+	if err := mailbox.WaitForSchemas(ctx, cfg, &v1alpha1.MemberCluster{}, &v1alpha1.MemberLink{}, &v1alpha1.ClusterJoin{},
 		&v1alpha1.FleetDiskImage{}, &v1alpha1.PruneReport{}, &v1alpha1.PruneReportPage{}, &v1alpha1.ImagePrune{}); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -46,7 +47,7 @@ import (
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -108,7 +109,7 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	if err := claim.AddIndex(context.Background(), local.GetFieldIndexer()); err != nil {
 		return nil, fmt.Errorf("indexing MemberClusters: %w", err)
 	}
-	index := fleet.NewIndex()
+	index := inventory.NewIndex()
 	counted := metrics.New(ctrlmetrics.Registry)
 	inForce := &policycontroller.ActivePolicy{}
 	events := local.GetEventRecorder("ot-hub")
@@ -148,9 +149,9 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	pruneReports := &prunereport.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Pages: reports, Index: index, Rollouts: board,
 	}
-	guarding := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals, Metrics: metrics.NewApprovals(ctrlmetrics.Registry), OnWavesChanged: board.SetApprovalGuarded}
+	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
 	prunes := &imageprune.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Approvals: guarding,
+		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Approvals: approvals,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
@@ -166,7 +167,12 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 		func() error { return pruneReports.Setup(local) },
 		func() error { return prunes.Setup(local) },
 		func() error { return local.Add(&prunetracker.Loader{Live: live, Tracker: tracker}) },
-		func() error { return local.Add(guarding) },
+		func() error {
+			return local.Add(approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, board.SetApprovalGuarded))
+		},
+		func() error {
+			return local.Add(approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}))
+		},
 		func() error { return relays.Setup(mgr) },
 		func() error { return local.Add(provider.Runnable(mgr)) },
 		func() error { return divided.setup(local) },
@@ -210,7 +216,7 @@ func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) he
 	}
 }
 
-func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *fleet.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *imageprune.Reconciler) error {
+func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *inventory.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *imageprune.Reconciler) error {
 	api := &web.API{
 		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
 		ReportsLoaded:  func() bool { return store.HasSynced() && board.IsSynced() },

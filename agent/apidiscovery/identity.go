@@ -1,4 +1,3 @@
-// Package apidiscovery tells which cluster the agent runs in.
 package apidiscovery
 
 import (
@@ -14,7 +13,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// ClusterIdentity is the cluster that a reader reads from.
+// ClusterIdentity identifies the cluster that a reader reads from.
 type ClusterIdentity struct {
 	live client.Reader
 
@@ -22,19 +21,18 @@ type ClusterIdentity struct {
 	uid types.UID
 }
 
-// NewClusterIdentity returns the identity of the cluster that live reads from, past any cache.
+// NewClusterIdentity returns a ClusterIdentity. live reads from the API server.
 func NewClusterIdentity(live client.Reader) *ClusterIdentity { return &ClusterIdentity{live: live} }
 
-// UID is the UID of the cluster's kube-system namespace, which is as old as the
-// cluster: one that was made anew under the same name has another. It is read
-// once.
+// UID returns the UID of namespace kube-system: a cluster that is rebuilt under the same name
+// has another. It is read until that has succeeded once.
 func (c *ClusterIdentity) UID(ctx context.Context) (types.UID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.uid == "" {
 		ns := &corev1.Namespace{}
 		if err := c.live.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, ns); err != nil {
-			return "", fmt.Errorf("reading namespace %s, whose UID tells which cluster this is: %w", metav1.NamespaceSystem, err)
+			return "", fmt.Errorf("reading the cluster's UID from namespace %s: %w", metav1.NamespaceSystem, err)
 		}
 		c.uid = ns.UID
 	}

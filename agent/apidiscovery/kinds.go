@@ -1,6 +1,5 @@
-// Package apidiscovery tells which kinds of other projects a cluster serves. CDI or
-// the snapshot controller may be installed after the agent: it runs on without
-// them and takes them up when they come.
+// Package apidiscovery tracks which kinds of other projects a cluster serves, watches them
+// once they are served, and identifies the cluster.
 package apidiscovery
 
 import (
@@ -15,14 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// discoveryInterval of asking whether a kind is served by now.
+// discoveryInterval is how often the cluster is asked for kinds that it does not serve yet.
 const discoveryInterval = 10 * time.Second
 
-// KindTracker keeps track of kinds that may come later. It is a Runnable of a
-// controller-runtime manager and runs where the controllers run.
+// KindTracker tracks kinds that may be installed after the agent, such as CDI's. It is a
+// Runnable of a controller-runtime manager.
 type KindTracker struct {
 	mapper meta.RESTMapper
 
+	// callbacks by the kind that they wait for. Only Start removes any.
 	callbacks map[schema.GroupVersionKind][]func(context.Context) error
 
 	mu         sync.Mutex
@@ -30,7 +30,7 @@ type KindTracker struct {
 	served     map[schema.GroupVersionKind]bool
 }
 
-// NewKindTracker returns a Served that asks a mapper.
+// NewKindTracker returns a KindTracker that asks a mapper.
 func NewKindTracker(mapper meta.RESTMapper) *KindTracker {
 	return &KindTracker{
 		mapper:    mapper,
@@ -39,60 +39,60 @@ func NewKindTracker(mapper meta.RESTMapper) *KindTracker {
 	}
 }
 
-// IsServed tells whether a kind has been found to be served, and what was to be
-// done then has been done.
-func (s *KindTracker) IsServed(gvk schema.GroupVersionKind) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.served[gvk]
+// IsServed reports whether a kind was found to be served and its callbacks have returned.
+func (t *KindTracker) IsServed(gvk schema.GroupVersionKind) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.served[gvk]
 }
 
-// Discovered tells that the cluster has been asked about every kind. Before, that a
-// kind is not known to be served says nothing about what exists of it.
-func (s *KindTracker) Discovered() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.discovered
+// Discovered reports whether the cluster has answered for every kind. Until then a kind for
+// which IsServed is false may be served and have objects.
+func (t *KindTracker) Discovered() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.discovered
 }
 
-// WhenServed has something done once, as soon as a kind is served. Call it
-// before Start.
-func (s *KindTracker) WhenServed(gvk schema.GroupVersionKind, then func(context.Context) error) {
-	s.callbacks[gvk] = append(s.callbacks[gvk], then)
+// WhenServed registers a callback that is called once, as soon as a kind is served. It has
+// to be called before Start.
+func (t *KindTracker) WhenServed(gvk schema.GroupVersionKind, callback func(context.Context) error) {
+	t.callbacks[gvk] = append(t.callbacks[gvk], callback)
 }
 
-// NeedLeaderElection is true: what waits for kinds are controllers.
-func (s *KindTracker) NeedLeaderElection() bool { return true }
+// NeedLeaderElection implements manager.LeaderElectionRunnable: the callbacks start watches
+// of controllers, which run in the leader.
+func (t *KindTracker) NeedLeaderElection() bool { return true }
 
-// Start asks until every kind is served or ctx ends. An error of what was to be
-// done then is returned.
-func (s *KindTracker) Start(ctx context.Context) error {
+// Start asks until every kind is served or ctx ends. It returns the first error of a
+// callback.
+func (t *KindTracker) Start(ctx context.Context) error {
 	var failed error
 	_ = wait.PollUntilContextCancel(ctx, discoveryInterval, true, func(ctx context.Context) (bool, error) {
-		answered := true
-		for gvk, then := range s.callbacks {
-			if _, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+		allAnswered := true
+		for gvk, callbacks := range t.callbacks {
+			if _, err := t.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 				if !meta.IsNoMatchError(err) {
-					answered = false
-					log.FromContext(ctx).Error(err, "Asking whether the cluster serves a kind", "kind", gvk.GroupKind())
+					allAnswered = false
+					log.FromContext(ctx).Error(err, "Failed to check whether the cluster serves a kind; retrying", "kind", gvk.GroupKind())
 				}
 				continue
 			}
-			for _, do := range then {
-				if failed = do(ctx); failed != nil {
-					failed = fmt.Errorf("taking up kind %s: %w", gvk.GroupKind(), failed)
+			for _, callback := range callbacks {
+				if failed = callback(ctx); failed != nil {
+					failed = fmt.Errorf("starting to use kind %s: %w", gvk.GroupKind(), failed)
 					return true, nil
 				}
 			}
-			delete(s.callbacks, gvk)
-			s.mu.Lock()
-			s.served[gvk] = true
-			s.mu.Unlock()
+			delete(t.callbacks, gvk)
+			t.mu.Lock()
+			t.served[gvk] = true
+			t.mu.Unlock()
 		}
-		s.mu.Lock()
-		s.discovered = s.discovered || answered
-		s.mu.Unlock()
-		return len(s.callbacks) == 0, nil
+		t.mu.Lock()
+		t.discovered = t.discovered || allAnswered
+		t.mu.Unlock()
+		return len(t.callbacks) == 0, nil
 	})
 	return failed
 }

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// unsyncedCache is a cache with an informer that has not synced: who waits for that
-// waits until the test ends.
+// unsyncedCache has an informer that never syncs. Waiting for the sync blocks until the test
+// ends.
 type unsyncedCache struct{ informertest.FakeInformers }
 
 func (c *unsyncedCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
@@ -36,26 +36,25 @@ func (c *unsyncedCache) GetInformer(ctx context.Context, obj client.Object, opts
 	return c.FakeInformers.GetInformer(ctx, obj)
 }
 
-// What is deleted as soon as a running controller has been given its kind is told
-// to be gone: an image whose snapshot an agent deleted first of all would be
-// torn down no further.
+// A deletion right after Watch has returned is reported. Otherwise an image whose snapshot is
+// deleted then would never be torn down further.
 func TestWatchMissesNoDeletion(t *testing.T) {
-	looked := make(chan types.NamespacedName, 2)
+	reconciled := make(chan types.NamespacedName, 2)
 	c, err := controller.NewUnmanaged(t.Name(), controller.Options{
 		SkipNameValidation: ptr.To(true), // for -count
 		Reconciler: reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
-			looked <- req.NamespacedName
+			reconciled <- req.NamespacedName
 			return reconcile.Result{}, nil
 		}),
 	})
 	require.NoError(t, err)
-	wantLooked := func(name types.NamespacedName) {
+	wantReconciled := func(name types.NamespacedName) {
 		t.Helper()
 		select {
-		case got := <-looked:
+		case got := <-reconciled:
 			require.Equal(t, name, got)
 		case <-time.After(10 * time.Second):
-			require.Fail(t, "the controller was not told of", name.String())
+			require.Fail(t, "the controller got no request for", name.String())
 		}
 	}
 	running := types.NamespacedName{Name: "running"}
@@ -64,7 +63,7 @@ func TestWatchMissesNoDeletion(t *testing.T) {
 		return nil
 	})))
 	go func() { _ = c.Start(t.Context()) }()
-	wantLooked(running)
+	wantReconciled(running)
 
 	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}
 	informers := &unsyncedCache{}
@@ -72,5 +71,5 @@ func TestWatchMissesNoDeletion(t *testing.T) {
 	informer, err := informers.FakeInformerFor(t.Context(), gone)
 	require.NoError(t, err)
 	informer.Delete(gone)
-	wantLooked(client.ObjectKeyFromObject(gone))
+	wantReconciled(client.ObjectKeyFromObject(gone))
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// RunPropertyTests runs the tests of a package with properties of pgregory.net/rapid,
-// which look further where OT_FLEET_LONG is set. It is for TestMain.
+// RunPropertyTests runs the tests of a package with more iterations of
+// pgregory.net/rapid properties if OT_FLEET_LONG is set. For TestMain.
 func RunPropertyTests(m *testing.M) {
 	ExtendPropertyChecks()
 	os.Exit(m.Run())
 }
 
-// ExtendPropertyChecks has properties look further where OT_FLEET_LONG is set. It is for a
-// TestMain that has more to do.
+// ExtendPropertyChecks sets more iterations if OT_FLEET_LONG is set. For a TestMain
+// that does more.
 func ExtendPropertyChecks() {
 	flag.Parse()
 	if os.Getenv("OT_FLEET_LONG") != "" {

@@ -25,10 +25,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ErrNotServed tells that what is dialled answers, and knows none of the mailbox's kinds.
+// ErrNotServed: the API server answers but does not serve the kinds of the mailbox.
 var ErrNotServed = errors.New("it does not serve the kinds of the mailbox")
 
-// Scheme knows the kinds that a connection may be used for.
+// Scheme has the kinds that a connection is used for.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -41,8 +41,8 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// Mapper needs no discovery: the kinds are known, and a credential is given the
-// right to nothing else.
+// Mapper needs no discovery: the kinds are known, and a credential has no other
+// permissions.
 var Mapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"ClusterPlan", "TransferGrant", "ClusterReport", "MemberLink", "ClusterJoin"} {
@@ -54,22 +54,20 @@ var Mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// Options of a connection. What is zero of the times has the default.
+// Options of a connection. Zero durations get the default.
 type Options struct {
-	// RequestTimeout ends a request; by default 10 s.
+	// RequestTimeout bounds a request. Default: 10s.
 	RequestTimeout time.Duration
-	// ProbeInterval is how often the other end is asked whether it still answers; by
-	// default 10 s.
+	// ProbeInterval is the interval of probes. Default: 10s.
 	ProbeInterval time.Duration
-	// ProbeTimeout is how long it may take to answer; by default 5 s.
+	// ProbeTimeout bounds a probe. Default: 5s.
 	ProbeTimeout time.Duration
-	// SyncTimeout is how long reading what is watched for the first time may take;
-	// by default 30 s.
+	// SyncTimeout bounds the initial sync of the cache. Default: 30s.
 	SyncTimeout time.Duration
 	UserAgent   string
 }
 
-// SetDefaults fills in what is zero.
+// SetDefaults sets zero durations to their defaults.
 func (o *Options) SetDefaults() {
 	for _, d := range []struct {
 		value    *time.Duration
@@ -86,23 +84,22 @@ func (o *Options) SetDefaults() {
 	}
 }
 
-// Endpoint says what is dialled.
+// Endpoint is what to connect to.
 type Endpoint struct {
-	// Config without a bearer token, which is Token's.
+	// Config without a bearer token; Token has it.
 	Config *rest.Config
 	Token  *Token
-	// Namespace of the mailbox: nothing is read or watched outside it.
+	// Namespace of the mailbox: nothing else is read or watched.
 	Namespace string
 	// Watched are the kinds that the cache holds. Report is the one of them, whole or
-	// its metadata, by whose root it is told whether the watches still hear.
+	// metadata only, whose root is used to check that watches deliver changes.
 	Watched []client.Object
 	Report  client.Object
 }
 
-// Connection is one connection to a mailbox. Its transport is its own: it is not
-// shared with the connection before, which may hang, and goes with it. GetCache
-// reads what was seen last; GetClient reads and writes past the cache, and each
-// of its requests ends in time.
+// Connection is one connection to a mailbox. It has its own transport, so that a
+// hanging predecessor does not affect it. GetCache reads the latest observed state;
+// GetClient reads and writes live, and each of its requests is bounded.
 type Connection struct {
 	cluster.Cluster
 	end          Endpoint
@@ -113,7 +110,7 @@ type Connection struct {
 	informers    []cache.Informer
 }
 
-// New prepares a connection and sends nothing yet.
+// New prepares a connection without sending a request.
 func New(end Endpoint, o Options) (*Connection, error) {
 	o.SetDefaults()
 	cfg := rest.CopyConfig(end.Config)
@@ -143,9 +140,9 @@ func New(end Endpoint, o Options) (*Connection, error) {
 	return c, err
 }
 
-// newCache watches the mailbox. The timeout of a client ends its watches too, so
-// the cache has a client without: the transport bounds the wait for an answer's
-// beginning, pings tell a dead connection.
+// newCache returns a cache with a client without timeout, because a client's timeout
+// also ends its watches. The transport bounds the wait for response headers, and pings
+// detect dead connections.
 func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 		options.HTTPClient = watching
@@ -166,8 +163,9 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	}
 }
 
-// reportWatchError ends the connection where a credential may read an object and not
-// list or watch it: the reflector would try for ever, and the probe see nothing.
+// reportWatchError ends the connection if the credential may not list or watch a kind:
+// the reflector would retry forever, and the probe, which reads one object, would not
+// notice.
 func (c *Connection) reportWatchError(err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		select {
@@ -177,11 +175,10 @@ func (c *Connection) reportWatchError(err error) {
 	}
 }
 
-// Close lets go of connections; what is under way on them ends by its context.
+// Close closes idle connections; requests in progress end by their context.
 func (c *Connection) Close() { c.transport.CloseIdleConnections() }
 
-// Start returns when what is to be watched has been read. It goes on being watched
-// until ctx ends.
+// Start returns when the watched kinds are synced. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
 	for _, kind := range c.end.Watched {
 		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -198,7 +195,8 @@ func (c *Connection) Start(ctx context.Context) error {
 	return c.waitForSync(ctx)
 }
 
-// waitForSync waits until the mailbox has been read.
+// waitForSync waits until the cache is synced, the credential is refused, or
+// SyncTimeout passes.
 func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
@@ -216,9 +214,9 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 	return nil
 }
 
-// OnMailboxEvent has something done with each object that is seen to be made, changed or
-// deleted, those included that are there. It must not block, nor change the
-// object. Call it after Start.
+// OnMailboxEvent calls do for each object of the mailbox that is created, changed or
+// deleted, and for those that already exist. do must not block or change the object.
+// Call it after Start.
 func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
 	tell := func(what any, deleted bool) {
 		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
@@ -240,8 +238,8 @@ func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) erro
 	return nil
 }
 
-// WaitUntilBroken returns when the connection is no longer good, with the reason, or when ctx
-// has ended, with none. nudge asks for a probe at once.
+// WaitUntilBroken probes the connection and returns the reason when it is broken, or
+// nil when ctx ends. trigger requests a probe at once.
 func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{}) error {
 	var heard watchStaleness
 	for {
@@ -261,7 +259,7 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{})
 		}
 		live, err := c.Probe(ctx)
 		if err != nil {
-			// One answer that is lost is no outage.
+			// WaitForTrigger waits for d, a trigger, or the end of ctx.
 			WaitForTrigger(ctx, nudge, min(FirstRetryDelay, c.options.ProbeInterval))
 			if live, err = c.Probe(ctx); err != nil {
 				return err
@@ -273,8 +271,7 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{})
 	}
 }
 
-// Probe asks for a sign of life: the resourceVersion of the report's root, empty
-// for none.
+// Probe returns the resourceVersion of the report's root; empty if there is no report.
 func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.ProbeTimeout)
 	defer cancel()
@@ -290,8 +287,8 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	return root.ResourceVersion, err
 }
 
-// cachedRootVersion is the resourceVersion of the report's root as the watch told it; empty
-// for none.
+// cachedRootVersion returns the resourceVersion of the report's root in the cache;
+// empty if there is none.
 func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
 	root := c.end.Report.DeepCopyObject().(client.Object)
 	err := c.GetCache().Get(ctx, c.rootKey(), root)
@@ -305,11 +302,11 @@ func (c *Connection) rootKey() client.ObjectKey {
 	return client.ObjectKey{Namespace: c.end.Namespace, Name: v1alpha1.MailboxName}
 }
 
-// FirstRetryDelay is how soon what failed is tried again; the wait doubles up to the
-// interval of probes.
+// FirstRetryDelay is the delay before the first retry; it doubles up to the probe
+// interval.
 const FirstRetryDelay = time.Second
 
-// WaitForTrigger waits for a while, or until somebody knows something new.
+// WaitForTrigger waits for d, a trigger, or the end of ctx.
 func WaitForTrigger(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -2,42 +2,42 @@ package mailbox
 
 import "k8s.io/apimachinery/pkg/types"
 
-// action is what a relay does next about one object.
+// action is what a relay does next with one object.
 type action uint8
 
 const (
-	// keepCopy the copy as it is: it is what it should be.
+	// keepCopy: the copy is up to date.
 	keepCopy action = iota
-	// rereadSource the source once more, past any cache, and decide again.
+	// rereadSource: read the source live and decide again.
 	rereadSource
-	// overwriteCopy the source over the copy.
+	// overwriteCopy: write the source over the copy.
 	overwriteCopy
-	// ahead: the copy is newer, of the same cluster, and is left alone.
+	// copyIsNewer: the copy is of the same cluster and newer than the source; it is
+	// left alone.
 	copyIsNewer
-	// another: this is for or of another cluster, and is not carried.
+	// otherCluster: the object is for or from another cluster and is not copied.
 	otherCluster
 )
 
-// comparison is what is seen of a source and its copy.
+// comparison is the result of comparing a source with its copy.
 type comparison struct {
-	// found: there is a copy. Without one, what follows says nothing.
+	// exists: there is a copy. Otherwise order, equal and otherCluster are not set.
 	exists bool
-	// order is below 0 where the source is older than the copy by its own version.
+	// order is negative if the source is older than the copy by its own version.
 	order int
 	// equal content.
 	equal bool
-	// foreign: source and copy are of different clusters.
+	// otherCluster: source and copy belong to different clusters.
 	otherCluster bool
-	// live: the source was read past any cache, after the copy was read. So
-	// whatever the copy holds had been at the source before.
+	// sourceLive: the source was read live after the copy was read. So every state that
+	// the copy holds was at the source before.
 	sourceLive bool
 }
 
-// decideCopy goes by versions where they tell that the source is newer. Everything
-// else is either nothing to do, or rare enough to read the source once more: a
-// cache that is behind must neither bring back what is gone, nor take a copy for
-// one that somebody changed. Versions of different clusters do not compare: what
-// the source holds is for the cluster that is there now.
+// decideCopy trusts versions if they say that the source is newer. In all other cases
+// nothing is to be done, or the case is rare enough to read the source live: a stale
+// cache must neither restore old content nor make a good copy look changed. Versions of
+// different clusters cannot be compared: the source is for the current cluster.
 func decideCopy(l comparison) action {
 	switch {
 	case l.exists && l.order == 0 && l.equal:
@@ -53,8 +53,8 @@ func decideCopy(l comparison) action {
 	}
 }
 
-// decideDown decides about plan or grant, made for a cluster, where the agent
-// reports to be in one; reported is empty where it has not reported.
+// decideDown decides about a plan or grant for cluster source, in a member whose agent
+// reports another or the same cluster; reported is empty before the first report.
 func decideDown(l comparison, reported, source types.UID) action {
 	switch {
 	case reported == "" || reported == source:
@@ -66,9 +66,10 @@ func decideDown(l comparison, reported, source types.UID) action {
 	}
 }
 
-// decideRoot decides about the root of a report, and so about the report. known
-// is the cluster that the hub knows; where it knows none, the copy tells it.
-// Sequences of different clusters do not compare: that of the known one holds.
+// decideRoot decides about the root of a report, and thereby about the whole report.
+// known is the cluster that the hub knows; if empty, the cluster of the copy counts.
+// Sequences of different clusters cannot be compared: the report of the known cluster
+// wins.
 func decideRoot(l comparison, known, source types.UID) action {
 	stranger := known != source
 	if known == "" {
@@ -83,9 +84,9 @@ func decideRoot(l comparison, known, source types.UID) action {
 	return decideCopy(l)
 }
 
-// decidePage decides about a page that a root lists which is not older than the
-// hub's. A copy of a higher sequence then is from before the member was restored
-// to an older state, and the agent has had no reason yet to write the page anew.
+// decidePage decides about a page whose root is not older than the hub's. A copy with a
+// higher sequence is then from before the member was restored from a backup, and is
+// overwritten.
 func decidePage(l comparison) action {
 	if v := decideCopy(l); v != copyIsNewer {
 		return v
@@ -93,7 +94,7 @@ func decidePage(l comparison) action {
 	return overwriteCopy
 }
 
-// unlistedPages tells which of the pages on the hub a root does not list.
+// unlistedPages returns the pages on the hub that the root does not list.
 func unlistedPages(onHub []string, lists map[string]bool) (names []string) {
 	for _, name := range onHub {
 		if !lists[name] {

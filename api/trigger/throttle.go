@@ -66,11 +66,3 @@ func (t *Throttle) Forget(name string) {
 	defer t.mu.Unlock()
 	delete(t.runs, name)
 }
-
-// Sooner returns the shorter of two delays, of which 0 is none.
-func Sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}

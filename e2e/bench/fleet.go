@@ -15,10 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
@@ -100,7 +99,7 @@ func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*fakememb
 	for round := range policyRounds {
 		want := fmt.Sprint(2 + round)
 		cm := &corev1.ConfigMap{}
-		if err := s.client.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := s.client.Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return nil, err
 		}
 		cm.Data["concurrency"] = want
@@ -146,7 +145,7 @@ func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*fakemembe
 				err = fmt.Errorf("waiting for a page of %s on the hub: %w", m.Name, context.DeadlineExceeded)
 				break
 			}
-			if r, is := e.Object.(*v1alpha1.ClusterReport); is && r.Page != nil && r.Page.Images[0].Message == want {
+			if r, ok := e.Object.(*v1alpha1.ClusterReport); ok && r.Page != nil && r.Page.Images[0].Message == want {
 				all = append(all, time.Since(start))
 				break
 			}
@@ -183,7 +182,7 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
-	if err := s.createMemberCluster(ctx, "agent", m.ControlPlane.Config(), agent.AgentNamespace); err != nil {
+	if err := s.createMemberCluster(ctx, "agent", m.ControlPlane.Config(), program.AgentNamespace); err != nil {
 		return nil, nil, err
 	}
 	if err := s.awaitMembers(ctx, "the agent is healthy", 1, func(m *v1alpha1.MemberCluster) bool {
@@ -204,8 +203,8 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 			return nil, nil, err
 		}
 		for e := range w.ResultChan() {
-			r, is := e.Object.(*v1alpha1.ClusterReport)
-			if is && r.Page != nil && slices.ContainsFunc(r.Page.Images, func(i v1alpha1.ReportedImage) bool { return i.Name == img.Name && i.Phase != "" }) {
+			r, ok := e.Object.(*v1alpha1.ClusterReport)
+			if ok && r.Page != nil && slices.ContainsFunc(r.Page.Images, func(i v1alpha1.ReportedImage) bool { return i.Name == img.Name && i.Phase != "" }) {
 				all = append(all, time.Since(start))
 				break
 			}

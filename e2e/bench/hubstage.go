@@ -22,11 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
@@ -87,7 +86,7 @@ func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err er
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.audit, err = newPolicyAudit(cmp.Or(o.audit, fmt.Sprintf(auditPolicy, hub.HubNamespace+":ot-hub"))); err != nil {
+	if s.audit, err = newPolicyAudit(cmp.Or(o.audit, fmt.Sprintf(auditPolicy, program.HubNamespace+":ot-hub"))); err != nil {
 		return nil, err
 	}
 	compact := []string{"--etcd-compaction-interval=20s"}
@@ -108,10 +107,10 @@ func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err er
 	if s.client, err = client.NewWithWatch(s.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}
-	if err := hub.InstallHub(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
+	if err := program.InstallHub(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
 		return nil, err
 	}
-	return s, agent.InstallAgent(ctx, s.members, nil) // for the kinds
+	return s, program.InstallAgent(ctx, s.members, nil) // for the kinds
 }
 
 // startSingleHub starts a hub of one replica too.
@@ -159,7 +158,7 @@ func (s *hubSetup) startHub(ctx context.Context, count int) error {
 			return err
 		}
 		r := &replica{name: fmt.Sprintf("ot-hub-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", port)}
-		started, err := hub.StartHub(ctx, s.plane, hub.Options{
+		started, err := program.StartHub(ctx, s.plane, program.Options{
 			Log:  s.logPath(r.name),
 			Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
 		})
@@ -236,7 +235,7 @@ func (s *hubSetup) createMemberCluster(ctx context.Context, name string, cfg *re
 		return err
 	}
 	for _, object := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}},
 		&v1alpha1.MemberCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.MemberClusterSpec{

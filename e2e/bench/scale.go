@@ -16,7 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
@@ -35,7 +35,7 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
 - {level: None, verbs: [get, list, watch]}
 - {level: None, nonResourceURLs: ["*"]}
-- {level: Metadata, users: ["system:serviceaccount:` + hub.HubNamespace + `:ot-hub", "system:serviceaccount:` + plainName + `:` + plainName + `"], omitManagedFields: true}
+- {level: Metadata, users: ["system:serviceaccount:` + program.HubNamespace + `:ot-hub", "system:serviceaccount:` + plainName + `:` + plainName + `"], omitManagedFields: true}
 `
 
 // scaleHubOptions sizes the API servers for both hubs: the members' holds 200 VMDiskImages of
@@ -206,12 +206,12 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 		return err
 	}
 	// Whichever is asked: one of the two forwards.
-	last := s.replicas[len(s.replicas)-1].running.(*hub.Hub)
+	last := s.replicas[len(s.replicas)-1].running.(*program.Hub)
 	return s.awaitCondition(ctx, pollInterval, "the read API tells of all members", func(ctx context.Context) (bool, error) {
 		all, err := last.ListMembers(ctx)
 		run.forwarded = time.Since(since)
 		switch {
-		case errors.Is(err, hub.ErrNotServed):
+		case errors.Is(err, program.ErrNotServed):
 			return false, nil
 		case err != nil:
 			return false, err

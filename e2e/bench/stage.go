@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
@@ -42,7 +42,7 @@ const (
 // memberSetup is one member with an agent whose requests are written down.
 type memberSetup struct {
 	*member.Member
-	agent  *agent.Agent
+	agent  *program.Agent
 	pprof  string
 	audit  *auditLog
 	source *httptest.Server
@@ -58,7 +58,7 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.audit, err = newAccountAudit(agent.AgentNamespace + ":ot-agent"); err != nil {
+	if s.audit, err = newAccountAudit(program.AgentNamespace + ":ot-agent"); err != nil {
 		return nil, err
 	}
 	o.Scheme = runtime.NewScheme()
@@ -73,7 +73,7 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 		return nil, err
 	}
 	values := map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": fmt.Sprint(concurrency)}}}
-	if err := agent.InstallAgent(ctx, s.ControlPlane, values); err != nil {
+	if err := program.InstallAgent(ctx, s.ControlPlane, values); err != nil {
 		return nil, err
 	}
 	if err := s.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -92,7 +92,7 @@ func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 		return err
 	}
 	s.pprof = fmt.Sprintf("127.0.0.1:%d", port)
-	s.agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
+	s.agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{
 		LeaseDuration: 15 * time.Second, Args: append([]string{"--pprof-bind-address=" + s.pprof}, args...), Log: os.Getenv("OT_FLEET_AGENT_LOG"),
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	}
 	return s.awaitCondition(ctx, "the agent leads and has taken up CDI", func(ctx context.Context) (bool, error) {
 		l := &v1alpha1.SyncLedger{}
-		err := s.Client().Get(ctx, client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)
+		err := s.Client().Get(ctx, client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l)
 		return err == nil && l.Status != nil && l.Status.Budget > 0, client.IgnoreNotFound(err)
 	})
 }

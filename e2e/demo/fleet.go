@@ -18,14 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/capi"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // Names of the members.
@@ -45,11 +43,11 @@ type demoFleet struct {
 	plane  *controlplane.ControlPlane
 	client client.Client // of the hub
 	// hub answers what is read; first is the replica that is elected first.
-	hub, first *hub.Hub
+	hub, first *program.Hub
 	programs   []*process.Process // agents and hub
 	members    map[string]*member.Member
 	observers  map[string]*observer.Observer
-	uplink     *link.Link     // from the hub to edge
+	uplink     *faults.Link   // from the hub to edge
 	kubevirt   errgroup.Group // installs it in bergen
 	cancel     context.CancelFunc
 }
@@ -74,7 +72,7 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 	for _, m := range members {
 		f.members[m.Name()] = m
 	}
-	if f.uplink, err = link.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+	if f.uplink, err = faults.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
 		return err
 	}
 	// Machines are in bergen only, and KubeVirt is what takes longest to start:
@@ -82,7 +80,7 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 	installing, cancel := context.WithCancel(ctx)
 	f.cancel = cancel
 	f.kubevirt.Go(func() error { return f.members[pushMember].InstallKubeVirt(installing) })
-	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: capi.InstallClusterCRD})
+	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: program.InstallClusterCRD})
 	return err
 }
 
@@ -116,7 +114,7 @@ func (f *demoFleet) forEachMember(do func(*member.Member) error) error {
 // the only one, and until it comes nothing is downloaded.
 func (f *demoFleet) installAgents(ctx context.Context) error {
 	return f.forEachMember(func(m *member.Member) error {
-		return agent.InstallAgent(ctx, m.ControlPlane, map[string]any{
+		return program.InstallAgent(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false},
 			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == linkedMember}},
 		})
@@ -130,7 +128,7 @@ func (f *demoFleet) startAgents(ctx context.Context) error {
 		// agent that has lost it ends.
 		// With this heartbeat the hub gives up an agent that it does not hear of as
 		// soon as it ever does, after 30 s.
-		a, err := agent.StartAgent(ctx, m.ControlPlane, agent.Options{
+		a, err := program.StartAgent(ctx, m.ControlPlane, program.Options{
 			LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log"), Args: []string{"--report-heartbeat=5s"},
 		})
 		if err != nil {
@@ -179,7 +177,7 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 	if f.client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client of the hub: %w", err)
 	}
-	if err := hub.InstallHub(ctx, f.plane, map[string]any{
+	if err := program.InstallHub(ctx, f.plane, map[string]any{
 		"policy":     map[string]any{"data": newPolicy(firstBudget, firstEdge)},
 		"clusterAPI": map[string]any{"enabled": true},
 	}); err != nil {
@@ -201,7 +199,7 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 
 // registerMembers makes the members known, each in another way.
 func (f *demoFleet) registerMembers(ctx context.Context) error {
-	toEdge, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	toEdge, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
@@ -215,7 +213,7 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 		return err
 	}
 	for _, object := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: linkedMember}, Data: map[string][]byte{"kubeconfig": ofEdge}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: linkedMember}, Data: map[string][]byte{"kubeconfig": ofEdge}},
 		&v1alpha1.MemberCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: linkedMember, Labels: map[string]string{"edge": "true"}},
 			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: linkedMember}}},
@@ -230,10 +228,10 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: pullMember, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 	}
-	if err := capi.CreateCluster(ctx, f.client, cluster, ofLab); err != nil {
+	if err := program.CreateCluster(ctx, f.client, cluster, ofLab); err != nil {
 		return err
 	}
-	return hub.RegisterPullMember(ctx, f.client, f.members[pushMember].Client(), agent.AgentNamespace, pushMember, nil, nil)
+	return program.RegisterPullMember(ctx, f.client, f.members[pushMember].Client(), program.AgentNamespace, pushMember, nil, nil)
 }
 
 // stopAll ends everything, and those that ask API servers before these.

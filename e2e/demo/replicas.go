@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // Replicas of the hub: the first is elected, and lost; what is read is asked of the
@@ -32,8 +32,8 @@ type replicaState struct {
 }
 
 // startReplica starts one of them.
-func (f *demoFleet) startReplica(ctx context.Context, name string) (*hub.Hub, error) {
-	h, err := hub.StartHub(ctx, f.plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+func (f *demoFleet) startReplica(ctx context.Context, name string) (*program.Hub, error) {
+	h, err := program.StartHub(ctx, f.plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
 		"--replica-name=" + name, "--advertise-address=127.0.0.1",
 	}})
@@ -64,7 +64,7 @@ func (s *demoStory) replicaActs() []storyAct {
 }
 
 // killExpected kills a program that is not missed.
-func (f *demoFleet) killExpected(h *hub.Hub) {
+func (f *demoFleet) killExpected(h *program.Hub) {
 	for i, p := range f.programs {
 		if p == h.Process {
 			f.programs = append(f.programs[:i:i], f.programs[i+1:]...)

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
@@ -208,7 +208,7 @@ func (s *demoStory) cutLink(context.Context) error {
 
 func (s *demoStory) raiseBudgets(ctx context.Context) error {
 	cm := &corev1.ConfigMap{}
-	if err := s.client.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+	if err := s.client.Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 		return fmt.Errorf("reading the policy: %w", err)
 	}
 	cm.Data = newPolicy(raisedBudget, raisedEdge)

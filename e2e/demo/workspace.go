@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
@@ -169,7 +169,7 @@ func (s *demoStory) readWorkspace(ctx context.Context) error {
 	}
 	images, err := s.hub.ListImages(ctx)
 	if err != nil {
-		if errors.Is(err, hub.ErrNotServed) {
+		if errors.Is(err, program.ErrNotServed) {
 			return nil
 		}
 		return err

@@ -5,9 +5,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ClassifyError tells why a member is not reached and what to do about it. The
-// message of one cause is always the same: it goes into a condition that is
-// written when it changes.
+// ClassifyError returns the reason of condition Reachable for a connection error, and a
+// message that says what to do. The message is always the same for the same cause,
+// because it goes into a condition that is written when it changes.
 func ClassifyError(err error) (reason, message string) {
 	fault, why := hubclient.ClassifyError(err)
 	switch fault {

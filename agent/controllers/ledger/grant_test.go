@@ -111,8 +111,8 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		EnqueueReport:        func() { m.reportTriggers++ },
 		HubCondition:         func() *metav1.Condition { return nil },
 		MissingRights:        func() string { return "" },
-		ImportGuardCondition: (&admissionpolicy.BudgetGuardCheck{}).Condition,
-		OneDownloadCondition: (&admissionpolicy.OneDownloadCheck{}).Condition,
+		ImportGuardCondition: admissionpolicy.NewBudgetGuardPoller(nil, "", nil).Condition,
+		OneDownloadCondition: admissionpolicy.NewOneDownloadPoller(nil, nil, nil).Condition,
 		createdAt:            map[string]time.Time{},
 	}
 	m.planServed.Store(true)

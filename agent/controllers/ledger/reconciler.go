@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
@@ -345,7 +346,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.checkExistingDataVolume(ctx, slot)
-	case isRefusedAsUnlisted(err):
+	case admissionpolicy.IsUnlistedRefusal(err):
 		r.lastLedger.Store(nil) // or the ledger is another than this process knows
 		return true, nil
 	case isPermanentRefusal(err):

@@ -117,6 +117,16 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
+// HasEnded reports whether the process has exited.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // ExitError says how the process has ended; nil while it runs.
 func (p *Process) ExitError() error {
 	select {

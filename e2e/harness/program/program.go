@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package program builds one of the two programs, installs its chart and runs it
-// as a process with exactly the rights of the chart's ServiceAccount.
+// Package program builds ot-agent and ot-hub, installs their charts and runs them as
+// processes with exactly the permissions of the chart's ServiceAccount. It reads what the
+// hub serves.
 package program
 
 import (
@@ -17,14 +18,22 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
 )
+
+// The policy ConfigMap, in members and on the hub.
+const (
+	PolicyNamespace = "sync-operator"
+	PolicyName      = "sync-operator-policy"
+)
+
+const pollInterval = 50 * time.Millisecond
 
 // Program is the agent or the hub.
 type Program struct {
-	// Name of the binary, the chart, the release, its namespace and its account.
+	// Name of the binary, the chart, the release, its namespace and its ServiceAccount.
 	Name string
 	// Package is its folder in the module.
 	Package string
@@ -37,20 +46,20 @@ type Program struct {
 
 // Options of one process.
 type Options struct {
-	// ConfigureClient changes the client configuration before the program gets it, for one
-	// that is to reach its API server through a proxy.
+	// ConfigureClient changes the program's client configuration, such as to route it
+	// through a proxy.
 	ConfigureClient func(*rest.Config)
 	// LeaseDuration of the leader.
 	LeaseDuration time.Duration
-	// Log is its log file; by default it is in the control plane's Dir.
+	// Log is the log file; by default in the control plane's Dir.
 	Log string
-	// Version is stamped into it; without one it is of no release.
+	// Version is stamped into the binary; empty for a development build.
 	Version string
-	// Args are added to its own, Env to this program's environment.
+	// Args are added to the default flags, Env to this process's environment.
 	Args, Env []string
 }
 
-// moduleDir is the top of the checkout.
+// moduleDir is the root of the checkout.
 func moduleDir() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -59,8 +68,8 @@ func moduleDir() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Binary builds the program, once in this process for each version that is stamped into
-// it, and returns its path: see binaries.Checkout.
+// Binary builds the program, once in this process for each version, and returns its path:
+// see binaries.BuildFromCheckout.
 func (p *Program) Binary(version string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +100,7 @@ func (p *Program) build(version string) (string, error) {
 	return path, binaries.BuildFromCheckout(context.Background(), top, p.Package, version, path)
 }
 
-// Install installs the chart. values are the chart's; the Deployment it also
-// installs has no kubelet to run it.
+// Install installs the chart with its values. No kubelet runs its Deployment.
 func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
 	top, err := moduleDir()
 	if err != nil {
@@ -101,8 +109,8 @@ func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, va
 	return chart.Install(ctx, cp.Config(), filepath.Join(top, "charts", p.Name), p.Name, p.Name, values)
 }
 
-// Start runs the program against a control plane that its chart is installed in,
-// and returns where it will serve its metrics, as host:port.
+// Start runs the program against a control plane with its chart installed. metrics is the
+// address of its metrics, as host:port.
 func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (_ *process.Process, metrics string, err error) {
 	binary, err := p.Binary(o.Version)
 	if err != nil {

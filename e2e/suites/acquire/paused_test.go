@@ -14,23 +14,22 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-func isPinWrite(acquired bool) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
+func isPinWrite(acquired bool) func(faults.Write) bool {
+	return func(w faults.Write) bool {
 		vm := vmStatusWrite(w)
 		return vm != nil && vm.Status.Pinned != nil && (vm.Status.Pinned.AcquiredAt != nil) == acquired
 	}
 }
 
-func isRootDiskCreate(w proxy.Write) bool { return stepOf(w) == "post datavolumes: vm-root" }
+func isRootDiskCreate(w faults.Write) bool { return stepOf(w) == "post datavolumes: vm-root" }
 
-func isImageStatusWrite(as func(*v1alpha1.VMDiskImage) bool) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
+func isImageStatusWrite(as func(*v1alpha1.VMDiskImage) bool) func(faults.Write) bool {
+	return func(w faults.Write) bool {
 		img := imageStatusWrite(w)
 		return img != nil && as(img)
 	}
@@ -44,7 +43,7 @@ func isRetirement(img *v1alpha1.VMDiskImage) bool {
 
 // pausedLeader is a leader that is held, with an image and what else the test made.
 type pausedLeader struct {
-	*faultyagent.FrozenLeader
+	*faults.FrozenLeader
 	ns  string
 	o   *observer.Observer
 	img *v1alpha1.VMDiskImage
@@ -52,14 +51,14 @@ type pausedLeader struct {
 
 // pauseLeader has an image made ready, and then something done that leads to the write
 // at which the leader is held.
-func pauseLeader(t *testing.T, snapshotted bool, at func(proxy.Write) bool, do func(ns string, img *v1alpha1.VMDiskImage)) *pausedLeader {
+func pauseLeader(t *testing.T, snapshotted bool, at func(faults.Write) bool, do func(ns string, img *v1alpha1.VMDiskImage)) *pausedLeader {
 	t.Helper()
 	ns, o := beginTest(t)
 	img := testScene.NewImage(ns, "image", "/ok/i.qcow2")
 	if snapshotted {
 		img = testScene.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
 	}
-	h := faultyagent.FreezeLeaderAt(t, testScene, at)
+	h := faults.FreezeLeaderAt(t, testScene, at)
 	testScene.Create(t, img)
 	testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	do(ns, img)
@@ -287,7 +286,7 @@ func TestPausedBeforeDeletes(t *testing.T) {
 		"the DataVolume of an image":          {"datavolumes", deletion, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := pauseLeader(t, true, proxy.MatchWrite(http.MethodDelete, tt.resource, false), func(ns string, img *v1alpha1.VMDiskImage) { tt.lead(t, ns, img) })
+			a := pauseLeader(t, true, faults.MatchWrite(http.MethodDelete, tt.resource, false), func(ns string, img *v1alpha1.VMDiskImage) { tt.lead(t, ns, img) })
 			vm := testenv.NewMachine(a.ns, "vm", a.img)
 			if tt.deleted {
 				vm = withImageTemplate(vm, testScene.NewSnapshottedImage(a.ns, "image", "/ok/i.qcow2"))
@@ -314,7 +313,7 @@ func TestPausedBeforeRootDiskReplacement(t *testing.T) {
 		o    *observer.Observer
 		snap = &snapshotv1.VolumeSnapshot{}
 	)
-	at := func(w proxy.Write) bool {
+	at := func(w faults.Write) bool {
 		if isRootDiskCreate(w) && snap.Name == "" && getObject(t, vm.Namespace, readServing(t, referencedImage(t, vm)).VolumeSnapshot, snap) {
 			deleteByHand(t, o, snap.DeepCopy())
 		}

@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // reportedWrites of an agent are told of one that does not go on.
@@ -29,7 +28,7 @@ func (s *killSweep) describeSituation(t *testing.T) string {
 	s.mu.Lock()
 	fmt.Fprintf(&text, "died at, in this order: %v\n", s.died)
 	s.mu.Unlock()
-	fmt.Fprintf(&text, "the Lease is held by: %q\n", faultyagent.LeaseHolder(t, testScene))
+	fmt.Fprintf(&text, "the Lease is held by: %q\n", program.AgentLeaseHolder(t.Context(), testScene.Client()))
 	if s.agent != nil {
 		writes := s.agent.Proxy.Writes()
 		fmt.Fprintf(&text, "the agent is gone: %t; its last writes of %d:\n", s.agent.HasEnded(), len(writes))
@@ -41,7 +40,7 @@ func (s *killSweep) describeSituation(t *testing.T) string {
 		ns   string
 		list client.ObjectList
 	}{
-		{agent.AgentNamespace, &v1alpha1.SyncLedgerList{}},
+		{program.AgentNamespace, &v1alpha1.SyncLedgerList{}},
 		{s.ns, &v1alpha1.VMDiskImageList{}}, {s.ns, &v1alpha1.VirtualMachineList{}},
 		{s.ns, &cdiv1.DataVolumeList{}}, {s.ns, &corev1.PersistentVolumeClaimList{}}, {s.ns, &snapshotv1.VolumeSnapshotList{}},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -17,8 +17,8 @@ import (
 // staleAgent is an agent that holds itself for the leader and is kept from news of
 // some kinds; fresh is another one.
 type staleAgent struct {
-	*faultyagent.FaultyAgent
-	freshAgent *faultyagent.FaultyAgent
+	*faults.FaultyAgent
+	freshAgent *faults.FaultyAgent
 	ns         string
 	o          *observer.Observer
 	img        *v1alpha1.VMDiskImage
@@ -29,7 +29,7 @@ type staleAgent struct {
 func startStaleAgent(t *testing.T, snapshotted bool, kinds ...string) *staleAgent {
 	t.Helper()
 	ns, o := beginTest(t)
-	s := &staleAgent{ns: ns, o: o, FaultyAgent: faultyagent.StartLeader(t, testScene, faultyagent.WriteHooks{})}
+	s := &staleAgent{ns: ns, o: o, FaultyAgent: faults.StartLeader(t, testScene, faults.WriteHooks{})}
 	s.img = testScene.NewImage(ns, "image", "/ok/i.qcow2")
 	if snapshotted {
 		s.img = testScene.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
@@ -37,7 +37,7 @@ func startStaleAgent(t *testing.T, snapshotted bool, kinds ...string) *staleAgen
 	testScene.Create(t, s.img)
 	testScene.AwaitImage(t, s.img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	s.Proxy.HoldWatches(kinds...)
-	s.freshAgent = faultyagent.StartAgent(t, testScene, faultyagent.WriteHooks{}, "--leader-elect=false")
+	s.freshAgent = faults.StartAgent(t, testScene, faults.WriteHooks{}, "--leader-elect=false")
 	_, err := s.freshAgent.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	return s

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -29,7 +28,7 @@ const (
 
 // killPoint is a write and a position: a moment in which an agent can die.
 type killPoint struct {
-	step     faultyagent.Step
+	step     faults.Step
 	position killPosition
 }
 
@@ -39,20 +38,20 @@ const maxPoints = 40
 // killSweep kills the agents of one story one after another.
 type killSweep struct {
 	mu     sync.Mutex
-	seen   map[faultyagent.Step]bool
+	seen   map[faults.Step]bool
 	killed map[killPoint]bool
 	due    map[killPoint]bool
 	deaths int
 	died   []killPoint // in the story that is being told
 	ns     string
-	agent  *faultyagent.FaultyAgent
+	agent  *faults.FaultyAgent
 }
 
 // TestAgentKilledAtEveryWrite tells a story undisturbed to learn its writes, and then
 // again with the agent killed at points of it, each time at another, and the next
 // agent going on. With OT_FLEET_LONG these are all points.
 func TestAgentKilledAtEveryWrite(t *testing.T) {
-	s := &killSweep{seen: map[faultyagent.Step]bool{}, killed: map[killPoint]bool{}}
+	s := &killSweep{seen: map[faults.Step]bool{}, killed: map[killPoint]bool{}}
 	began := time.Now()
 	s.runStory(t)
 	story := slices.Sorted(maps.Keys(s.seen))
@@ -81,7 +80,7 @@ func TestAgentKilledAtEveryWrite(t *testing.T) {
 }
 
 // selectPoints takes points of each kind of write in turn.
-func selectPoints(story []faultyagent.Step) []killPoint {
+func selectPoints(story []faults.Step) []killPoint {
 	kinds := map[string][]killPoint{}
 	for _, st := range story {
 		if isLongRun() || !isIrrelevantStep(st) {
@@ -109,8 +108,8 @@ func (s *killSweep) remainingPoints(of []killPoint) []killPoint {
 }
 
 // killHook kills the agent at points that are due.
-func (s *killSweep) killHook(at killPosition) func(*faultyagent.FaultyAgent, proxy.Write) error {
-	return func(m *faultyagent.FaultyAgent, w proxy.Write) error {
+func (s *killSweep) killHook(at killPosition) func(*faults.FaultyAgent, faults.Write) error {
+	return func(m *faults.FaultyAgent, w faults.Write) error {
 		if at == afterWrite && w.Status >= 300 {
 			return nil // nothing was stored
 		}
@@ -119,7 +118,7 @@ func (s *killSweep) killHook(at killPosition) func(*faultyagent.FaultyAgent, pro
 		}
 		m.Kill()
 		<-m.Done()
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	}
 }
 
@@ -143,7 +142,7 @@ func (s *killSweep) restartDeadAgents(t *testing.T) {
 		return
 	}
 	s.replaceDeadAgent(t)
-	m, err := faultyagent.RunAgent(t.Context(), testScene, faultyagent.WriteHooks{Before: s.killHook(beforeWrite), After: s.killHook(afterWrite)}, agent.Options{})
+	m, err := faults.RunAgent(t.Context(), testScene, faults.WriteHooks{Before: s.killHook(beforeWrite), After: s.killHook(afterWrite)}, program.Options{})
 	require.NoError(t, err)
 	s.agent = m
 }
@@ -154,7 +153,7 @@ func (s *killSweep) replaceDeadAgent(t *testing.T) {
 		s.agent.KillAndWait()
 	}
 	s.agent = nil
-	require.NoError(t, faultyagent.DeleteLease(t.Context(), testScene))
+	require.NoError(t, program.DeleteAgentLease(t.Context(), testScene.Client()))
 }
 
 // awaitWithAgent waits for something that needs an agent.
@@ -171,7 +170,7 @@ func (s *killSweep) awaitWithAgent(t *testing.T, what string, holds func() bool)
 
 // requireEveryStepKind wants a story with every kind of write that the agent makes for
 // machines and their images.
-func requireEveryStepKind(t *testing.T, story []faultyagent.Step) {
+func requireEveryStepKind(t *testing.T, story []faults.Step) {
 	t.Helper()
 	kinds := map[string]bool{}
 	var texts []string

@@ -24,13 +24,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -58,16 +57,16 @@ type testMember struct {
 	*member.Member
 	client.WithWatch
 	name     string
-	Agent    *agent.Agent
+	Agent    *program.Agent
 	Observer *observer.Observer
-	Link     *link.Link
+	Link     *faults.Link
 }
 
 // testFleet is a hub and its members.
 type testFleet struct {
 	Plane *controlplane.ControlPlane
 	client.WithWatch
-	Hub     *hub.Hub
+	Hub     *program.Hub
 	Members map[string]*testMember
 	Fakes   *fakemember.Members
 }
@@ -98,7 +97,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
+		if err := program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
 			return err
 		}
 		return f.StartHub(ctx)
@@ -121,7 +120,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 			if err := s.install(ctx); err != nil {
 				return err
 			}
-			cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+			cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 			if err != nil {
 				return err
 			}
@@ -146,7 +145,7 @@ func (s *testMember) install(ctx context.Context) (err error) {
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
+	err = program.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
@@ -156,7 +155,7 @@ func (s *testMember) install(ctx context.Context) (err error) {
 	if s.Observer, err = observer.Start(context.WithoutCancel(ctx), s.ControlPlane.Config()); err != nil {
 		return err
 	}
-	if s.Link, err = link.StartLink(s.ControlPlane.Config()); err != nil {
+	if s.Link, err = faults.StartLink(s.ControlPlane.Config()); err != nil {
 		return err
 	}
 	return s.StartAgent(ctx)
@@ -165,22 +164,22 @@ func (s *testMember) install(ctx context.Context) (err error) {
 // StartAgent starts one at once also where the one before was killed: its Lease is
 // removed.
 func (s *testMember) StartAgent(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-agent"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-agent"}}
 	if err := client.IgnoreNotFound(s.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
+	s.Agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{
 		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"},
 	})
 	return err
 }
 
 func (f *testFleet) StartHub(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "ot-hub"}}
 	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	f.Hub, err = program.StartHub(ctx, f.Plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
 	return err
 }
 
@@ -203,7 +202,7 @@ func (f *testFleet) join(ctx context.Context, name, agentNamespace string, cfg *
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -254,7 +253,7 @@ func (f *testFleet) setPolicy(t *testing.T, change map[string]string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
-		if err := f.Get(context.Background(), client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := f.Get(context.Background(), client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return err
 		}
 		for key, value := range change {
@@ -286,7 +285,7 @@ func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 func (s *testMember) ledger(t *testing.T) v1alpha1.SyncLedgerStatus {
 	t.Helper()
 	l := &v1alpha1.SyncLedger{}
-	err := s.Get(context.Background(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l)
+	err := s.Get(context.Background(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l)
 	if client.IgnoreNotFound(err) != nil {
 		require.NoError(t, err)
 	}

@@ -187,5 +187,5 @@ func TestOnlyOneLedgerIsAccepted(t *testing.T) {
 	second := &v1alpha1.SyncLedger{}
 	second.SetNamespace(agentNamespace)
 	second.SetName("another")
-	require.ErrorContains(t, adminClient.Create(t.Context(), second), "there is one SyncLedger, named default")
+	require.ErrorContains(t, adminClient.Create(t.Context(), second), "the SyncLedger must be named default")
 }

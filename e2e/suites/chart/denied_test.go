@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -54,7 +54,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	port, err := process.FreePort()
 	require.NoError(t, err)
 	probes := fmt.Sprintf("127.0.0.1:%d", port)
-	current, err := agent.StartAgent(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
+	current, err := program.StartAgent(t.Context(), s.plane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	condition := func(reason string) func() bool {
 		return func() bool {
 			ledger := &v1alpha1.SyncLedger{}
-			if s.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+			if s.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 				return false
 			}
 			c := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionRightsComplete)
@@ -82,7 +82,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	// caches filled: without a right it would never fill them, and end.
 	early := newImage(t, nil)
 	early.SetName("early")
-	early.SetNamespace(agent.AgentNamespace)
+	early.SetNamespace(program.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), early))
 	eventually(func() bool {
 		return s.Get(t.Context(), client.ObjectKeyFromObject(early), early) == nil && len(early.GetFinalizers()) > 0
@@ -92,7 +92,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	s.removeRights(t, "ot-agent", "vmdiskimages/status", "storageclasses")
 	late := newImage(t, nil)
 	late.SetName("late")
-	late.SetNamespace(agent.AgentNamespace)
+	late.SetNamespace(program.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), late))
 	eventually(func() bool { code, _ := probeURL("http://" + probes + "/readyz/rights"); return code != http.StatusOK }, "it goes on being ready")
 	code, _ := probeURL("http://" + probes + "/readyz")
@@ -105,7 +105,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	eventually(condition("RightsMissing"), "the ledger does not say which rights are lacking")
 
 	// The other one, which runs on, does not have the last word in this log.
-	next, err := agent.StartAgent(t.Context(), s.plane, agent.Options{Log: filepath.Join(t.TempDir(), "next.log")})
+	next, err := program.StartAgent(t.Context(), s.plane, program.Options{Log: filepath.Join(t.TempDir(), "next.log")})
 	require.NoError(t, err)
 	requireExited(t, next.Process, "ot-agent: its account lacks rights: update virtualmachines.pelotech.ot/status;")
 

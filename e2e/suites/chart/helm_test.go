@@ -21,11 +21,10 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -81,14 +80,14 @@ func chartPath(t *testing.T, path string) string {
 // nothing, an end that leaves images, a beginning that takes them up.
 func TestHelmLifecycle(t *testing.T) {
 	s := startHelmCluster(t)
-	namespace := []string{"--namespace", agent.AgentNamespace}
+	namespace := []string{"--namespace", program.AgentNamespace}
 	run := func(args ...string) { t.Helper(); s.requireHelm(t, append(args, namespace...)...) }
 
 	s.installPreviousRelease(t, "ot-agent", "pelotech.ot_vmdiskimages.yaml", "prune")
 	s.installPreviousRelease(t, "ot-hub", "pelotech.ot_memberclusters.yaml", "transfers", hubBesideAgentArgs...)
 	left := s.storePreviousObjects(t)
 	mine := newImage(t, nil)
-	mine.SetNamespace(agent.AgentNamespace)
+	mine.SetNamespace(program.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), mine))
 	policy := &corev1.ConfigMap{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: "sync-operator", Name: "sync-operator-policy"}, policy))
@@ -98,9 +97,9 @@ func TestHelmLifecycle(t *testing.T) {
 	edited := maps.Clone(policy.Data)
 
 	// Programs that are ahead of their kinds would lose what they write. They say so.
-	ahead, err := agent.StartAgent(t.Context(), s.plane, agent.Options{})
+	ahead, err := program.StartAgent(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
-	hubAhead, err := hub.StartHub(t.Context(), s.plane, hub.Options{})
+	hubAhead, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	requireExited(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
 		"they do not know ", "VMDiskImage.status.prune", ". Apply those of its release")
@@ -116,7 +115,7 @@ func TestHelmLifecycle(t *testing.T) {
 	assert.Equal(t, edited, policy.Data, "what people have added, changed, removed")
 
 	run("upgrade", "ot-agent", chartPath(t, agentChart), "--reset-then-reuse-values", "--set", "replicas=1",
-		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+agent.AgentNamespace)
+		"--set", "hub.serviceAccount.create=true,metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=ot-hub,metrics.readers[0].namespace="+program.AgentNamespace)
 	s.requireMetricsAuthorization(t)
 	changed := append([]string{"upgrade", "ot-agent", chartPath(t, agentChart), "--set-string", "policy.data.concurrency=2"}, namespace...)
 	said, err := s.runHelm(t, changed...)
@@ -132,13 +131,13 @@ func TestHelmLifecycle(t *testing.T) {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object), "%T must outlive the chart", object)
 		assert.Nil(t, object.GetDeletionTimestamp(), "%T", object)
 	}
-	assert.False(t, s.objectExists(t, "apps/v1", "Deployment", agent.AgentNamespace, "ot-agent"))
+	assert.False(t, s.objectExists(t, "apps/v1", "Deployment", program.AgentNamespace, "ot-agent"))
 	assert.False(t, s.objectExists(t, "rbac.authorization.k8s.io/v1", "ClusterRole", "", "ot-agent"))
 	assert.True(t, s.objectExists(t, "v1", "Namespace", "", "sync-operator"))
-	assert.True(t, s.objectExists(t, "pelotech.ot/v1alpha1", "VMDiskImage", agent.AgentNamespace, mine.GetName()), "images must outlive the chart")
+	assert.True(t, s.objectExists(t, "pelotech.ot/v1alpha1", "VMDiskImage", program.AgentNamespace, mine.GetName()), "images must outlive the chart")
 
 	run("install", "ot-agent", chartPath(t, agentChart))
-	assert.True(t, s.objectExists(t, "apps/v1", "Deployment", agent.AgentNamespace, "ot-agent"), "an installation takes over what was kept")
+	assert.True(t, s.objectExists(t, "apps/v1", "Deployment", program.AgentNamespace, "ot-agent"), "an installation takes over what was kept")
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	edited["concurrency"] = "3"
 	assert.Equal(t, edited, policy.Data, "and the policy as it was edited")
@@ -156,7 +155,7 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	t.Helper()
 	require.NoError(t, s.Create(t.Context(), newStandInCRD("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")))
 	ours := newVM(t, nil)
-	ours.SetNamespace(agent.AgentNamespace)
+	ours.SetNamespace(program.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), ours))
 	theirs := &unstructured.Unstructured{}
 	theirs.SetAPIVersion("kubevirt.io/v1")
@@ -172,7 +171,7 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	}
 	theirs.SetName("machine")
 	for _, object := range objects {
-		object.SetNamespace(agent.AgentNamespace)
+		object.SetNamespace(program.AgentNamespace)
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
 		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, testenv.Patience, 100*time.Millisecond)
 	}
@@ -185,13 +184,13 @@ func (s *helmCluster) requireMetricsAuthorization(t *testing.T) {
 	t.Helper()
 	given := t.TempDir()
 	first := writeCertificate(t, given)
-	current, err := agent.StartAgent(t.Context(), s.plane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
+	current, err := program.StartAgent(t.Context(), s.plane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--metrics-secure=true", "--metrics-cert-dir=" + given}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	url := strings.Replace(current.MetricsURL, "http://", "https://", 1)
 	token := filepath.Join(t.TempDir(), "token")
 	as := func(account string) error {
-		cfg, err := s.plane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, account)
+		cfg, err := s.plane.ServiceAccountConfig(t.Context(), program.AgentNamespace, account)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(token, []byte(cfg.BearerToken), 0o600))
 		return health.CheckURL(t.Context(), url, token)
@@ -234,7 +233,7 @@ func testHubLifecycle(t *testing.T, s *helmCluster) {
 	member.Spec.Connection.KubeconfigSecretRef = &v1alpha1.SecretKeyRef{Name: "frankfurt"}
 	require.NoError(t, s.Create(t.Context(), member))
 	s.removeRights(t, "ot-hub", "memberlinks/status")
-	denied, err := hub.StartHub(t.Context(), s.plane, hub.Options{})
+	denied, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	requireExited(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
 	run("uninstall", "ot-hub")

@@ -148,10 +148,10 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 	}
 	const (
 		cpu   = "cpu must be a whole number from 1 to 512"
-		unit  = "must be a quantity such as 2Gi (units are Mi, Gi and Ti; GB or GiB are none)"
+		unit  = "must be a quantity such as 2Gi (use Mi, Gi or Ti, not GB or GiB)"
 		label = "becomes a label: up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-		cidr  = "ipAddress must be an address with the length of its prefix, as in 10.10.0.161/24"
-		mac   = "macAddress must be six bytes with colons, as in 02:00:00:12:34:56, and no multicast address"
+		cidr  = "ipAddress must be an address with a prefix length, as in 10.10.0.161/24"
+		mac   = "macAddress must be six bytes separated by colons, as in 02:00:00:12:34:56, and not a multicast address"
 		ref   = "name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	)
 	for name, test := range map[string]refusal{
@@ -169,8 +169,8 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"memory as a small number":     {fieldChanges{"resources.memory": int64(2048)}, "memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"},
 		"memory in thousandths":        {fieldChanges{"resources.memory": "2048m"}, "memory must be from 1Mi to 64Ti"},
 		"memory below zero":            {fieldChanges{"resources.memory": "-2Gi"}, "memory must be from 1Mi to 64Ti"},
-		"neither memory nor type":      {fieldChanges{"resources.memory": nil}, "resources.memory is required where no instancetype is named"},
-		"no resources":                 {fieldChanges{"resources": nil}, "resources.memory is required where no instancetype is named"},
+		"neither memory nor type":      {fieldChanges{"resources.memory": nil}, "resources.memory is required without an instancetype"},
+		"no resources":                 {fieldChanges{"resources": nil}, "resources.memory is required without an instancetype"},
 		"a disk in GB":                 {fieldChanges{"resources.diskSize": "24GB"}, "diskSize must be a quantity such as 24Gi"},
 		"a disk without a unit":        {fieldChanges{"resources.diskSize": "24"}, "diskSize must be from 1Mi to 64Ti: is the unit missing, as in 24Gi?"},
 		"instancetype with cpu":        {fieldChanges{"resources": map[string]any{"cpu": "2"}, "instancetype": map[string]any{"name": "u1"}}, "instancetype excludes resources.cpu and resources.memory"},
@@ -182,7 +182,7 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"a user without a name":  {user(map[string]any{"sudo": "ALL"}), "spec.users[0].name: Required value"},
 		"an empty user name":     {user(map[string]any{"name": ""}), "name must not be empty"},
 		"two users of one name":  {fieldChanges{"users": listOf(map[string]any{"name": "a"}, map[string]any{"name": "b"}, map[string]any{"name": "a"})}, "two users have the same name"},
-		"two kinds of password":  {user(map[string]any{"name": "a", "plain_text_passwd": "p", "passwordSecretRef": map[string]any{"name": "a", "key": "b"}}), "plain_text_passwd and passwordSecretRef exclude each other: prefer passwordSecretRef"},
+		"two kinds of password":  {user(map[string]any{"name": "a", "plain_text_passwd": "p", "passwordSecretRef": map[string]any{"name": "a", "key": "b"}}), "set only one of plain_text_passwd and passwordSecretRef; prefer passwordSecretRef"},
 		"a Secret without a key": {user(map[string]any{"name": "a", "passwordSecretRef": map[string]any{"name": "a"}}), "passwordSecretRef.key: Required value"},
 		"33 users":               {fieldChanges{"users": newUsers(33)}, "spec.users: Too many: 33: must have at most 32 items"},
 
@@ -229,7 +229,7 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"a template for a minute less": {fieldChanges{"vmDiskImageTemplate.deleteUnreferencedAfter": "59s"}, "deleteUnreferencedAfter must be a duration of at least 1m"},
 
 		"too much user data":      {fieldChanges{"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10+1)}}, "spec.cloudInit.userData: Too long: may not be more than 524288"},
-		"two kinds of user data":  {fieldChanges{"cloudInit": map[string]any{"userData": "a", "userDataSecretRef": map[string]any{"name": "a", "key": "b"}}}, "userData and userDataSecretRef exclude each other"},
+		"two kinds of user data":  {fieldChanges{"cloudInit": map[string]any{"userData": "a", "userDataSecretRef": map[string]any{"name": "a", "key": "b"}}}, "set only one of userData and userDataSecretRef"},
 		"an overlay that is text": {fieldChanges{"overlay": "spec: {}"}, `spec.overlay: Invalid value: "string": spec.overlay in body must be of type object: "string"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -93,7 +93,7 @@ func newImagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructu
 func newOwnPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := newImagePrune(t, changes)
-	if _, is := changes["approvedBy"]; !is {
+	if _, ok := changes["approvedBy"]; !ok {
 		require.NoError(t, unstructured.SetNestedField(object.Object, currentUser(t), "spec", "approvedBy"))
 	}
 	return object
@@ -115,7 +115,7 @@ func TestReportsAndPrunesRoundTrip(t *testing.T) {
 			require.NoError(t, adminClient.Create(t.Context(), test.written, client.DryRunAll))
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(test.written.Object, test.into))
 			specOf := func(o client.Object) any {
-				if r, is := o.(*v1alpha1.PruneReport); is {
+				if r, ok := o.(*v1alpha1.PruneReport); ok {
 					return r.Spec
 				}
 				return o.(*v1alpha1.ImagePrune).Spec
@@ -143,7 +143,7 @@ const (
 	badAnswer        = "answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
 	badUndoWindow    = "undoWindow must be a duration in hours, minutes and seconds, as in 24h"
 	badDeadline      = "deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
-	badScheduleField = "timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
+	badScheduleField = "timeZone, suspend and historyLimit need a schedule: set schedule, or remove them"
 )
 
 func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
@@ -167,7 +167,7 @@ func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
 		"an empty zone":                    {newSchedule(t, map[string]any{"timeZone": ""}), "spec.timeZone in body should be at least 1 chars long"},
 		"no history":                       {newSchedule(t, map[string]any{"historyLimit": int64(0)}), "spec.historyLimit in body should be greater than or equal to 1"},
 		"too much history":                 {newSchedule(t, map[string]any{"historyLimit": int64(101)}), "spec.historyLimit in body should be less than or equal to 100"},
-		"a placement without clusters":     {newPruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
+		"a placement without clusters":     {newPruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement selects no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
 		"an image in capitals":             {newPruneReport(t, map[string]any{"imageSelector.names": []any{"Ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
 		"an image with its namespace":      {newPruneReport(t, map[string]any{"imageSelector.names": []any{"vmdi-farm/ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
 		"an image of no name":              {newPruneReport(t, map[string]any{"imageSelector.names": []any{""}}), "spec.imageSelector.names[0] in body should match"},
@@ -224,10 +224,10 @@ func TestPruneReportNameLeavesRoomForPages(t *testing.T) {
 func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	const (
 		fine     = ""
-		once     = "a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
-		either   = "schedule can be changed, but neither be added nor removed: make another PruneReport"
-		onlyUndo = "only undo can be changed: make another ImagePrune"
-		stays    = "what is undone stays so: make another ImagePrune"
+		once     = "a PruneReport without a schedule cannot be changed: create another one"
+		either   = "schedule can be changed, but not added or removed: create another PruneReport"
+		onlyUndo = "only undo can be changed: create another ImagePrune"
+		stays    = "undo cannot be unset: create another ImagePrune"
 	)
 	undone := newOwnPrune(t, map[string]any{"undo": true})
 	undone.SetName("undone")

@@ -123,7 +123,7 @@ func TestUndoNeedsOnlyUpdate(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), typed))
 	assert.True(t, typed.Spec.Undo)
 	typed.Spec.Undo = false
-	require.ErrorContains(t, c.Update(t.Context(), typed), "what is undone stays so: make another ImagePrune")
+	require.ErrorContains(t, c.Update(t.Context(), typed), "undo cannot be unset: create another ImagePrune")
 }
 
 // newReportPage of a report.

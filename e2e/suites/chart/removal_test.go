@@ -20,10 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/harness/capi"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -57,14 +55,14 @@ func (s *helmCluster) runShell(t *testing.T, command string) {
 // member, by the commands of their pages: nothing of ours is left.
 func removeHubAndAgent(t *testing.T, s *helmCluster) {
 	require.NoError(t, s.Create(t.Context(), newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
-	require.NoError(t, capi.InstallClusterCRD(t.Context(), s.plane.Config()))
-	syncs, err := agent.StartAgent(t.Context(), s.plane, agent.Options{})
+	require.NoError(t, program.InstallClusterCRD(t.Context(), s.plane.Config()))
+	syncs, err := program.StartAgent(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	t.Cleanup(syncs.Kill)
-	plans, err := hub.StartHub(t.Context(), s.plane, hub.Options{})
+	plans, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	t.Cleanup(plans.Kill)
-	require.NoError(t, hub.CreateMemberSecret(t.Context(), s, "own", s.plane.Config()))
+	require.NoError(t, program.CreateMemberSecret(t.Context(), s, "own", s.plane.Config()))
 	rollout := newFleetImage(t, map[string]any{"placement": map[string]any{"clusterNames": []any{"own"}}, "rollout": nil})
 	require.NoError(t, s.Create(t.Context(), rollout))
 	require.NoError(t, s.Create(t.Context(), newPruneReport(t, nil)))
@@ -86,7 +84,7 @@ func removeHubAndAgent(t *testing.T, s *helmCluster) {
 		s.runShell(t, command)
 	}
 	require.Len(t, last, 2)
-	assert.False(t, s.objectExists(t, "pelotech.ot/v1alpha1", "ClusterPlan", agent.AgentNamespace, v1alpha1.MailboxName), "the plan goes with its member")
+	assert.False(t, s.objectExists(t, "pelotech.ot/v1alpha1", "ClusterPlan", program.AgentNamespace, v1alpha1.MailboxName), "the plan goes with its member")
 	for _, command := range removalCommands(t, "ot-agent") {
 		if !strings.Contains(command, "not where ot-hub runs too") && !strings.Contains(command, "nor this") {
 			s.runShell(t, command)
@@ -101,17 +99,17 @@ func removeHubAndAgent(t *testing.T, s *helmCluster) {
 // removeAgentOnly removes an agent that is alone in its cluster: images and machines by
 // what its chart's notes say, and once more with all else by its page.
 func removeAgentOnly(t *testing.T, s *helmCluster) {
-	s.requireHelm(t, "install", "ot-agent", chartPath(t, agentChart), "--namespace", agent.AgentNamespace, "--create-namespace")
-	noted := notesRemovalPattern.FindSubmatch(s.queryHelm(t, "get", "notes", "ot-agent", "--namespace", agent.AgentNamespace))
+	s.requireHelm(t, "install", "ot-agent", chartPath(t, agentChart), "--namespace", program.AgentNamespace, "--create-namespace")
+	noted := notesRemovalPattern.FindSubmatch(s.queryHelm(t, "get", "notes", "ot-agent", "--namespace", program.AgentNamespace))
 	require.NotNil(t, noted, "the notes say how to remove images and machines")
-	syncs, err := agent.StartAgent(t.Context(), s.plane, agent.Options{})
+	syncs, err := program.StartAgent(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	t.Cleanup(syncs.Kill)
 	takenUp := func() []*unstructured.Unstructured {
 		t.Helper()
 		objects := []*unstructured.Unstructured{newImage(t, nil), newVM(t, nil)}
 		for _, object := range objects {
-			object.SetNamespace(agent.AgentNamespace)
+			object.SetNamespace(program.AgentNamespace)
 			require.NoError(t, s.Create(t.Context(), object))
 			require.Eventually(t, func() bool {
 				err := s.Get(t.Context(), client.ObjectKeyFromObject(object), object)
@@ -138,7 +136,7 @@ func removeAgentOnly(t *testing.T, s *helmCluster) {
 func (s *helmCluster) requireNothingLeft(t *testing.T) {
 	t.Helper()
 	assert.Empty(t, s.servedKinds(t))
-	for _, name := range []string{agent.AgentNamespace, hub.HubNamespace, agent.PolicyNamespace, v1alpha1.MemberNamespacePrefix + "own"} {
+	for _, name := range []string{program.AgentNamespace, program.HubNamespace, program.PolicyNamespace, v1alpha1.MemberNamespacePrefix + "own"} {
 		err := s.Get(t.Context(), client.ObjectKey{Name: name}, &corev1.Namespace{})
 		assert.True(t, apierrors.IsNotFound(err), "namespace %s: %v", name, err)
 	}

@@ -61,7 +61,7 @@ func agentAPICondition(t *testing.T, c client.Client) metav1.Condition {
 	t.Helper()
 	require.NoError(t, c.Create(t.Context(), newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
 	ctx, cancel := context.WithCancel(t.Context())
-	g := &agentguard.BudgetGuardCheck{Client: c, Namespace: metav1.NamespaceDefault, Changed: func() {}}
+	g := agentguard.NewBudgetGuardPoller(c, metav1.NamespaceDefault, func() {})
 	ended := make(chan error, 1)
 	go func() { ended <- g.Start(ctx) }()
 	require.True(t, testenv.Await(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))

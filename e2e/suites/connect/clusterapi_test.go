@@ -21,8 +21,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 
@@ -254,7 +254,7 @@ func TestClusterAPIChartAccount(t *testing.T) {
 
 // TestClusterAPIMoves has the API server at another address than before.
 func TestClusterAPIMoves(t *testing.T) {
-	way, err := link.StartLink(steadyPlane.Config())
+	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
 	defer way.Close()
 	through := steadyPlane.Config()

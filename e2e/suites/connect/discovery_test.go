@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 func awaitMember(t *testing.T, name string, is func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
@@ -42,7 +42,7 @@ func createCluster(t *testing.T, namespace, name string, labels map[string]strin
 	createNamespace(t, hubPlane, namespace)
 	obj := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
 	obj.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}
-	require.NoError(t, capi.CreateCluster(t.Context(), hubPlane, obj, newKubeconfig(t, steadyPlane.Config())))
+	require.NoError(t, program.CreateCluster(t.Context(), hubPlane, obj, newKubeconfig(t, steadyPlane.Config())))
 	t.Cleanup(func() {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-kubeconfig"}}
 		for _, o := range []client.Object{obj, secret} {
@@ -54,7 +54,7 @@ func createCluster(t *testing.T, namespace, name string, labels map[string]strin
 
 // TestDiscoveryOfClusters begins before Cluster API is installed.
 func TestDiscoveryOfClusters(t *testing.T) {
-	require.NoError(t, capi.InstallClusterCRD(t.Context(), hubPlane.Config()))
+	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
 	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})
 	ot := func(more ...string) map[string]string {
 		labels := map[string]string{"fleet": "ot"}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
@@ -98,7 +98,7 @@ func awaitUnreachable(t *testing.T, member, why string) {
 // TestSilentNetwork has the connection carry nothing any more while the API
 // server is well: nobody ends it, and no watch ends by itself.
 func TestSilentNetwork(t *testing.T) {
-	way, err := link.StartLink(steadyPlane.Config())
+	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
 	defer way.Close()
 	cfg, _, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "silent"))

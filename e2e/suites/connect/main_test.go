@@ -75,8 +75,8 @@ var hubPlane, steadyPlane, faultyPlane plane
 
 var memberProvider *memberclient.Provider
 
-// faults are what keeps members from having a credential.
-var faults = &connection.CredentialProblems{}
+// credentialProblems are the reasons why members have no credential.
+var credentialProblems = &connection.CredentialProblems{}
 
 // seenReports are the ClusterReports whose events a controller on multicluster-runtime
 // has got, as member/name.
@@ -210,7 +210,7 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 		local.Add(replica),
 		setupAssignment(local, replica.Name()),
 		connection.Setup(local, connection.Options{
-			Namespace: hubNamespace, Members: memberProvider, Replica: replica, Links: links, Problems: faults, RenewAfter: renewAfter,
+			Namespace: hubNamespace, Members: memberProvider, Replica: replica, Links: links, Problems: credentialProblems, RenewAfter: renewAfter,
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
@@ -255,7 +255,7 @@ func setupAssignment(mgr ctrl.Manager, replica string) error {
 // connectionState is what is known of the connection to a member, or of why it has none.
 func connectionState(member string) memberclient.State {
 	state := memberProvider.State(member)
-	if fault, is := faults.ForMember(member); is && !state.Reachable {
+	if fault, is := credentialProblems.ForMember(member); is && !state.Reachable {
 		return memberclient.State{Known: true, Reason: fault.Reason, Message: fault.Message}
 	}
 	return state

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -19,10 +18,10 @@ import (
 func TestNextLeaderJudgesFailuresByThePolicy(t *testing.T) {
 	testScene.StorePolicy(t, map[string]string{"concurrency": "4", "retryLimit": "0"})
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	first := faultyagent.StartLeader(t, testScene, faultyagent.WriteHooks{Before: faultyagent.OnFirst(isOutcomeWrite(v1alpha1.OutcomeFailed), func(m *faultyagent.FaultyAgent, _ proxy.Write) error {
+	first := faults.StartLeader(t, testScene, faults.WriteHooks{Before: faults.OnFirst(isOutcomeWrite(v1alpha1.OutcomeFailed), func(m *faults.FaultyAgent, _ faults.Write) error {
 		m.Kill()
 		<-m.Done()
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	})})
 	var fail []*v1alpha1.VMDiskImage
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -31,7 +30,7 @@ func TestNextLeaderJudgesFailuresByThePolicy(t *testing.T) {
 		fail = append(fail, img)
 	}
 	require.True(t, testenv.Await(t, first.HasEnded), "no failure was stored")
-	next := faultyagent.StartLeader(t, testScene, faultyagent.WriteHooks{})
+	next := faults.StartLeader(t, testScene, faults.WriteHooks{})
 	for _, img := range fail {
 		testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseFailed))
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -24,7 +24,7 @@ func outageDuration() time.Duration {
 	if isLongRun() {
 		return time.Minute
 	}
-	return 2 * agent.AgentLeaseDuration
+	return 2 * program.AgentLeaseDuration
 }
 
 // testOutage has images imported, some of them running and some queued when
@@ -35,15 +35,15 @@ func testOutage(t *testing.T, happens func()) {
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
 	// An agent that cannot renew its Lease ends, and is started again: by a
 	// Deployment, here by the test.
-	var agents [2]*faultyagent.FaultyAgent
+	var agents [2]*faults.FaultyAgent
 	keepAlive := func() {
 		for i := range agents {
 			if agents[i] == nil || agents[i].HasEnded() {
-				agents[i] = faultyagent.StartAgent(t, testScene, faultyagent.WriteHooks{})
+				agents[i] = faults.StartAgent(t, testScene, faults.WriteHooks{})
 			}
 		}
 	}
-	require.NoError(t, faultyagent.DeleteLease(t.Context(), testScene))
+	require.NoError(t, program.DeleteAgentLease(t.Context(), testScene.Client()))
 	keepAlive()
 	var all []*v1alpha1.VMDiskImage
 	for i := range 5 {
@@ -110,7 +110,7 @@ func TestAPIServerPause(t *testing.T) {
 func TestCDIRestart(t *testing.T) {
 	testOutage(t, func() {
 		require.NoError(t, testScene.StopCDI())
-		awaitDuration(t, agent.AgentLeaseDuration)
+		awaitDuration(t, program.AgentLeaseDuration)
 		require.NoError(t, testScene.StartCDI())
 	})
 }

@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -24,21 +23,21 @@ func newPolicy(concurrency string) map[string]string {
 	return map[string]string{"concurrency": concurrency, "retryLimit": "1", "retryBackoffDuration": "1s"}
 }
 
-func addsSlot(w proxy.Write) bool {
+func addsSlot(w faults.Write) bool {
 	resource, _, status := w.Target()
 	return resource == "syncledgers" && status && len(decodeSlots(w.Body)) > 0
 }
 
-func isOutcomeWrite(o v1alpha1.Outcome) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
-		return proxy.MatchWrite(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
+func isOutcomeWrite(o v1alpha1.Outcome) func(faults.Write) bool {
+	return func(w faults.Write) bool {
+		return faults.MatchWrite(http.MethodPut, "vmdiskimages", true)(w) && strings.Contains(string(w.Body), `"outcome":"`+string(o)+`"`)
 	}
 }
 
 func TestPausedBeforeSlotWrite(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	a := faultyagent.FreezeLeaderAt(t, testScene, addsSlot)
+	a := faults.FreezeLeaderAt(t, testScene, addsSlot)
 	first, second := testScene.NewImage(ns, "first", "/ok/first.qcow2"), testScene.NewImage(ns, "second", "/hang/second.qcow2")
 	testScene.Create(t, first)
 	a.AwaitFrozen(t)
@@ -62,7 +61,7 @@ func TestPausedBeforeSlotWrite(t *testing.T) {
 func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	a := faultyagent.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "datavolumes", false))
+	a := faults.FreezeLeaderAt(t, testScene, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	first, second := testScene.NewImage(ns, "first", "/ok/first.qcow2"), testScene.NewImage(ns, "second", "/hang/second.qcow2")
 	testScene.Create(t, first)
 	a.AwaitFrozen(t)
@@ -83,7 +82,7 @@ func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
 func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	a := faultyagent.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "datavolumes", false))
+	a := faults.FreezeLeaderAt(t, testScene, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	fails := testScene.NewImage(ns, "fails", "/servererror/5s/fails.qcow2")
 	testScene.Create(t, fails)
 	a.AwaitFrozen(t)
@@ -93,7 +92,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 	var kept *corev1.PersistentVolumeClaim
 	require.True(t, testenv.Await(t, func() bool {
 		for _, c := range listChildren(t, ns) {
-			if claim, is := asClaim(c); is && controllerutil.AddFinalizer(claim, keep) {
+			if claim, ok := asClaim(c); ok && controllerutil.AddFinalizer(claim, keep) {
 				kept = claim
 				return testScene.Client().Update(t.Context(), claim) == nil
 			}
@@ -132,7 +131,7 @@ func TestPausedBeforeOutcomeWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testScene.StorePolicy(t, newPolicy("1"))
 			ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-			a := faultyagent.FreezeLeaderAt(t, testScene, isOutcomeWrite(test.outcome))
+			a := faults.FreezeLeaderAt(t, testScene, isOutcomeWrite(test.outcome))
 			img := testScene.NewImage(ns, "image", test.path)
 			testScene.Create(t, img)
 			a.AwaitFrozen(t)
@@ -152,7 +151,7 @@ func TestPausedBeforeOutcomeWrite(t *testing.T) {
 func TestPausedBeforeDataVolumeDelete(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	a := faultyagent.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodDelete, "datavolumes", false))
+	a := faults.FreezeLeaderAt(t, testScene, faults.MatchWrite(http.MethodDelete, "datavolumes", false))
 	img := testScene.NewImage(ns, "image", "/flaky/1/i.qcow2")
 	testScene.Create(t, img)
 	a.AwaitFrozen(t)
@@ -170,8 +169,8 @@ func TestPausedBeforeDataVolumeDelete(t *testing.T) {
 func TestPausedBeforeFinalizerRemoval(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	a := faultyagent.FreezeLeaderAt(t, testScene, func(w proxy.Write) bool {
-		return proxy.MatchWrite(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
+	a := faults.FreezeLeaderAt(t, testScene, func(w faults.Write) bool {
+		return faults.MatchWrite(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
 	})
 	img := testScene.NewImage(ns, "image", "/ok/i.qcow2")
 	testScene.Create(t, img)
@@ -198,7 +197,7 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("1"))
 	for _, deleted := range []bool{false, true} {
 		ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-		a := faultyagent.FreezeLeaderAt(t, testScene, proxy.MatchWrite(http.MethodPost, "volumesnapshots", false))
+		a := faults.FreezeLeaderAt(t, testScene, faults.MatchWrite(http.MethodPost, "volumesnapshots", false))
 		img := testScene.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
 		testScene.Create(t, img)
 		a.AwaitFrozen(t)
@@ -221,7 +220,7 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 }
 
 // requireDeleted deletes images and wants nothing of them to stay.
-func requireDeleted(t *testing.T, leads *faultyagent.FaultyAgent, namespace string, images ...*v1alpha1.VMDiskImage) {
+func requireDeleted(t *testing.T, leads *faults.FaultyAgent, namespace string, images ...*v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.False(t, leads.HasEnded(), "the agent that is to delete them has ended")
 	for _, img := range images {

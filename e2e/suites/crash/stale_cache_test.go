@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestStaleCacheDecidesNothingWrong(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("0"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	stale := faultyagent.StartLeader(t, testScene, faultyagent.WriteHooks{})
+	stale := faults.StartLeader(t, testScene, faults.WriteHooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 4 {
 		all = append(all, testScene.NewImage(ns, fmt.Sprintf("fine-%d", i), fmt.Sprintf("/ok/300ms/%d.qcow2", i)))
@@ -36,7 +36,7 @@ func TestStaleCacheDecidesNothingWrong(t *testing.T) {
 		testScene.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 	}
 	stale.Proxy.HoldWatches("vmdiskimages", "datavolumes", "persistentvolumeclaims", "pods")
-	fresh := faultyagent.StartAgent(t, testScene, faultyagent.WriteHooks{}, "--leader-elect=false")
+	fresh := faults.StartAgent(t, testScene, faults.WriteHooks{}, "--leader-elect=false")
 	_, err := fresh.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	writes := len(stale.Proxy.Writes())
@@ -73,7 +73,7 @@ func TestStaleCacheDecidesNothingWrong(t *testing.T) {
 func TestStalePolicyRaisesNoBudget(t *testing.T) {
 	testScene.StorePolicy(t, newPolicy("2"))
 	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	stale := faultyagent.StartLeader(t, testScene, faultyagent.WriteHooks{})
+	stale := faults.StartLeader(t, testScene, faults.WriteHooks{})
 	var all []*v1alpha1.VMDiskImage
 	for i := range 3 {
 		img := testScene.NewImage(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/hang/%d.qcow2", i))
@@ -85,7 +85,7 @@ func TestStalePolicyRaisesNoBudget(t *testing.T) {
 	}
 	testScene.AwaitImage(t, all[2], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 	stale.Proxy.HoldWatches("configmaps")
-	fresh := faultyagent.StartAgent(t, testScene, faultyagent.WriteHooks{}, "--leader-elect=false")
+	fresh := faults.StartAgent(t, testScene, faults.WriteHooks{}, "--leader-elect=false")
 	testScene.StorePolicy(t, newPolicy("1"))
 	require.True(t, testenv.Await(t, func() bool { return testScene.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))

@@ -10,8 +10,7 @@ import (
 	"sync"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 )
 
 // stepNamer names writes. It remembers the slots that are stored, to tell what a
@@ -22,29 +21,29 @@ type stepNamer struct {
 }
 
 // stepsOf names what a write does; a write of the ledger can do several things.
-func (n *stepNamer) stepsOf(w proxy.Write) []faultyagent.Step {
+func (n *stepNamer) stepsOf(w faults.Write) []faults.Step {
 	resource, name, status := w.Target()
 	switch {
 	case resource == "syncledgers" && status:
 		return n.ledgerSteps(w)
 	case resource == "vmdiskimages" && status:
-		return []faultyagent.Step{imageStatusStep(w.Body)}
+		return []faults.Step{imageStatusStep(w.Body)}
 	case resource == "vmdiskimages":
 		if strings.Contains(string(w.Body), v1alpha1.FinalizerImage) {
-			return []faultyagent.Step{faultyagent.Step("add finalizer: " + name)}
+			return []faults.Step{faults.Step("add finalizer: " + name)}
 		}
-		return []faultyagent.Step{faultyagent.Step("remove finalizer: " + name)}
+		return []faults.Step{faults.Step("remove finalizer: " + name)}
 	case w.Method == "POST":
 		var created struct{ Metadata struct{ Name string } }
 		_ = json.Unmarshal(w.Body, &created)
-		return []faultyagent.Step{faultyagent.Step("create " + resource + ": " + faultyagent.ChildRole(created.Metadata.Name))}
+		return []faults.Step{faults.Step("create " + resource + ": " + faults.ChildRole(created.Metadata.Name))}
 	default:
-		return []faultyagent.Step{faultyagent.Step(strings.ToLower(w.Method) + " " + resource + ": " + faultyagent.ChildRole(name))}
+		return []faults.Step{faults.Step(strings.ToLower(w.Method) + " " + resource + ": " + faults.ChildRole(name))}
 	}
 }
 
 // recordStored remembers what a write has put into the ledger.
-func (n *stepNamer) recordStored(w proxy.Write) {
+func (n *stepNamer) recordStored(w faults.Write) {
 	if resource, _, status := w.Target(); resource != "syncledgers" || !status || w.Status != 200 {
 		return
 	}
@@ -53,7 +52,7 @@ func (n *stepNamer) recordStored(w proxy.Write) {
 	n.storedSlots = decodeSlots(w.Body)
 }
 
-func (n *stepNamer) ledgerSteps(w proxy.Write) []faultyagent.Step {
+func (n *stepNamer) ledgerSteps(w faults.Write) []faults.Step {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before, after := n.storedSlots, decodeSlots(w.Body)
@@ -63,19 +62,19 @@ func (n *stepNamer) ledgerSteps(w proxy.Write) []faultyagent.Step {
 		}
 		return nil
 	}
-	var steps []faultyagent.Step
+	var steps []faults.Step
 	for _, s := range after {
 		was := find(before, s)
 		switch {
 		case was == nil:
-			steps = append(steps, faultyagent.Step(fmt.Sprintf("admit: %s#%d", s.Image.Name, s.Attempt)))
+			steps = append(steps, faults.Step(fmt.Sprintf("admit: %s#%d", s.Image.Name, s.Attempt)))
 		case s.Ended && !was.Ended:
-			steps = append(steps, faultyagent.Step(fmt.Sprintf("mark as ended: %s#%d", s.Image.Name, s.Attempt)))
+			steps = append(steps, faults.Step(fmt.Sprintf("mark as ended: %s#%d", s.Image.Name, s.Attempt)))
 		}
 	}
 	for _, s := range before {
 		if find(after, s) == nil {
-			steps = append(steps, faultyagent.Step(fmt.Sprintf("free: %s#%d", s.Image.Name, s.Attempt)))
+			steps = append(steps, faults.Step(fmt.Sprintf("free: %s#%d", s.Image.Name, s.Attempt)))
 		}
 	}
 	if len(steps) == 0 {
@@ -93,10 +92,10 @@ func decodeSlots(body []byte) []v1alpha1.Slot {
 }
 
 // imageStatusStep tells the state that a status write takes an image to.
-func imageStatusStep(body []byte) faultyagent.Step {
+func imageStatusStep(body []byte) faults.Step {
 	var img v1alpha1.VMDiskImage
 	_ = json.Unmarshal(body, &img)
 	st := img.Status
 	text := fmt.Sprintf("store %s status: %s %s", st.Phase, img.Name, st.Reason)
-	return faultyagent.Step(text + faultyagent.DescribeAttempts(&st))
+	return faults.Step(text + faults.DescribeAttempts(&st))
 }

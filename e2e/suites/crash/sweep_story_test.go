@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // runStory runs the story once, in a namespace of its own, whatever becomes of the
@@ -28,7 +28,7 @@ func (s *killSweep) runStory(t *testing.T) {
 	defer func() { require.NoError(t, s.replaceDeadAgent(t.Context())) }()
 	// Its creation is one of the writes.
 	require.NoError(t, client.IgnoreNotFound(testScene.Client().Delete(t.Context(), &v1alpha1.SyncLedger{
-		ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName},
 	})))
 
 	doomed := testScene.NewImage(ns, "doomed", "/hang/doomed.qcow2")

@@ -15,9 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -31,7 +30,7 @@ const (
 
 // killPoint is a write and a position: a moment in which an agent can die.
 type killPoint struct {
-	step     faultyagent.Step
+	step     faults.Step
 	position killPosition
 }
 
@@ -41,21 +40,21 @@ type killSweep struct {
 
 	mu sync.Mutex
 	// seen are the steps that any agent has taken or tried to take.
-	seen map[faultyagent.Step]bool
+	seen map[faults.Step]bool
 	// killed are the points at which an agent was killed.
 	killed map[killPoint]bool
 	// mayKill tells whether the current run is to end at a point.
 	mayKill func(killPoint) bool
 	writes  int
 	deaths  int
-	agent   *faultyagent.FaultyAgent
+	agent   *faults.FaultyAgent
 	// stepsByWrite of the writes under way, given before they are stored.
-	stepsByWrite map[agentWrite][]faultyagent.Step
+	stepsByWrite map[agentWrite][]faults.Step
 }
 
 // agentWrite is one of an agent's, by its number.
 type agentWrite struct {
-	agent  *faultyagent.FaultyAgent
+	agent  *faults.FaultyAgent
 	number int
 }
 
@@ -70,7 +69,7 @@ const maxMissedPoints = 2
 // an import was done meanwhile, the next one comes to.
 func TestAgentKilledAtEveryWrite(t *testing.T) {
 	testScene.StorePolicy(t, map[string]string{"concurrency": "2", "retryLimit": "2", "retryBackoffDuration": "1s"})
-	s := &killSweep{seen: map[faultyagent.Step]bool{}, killed: map[killPoint]bool{}, stepsByWrite: map[agentWrite][]faultyagent.Step{}}
+	s := &killSweep{seen: map[faults.Step]bool{}, killed: map[killPoint]bool{}, stepsByWrite: map[agentWrite][]faults.Step{}}
 
 	// What only one of two undisturbed tellings has is chance: which of two events
 	// came first.
@@ -78,9 +77,9 @@ func TestAgentKilledAtEveryWrite(t *testing.T) {
 	began := time.Now()
 	s.runStory(t)
 	first := s.seen
-	s.seen, s.writes = map[faultyagent.Step]bool{}, 0
+	s.seen, s.writes = map[faults.Step]bool{}, 0
 	s.runStory(t)
-	var story []faultyagent.Step
+	var story []faults.Step
 	for _, st := range slices.Sorted(maps.Keys(s.seen)) {
 		if first[st] && !isEdgeStep(st) {
 			story = append(story, st)
@@ -114,7 +113,7 @@ func TestAgentKilledAtEveryWrite(t *testing.T) {
 }
 
 // allPoints are all points of a story.
-func allPoints(story []faultyagent.Step) []killPoint {
+func allPoints(story []faults.Step) []killPoint {
 	var all []killPoint
 	for _, st := range story {
 		all = append(all, killPoint{st, beforeWrite}, killPoint{st, afterWrite})
@@ -125,11 +124,11 @@ func allPoints(story []faultyagent.Step) []killPoint {
 // selectPoints is at which points of a story an agent is to be killed: with time for
 // it at all of them, otherwise on one side of each step, in turn among the steps
 // of one kind, and on both sides of a step that is the only one of its kind.
-func selectPoints(story []faultyagent.Step) []killPoint {
+func selectPoints(story []faults.Step) []killPoint {
 	if isLongRun() {
 		return allPoints(story)
 	}
-	kinds := map[string][]faultyagent.Step{}
+	kinds := map[string][]faults.Step{}
 	for _, st := range story {
 		kinds[st.Kind()] = append(kinds[st.Kind()], st)
 	}
@@ -151,7 +150,7 @@ func selectPoints(story []faultyagent.Step) []killPoint {
 // isEdgeStep tells the writes that a story may have at its beginning or its end: the
 // page of the report comes with the first image and goes with the last, a while
 // after that.
-func isEdgeStep(st faultyagent.Step) bool {
+func isEdgeStep(st faults.Step) bool {
 	return st.Kind() == "create clusterreports" || st.Kind() == "delete clusterreports"
 }
 
@@ -195,8 +194,8 @@ func (s *killSweep) killedAtKind(kind string, at killPosition) bool {
 }
 
 // killHook kills the agent at points that none was killed at.
-func (s *killSweep) killHook(at killPosition) func(*faultyagent.FaultyAgent, proxy.Write) error {
-	return func(m *faultyagent.FaultyAgent, w proxy.Write) error {
+func (s *killSweep) killHook(at killPosition) func(*faults.FaultyAgent, faults.Write) error {
+	return func(m *faults.FaultyAgent, w faults.Write) error {
 		if at == afterWrite {
 			s.namer.recordStored(w)
 		}
@@ -205,11 +204,11 @@ func (s *killSweep) killHook(at killPosition) func(*faultyagent.FaultyAgent, pro
 		}
 		m.Kill()
 		<-m.Done()
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	}
 }
 
-func (s *killSweep) shouldDie(m *faultyagent.FaultyAgent, at killPosition, w proxy.Write) bool {
+func (s *killSweep) shouldDie(m *faults.FaultyAgent, at killPosition, w faults.Write) bool {
 	if at == afterWrite && w.Status >= 300 {
 		return false // nothing was stored
 	}
@@ -243,7 +242,7 @@ func (s *killSweep) restartDeadAgents(t *testing.T) {
 		return
 	}
 	require.NoError(t, s.replaceDeadAgent(t.Context()))
-	m, err := faultyagent.RunAgent(t.Context(), testScene, faultyagent.WriteHooks{Before: s.killHook(beforeWrite), After: s.killHook(afterWrite)}, agent.Options{})
+	m, err := faults.RunAgent(t.Context(), testScene, faults.WriteHooks{Before: s.killHook(beforeWrite), After: s.killHook(afterWrite)}, program.Options{})
 	require.NoError(t, err)
 	s.agent = m
 }
@@ -253,7 +252,7 @@ func (s *killSweep) replaceDeadAgent(ctx context.Context) error {
 		s.agent.KillAndWait()
 	}
 	s.agent = nil
-	return faultyagent.DeleteLease(ctx, testScene)
+	return program.DeleteAgentLease(ctx, testScene.Client())
 }
 
 // awaitWithAgent waits for something that needs an agent.
@@ -266,7 +265,7 @@ func (s *killSweep) awaitWithAgent(t *testing.T, what string, holds func() bool)
 	}
 }
 
-func stepKinds(steps []faultyagent.Step) []string {
+func stepKinds(steps []faults.Step) []string {
 	seen := map[string]bool{}
 	for _, st := range steps {
 		seen[st.Kind()] = true
@@ -275,7 +274,7 @@ func stepKinds(steps []faultyagent.Step) []string {
 }
 
 // requireEveryStepKind wants a story with every kind of write that the agent makes.
-func requireEveryStepKind(t *testing.T, story []faultyagent.Step) {
+func requireEveryStepKind(t *testing.T, story []faults.Step) {
 	t.Helper()
 	want := []string{
 		"add finalizer", "admit", "create datavolumes", "create syncledgers", "create volumesnapshots",
@@ -287,7 +286,7 @@ func requireEveryStepKind(t *testing.T, story []faultyagent.Step) {
 	require.Equal(t, want, got, "the kinds of writes of the story, which are to be all of the agent's; its steps:\n%s", strings.Join(stepTexts(story), "\n"))
 }
 
-func stepTexts(steps []faultyagent.Step) []string {
+func stepTexts(steps []faults.Step) []string {
 	var all []string
 	for _, st := range steps {
 		all = append(all, fmt.Sprint(st))

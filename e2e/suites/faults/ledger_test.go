@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -56,7 +56,7 @@ func fillQueue(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 func TestAPIServerEnforcesTheBudget(t *testing.T) {
 	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionTrue, "Guarded")
 	var kept cdiv1.DataVolumeList
-	require.NoError(t, testScene.Client().List(t.Context(), &kept, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, testScene.Client().List(t.Context(), &kept, client.InNamespace(program.AgentNamespace)))
 	assert.Empty(t, kept.Items, "it was tried for nothing")
 	guarded := func(status metav1.ConditionStatus) float64 {
 		return metricValue(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))

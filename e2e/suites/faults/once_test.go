@@ -75,7 +75,7 @@ func TestUnknownCDIVersionIsLeftAlone(t *testing.T) {
 	tell("v1.99.0")
 	t.Cleanup(func() { tell(member.CDIVersion) })
 	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
-	assert.Contains(t, c.Message, "the policies are for CDI 1.65 and do nothing with v1.99.0")
+	assert.Contains(t, c.Message, "the policies support CDI 1.65 and are inactive with v1.99.0")
 	img := testScene.NewImage(createHomeNamespace(t), "image", "/servererror/15s/a")
 	testScene.Create(t, img)
 	awaitImporting(t, img)
@@ -98,8 +98,8 @@ func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	starts := map[types.UID]map[types.UID]int{}
 	go func() {
 		for event := range events.ResultChan() {
-			pod, is := event.Object.(*corev1.Pod)
-			if !is {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
 				continue
 			}
 			mu.Lock()

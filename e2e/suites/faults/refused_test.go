@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -154,8 +154,8 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 	t.Cleanup(func() { may(true) })
 	require.True(t, testenv.Await(t, func() bool { // the API server's own view of roles is a cache
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + agent.AgentNamespace + ":ot-agent",
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: agent.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
+			User:               "system:serviceaccount:" + program.AgentNamespace + ":ot-agent",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: program.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
 		}}
 		require.NoError(t, testScene.Client().Create(t.Context(), review))
 		return !review.Status.Allowed

@@ -10,13 +10,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // TestAgentRightsAreSufficientAndMinimal holds what the agent's ServiceAccount may do, as the API server
 // answers it, against what it must and must not.
 func TestAgentRightsAreSufficientAndMinimal(t *testing.T) {
-	cfg, err := testScene.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-agent")
+	cfg, err := testScene.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
 	c, err := client.New(cfg, client.Options{Scheme: testScene.Client().Scheme()})
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestAgentRightsAreSufficientAndMinimal(t *testing.T) {
 	}{
 		{"it follows images", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"get", "list", "watch", "patch"}},
 		{"it makes what the plan names", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"create"}},
-		{"it reads the plan", true, "pelotech.ot", "clusterplans", "", agent.AgentNamespace, "", []string{"get", "list", "watch"}},
+		{"it reads the plan", true, "pelotech.ot", "clusterplans", "", program.AgentNamespace, "", []string{"get", "list", "watch"}},
 		{"it knows which cluster this is", true, "", "namespaces", "", "", "kube-system", []string{"get"}},
 		{"it makes imports", true, "cdi.kubevirt.io", "datavolumes", "", "anywhere", "", []string{"get", "list", "watch", "create", "delete"}},
 		{"it lets go of images that nobody references", true, "pelotech.ot", "vmdiskimages", "", "anywhere", "", []string{"delete"}},
@@ -41,7 +41,7 @@ func TestAgentRightsAreSufficientAndMinimal(t *testing.T) {
 		{"it looks for room for images", true, "", "resourcequotas", "", "", "", []string{"list"}},
 		{"it knows where scratch space is made", true, "cdi.kubevirt.io", "cdiconfigs", "", "", "config", []string{"get"}},
 		{"it looks for the namespace of an image", true, "", "namespaces", "", "", "anywhere", []string{"get"}},
-		{"it keeps the ledger", true, "pelotech.ot", "syncledgers", "status", agent.AgentNamespace, "", []string{"update"}},
+		{"it keeps the ledger", true, "pelotech.ot", "syncledgers", "status", program.AgentNamespace, "", []string{"update"}},
 		{"it knows which CDI is there", true, "cdi.kubevirt.io", "cdis", "", "", "", []string{"list"}},
 		{"it looks whether an attempt costs one download", true, "admissionregistration.k8s.io", "mutatingadmissionpolicies", "", "", "ot-agent-importers", []string{"get"}},
 		{"it looks whether an attempt costs one download", true, "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "", "", "ot-agent-failed-imports", []string{"get"}},
@@ -52,15 +52,15 @@ func TestAgentRightsAreSufficientAndMinimal(t *testing.T) {
 		{"machines are people's", false, "pelotech.ot", "virtualmachines", "", "anywhere", "", []string{"create", "update", "patch", "delete", "deletecollection"}},
 		{"machines outlive it", false, "kubevirt.io", "virtualmachines", "", "anywhere", "", []string{"update", "delete", "deletecollection"}},
 		{"what runs is KubeVirt's", false, "kubevirt.io", "virtualmachineinstances", "", "anywhere", "", []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-		{"the ledger outlives it", false, "pelotech.ot", "syncledgers", "", agent.AgentNamespace, "default", []string{"update", "patch", "delete", "deletecollection"}},
+		{"the ledger outlives it", false, "pelotech.ot", "syncledgers", "", program.AgentNamespace, "default", []string{"update", "patch", "delete", "deletecollection"}},
 		{"one ledger", false, "pelotech.ot", "syncledgers", "", "anywhere", "", []string{"get", "list", "watch", "create", "update", "delete"}},
 		{"one ledger", false, "pelotech.ot", "syncledgers", "status", "anywhere", "", []string{"update", "patch"}},
-		{"the policy is people's", false, "", "configmaps", "", agent.PolicyNamespace, agent.PolicyName, []string{"create", "update", "patch", "delete"}},
-		{"dialling in, it brings the hub's plan", true, "pelotech.ot", "clusterplans", "", agent.AgentNamespace, "default", []string{"create", "update", "delete"}},
-		{"and the grant", true, "pelotech.ot", "transfergrants", "", agent.AgentNamespace, "default", []string{"create", "update", "delete"}},
-		{"whole, and no more of it", false, "pelotech.ot", "clusterplans", "", agent.AgentNamespace, "default", []string{"patch", "deletecollection"}},
-		{"its way to the hub", true, "", "secrets", "", agent.AgentNamespace, "ot-hub-credential", []string{"get", "update"}},
-		{"no other Secret beside it", false, "", "secrets", "", agent.AgentNamespace, "another", []string{"update", "delete", "list", "watch"}},
+		{"the policy is people's", false, "", "configmaps", "", program.PolicyNamespace, program.PolicyName, []string{"create", "update", "patch", "delete"}},
+		{"dialling in, it brings the hub's plan", true, "pelotech.ot", "clusterplans", "", program.AgentNamespace, "default", []string{"create", "update", "delete"}},
+		{"and the grant", true, "pelotech.ot", "transfergrants", "", program.AgentNamespace, "default", []string{"create", "update", "delete"}},
+		{"whole, and no more of it", false, "pelotech.ot", "clusterplans", "", program.AgentNamespace, "default", []string{"patch", "deletecollection"}},
+		{"its way to the hub", true, "", "secrets", "", program.AgentNamespace, "ot-hub-credential", []string{"get", "update"}},
+		{"no other Secret beside it", false, "", "secrets", "", program.AgentNamespace, "another", []string{"update", "delete", "list", "watch"}},
 		{"plans of others", false, "pelotech.ot", "clusterplans", "", "anywhere", "", []string{"get", "list", "watch"}},
 		{"namespaces are people's", false, "", "namespaces", "", "", "anywhere", []string{"list", "watch", "create", "update", "patch", "delete"}},
 		{"nobody's secrets in bulk", false, "", "secrets", "", "anywhere", "", []string{"list", "watch", "update", "delete", "deletecollection"}},
@@ -99,11 +99,11 @@ func TestAgentRightsAreSufficientAndMinimal(t *testing.T) {
 
 // TestAgentRightsHaveNoWildcards wants no wildcard among them.
 func TestAgentRightsHaveNoWildcards(t *testing.T) {
-	cfg, err := testScene.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-agent")
+	cfg, err := testScene.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
 	c, err := client.New(cfg, client.Options{Scheme: testScene.Client().Scheme()})
 	require.NoError(t, err)
-	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: agent.AgentNamespace}}
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: program.AgentNamespace}}
 	require.NoError(t, c.Create(t.Context(), review))
 	require.NotEmpty(t, review.Status.ResourceRules)
 	for _, rule := range review.Status.ResourceRules {

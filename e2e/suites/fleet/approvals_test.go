@@ -56,12 +56,12 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 0)
 	}
 	c := awaitPolicyCondition(t, img, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
-	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-approvals is not there: `helm upgrade` of the hub")
-	assert.Contains(t, c.Message, "look through spec.approvals")
+	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-approvals does not exist: `helm upgrade` of the hub")
+	assert.Contains(t, c.Message, "review spec.approvals")
 	require.True(t, testenv.Await(t, func() bool { return shared.Create(t.Context(), forged) == nil }))
 	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), forged))) })
 	c = awaitPolicyCondition(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
-	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-prunes is not there: `helm upgrade` of the hub")
+	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-prunes does not exist: `helm upgrade` of the hub")
 	assert.Contains(t, c.Message, "set spec.undo")
 
 	for _, do := range restore {

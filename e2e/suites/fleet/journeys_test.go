@@ -18,11 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -48,7 +47,7 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 		// Another controller carries the grant than the plan.
 		require.True(t, testenv.Await(t, func() bool {
 			grant := &v1alpha1.TransferGrant{}
-			err := shared.Members[name].Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, grant)
+			err := shared.Members[name].Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, grant)
 			return err == nil && grant.Spec.Unlimited
 		}), "%s has no grant without a limit", name)
 	}
@@ -89,7 +88,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	})
 	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
 
-	var images []hubfleet.Image
+	var images []inventory.Image
 	require.True(t, testenv.Await(t, func() (done bool) {
 		var err error
 		images, err = shared.Hub.ListImages(t.Context())
@@ -145,7 +144,7 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
 	require.True(t, testenv.Await(t, func() bool {
 		var list eventsv1.EventList
-		require.NoError(t, shared.List(t.Context(), &list, client.InNamespace(hub.PolicyNamespace)))
+		require.NoError(t, shared.List(t.Context(), &list, client.InNamespace(program.PolicyNamespace)))
 		for i := range list.Items {
 			if e := &list.Items[i]; e.Reason == "PolicyInvalid" && strings.Contains(e.Note, `"many" is not a whole number`) {
 				return true
@@ -155,7 +154,7 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	}), "an event says why")
 
 	kept := &corev1.ConfigMap{}
-	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: hub.HubNamespace, Name: policycontroller.ActiveConfigMap}, kept))
+	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: policycontroller.ActiveConfigMap}, kept))
 	assert.Equal(t, policyData, kept.Data)
 	assert.Contains(t, kept.Annotations[policycontroller.AnnotationRefused], `"many"`)
 
@@ -173,7 +172,7 @@ func TestPreviewOfPolicyChange(t *testing.T) {
 	shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
 	shared.awaitMember(t, "edge", "ready", hasBudget(1))
 	preview := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.PolicyNamespace, Name: "next", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: "next", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}},
 		Data:       map[string]string{"concurrency": "7"},
 	}
 	require.NoError(t, shared.Create(t.Context(), preview))
@@ -206,7 +205,7 @@ func TestPreviewOfPolicyChange(t *testing.T) {
 
 func TestRemovedMemberIsCleanedUp(t *testing.T) {
 	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	inMember := client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
+	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	require.NoError(t, shared.Members["edge"].Client().Get(t.Context(), inMember, &v1alpha1.ClusterPlan{}))
 	require.NoError(t, shared.Delete(t.Context(), m))
 	gone := func(c client.Client, key client.ObjectKey, o client.Object) {

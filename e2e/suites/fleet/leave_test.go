@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -35,7 +34,7 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 			// kubelet starts it again.
 			edge.Agent.Kill()
 			<-edge.Agent.Done()
-			require.NoError(t, faultyagent.DeleteLeaseIn(context.Background(), edge.Client()))
+			require.NoError(t, program.DeleteAgentLease(context.Background(), edge.Client()))
 			require.NoError(t, edge.startAgent(context.Background(), ""))
 		}
 	}
@@ -48,7 +47,7 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == "edge" && strings.Contains(e.Note, "namespace "+agent.AgentNamespace) {
+			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == "edge" && strings.Contains(e.Note, "namespace "+program.AgentNamespace) {
 				return true
 			}
 		}
@@ -66,7 +65,7 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 // leaves without a trace in it.
 func TestClusterRegisteredTwice(t *testing.T) {
 	first := shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	inMember := client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
+	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	plan := func() *v1alpha1.ClusterPlan {
 		t.Helper()
 		p := &v1alpha1.ClusterPlan{}

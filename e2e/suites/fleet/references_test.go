@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // The same image is in two members, and machines of one of them need it.
@@ -83,7 +83,7 @@ func (s *testMember) createMachine(t *testing.T, name string, img *v1alpha1.VMDi
 
 // awaitReferences waits until the read API tells of as many references of an image,
 // and of no member that is unknown.
-func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail hubfleet.ImageDetail) {
+func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail inventory.ImageDetail) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
 		var err error
@@ -97,7 +97,7 @@ func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (de
 func (s *testMember) getReportedImage(t *testing.T, name string) v1alpha1.ReportedImage {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	for i := range list.Items {
 		if list.Items[i].Page == nil {
 			continue

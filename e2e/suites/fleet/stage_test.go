@@ -20,10 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -40,7 +39,7 @@ const (
 type testMember struct {
 	*member.Member
 	name  string
-	Agent *agent.Agent
+	Agent *program.Agent
 }
 
 // testFleet is a hub and its members.
@@ -48,7 +47,7 @@ type testFleet struct {
 	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	Hub     *hub.Hub
+	Hub     *program.Hub
 	Members map[string]*testMember
 }
 
@@ -88,7 +87,7 @@ func startFleet(ctx context.Context, args []string, names ...string) (_ *testFle
 	for key, value := range policyData {
 		data[key] = value
 	}
-	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": data}}); err != nil {
+	if err := program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": data}}); err != nil {
 		return f, err
 	}
 	options := make([]member.Options, len(names))
@@ -113,7 +112,7 @@ func startFleet(ctx context.Context, args []string, names ...string) (_ *testFle
 // starts the agent.
 func (s *testMember) install(ctx context.Context) error {
 	s.InstantImporter().AllowFinishes(1 << 20)
-	err := agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
+	err := program.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
@@ -124,7 +123,7 @@ func (s *testMember) install(ctx context.Context) error {
 }
 
 func (s *testMember) startAgent(ctx context.Context, version string) (err error) {
-	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{Version: version, LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+	s.Agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{Version: version, LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
 	return err
 }
 
@@ -133,7 +132,7 @@ func (f *testFleet) startHub(ctx context.Context, args ...string) error {
 }
 
 func (f *testFleet) startHubVersion(ctx context.Context, version string, args ...string) (err error) {
-	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
+	f.Hub, err = program.StartHub(ctx, f.Plane, program.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, args...)})
 	return err
 }
 
@@ -141,20 +140,20 @@ func (f *testFleet) startHubVersion(ctx context.Context, version string, args ..
 // chart gives a hub; or the member's agent dials in.
 func (f *testFleet) joinMember(ctx context.Context, name string) error {
 	s := f.Members[name]
-	if hub.UsesPullMode(name, "frankfurt") {
-		return hub.RegisterPullMember(ctx, f.Client, s.Client(), agent.AgentNamespace, name, nil, nil)
+	if program.UsesPullMode(name, "frankfurt") {
+		return program.RegisterPullMember(ctx, f.Client, s.Client(), program.AgentNamespace, name, nil, nil)
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	return hub.CreateMemberSecret(ctx, f.Client, name, cfg)
+	return program.CreateMemberSecret(ctx, f.Client, name, cfg)
 }
 
 // newKubeconfigSecret returns a Secret that reaches a member with those rights, not created
 // yet.
 func (f *testFleet) newKubeconfigSecret(ctx context.Context, name string) (*corev1.Secret, error) {
-	cfg, err := f.Members[name].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := f.Members[name].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +162,7 @@ func (f *testFleet) newKubeconfigSecret(ctx context.Context, name string) (*core
 		return nil, err
 	}
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name + "-by-hand"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name + "-by-hand"},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}, nil
 }
@@ -225,7 +224,7 @@ func (f *testFleet) setPolicy(t *testing.T, change map[string]string) {
 	set := func(ctx context.Context, how func(map[string]string)) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			cm := &corev1.ConfigMap{}
-			if err := f.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+			if err := f.Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 				return err
 			}
 			how(cm.Data)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // releaseVersions start the hub, and the agent of frankfurt, as of versions, until the test ends.
@@ -115,6 +115,6 @@ func TestCRDsOfPreviousRelease(t *testing.T) {
 func (s *testMember) getPlanSource(t *testing.T) string {
 	t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
-	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
+	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
 	return plan.Spec.PolicySource
 }

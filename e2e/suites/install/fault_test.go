@@ -23,7 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
@@ -31,22 +31,22 @@ import (
 const tick = 50 * time.Millisecond
 
 // isRelease tells a write of the Secret that a new release is kept in.
-func isRelease(w proxy.Write) bool {
+func isRelease(w faults.Write) bool {
 	return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/secrets")
 }
 
-func isDeployment(w proxy.Write) bool { return strings.Contains(w.Path, "/deployments/") }
+func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deployments/") }
 
 // A member that takes no Deployment is tried a bounded number of times.
 func TestInstallAttemptsAreBounded(t *testing.T) {
 	s := shared
 	var tried atomic.Int32
-	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
 		if isRelease(w) {
 			tried.Add(1)
 		}
 		if isDeployment(w) {
-			return proxy.DropConnection()
+			return faults.DropConnection()
 		}
 		return nil
 	})
@@ -93,13 +93,13 @@ func (s *testHub) holdRelease(t *testing.T) <-chan struct{} {
 	t.Helper()
 	reached, end := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
 		if !isDeployment(w) {
 			return nil
 		}
 		once.Do(func() { close(reached) })
 		<-end
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	})
 	t.Cleanup(func() { close(end) })
 	return reached
@@ -161,7 +161,7 @@ func TestPausedHubIsFenced(t *testing.T) {
 	var deposed atomic.Bool
 	var late atomic.Int32
 	old := s.Hub
-	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
 		if deposed.Load() {
 			late.Add(1)
 			return nil
@@ -175,7 +175,7 @@ func TestPausedHubIsFenced(t *testing.T) {
 			}
 			close(reached)
 		})
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	})
 	s.optIn(t)
 	awaitClosed(t, reached, "the Deployment is not written")
@@ -221,14 +221,14 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 	var made atomic.Int32
 	reached, end := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
 		switch {
 		case isRelease(w):
 			made.Add(1)
 		case isDeployment(w):
 			once.Do(func() { close(reached) })
 			<-end
-			return proxy.DropConnection()
+			return faults.DropConnection()
 		}
 		return nil
 	})
@@ -255,9 +255,9 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 func TestUnrecordedRelease(t *testing.T) {
 	s := shared
 	var lost atomic.Bool
-	s.edgeProxy.SetBeforeHook(func(w proxy.Write) error {
+	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
 		if w.Method == http.MethodPut && strings.Contains(w.Path, "/secrets/sh.helm.release.") && lost.CompareAndSwap(false, true) {
-			return proxy.DropConnection()
+			return faults.DropConnection()
 		}
 		return nil
 	})

@@ -33,10 +33,9 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/harness/capi"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
@@ -63,8 +62,8 @@ type plane struct {
 type testHub struct {
 	hubPlane, edgePlane, quietPlane plane
 	// edgeProxy is how the hub reaches edge.
-	edgeProxy *proxy.Proxy
-	Hub       *hub.Hub
+	edgeProxy *faults.Proxy
+	Hub       *program.Hub
 	// helmPath is the program.
 	helmPath string
 }
@@ -99,15 +98,15 @@ func (s *testHub) startAll(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(
-		capi.InstallClusterCRD(ctx, s.hubPlane.Config()),
-		hub.InstallHub(ctx, s.hubPlane.ControlPlane, map[string]any{
+		program.InstallClusterCRD(ctx, s.hubPlane.Config()),
+		program.InstallHub(ctx, s.hubPlane.ControlPlane, map[string]any{
 			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot"},
 			"installAgents": map[string]any{"enabled": true},
 		}),
 	); err != nil {
 		return err
 	}
-	if s.edgeProxy, err = proxy.StartTLSProxy(s.edgePlane.Config()); err != nil {
+	if s.edgeProxy, err = faults.StartTLSProxy(s.edgePlane.Config()); err != nil {
 		return err
 	}
 	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quietPlane.Config()} {
@@ -119,7 +118,7 @@ func (s *testHub) startAll(ctx context.Context) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name, Labels: map[string]string{"fleet": "ot"}},
 			Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 		}
-		if err := capi.CreateCluster(ctx, s.hubPlane, cluster, kubeconfig); err != nil {
+		if err := program.CreateCluster(ctx, s.hubPlane, cluster, kubeconfig); err != nil {
 			return err
 		}
 	}
@@ -134,8 +133,8 @@ func (s *testHub) throughProxy() *rest.Config {
 	return cfg
 }
 
-func (s *testHub) StartHub(ctx context.Context, version string) (*hub.Hub, error) {
-	return hub.StartHub(ctx, s.hubPlane.ControlPlane, hub.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+func (s *testHub) StartHub(ctx context.Context, version string) (*program.Hub, error) {
+	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
 	}})
 }
@@ -220,7 +219,7 @@ func (s *testHub) resetEdge(t *testing.T) {
 		s.setAnnotation(t, key, "")
 	}
 	for _, name := range []string{valuesOfAll, valuesOfEdge} {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}}
 		require.NoError(t, client.IgnoreNotFound(s.hubPlane.Delete(ctx, cm)))
 	}
 	s.runHelm(t, false, "uninstall", agentRelease, "--ignore-not-found", "--no-hooks")
@@ -257,7 +256,7 @@ func chartDir(t *testing.T) string {
 // setValues puts them into a ConfigMap.
 func (s *testHub) setValues(t *testing.T, name, text string) {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string]string{"values.yaml": text}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string]string{"values.yaml": text}}
 	err := s.hubPlane.Create(t.Context(), cm)
 	if apierrors.IsAlreadyExists(err) {
 		err = s.hubPlane.Update(t.Context(), cm)
@@ -308,7 +307,7 @@ func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
 	text, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: name, v1alpha1.LabelInstallAgent: "true"}},
 		Data:       map[string][]byte{"kubeconfig": text},
 	}
 	require.NoError(t, s.hubPlane.Create(t.Context(), secret))

@@ -18,12 +18,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -37,25 +36,25 @@ var sharedFleet *processFleet
 
 func TestMain(m *testing.M) {
 	testenv.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
-		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*agent.Agent{}}
+		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*program.Agent{}}
 		return sharedFleet.stop, sharedFleet.start(ctx)
 	})
 }
 
 func TestJourneys(t *testing.T) {
-	for _, journey := range backend.Journeys {
+	for _, journey := range fleetjourneys.Journeys {
 		t.Run(journey.Name, func(t *testing.T) { journey.Run(t, sharedFleet) })
 	}
 }
 
-// processFleet is a backend.Fleet of processes of this machine.
+// processFleet is a fleetjourneys.Fleet of processes of this machine.
 type processFleet struct {
 	hubPlane  *controlplane.ControlPlane
 	hubClient client.Client
-	hub       *hub.Hub
+	hub       *program.Hub
 	members   map[string]*member.Member
-	agents    map[string]*agent.Agent
-	link      *link.Link
+	agents    map[string]*program.Agent
+	link      *faults.Link
 	source    *httptest.Server
 }
 
@@ -71,7 +70,7 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 			return err
 		}
 		policy := map[string]any{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "1s", "preflight": "false"}
-		return hub.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
+		return program.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, member.Options{Name: pullMember, Scheme: testenv.NewScheme()}, member.Options{Name: linkedMember, Scheme: testenv.NewScheme()})
@@ -84,7 +83,7 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 		return err
 	}
 	for _, m := range f.members {
-		err := agent.InstallAgent(ctx, m.ControlPlane, map[string]any{
+		err := program.InstallAgent(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
 		})
 		if err := errors.Join(err, f.startAgent(ctx, m)); err != nil {
@@ -94,27 +93,27 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 	if err := f.startHub(ctx); err != nil {
 		return err
 	}
-	if err := hub.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), agent.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
+	if err := program.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), program.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
 		return err
 	}
-	if f.link, err = link.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+	if f.link, err = faults.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
 		return err
 	}
-	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	f.link.Redirect(cfg)
-	return hub.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
+	return program.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
 }
 
 func (f *processFleet) startAgent(ctx context.Context, m *member.Member) (err error) {
-	f.agents[m.Name()], err = agent.StartAgent(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
+	f.agents[m.Name()], err = program.StartAgent(ctx, m.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
 	return err
 }
 
 func (f *processFleet) startHub(ctx context.Context) (err error) {
-	f.hub, err = hub.StartHub(ctx, f.hubPlane, hub.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	return err
 }
 
@@ -139,49 +138,49 @@ func (f *processFleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// Hub implements backend.Fleet.
+// Hub implements fleetjourneys.Fleet.
 func (f *processFleet) Hub() client.Client { return f.hubClient }
 
-// Members implements backend.Fleet.
-func (f *processFleet) Members() (members []backend.Member) {
+// Members implements fleetjourneys.Fleet.
+func (f *processFleet) Members() (members []fleetjourneys.Member) {
 	for _, name := range []string{pullMember, linkedMember} {
 		m := f.members[name]
-		members = append(members, backend.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
+		members = append(members, fleetjourneys.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
 	}
 	return members
 }
 
-// ImageSpec implements backend.Fleet.
-func (f *processFleet) ImageSpec(way backend.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
-	path := map[backend.SourceBehaviour]string{backend.SlowDownload: "/ok/5s/", backend.FailingDownload: "/servererror/"}[way]
+// ImageSpec implements fleetjourneys.Fleet.
+func (f *processFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
+	path := map[fleetjourneys.SourceBehaviour]string{fleetjourneys.SlowDownload: "/ok/5s/", fleetjourneys.FailingDownload: "/servererror/"}[way]
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: f.source.URL + path + name + ".qcow2",
 		DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
 	}
 }
 
-// RequireBytes implements backend.Fleet: no bytes move here.
-func (f *processFleet) RequireBytes(*testing.T, backend.Member, *v1alpha1.VMDiskImage) {}
+// RequireBytes implements fleetjourneys.Fleet: no bytes move here.
+func (f *processFleet) RequireBytes(*testing.T, fleetjourneys.Member, *v1alpha1.VMDiskImage) {}
 
-// SourceRequests implements backend.Fleet: nobody asks the source.
-func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (backend.RequestCounts, bool) {
-	return backend.RequestCounts{}, false
+// SourceRequests implements fleetjourneys.Fleet: nobody asks the source.
+func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (fleetjourneys.RequestCounts, bool) {
+	return fleetjourneys.RequestCounts{}, false
 }
 
-// KillAgent implements backend.Fleet.
-func (f *processFleet) KillAgent(t *testing.T, m backend.Member) {
+// KillAgent implements fleetjourneys.Fleet.
+func (f *processFleet) KillAgent(t *testing.T, m fleetjourneys.Member) {
 	f.agents[m.Name].Kill()
 	require.NoError(t, f.startAgent(context.Background(), f.members[m.Name]))
 }
 
-// KillHub implements backend.Fleet.
+// KillHub implements fleetjourneys.Fleet.
 func (f *processFleet) KillHub(t *testing.T) {
 	f.hub.Kill()
 	require.NoError(t, f.startHub(context.Background()))
 }
 
-// CutNetwork implements backend.Fleet, for far alone.
-func (f *processFleet) CutNetwork(t *testing.T, m backend.Member) func() {
+// CutNetwork implements fleetjourneys.Fleet, for far alone.
+func (f *processFleet) CutNetwork(t *testing.T, m fleetjourneys.Member) func() {
 	require.Equal(t, linkedMember, m.Name)
 	f.link.Cut()
 	mend := func() { require.NoError(t, f.link.Repair(context.Background())) }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -32,14 +32,14 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 	m, err := member.Start(ctx, member.Options{Name: "standalone", Scheme: scheme, InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Stop()) })
-	require.NoError(t, agent.InstallAgent(ctx, m.ControlPlane, map[string]any{"crds": map[string]any{"mailbox": false}}))
-	a, err := agent.StartAgent(ctx, m.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second})
+	require.NoError(t, program.InstallAgent(ctx, m.ControlPlane, map[string]any{"crds": map[string]any{"mailbox": false}}))
+	a, err := program.StartAgent(ctx, m.ControlPlane, program.Options{LeaseDuration: 15 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 
 	status := func() v1alpha1.SyncLedgerStatus {
 		l := &v1alpha1.SyncLedger{}
-		if err := m.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l); err != nil || l.Status == nil {
+		if err := m.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l); err != nil || l.Status == nil {
 			return v1alpha1.SyncLedgerStatus{}
 		}
 		return *l.Status

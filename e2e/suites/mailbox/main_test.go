@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -55,7 +55,7 @@ func newPolicy(keysAndValues ...string) map[string]string {
 
 // emptyPlan is the one ClusterPlan, empty.
 func emptyPlan() *v1alpha1.ClusterPlan {
-	return &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}}
+	return &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
 }
 
 // memberUID is how the member is known.
@@ -146,7 +146,7 @@ func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanI
 	require.True(t, testenv.Await(t, func() bool {
 		got = nil
 		var reports v1alpha1.ClusterReportList
-		require.NoError(t, testScene.Client().List(t.Context(), &reports, client.InNamespace(agent.AgentNamespace)))
+		require.NoError(t, testScene.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
 		for i := range reports.Items {
 			if reports.Items[i].Page == nil {
 				continue
@@ -163,11 +163,11 @@ func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanI
 }
 
 // startProxiedAgent starts an agent that needs no Lease, behind a proxy of its own.
-func startProxiedAgent(t *testing.T) (*agent.Agent, *proxy.Proxy) {
+func startProxiedAgent(t *testing.T) (*program.Agent, *faults.Proxy) {
 	t.Helper()
-	p, err := proxy.StartProxy(testScene.ControlPlane.Config())
+	p, err := faults.StartProxy(testScene.ControlPlane.Config())
 	require.NoError(t, err)
-	a, err := agent.StartAgent(t.Context(), testScene.ControlPlane, agent.Options{
+	a, err := program.StartAgent(t.Context(), testScene.ControlPlane, program.Options{
 		ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--leader-elect=false"},
 	})
 	require.NoError(t, err)

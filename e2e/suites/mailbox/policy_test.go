@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -359,7 +359,7 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 				assert.Empty(t, requireStarted(t, o, 1).Creations())
 				require.NoError(t, fresh.Resume())
 				p.ReleaseWatches()
-				for _, a := range []*agent.Agent{stale, fresh} {
+				for _, a := range []*program.Agent{stale, fresh} {
 					a.Kill()
 					<-a.Done()
 				}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -43,7 +43,7 @@ func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
 		var reports v1alpha1.ClusterReportList
-		require.NoError(t, testScene.Client().List(t.Context(), &reports, client.InNamespace(agent.AgentNamespace)))
+		require.NoError(t, testScene.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
 		for i := range reports.Items {
 			if reports.Items[i].Page == nil {
 				continue

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -24,7 +24,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {
 		s.stopAgent(t)
-		require.NoError(t, s.Client().DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
+		require.NoError(t, s.Client().DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 	}
 	require.NoError(t, shared.createMember(t.Context(), lab))
 	t.Cleanup(func() { shared.removeMember(t, lab) })

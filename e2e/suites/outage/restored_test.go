@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
@@ -75,7 +75,7 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, s.startAgent(context.Background())) })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	way, err := link.StartLink(s.ControlPlane.Config())
+	way, err := faults.StartLink(s.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(way.Close)
 	// While the API server is away, so is the way to it: one that is starting
@@ -89,17 +89,17 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 	// A probe comes when it is asked for, and not while the API server is away.
 	provider := memberclient.New(memberclient.Options{ProbeInterval: time.Hour})
 	set := func() {
-		cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+		cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 		require.NoError(t, err)
 		way.Redirect(cfg)
-		provider.SetTarget(lab, memberclient.Target{Config: cfg, Namespace: agent.AgentNamespace, ConfigVersion: "1"})
+		provider.SetTarget(lab, memberclient.Target{Config: cfg, Namespace: program.AgentNamespace, ConfigVersion: "1"})
 	}
 	set()
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(t, provider.Runnable(unawareManager{}).Start(ctx)) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 
-	key := client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}
+	key := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	write := func(version string) {
 		report := &v1alpha1.ClusterReport{}
 		err := s.Client().Get(ctx, key, report)
@@ -178,7 +178,7 @@ func TestMemberRestoredDuringImports(t *testing.T) {
 	shared.awaitMember(t, bergen, "healthy, its images gone", isHealthy, hasBudget(3), hasImages(0))
 	s.restartInstantCDI(t, 0)
 	t.Cleanup(func() { s.restartInstantCDI(t, 1<<20) })
-	key := client.ObjectKey{Namespace: agent.AgentNamespace, Name: "default"}
+	key := client.ObjectKey{Namespace: program.AgentNamespace, Name: "default"}
 	kept := &v1alpha1.SyncLedger{}
 	require.NoError(t, s.Client().Get(t.Context(), key, kept))
 	require.Empty(t, kept.Status.Slots)

@@ -23,15 +23,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -61,7 +60,7 @@ const (
 // testMember is a member cluster with room for an agent.
 type testMember struct {
 	*member.Member
-	Agent *agent.Agent
+	Agent *program.Agent
 	// instant plays CDI where a test has replaced the member's own.
 	instant *simulator.InstantImporter
 }
@@ -71,13 +70,13 @@ type testFleet struct {
 	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.WithWatch
-	Hub     *hub.Hub
+	Hub     *program.Hub
 	Members map[string]*testMember
 
 	FakePlane *controlplane.ControlPlane
 	Fakes     *fakemember.Members
 	// linkByMember by member.
-	linkByMember map[string]*link.Link
+	linkByMember map[string]*faults.Link
 }
 
 // policyData is the policy that the fleet starts with.
@@ -89,7 +88,7 @@ var policyData = map[string]any{
 }
 
 func startFleet(ctx context.Context) (f *testFleet, err error) {
-	f = &testFleet{Members: map[string]*testMember{}, linkByMember: map[string]*link.Link{}}
+	f = &testFleet{Members: map[string]*testMember{}, linkByMember: map[string]*faults.Link{}}
 	// Namespaces of the hub are deleted with what is in them.
 	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub", ControllerManager: true}, controlplane.Options{Name: "light"})
 	if err != nil {
@@ -99,10 +98,10 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return f, err
 	}
-	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
+	if err := program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}}); err != nil {
 		return f, err
 	}
-	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	f.Hub, err = program.StartHub(ctx, f.Plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	if err != nil {
 		return f, err
 	}
@@ -114,11 +113,11 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	for _, m := range started {
 		f.Members[m.Name()] = &testMember{Member: m}
 		m.InstantImporter().AllowFinishes(1 << 20)
-		if err := agent.InstallAgent(ctx, m.ControlPlane, chartValues); err != nil {
+		if err := program.InstallAgent(ctx, m.ControlPlane, chartValues); err != nil {
 			return f, err
 		}
 	}
-	if err := agent.InstallAgent(ctx, f.FakePlane, chartValues); err != nil { // for the kinds
+	if err := program.InstallAgent(ctx, f.FakePlane, chartValues); err != nil { // for the kinds
 		return f, err
 	}
 	if f.Fakes, err = fakemember.Start(ctx, f.FakePlane, "light", fakeCount); err != nil {
@@ -158,7 +157,7 @@ func (f *testFleet) joinMembers(ctx context.Context) error {
 }
 
 func (f *testFleet) startLink(name string, plane *controlplane.ControlPlane) (err error) {
-	f.linkByMember[name], err = link.StartLink(plane.Config())
+	f.linkByMember[name], err = faults.StartLink(plane.Config())
 	return err
 }
 
@@ -172,7 +171,7 @@ func (f *testFleet) linkedFakeMembers() []*fakemember.Member {
 func (f *testFleet) memberKubeconfig(ctx context.Context, name string) (kubeconfig []byte, namespace string, err error) {
 	var cfg *rest.Config
 	if s := f.Members[name]; s != nil {
-		namespace = agent.AgentNamespace
+		namespace = program.AgentNamespace
 		cfg, err = s.ControlPlane.ServiceAccountConfig(ctx, namespace, "ot-hub")
 	}
 	for _, m := range f.Fakes.List {
@@ -211,7 +210,7 @@ func (f *testFleet) createMember(ctx context.Context, name string) error {
 
 // writeKubeconfigSecret writes the Secret of a member.
 func (f *testFleet) writeKubeconfigSecret(ctx context.Context, name string, kubeconfig []byte) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	err := f.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = f.Update(ctx, secret)
@@ -221,7 +220,7 @@ func (f *testFleet) writeKubeconfigSecret(ctx context.Context, name string, kube
 
 // startAgent returns when its metrics are served: it need not lead yet.
 func (s *testMember) startAgent(ctx context.Context) (err error) {
-	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
+	s.Agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=" + heartbeat}})
 	if err != nil {
 		return err
 	}
@@ -329,13 +328,13 @@ func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
 }
 
 // awaitImage reads one distinct image from the read API until it is as wanted.
-func (f *testFleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageDetail) bool) {
+func (f *testFleet) awaitImage(t *testing.T, file string, holds func(inventory.ImageDetail) bool) {
 	t.Helper()
-	var detail hubfleet.ImageDetail
+	var detail inventory.ImageDetail
 	require.True(t, testenv.Await(t, func() bool {
 		images, err := f.Hub.ListImages(t.Context())
 		require.NoError(t, err)
-		detail = hubfleet.ImageDetail{}
+		detail = inventory.ImageDetail{}
 		for _, image := range images {
 			if strings.Contains(image.Source, file) {
 				detail, err = f.Hub.GetImage(t.Context(), image.Source)
@@ -356,7 +355,7 @@ func (f *testFleet) setPolicy(t *testing.T, key, value string) {
 func (f *testFleet) updatePolicy(ctx context.Context, key, value string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
-		if err := f.Get(ctx, client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := f.Get(ctx, client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return err
 		}
 		cm.Data[key] = value

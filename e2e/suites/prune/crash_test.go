@@ -16,16 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // killPoint is a write at which its writer is killed.
 type killPoint struct {
 	write   string
-	matches func(proxy.Write) bool
+	matches func(faults.Write) bool
 	// stored: killed when the write is stored and not answered, else before it gets
 	// there.
 	stored bool
@@ -59,23 +59,23 @@ func beforeAndAfter(writes []killPoint) (all []killPoint) {
 }
 
 // install has the program killed at those writes through a proxy that are left.
-func (d *killSweep) install(p *proxy.Proxy) {
-	for stored, set := range map[bool]func(proxy.Hook){false: p.SetBeforeHook, true: p.SetAfterHook} {
-		set(func(w proxy.Write) error {
+func (d *killSweep) install(p *faults.Proxy) {
+	for stored, set := range map[bool]func(faults.Hook){false: p.SetBeforeHook, true: p.SetAfterHook} {
+		set(func(w faults.Write) error {
 			dies := d.takeKillPoint(w, stored)
 			if dies == nil {
 				return nil
 			}
 			dies.Kill()
 			<-dies.Done()
-			return proxy.DropConnection()
+			return faults.DropConnection()
 		})
 	}
 }
 
 // takeKillPoint takes one from what is left, and returns who is to die; nil for nobody. Of a
 // write that was on its way when its writer died at another one, the same is true.
-func (d *killSweep) takeKillPoint(w proxy.Write, stored bool) *process.Process {
+func (d *killSweep) takeKillPoint(w faults.Write, stored bool) *process.Process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if stored && w.Status >= 300 {
@@ -140,24 +140,24 @@ func (f *testFleet) getPrune(t *testing.T, p *v1alpha1.ImagePrune) *v1alpha1.Ima
 func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	in := shared.Members[island]
 	d := &killSweep{victim: func() *process.Process { return in.Agent.Process }, restart: in.StartAgent}
-	of := func(name, what string, at func(proxy.Write) bool) killPoint {
+	of := func(name, what string, at func(faults.Write) bool) killPoint {
 		return killPoint{write: what + " of " + name, matches: at}
 	}
 	var goes []string
 	for i, w := range []struct {
 		what string
-		at   func(name string) func(proxy.Write) bool
+		at   func(name string) func(faults.Write) bool
 	}{
-		{"status PrunePending", func(name string) func(proxy.Write) bool { return storesPhase(name, v1alpha1.PhasePrunePending) }},
+		{"status PrunePending", func(name string) func(faults.Write) bool { return storesPhase(name, v1alpha1.PhasePrunePending) }},
 		{"the deletion", deletesImage},
-		{"status Deleting", func(name string) func(proxy.Write) bool { return storesPhase(name, v1alpha1.PhaseDeleting) }},
-		{"the mark that it is torn down", func(name string) func(proxy.Write) bool {
-			return func(w proxy.Write) bool {
+		{"status Deleting", func(name string) func(faults.Write) bool { return storesPhase(name, v1alpha1.PhaseDeleting) }},
+		{"the mark that it is torn down", func(name string) func(faults.Write) bool {
+			return func(w faults.Write) bool {
 				return phaseInWrite(w, name) == v1alpha1.PhaseDeleting && strings.Contains(string(w.Body), `"tearDown":true`)
 			}
 		}},
-		{"the removal of the finalizer", func(name string) func(proxy.Write) bool {
-			return func(w proxy.Write) bool {
+		{"the removal of the finalizer", func(name string) func(faults.Write) bool {
+			return func(w faults.Write) bool {
 				resource, of, status := w.Target()
 				return resource == "vmdiskimages" && of == name && !status && w.Method == http.MethodPatch
 			}
@@ -172,18 +172,18 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 		}
 	}
 	const held, undone, after = "mortal-held", "mortal-undone", "mortal-undone-after"
-	storesState := func(name string, state v1alpha1.PruneState) func(proxy.Write) bool {
-		return func(w proxy.Write) bool {
+	storesState := func(name string, state v1alpha1.PruneState) func(faults.Write) bool {
+		return func(w faults.Write) bool {
 			return phaseInWrite(w, name) != "" && strings.Contains(string(w.Body), `"state":"`+string(state)+`"`)
 		}
 	}
 	d.remaining = append(d.remaining, beforeAndAfter([]killPoint{
-		{write: "the ledger under the plan", matches: proxy.MatchWrite(http.MethodPut, "syncledgers", true)},
-		{write: "a page of the report", matches: func(w proxy.Write) bool {
+		{write: "the ledger under the plan", matches: faults.MatchWrite(http.MethodPut, "syncledgers", true)},
+		{write: "a page of the report", matches: func(w faults.Write) bool {
 			resource, name, _ := w.Target()
 			return resource == "clusterreports" && name != v1alpha1.MailboxName && strings.Contains(string(w.Body), `"prune"`)
 		}},
-		{write: "the root of the report", matches: func(w proxy.Write) bool {
+		{write: "the root of the report", matches: func(w faults.Write) bool {
 			resource, name, _ := w.Target()
 			return resource == "clusterreports" && name == v1alpha1.MailboxName
 		}},
@@ -257,8 +257,8 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 	ins := []*testMember{shared.Members[bergen], shared.Members[edge]}
 	mail := "/namespaces/" + v1alpha1.MemberNamespacePrefix + edge
-	plan := func(in, field string, more ...string) func(proxy.Write) bool {
-		return func(w proxy.Write) bool {
+	plan := func(in, field string, more ...string) func(faults.Write) bool {
+		return func(w faults.Write) bool {
 			body := string(w.Body)
 			for _, word := range more {
 				if !strings.Contains(body, word) {
@@ -268,36 +268,36 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 			return strings.Contains(w.Path, in+"/clusterplans/") && strings.Contains(body, `"`+field+`"`)
 		}
 	}
-	status := func(kind, phase string) func(proxy.Write) bool {
-		return func(w proxy.Write) bool {
+	status := func(kind, phase string) func(faults.Write) bool {
+		return func(w faults.Write) bool {
 			return strings.Contains(w.Path, "/"+kind+"/killed-") && strings.HasSuffix(w.Path, "/status") && strings.Contains(string(w.Body), `"phase":"`+phase+`"`)
 		}
 	}
-	copied := func(w proxy.Write) bool { return strings.Contains(w.Path, mail+"/clusterreports/") }
+	copied := func(w faults.Write) bool { return strings.Contains(w.Path, mail+"/clusterreports/") }
 	onHub := beforeAndAfter([]killPoint{
 		{write: "status Collecting", matches: status("prunereports", "Collecting")},
 		{write: "a plan with the inquiry", matches: plan(mail, "inquiries")},
-		{write: "a page of the PruneReport", matches: func(w proxy.Write) bool {
+		{write: "a page of the PruneReport", matches: func(w faults.Write) bool {
 			return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/prunereportpages")
 		}},
 		{write: "status Complete of the PruneReport", matches: status("prunereports", "Complete")},
 		{write: "status Running", matches: status("imageprunes", "Running")},
 		{write: "a plan with the prunes", matches: plan(mail, "prunes")},
 		{write: "a plan with the undo", matches: plan(mail, "prunes", `"undo":true`)},
-		{write: "the copy of a page of the report", matches: func(w proxy.Write) bool { return copied(w) && !strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName) }},
-		{write: "the copy of the root of the report", matches: func(w proxy.Write) bool { return copied(w) && strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName) }},
+		{write: "the copy of a page of the report", matches: func(w faults.Write) bool { return copied(w) && !strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName) }},
+		{write: "the copy of the root of the report", matches: func(w faults.Write) bool { return copied(w) && strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName) }},
 		{write: "status Undone", matches: status("imageprunes", "Undone")},
 		{write: "status Complete of the ImagePrune", matches: status("imageprunes", "Complete")},
 	})
 	inMember := beforeAndAfter([]killPoint{
-		{write: "the copy of a plan with the inquiry", matches: plan("/namespaces/"+agent.AgentNamespace, "inquiries")},
-		{write: "the copy of a plan with the prunes", matches: plan("/namespaces/"+agent.AgentNamespace, "prunes")},
+		{write: "the copy of a plan with the inquiry", matches: plan("/namespaces/"+program.AgentNamespace, "inquiries")},
+		{write: "the copy of a plan with the prunes", matches: plan("/namespaces/"+program.AgentNamespace, "prunes")},
 	})
 	program := func() *process.Process { return shared.Hub.Process }
 	d := &killSweep{victim: program, restart: shared.StartHub, remaining: append(onHub, inMember...)}
 	total := len(d.remaining)
 	// What is copied is written by hub or agent: whoever carries.
-	writes := []*proxy.Proxy{shared.Proxy, shared.Members[edge].Proxy}
+	writes := []*faults.Proxy{shared.Proxy, shared.Members[edge].Proxy}
 	if in := shared.Members[edge]; in.PullMode() {
 		writes = append(writes, in.AgentProxy)
 	}

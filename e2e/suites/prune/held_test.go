@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // heldWrite is one of the agent's about an image, held up on its way to the API server.
 type heldWrite struct {
-	matches  func(proxy.Write) bool
+	matches  func(faults.Write) bool
 	reached  chan struct{}
 	released chan struct{}
 }
@@ -35,7 +35,7 @@ func (s *testMember) holdWrites(t *testing.T, writes ...*heldWrite) {
 		w.reached, w.released = make(chan struct{}), make(chan struct{})
 	}
 	ctx := t.Context()
-	s.AgentProxy.SetBeforeHook(func(made proxy.Write) error {
+	s.AgentProxy.SetBeforeHook(func(made faults.Write) error {
 		for _, w := range writes {
 			select {
 			case <-w.reached:
@@ -72,14 +72,14 @@ func (w *heldWrite) awaitReached(t *testing.T) {
 func (w *heldWrite) releaseWrite() { close(w.released) }
 
 // storesPhase matches writes that have an image be in a phase.
-func storesPhase(name string, phase v1alpha1.Phase) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
+func storesPhase(name string, phase v1alpha1.Phase) func(faults.Write) bool {
+	return func(w faults.Write) bool {
 		return phaseInWrite(w, name) == phase
 	}
 }
 
 // phaseInWrite is what a write has an image be in; empty for another write.
-func phaseInWrite(w proxy.Write, name string) v1alpha1.Phase {
+func phaseInWrite(w faults.Write, name string) v1alpha1.Phase {
 	resource, of, status := w.Target()
 	if resource != "vmdiskimages" || of != name || !status {
 		return ""
@@ -91,8 +91,8 @@ func phaseInWrite(w proxy.Write, name string) v1alpha1.Phase {
 	return img.Status.Phase
 }
 
-func deletesImage(name string) func(proxy.Write) bool {
-	return func(w proxy.Write) bool {
+func deletesImage(name string) func(faults.Write) bool {
+	return func(w faults.Write) bool {
 		resource, of, _ := w.Target()
 		return w.Method == http.MethodDelete && resource == "vmdiskimages" && of == name
 	}
@@ -226,7 +226,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), all["stale-withdrawn"]))
 	require.True(t, testenv.Await(t, func() bool {
 		plan := &v1alpha1.ClusterPlan{}
-		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
+		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
 		undone, asked := false, 0
 		for _, p := range plan.Spec.Prunes {
 			asked++

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -230,7 +230,7 @@ func (s *testMember) deleteStorage(t *testing.T, img *v1alpha1.VMDiskImage) {
 	key := client.ObjectKeyFromObject(img)
 	require.True(t, testenv.Await(t, func() bool {
 		ledger := &v1alpha1.SyncLedger{}
-		return s.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) == nil && ledger.Status != nil &&
+		return s.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) == nil && ledger.Status != nil &&
 			!slices.ContainsFunc(ledger.Status.Slots, func(slot v1alpha1.Slot) bool { return slot.Image.UID == img.UID })
 	}), "its slot is freed")
 	require.NoError(t, s.Agent.Pause(t.Context()))

@@ -22,13 +22,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -56,13 +54,13 @@ type testMember struct {
 	*member.Member
 	client.WithWatch
 	name  string
-	Agent *agent.Agent
+	Agent *program.Agent
 	// AgentProxy is the proxy through which the agent reaches the member.
-	AgentProxy *proxy.Proxy
+	AgentProxy *faults.Proxy
 	// The hub reaches the member through proxy, and that goes over link. Where the member
 	// dials in, its agent reaches the hub so.
-	Link  *link.Link
-	Proxy *proxy.Proxy
+	Link  *faults.Link
+	Proxy *faults.Proxy
 }
 
 // testFleet is a hub and its members.
@@ -71,8 +69,8 @@ type testFleet struct {
 	// WithWatch reaches the hub's API server with all rights.
 	client.WithWatch
 	// The hub reaches its own API server through proxy.
-	Proxy   *proxy.Proxy
-	Hub     *hub.Hub
+	Proxy   *faults.Proxy
+	Hub     *program.Hub
 	Members map[string]*testMember
 }
 
@@ -85,7 +83,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	if err := f.startClusters(ctx); err != nil {
 		return f, err
 	}
-	if f.Proxy, err = proxy.StartProxy(f.Plane.Config()); err != nil {
+	if f.Proxy, err = faults.StartProxy(f.Plane.Config()); err != nil {
 		return f, err
 	}
 	if err := f.StartHub(ctx); err != nil {
@@ -130,7 +128,7 @@ func (f *testFleet) startClusters(ctx context.Context) error {
 		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		return hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
+		return program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, options...)
@@ -155,14 +153,14 @@ func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPla
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
+	err = program.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
 	if err != nil {
 		return err
 	}
-	if s.AgentProxy, err = proxy.StartProxy(s.ControlPlane.Config()); err != nil {
+	if s.AgentProxy, err = faults.StartProxy(s.ControlPlane.Config()); err != nil {
 		return err
 	}
 	if err := s.startLink(plane); err != nil {
@@ -171,15 +169,15 @@ func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPla
 	return s.StartAgent(ctx)
 }
 
-func (s *testMember) PullMode() bool { return hub.UsesPullMode(s.name, bergen) }
+func (s *testMember) PullMode() bool { return program.UsesPullMode(s.name, bergen) }
 
 // startLink makes the way between hub and member, whoever goes it.
 func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
-	start, to := proxy.StartProxy, s.ControlPlane.Config()
+	start, to := faults.StartProxy, s.ControlPlane.Config()
 	if s.PullMode() {
-		start, to = proxy.StartTLSProxy, plane.Config()
+		start, to = faults.StartTLSProxy, plane.Config()
 	}
-	if s.Link, err = link.StartLink(to); err != nil {
+	if s.Link, err = faults.StartLink(to); err != nil {
 		return err
 	}
 	s.Link.Redirect(to)
@@ -190,24 +188,24 @@ func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
 // StartAgent starts one at once also where the one before was killed: its Lease is
 // removed.
 func (s *testMember) StartAgent(ctx context.Context) (err error) {
-	if err := deleteLease(ctx, s, agent.AgentNamespace, "ot-agent"); err != nil {
+	if err := deleteLease(ctx, s, program.AgentNamespace, "ot-agent"); err != nil {
 		return err
 	}
-	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, agent.Options{
+	s.Agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{
 		ConfigureClient: s.AgentProxy.Redirect, LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=1s"},
 	})
 	return err
 }
 
 func (f *testFleet) StartHub(ctx context.Context) (err error) {
-	if err := deleteLease(ctx, f, hub.HubNamespace, "ot-hub"); err != nil {
+	if err := deleteLease(ctx, f, program.HubNamespace, "ot-hub"); err != nil {
 		return err
 	}
-	door, err := hub.HubAPIFlags(f.Plane)
+	door, err := program.HubAPIFlags(f.Plane)
 	if err != nil {
 		return err
 	}
-	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+	f.Hub, err = program.StartHub(ctx, f.Plane, program.Options{
 		Log: os.Getenv("OT_FLEET_HUB_LOG"), ConfigureClient: f.Proxy.Redirect, Args: append([]string{"--probe-interval=1s", "--member-timeout=" + memberTimeout.String()}, door...),
 	})
 	return err
@@ -221,16 +219,16 @@ func deleteLease(ctx context.Context, c client.Client, namespace, name string) e
 // dials in.
 func (f *testFleet) joinMember(ctx context.Context, s *testMember) error {
 	if s.PullMode() {
-		return hub.RegisterPullMember(ctx, f, s.Client(), agent.AgentNamespace, s.name, nil, func(a *registration.HubAccess) { a.Server, a.CA = s.Proxy.Endpoint() })
+		return program.RegisterPullMember(ctx, f, s.Client(), program.AgentNamespace, s.name, nil, func(a *registration.HubAccess) { a.Server, a.CA = s.Proxy.Endpoint() })
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	token := cfg.BearerToken
 	s.Proxy.Redirect(cfg)
 	cfg.BearerToken = token
-	return f.createMember(ctx, s.name, agent.AgentNamespace, cfg)
+	return f.createMember(ctx, s.name, program.AgentNamespace, cfg)
 }
 
 func (f *testFleet) createMember(ctx context.Context, name, agentNamespace string, cfg *rest.Config) error {
@@ -238,7 +236,7 @@ func (f *testFleet) createMember(ctx context.Context, name, agentNamespace strin
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -309,7 +307,7 @@ func (s *testMember) stop() error {
 	if s.Agent != nil {
 		s.Agent.Kill()
 	}
-	for _, p := range []*proxy.Proxy{s.AgentProxy, s.Proxy} {
+	for _, p := range []*faults.Proxy{s.AgentProxy, s.Proxy} {
 		if p != nil {
 			_ = p.Close()
 		}

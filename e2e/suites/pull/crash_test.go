@@ -21,8 +21,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // killSweep kills the hub after each write that it makes for the joining of one member,
@@ -35,7 +35,7 @@ type killSweep struct {
 }
 
 // describeWrite names a write; empty for one that is no part of the joining.
-func (d *killSweep) describeWrite(w proxy.Write) string {
+func (d *killSweep) describeWrite(w faults.Write) string {
 	if !strings.Contains(w.Path, d.member) && !bytes.Contains(w.Body, []byte(d.member)) {
 		return ""
 	}
@@ -54,7 +54,7 @@ func (d *killSweep) describeWrite(w proxy.Write) string {
 	return name
 }
 
-func (d *killSweep) killAfterWrite(w proxy.Write) error {
+func (d *killSweep) killAfterWrite(w faults.Write) error {
 	name := d.describeWrite(w)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +63,7 @@ func (d *killSweep) killAfterWrite(w proxy.Write) error {
 	}
 	d.died = append(d.died, name)
 	shared.Hub.Kill()
-	return proxy.DropConnection()
+	return faults.DropConnection()
 }
 
 // restartHub starts the next hub where one was killed.
@@ -74,7 +74,7 @@ func (s *testHub) restartHub(t *testing.T) {
 	default:
 		return
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "ot-hub"}}
 	require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), lease)))
 	require.NoError(t, s.StartHub(context.Background()))
 }
@@ -132,7 +132,7 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	for _, back := range []string{`{"pull":{"revoked":false}}`, `{"pull":{"revoked":null}}`, `{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}`} {
 		err := shared.Patch(t.Context(), getMember(t, "mortal"), newMergePatch(`{"spec":{"connection":%s}}`, back))
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
-		require.ErrorContains(t, err, "once condition Joined says Revoked")
+		require.ErrorContains(t, err, "only after condition Joined has reason Revoked")
 	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked yet, and nobody was told that it is")
 	until(v1alpha1.ReasonRevoked)

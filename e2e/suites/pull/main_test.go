@@ -19,8 +19,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // testHub is a hub that all tests share.
@@ -28,8 +28,8 @@ type testHub struct {
 	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	Proxy *proxy.Proxy
-	Hub   *hub.Hub
+	Proxy *faults.Proxy
+	Hub   *program.Hub
 }
 
 var shared *testHub
@@ -68,13 +68,13 @@ func startHub(ctx context.Context) (s *testHub, err error) {
 	if s.Client, err = client.New(s.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return s, err
 	}
-	if err := hub.InstallHub(ctx, s.Plane, nil); err != nil {
+	if err := program.InstallHub(ctx, s.Plane, nil); err != nil {
 		return s, err
 	}
 	if err := os.WriteFile(s.caFile(), s.Plane.Config().CAData, 0o600); err != nil {
 		return s, err
 	}
-	if s.Proxy, err = proxy.StartProxy(s.Plane.Config()); err != nil {
+	if s.Proxy, err = faults.StartProxy(s.Plane.Config()); err != nil {
 		return s, err
 	}
 	return s, s.StartHub(ctx)
@@ -84,7 +84,7 @@ func (s *testHub) caFile() string { return filepath.Join(s.Plane.Dir(), "hub-api
 
 // StartHub runs a hub behind the proxy; agents reach the API server itself.
 func (s *testHub) StartHub(ctx context.Context) (err error) {
-	s.Hub, err = hub.StartHub(ctx, s.Plane, hub.Options{
+	s.Hub, err = program.StartHub(ctx, s.Plane, program.Options{
 		ConfigureClient: s.Proxy.Redirect, Log: os.Getenv("OT_FLEET_HUB_LOG"),
 		Args: []string{"--hub-api-url=" + s.Plane.Config().Host, "--hub-api-ca-file=" + s.caFile()},
 	})

@@ -20,7 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/rbaccheck"
 )
 
@@ -63,7 +63,7 @@ func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	all, err := rbaccheck.ServedResources(shared.Plane.Config())
 	require.NoError(t, err)
 	require.Greater(t, len(all), 100)
-	namespaces := []string{agent.Namespace, other.Namespace, token.Namespace, hub.HubNamespace}
+	namespaces := []string{agent.Namespace, other.Namespace, token.Namespace, program.HubNamespace}
 
 	for name, tt := range map[string]struct {
 		who        *fakeAgent
@@ -152,7 +152,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 		"of B's account":                    {other.Namespace, registration.AgentAccount, nil},
 		"of the account of its join tokens": {agent.Namespace, registration.JoinAccount, nil},
 		"of another account":                {agent.Namespace, "default", nil},
-		"of the hub's":                      {hub.HubNamespace, "ot-hub", nil},
+		"of the hub's":                      {program.HubNamespace, "ot-hub", nil},
 		"that lives for longer than it may": {agent.Namespace, registration.AgentAccount, life(registration.DefaultAgentTokenLife + time.Second)},
 		"that lives for ever":               {agent.Namespace, registration.AgentAccount, life(100 * 365 * 24 * time.Hour)},
 		"that is bound to something": {agent.Namespace, registration.AgentAccount, func(s *authenticationv1.TokenRequestSpec) {
@@ -166,7 +166,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 	require.NoError(t, err)
 	_, err = requestToken(ctx, shared, agent.Namespace, registration.AgentAccount, life(2*registration.DefaultAgentTokenLife))
 	require.ErrorContains(t, err, "lives for 604800 seconds at the most", "nor does anybody else get it one")
-	_, err = requestToken(ctx, shared, hub.HubNamespace, "ot-hub", life(2*registration.DefaultAgentTokenLife))
+	_, err = requestToken(ctx, shared, program.HubNamespace, "ot-hub", life(2*registration.DefaultAgentTokenLife))
 	require.NoError(t, err, "other accounts are not concerned")
 
 	link := &v1alpha1.MemberLink{}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -135,7 +135,7 @@ func newFakeAgent(t *testing.T, a registration.HubAccess) *fakeAgent {
 
 func getJoinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	return secret, shared.Get(ctx, client.ObjectKey{Namespace: hub.HubNamespace, Name: registration.JoinSecretName(member)}, secret)
+	return secret, shared.Get(ctx, client.ObjectKey{Namespace: program.HubNamespace, Name: registration.JoinSecretName(member)}, secret)
 }
 
 // awaitInvited is whoever is given a member's join token; not one that was there before.
@@ -275,7 +275,7 @@ func awaitMemberGone(t *testing.T, member string) {
 		{&rbacv1.RoleBinding{}, namespace, registration.AgentAccount},
 		{&rbacv1.RoleBinding{}, namespace, registration.JoinAccount},
 		{&v1alpha1.ClusterJoin{}, namespace, v1alpha1.MailboxName},
-		{&corev1.Secret{}, hub.HubNamespace, registration.JoinSecretName(member)},
+		{&corev1.Secret{}, program.HubNamespace, registration.JoinSecretName(member)},
 	} {
 		awaitCondition(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Namespace: what.in, Name: what.name}, what.o))

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,9 +26,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -88,7 +88,7 @@ const testChartFlags = " --set policy.create=false --take-ownership"
 func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string) string {
 	t.Helper()
 	var found []string
-	for _, page := range []string{"README.md", "hub/README.md"} {
+	for _, page := range []string{"README.md", "docs/operate/install.md", "docs/operate/members.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
 		require.NoError(t, err)
 		for _, command := range joinCommand.FindAllStringSubmatch(string(text), -1) {
@@ -97,8 +97,8 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 			}
 		}
 	}
-	require.Len(t, found, 2, "one command in each page")
-	require.Equal(t, found[0], found[1])
+	require.Len(t, found, 3, "one command in each page")
+	require.Equal(t, slices.Repeat(found[:1], 3), found)
 	join, values, ok := strings.Cut(found[0], " -- ")
 	require.True(t, ok, "%s installs no agent", found[0])
 	join = strings.Replace(join, mode+" "+frankfurt, mode+" "+s.memberName, 1)
@@ -109,7 +109,7 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 func (s *testFleet) runInstall(t *testing.T) string {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
-	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "ot-agent"}, deployment))
+	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-agent"}, deployment))
 	assert.Equal(t, "ot-agent", deployment.Annotations["meta.helm.sh/release-name"])
 	return deployment.Spec.Template.Spec.Containers[0].Image
 }
@@ -118,7 +118,7 @@ func (s *testFleet) runInstall(t *testing.T) string {
 func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: hub.HubNamespace, Name: s.memberName}, secret))
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: s.memberName}, secret))
 	return secret
 }
 
@@ -129,11 +129,11 @@ func TestJoinPushCommand(t *testing.T) {
 	term := s.newTerminal(t)
 	s.nameMember(t)
 	forget := func() { // before the member goes: the hub makes it of the Secret
-		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: s.memberName}})))
-		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-hub-token"}})))
+		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: s.memberName}})))
+		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub-token"}})))
 	}
 	t.Cleanup(forget)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "ot-hub"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub"}}
 	require.NoError(t, s.member.Client().Delete(t.Context(), account))
 	said, err := term.runCommand(t, "scripts/join push "+s.memberName+" --member frankfurt")
 	require.Error(t, err)
@@ -208,7 +208,7 @@ func TestJoinPullCommand(t *testing.T) {
 	term.mustRunCommand(t, s.documentedCommand(t, "pull"))
 	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
 	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
-	invitation := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
+	invitation := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
 	assert.True(t, apierrors.IsNotFound(invitation), "a token that was used is of no use: %v", invitation)
 
 	// No other agent takes its place by mistake.
@@ -255,7 +255,7 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	assert.Equal(t, first, term.readAccess(t), "the token that waits is the token")
 
 	// One that nobody has presented in time is replaced.
-	key := client.ObjectKey{Namespace: hub.HubNamespace, Name: registration.JoinSecretName(s.memberName)}
+	key := client.ObjectKey{Namespace: program.HubNamespace, Name: registration.JoinSecretName(s.memberName)}
 	secret := &corev1.Secret{}
 	require.NoError(t, s.Get(t.Context(), key, secret))
 	secret.Annotations["pelotech.ot/expires"] = "2020-01-01T00:00:00Z"
@@ -275,7 +275,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
 	s.createMemberWith(t, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "another"}})
-	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "theirs"}, StringData: map[string]string{"key": "value"}}
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "theirs"}, StringData: map[string]string{"key": "value"}}
 	require.NoError(t, s.Create(t.Context(), theirs))
 	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), theirs)) })
 	for command, want := range map[string]string{
@@ -305,7 +305,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 	}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.Equal(t, map[string][]byte{"key": []byte("value")}, theirs.Data)
-	assert.True(t, apierrors.IsNotFound(s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
+	assert.True(t, apierrors.IsNotFound(s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 }
 
 // readAccess is what is in the file that was written.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -53,8 +53,8 @@ func TestManualRegistration(t *testing.T) {
 	// The hub takes its leave by way of the agent.
 	require.NoError(t, s.Delete(t.Context(), testenv.GetMember(t, s, s.memberName)))
 	require.True(t, testenv.Await(t, func() bool {
-		return getPlan(t, s.member.Client(), agent.AgentNamespace) == nil && testenv.GetMember(t, s, s.memberName).UID == ""
-	}), "plan in the member: %+v", getPlan(t, s.member.Client(), agent.AgentNamespace))
+		return getPlan(t, s.member.Client(), program.AgentNamespace) == nil && testenv.GetMember(t, s, s.memberName).UID == ""
+	}), "plan in the member: %+v", getPlan(t, s.member.Client(), program.AgentNamespace))
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
 }
 
@@ -84,7 +84,7 @@ func TestCredentialRenewal(t *testing.T) {
 
 	// The hub's door moves: another address, and another authority behind it. What the
 	// agent has leads to the old one, until it is given the new one.
-	moved, err := proxy.StartTLSProxy(s.Plane.Config())
+	moved, err := faults.StartTLSProxy(s.Plane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = moved.Close() })
 	s.Link.Cut()
@@ -101,7 +101,7 @@ func TestCredentialRenewal(t *testing.T) {
 func (s *testFleet) storedCredential(t *testing.T) string {
 	t.Helper()
 	secret := &corev1.Secret{}
-	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: registration.CredentialSecret}, secret)
+	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.CredentialSecret}, secret)
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
@@ -174,7 +174,7 @@ func TestInvalidJoinSecretIsReported(t *testing.T) {
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 	s.startAgent(t, nil)
 	require.NoError(t, s.member.Client().Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: registration.JoinSecret}, Data: map[string][]byte{registration.KubeconfigKey: []byte("hello")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, Data: map[string][]byte{registration.KubeconfigKey: []byte("hello")},
 	}))
 	require.Contains(t, s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonJoinSecretInvalid), "Secret ot-hub-join, key kubeconfig")
 	s.putJoinToken(t, nil)

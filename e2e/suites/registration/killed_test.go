@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -19,19 +19,19 @@ import (
 // next one comes to the same end with the same join token.
 func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 	s := shared
-	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
+	here, err := faults.StartProxy(s.member.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = here.Close() })
-	there, err := proxy.StartTLSProxy(s.Plane.Config())
+	there, err := faults.StartTLSProxy(s.Plane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = there.Close() })
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 
 	var mu sync.Mutex
-	var running *agent.Agent
-	kill := func(matches func(proxy.Write) bool) (proxy.Hook, func() bool) {
+	var running *program.Agent
+	kill := func(matches func(faults.Write) bool) (faults.Hook, func() bool) {
 		killed := false
-		return func(w proxy.Write) error {
+		return func(w faults.Write) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if killed || running == nil || !matches(w) {
@@ -39,7 +39,7 @@ func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 				}
 				killed = true
 				running.Kill()
-				return proxy.DropConnection()
+				return faults.DropConnection()
 			}, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
@@ -51,24 +51,24 @@ func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 		defer mu.Unlock()
 		running = s.startAgent(t, here)
 	}
-	key := proxy.MatchWrite("POST", "secrets", false)
-	credential := proxy.MatchWrite("PUT", "secrets", false)
-	asked := proxy.MatchWrite("POST", "clusterjoins", false)
-	told := proxy.MatchWrite("PUT", "memberlinks", true)
+	key := faults.MatchWrite("POST", "secrets", false)
+	credential := faults.MatchWrite("PUT", "secrets", false)
+	asked := faults.MatchWrite("POST", "clusterjoins", false)
+	told := faults.MatchWrite("PUT", "memberlinks", true)
 	deaths := []struct {
 		name   string
-		proxy  *proxy.Proxy
-		set    func(*proxy.Proxy, proxy.Hook)
-		writes func(proxy.Write) bool
+		proxy  *faults.Proxy
+		set    func(*faults.Proxy, faults.Hook)
+		writes func(faults.Write) bool
 	}{
-		{"before the key is stored", here, (*proxy.Proxy).SetBeforeHook, key},
-		{"after the key is stored", here, (*proxy.Proxy).SetAfterHook, key},
-		{"before it asks", there, (*proxy.Proxy).SetBeforeHook, asked},
-		{"after it has asked", there, (*proxy.Proxy).SetAfterHook, asked},
-		{"before the credential is stored", here, (*proxy.Proxy).SetBeforeHook, credential},
-		{"after the credential is stored", here, (*proxy.Proxy).SetAfterHook, credential},
-		{"before it tells that it carries", there, (*proxy.Proxy).SetBeforeHook, told},
-		{"after it has told", there, (*proxy.Proxy).SetAfterHook, told},
+		{"before the key is stored", here, (*faults.Proxy).SetBeforeHook, key},
+		{"after the key is stored", here, (*faults.Proxy).SetAfterHook, key},
+		{"before it asks", there, (*faults.Proxy).SetBeforeHook, asked},
+		{"after it has asked", there, (*faults.Proxy).SetAfterHook, asked},
+		{"before the credential is stored", here, (*faults.Proxy).SetBeforeHook, credential},
+		{"after the credential is stored", here, (*faults.Proxy).SetAfterHook, credential},
+		{"before it tells that it carries", there, (*faults.Proxy).SetBeforeHook, told},
+		{"after it has told", there, (*faults.Proxy).SetAfterHook, told},
 	}
 	for i, at := range deaths {
 		if !t.Run(at.name, func(t *testing.T) {

@@ -15,23 +15,22 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // Images are synced on, and nothing is planned or made anew, while a member goes from
-// push to pull and back, as hub/README.md has it. What is being downloaded meanwhile is
+// push to pull and back, as docs/operate/members.md has it. What is being downloaded meanwhile is
 // downloaded on, within the budget.
 func TestSwitchBetweenPushAndPull(t *testing.T) {
 	s := shared
-	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-hub")
+	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
 	require.NoError(t, err)
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
 	const name = "by-kubeconfig"
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	require.NoError(t, s.Create(t.Context(), secret))
 	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), secret)) })
 	push := func(m *v1alpha1.MemberCluster) {
@@ -67,7 +66,7 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 	carriedBy("hub", 1, len(slow))
 	reported := s.reportSequence(t)
 	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
-	plans := getPlan(t, s.member.Client(), agent.AgentNamespace)
+	plans := getPlan(t, s.member.Client(), program.AgentNamespace)
 	require.NotNil(t, plans)
 
 	s.updateMember(t, pull)
@@ -83,7 +82,7 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 
 	s.updateMember(t, push)
 	for _, name := range []string{registration.JoinSecret, registration.CredentialSecret} {
-		require.NoError(t, s.member.Client().Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: name}}))
+		require.NoError(t, s.member.Client().Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: name}}))
 	}
 	s.createImage(t, "third")
 	carriedBy("hub", 3, len(slow))
@@ -94,7 +93,7 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 
 	require.Equal(t, first.Status.ClusterUID, last.Status.ClusterUID)
 	require.Equal(t, first.Status.Plan, last.Status.Plan, "nothing was planned anew")
-	now := getPlan(t, s.member.Client(), agent.AgentNamespace)
+	now := getPlan(t, s.member.Client(), program.AgentNamespace)
 	require.NotNil(t, now)
 	require.Equal(t, plans.UID, now.UID, "the plan never was away")
 	for _, before := range []*v1alpha1.VMDiskImage{img, second} {
@@ -112,7 +111,7 @@ func (s *testFleet) awaitSlots(t *testing.T, images []string) (held []v1alpha1.S
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
+		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
 		held = nil
 		for _, slot := range ledger.Status.Slots {
 			if slices.Contains(images, slot.Image.Name) {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -22,7 +22,7 @@ import (
 // revoked, and is refused when it wakes.
 func TestPausedAgentWritesNothingStale(t *testing.T) {
 	s := shared
-	here, err := proxy.StartProxy(s.member.ControlPlane.Config())
+	here, err := faults.StartProxy(s.member.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = here.Close() })
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
@@ -39,17 +39,17 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	}
 	paused := carrier()
 
-	stores := proxy.MatchWrite(http.MethodPut, "secrets", false)
+	stores := faults.MatchWrite(http.MethodPut, "secrets", false)
 	reached, goOn, answered := make(chan struct{}), make(chan struct{}), make(chan int, 1)
 	var once, answer sync.Once
-	here.SetBeforeHook(func(w proxy.Write) error {
+	here.SetBeforeHook(func(w faults.Write) error {
 		if stores(w) {
 			once.Do(func() { close(reached) })
 			<-goOn
 		}
 		return nil
 	})
-	here.SetAfterHook(func(w proxy.Write) error {
+	here.SetAfterHook(func(w faults.Write) error {
 		if stores(w) {
 			answer.Do(func() { answered <- w.Status })
 		}

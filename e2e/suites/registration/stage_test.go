@@ -26,13 +26,10 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/faultyagent"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -41,10 +38,10 @@ type testFleet struct {
 	Plane *controlplane.ControlPlane
 	// Client reaches the hub's API server with all rights.
 	client.Client
-	Hub    *hub.Hub
+	Hub    *program.Hub
 	member *member.Member
 	// Link is how the agent reaches the hub.
-	Link *link.Link
+	Link *faults.Link
 	// memberName that the member has in a test: the namespace of the one before is still being
 	// removed. tests are those that have begun.
 	memberName string
@@ -81,12 +78,12 @@ func startFleet(ctx context.Context) (s *testFleet, err error) {
 	if s.Client, err = client.New(s.Plane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {
 		return s, err
 	}
-	if err := hub.InstallHub(ctx, s.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{
+	if err := program.InstallHub(ctx, s.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{
 		"concurrency": "3", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "false",
 	}}}); err != nil {
 		return s, err
 	}
-	if s.Link, err = link.StartLink(s.Plane.Config()); err != nil {
+	if s.Link, err = faults.StartLink(s.Plane.Config()); err != nil {
 		return s, err
 	}
 	if s.member, err = member.Start(ctx, member.Options{
@@ -95,12 +92,12 @@ func startFleet(ctx context.Context) (s *testFleet, err error) {
 		return s, err
 	}
 	s.member.InstantImporter().AllowFinishes(1 << 20)
-	if err := agent.InstallAgent(ctx, s.member.ControlPlane, map[string]any{
+	if err := program.InstallAgent(ctx, s.member.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false}, "hub": map[string]any{"serviceAccount": map[string]any{"create": true}},
 	}); err != nil {
 		return s, err
 	}
-	s.Hub, err = hub.StartHub(ctx, s.Plane, hub.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
+	s.Hub, err = program.StartHub(ctx, s.Plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{"--probe-interval=1s", "--member-timeout=3s"}})
 	return s, err
 }
 
@@ -123,15 +120,15 @@ func (s *testFleet) stop() error {
 
 // startAgent runs one until the test ends, at the latest; through is its own API server's
 // proxy, nil for none.
-func (s *testFleet) startAgent(t *testing.T, through *proxy.Proxy, args ...string) *agent.Agent {
+func (s *testFleet) startAgent(t *testing.T, through *faults.Proxy, args ...string) *program.Agent {
 	t.Helper()
 	// Whoever has led is gone, or paused: nobody waits for its Lease.
-	require.NoError(t, faultyagent.DeleteLeaseIn(t.Context(), s.member.Client()))
-	o := agent.Options{LeaseDuration: leaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
+	require.NoError(t, program.DeleteAgentLease(t.Context(), s.member.Client()))
+	o := program.Options{LeaseDuration: leaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
 	if through != nil {
 		o.ConfigureClient = through.Redirect
 	}
-	a, err := agent.StartAgent(t.Context(), s.member.ControlPlane, o)
+	a, err := program.StartAgent(t.Context(), s.member.ControlPlane, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		select {
@@ -192,16 +189,16 @@ func (s *testFleet) deleteMemberState(t *testing.T) {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registration.JoinSecret}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: registration.CredentialSecret}},
 		&v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}}, &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}},
 	} {
-		o.SetNamespace(agent.AgentNamespace)
+		o.SetNamespace(program.AgentNamespace)
 		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(ctx, o)))
 	}
 }
 
 // putJoinToken puts the next join token into the member, by way of the link, or of a proxy
 // in front of the hub.
-func (s *testFleet) putJoinToken(t *testing.T, through *proxy.Proxy) {
+func (s *testFleet) putJoinToken(t *testing.T, through *faults.Proxy) {
 	t.Helper()
-	access, err := hub.AwaitJoinToken(t.Context(), s, s.memberName, s.lastToken)
+	access, err := program.AwaitJoinToken(t.Context(), s, s.memberName, s.lastToken)
 	require.NoError(t, err, testenv.DescribeMember(testenv.GetMember(t, s, s.memberName)))
 	s.lastToken = access.Token
 	if through != nil {
@@ -211,7 +208,7 @@ func (s *testFleet) putJoinToken(t *testing.T, through *proxy.Proxy) {
 		s.Link.Redirect(cfg)
 		access.Server = cfg.Host
 	}
-	require.NoError(t, hub.PutJoinToken(t.Context(), s.member.Client(), agent.AgentNamespace, access))
+	require.NoError(t, program.PutJoinToken(t.Context(), s.member.Client(), program.AgentNamespace, access))
 }
 
 // updateMember changes the MemberCluster.
@@ -248,7 +245,7 @@ func (s *testFleet) awaitHubConnected(t *testing.T, status metav1.ConditionStatu
 func (s *testFleet) hubConnectedCondition(t *testing.T) *metav1.Condition {
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
-	if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
+	if s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 		return nil
 	}
 	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected)

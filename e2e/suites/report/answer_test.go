@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -30,7 +30,7 @@ func storeInquiry(t *testing.T, hash string) v1alpha1.PlanVersion {
 	}
 	system := &corev1.Namespace{}
 	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
-	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}}
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
 	spec := v1alpha1.ClusterPlanSpec{
 		PlanVersion: version, ClusterUID: system.UID,
 		Inquiries: []v1alpha1.PlanInquiry{{UID: types.UID(hash), Epoch: version.Epoch, Sequence: version.Sequence}},

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -39,8 +39,8 @@ const noHeartbeatArg = "--report-heartbeat=1h"
 
 // reportingAgent is an agent behind a proxy of its own.
 type reportingAgent struct {
-	*agent.Agent
-	proxy       *proxy.Proxy
+	*program.Agent
+	proxy       *faults.Proxy
 	markedWrite int
 }
 
@@ -51,16 +51,16 @@ func startReporter(t *testing.T, args ...string) *reportingAgent {
 }
 
 // startReporterWithHook has the proxy call a hook with each write that was stored.
-func startReporterWithHook(t *testing.T, after func(*reportingAgent, proxy.Write) error, args ...string) *reportingAgent {
+func startReporterWithHook(t *testing.T, after func(*reportingAgent, faults.Write) error, args ...string) *reportingAgent {
 	t.Helper()
-	p, err := proxy.StartProxy(testScene.ControlPlane.Config())
+	p, err := faults.StartProxy(testScene.ControlPlane.Config())
 	require.NoError(t, err)
 	r := &reportingAgent{proxy: p}
 	started := make(chan struct{})
 	if after != nil {
-		p.SetAfterHook(func(w proxy.Write) error { <-started; return after(r, w) })
+		p.SetAfterHook(func(w faults.Write) error { <-started; return after(r, w) })
 	}
-	r.Agent, err = agent.StartAgent(t.Context(), testScene.ControlPlane, agent.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
+	r.Agent, err = program.StartAgent(t.Context(), testScene.ControlPlane, program.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
 	require.NoError(t, err)
 	close(started)
 	t.Cleanup(r.killAndWait)
@@ -88,7 +88,7 @@ func (r *reportingAgent) writesSinceMark() (names []string) {
 	return names
 }
 
-func asReportWrite(w proxy.Write) (*v1alpha1.ClusterReport, bool) {
+func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
 	if !strings.Contains(w.Path, "/clusterreports") || w.Method == "DELETE" {
 		return nil, false
 	}
@@ -138,7 +138,7 @@ func deleteImagesAndReports(t *testing.T, ns string) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 }
 
 // storedReport is a report as it is stored.
@@ -150,7 +150,7 @@ type storedReport struct {
 func readReport(t *testing.T) storedReport {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(agent.AgentNamespace)))
+	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
 		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -187,7 +187,7 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 	})
 	t.Run("page that is none of ours", func(t *testing.T) {
 		stray := &v1alpha1.ClusterReport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: agent.AgentNamespace, Name: "page-stray"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "page-stray"},
 			ClusterUID: "somewhere", Sequence: 1, Page: &v1alpha1.ReportPage{},
 		}
 		testScene.Create(t, stray)
@@ -196,7 +196,7 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 	})
 	t.Run("all deleted", func(t *testing.T) {
 		before := readReport(t)
-		require.NoError(t, c.DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(agent.AgentNamespace)))
+		require.NoError(t, c.DeleteAllOf(t.Context(), &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 		after := awaitReport(t, "all is back", func(r storedReport) bool { return len(r.pages) == len(before.pages) })
 		assert.Greater(t, after.root.Sequence, before.root.Sequence)
 	})

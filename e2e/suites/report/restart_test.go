@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -75,10 +75,10 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ns := createImages(t, images)
 			var armed atomic.Bool
-			a := startReporterWithHook(t, func(a *reportingAgent, w proxy.Write) error {
-				if obj, is := asReportWrite(w); is && obj.Page != nil && armed.Load() {
+			a := startReporterWithHook(t, func(a *reportingAgent, w faults.Write) error {
+				if obj, ok := asReportWrite(w); ok && obj.Page != nil && armed.Load() {
 					a.Kill()
-					return proxy.DropConnection()
+					return faults.DropConnection()
 				}
 				return nil
 			}, noHeartbeatArg, "--leader-elect=false")
@@ -137,8 +137,8 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	plane, err := controlplane.Start(ctx, controlplane.Options{Name: name, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, agent.InstallAgent(ctx, plane, values))
-	a, err := agent.StartAgent(ctx, plane, agent.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
+	require.NoError(t, program.InstallAgent(ctx, plane, values))
+	a, err := program.StartAgent(ctx, plane, program.Options{Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append(args, "--leader-elect=false")})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
 	scheme := runtime.NewScheme()
@@ -148,7 +148,7 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	// The ledger says that the agent is at work.
 	require.True(t, testenv.Await(t, func() bool {
 		l := &v1alpha1.SyncLedger{}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
+		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
 	}))
 	return plane, c
 }
@@ -162,7 +162,7 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 	require.NoError(t, err)
 	root := &v1alpha1.ClusterReport{}
 	require.True(t, testenv.Await(t, func() bool {
-		return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
+		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
 	}), "the agent does not report")
 	assert.False(t, root.Root.NoLedger)
 }
@@ -172,14 +172,14 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 // watch tells of the restore.
 func TestClusterRestoredUnderARunningAgent(t *testing.T) {
 	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
-	img := testScene.NewImage(agent.AgentNamespace, "image", "/ok/a")
+	img := testScene.NewImage(program.AgentNamespace, "image", "/ok/a")
 	require.NoError(t, c.Create(t.Context(), img))
 	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
 		t.Helper()
 		require.True(t, testenv.Await(t, func() bool {
 			root, page = &v1alpha1.ClusterReport{}, &v1alpha1.ClusterReport{}
-			return c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil &&
-				c.Get(t.Context(), client.ObjectKey{Namespace: agent.AgentNamespace, Name: "page"}, page) == nil &&
+			return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil &&
+				c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "page"}, page) == nil &&
 				len(root.Root.Pages) == 1 && root.Root.Pages[0].Sequence == page.Sequence && wanted(root, page)
 		}), "last seen: root %+v, page %+v", root.Root, page.Page)
 		return root, page

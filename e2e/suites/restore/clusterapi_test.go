@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/e2e/harness/capi"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 // The chart gives the right to list Clusters only where it is told that there are
@@ -17,7 +17,7 @@ func TestHubWithUnreadableDiscovery(t *testing.T) {
 	for _, what := range []string{"not served", "not allowed"} {
 		t.Run(what, func(t *testing.T) {
 			if what == "not allowed" {
-				require.NoError(t, capi.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
+				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
 			}
 			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
 			shared.awaitLeader(t, h)

@@ -16,8 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -27,7 +26,7 @@ import (
 func TestHubClusterAsMember(t *testing.T) {
 	const itself = "itself"
 	home := shared.hubMember.ControlPlane
-	require.NoError(t, agent.InstallAgent(t.Context(), home, map[string]any{
+	require.NoError(t, program.InstallAgent(t.Context(), home, map[string]any{
 		"crds":   map[string]any{"mailbox": false},
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
@@ -35,12 +34,12 @@ func TestHubClusterAsMember(t *testing.T) {
 	a, err := startAgent(t.Context(), shared.hubMember)
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
-	cfg, err := home.ServiceAccountConfig(t.Context(), agent.AgentNamespace, "ot-hub")
+	cfg, err := home.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
 	require.NoError(t, err)
 	shared.startHub(t, nil)
-	require.NoError(t, hub.CreateMemberSecret(t.Context(), shared, itself, cfg))
+	require.NoError(t, program.CreateMemberSecret(t.Context(), shared, itself, cfg))
 	t.Cleanup(func() { // before its agent ends: what other tests count is the other members'
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: itself}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: itself}}
 		require.NoError(t, shared.Delete(context.Background(), secret))
 		require.True(t, testenv.Await(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(context.Background(), client.ObjectKey{Name: itself}, &v1alpha1.MemberCluster{}))
@@ -69,7 +68,7 @@ func TestHubClusterAsMember(t *testing.T) {
 	require.True(t, testenv.Await(t, func() bool {
 		before, plans := shared.getSequences(t, itself), shared.mailboxVersions(t)
 		began := time.Now()
-		require.True(t, testenv.Await(t, func() bool { return shared.planGeneration(t, agent.AgentNamespace) >= before.root+beats }))
+		require.True(t, testenv.Await(t, func() bool { return shared.planGeneration(t, program.AgentNamespace) >= before.root+beats }))
 		took, after := time.Since(began), shared.getSequences(t, itself)
 		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
 		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&
@@ -87,7 +86,7 @@ type mailboxSequences struct {
 func (f *testFleet) getSequences(t *testing.T, name string) mailboxSequences {
 	t.Helper()
 	return mailboxSequences{
-		root: f.planGeneration(t, agent.AgentNamespace), copies: f.planGeneration(t, v1alpha1.MemberNamespacePrefix+name),
+		root: f.planGeneration(t, program.AgentNamespace), copies: f.planGeneration(t, v1alpha1.MemberNamespacePrefix+name),
 		member: *f.getMember(t, name).Status.Plan,
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -159,16 +159,16 @@ func (f *testFleet) startJudges(t *testing.T) (onlyRose func(*testing.T)) {
 
 // writeGate holds one write in flight.
 type writeGate struct {
-	proxy   *proxy.Proxy
+	proxy   *faults.Proxy
 	mu      sync.Mutex
-	write   proxy.Write
+	write   faults.Write
 	caught  chan struct{}
 	release chan struct{}
 	open    func()
 }
 
 // holdWrites lets everything pass but the first update of an object.
-func holdWrites(t *testing.T, p *proxy.Proxy, paths ...string) []*writeGate {
+func holdWrites(t *testing.T, p *faults.Proxy, paths ...string) []*writeGate {
 	t.Helper()
 	gates := make([]*writeGate, len(paths))
 	for i := range gates {
@@ -177,7 +177,7 @@ func holdWrites(t *testing.T, p *proxy.Proxy, paths ...string) []*writeGate {
 		t.Cleanup(g.open)
 		gates[i] = g
 	}
-	p.SetBeforeHook(func(w proxy.Write) error {
+	p.SetBeforeHook(func(w faults.Write) error {
 		for i, path := range paths {
 			if w.Method == "PUT" && w.Path == path && gates[i].holdIfMatching(w) {
 				<-gates[i].release
@@ -190,7 +190,7 @@ func holdWrites(t *testing.T, p *proxy.Proxy, paths ...string) []*writeGate {
 }
 
 // holdIfMatching tells whether it is the first.
-func (g *writeGate) holdIfMatching(w proxy.Write) bool {
+func (g *writeGate) holdIfMatching(w faults.Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.write.N != 0 {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -96,7 +96,7 @@ func (f *testFleet) awaitReassigned(t *testing.T, member, to string) {
 
 // startTwoHubs starts a leader, its way to its API server being the proxy where there
 // is one, and a second replica.
-func (f *testFleet) startTwoHubs(t *testing.T, through *proxy.Proxy, args ...string) (leader, follower *hub.Hub) {
+func (f *testFleet) startTwoHubs(t *testing.T, through *faults.Proxy, args ...string) (leader, follower *program.Hub) {
 	t.Helper()
 	first := append([]string{"--replica-name=" + ofLeader}, args...)
 	if through == nil {
@@ -171,7 +171,7 @@ func TestDelayedPlanIsRejected(t *testing.T) {
 // A leader that is paused, with a plan and a report in flight, until another one
 // has led on. What it does when it wakes is of no account.
 func TestPausedLeaderWritesNothingStale(t *testing.T) {
-	way, err := proxy.StartProxy(shared.hubMember.ControlPlane.Config())
+	way, err := faults.StartProxy(shared.hubMember.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, way.Close()) })
 	leader, follower := shared.startTwoHubs(t, way, longMemberTimeout)

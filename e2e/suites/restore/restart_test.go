@@ -15,16 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestRestartWritesNoNewPlans(t *testing.T) {
-	for name, end := range map[string]func(*hub.Hub) error{
-		"killed":  func(h *hub.Hub) error { h.Kill(); <-h.Done(); return nil },
-		"stopped": func(h *hub.Hub) error { return h.Stop(patience) },
+	for name, end := range map[string]func(*program.Hub) error{
+		"killed":  func(h *program.Hub) error { h.Kill(); <-h.Done(); return nil },
+		"stopped": func(h *program.Hub) error { return h.Stop(patience) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := shared.startHub(t, nil)
@@ -67,7 +66,7 @@ func TestMembersWorkWithoutHub(t *testing.T) {
 	// The report tells the state, and is no list of what the hub has missed.
 	var reports v1alpha1.ClusterReportList
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, shared.realMember.Client().List(t.Context(), &reports, client.InNamespace(agent.AgentNamespace)))
+		require.NoError(t, shared.realMember.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
 		for i := range reports.Items {
 			if root := reports.Items[i].Root; root != nil && root.Phases[v1alpha1.PhaseSucceeded] == images {
 				return len(reports.Items) == 2

@@ -21,14 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -61,11 +59,11 @@ type testFleet struct {
 	client.WithWatch
 
 	realMember  *member.Member
-	Agent       *agent.Agent
+	Agent       *program.Agent
 	FakePlane   *controlplane.ControlPlane // of the light members
 	Fakes       *fakemember.Members
-	Proxy       *proxy.Proxy
-	Link        *link.Link
+	Proxy       *faults.Proxy
+	Link        *faults.Link
 	memberNames []string
 	lastBudget  int32
 	cleanup     []func() error
@@ -85,11 +83,11 @@ func startFleet(ctx context.Context) (_ *testFleet, err error) {
 		return f, err
 	}
 	f.cleanup = append(f.cleanup, func() error { f.Fakes.Stop(); return nil })
-	if f.Proxy, err = proxy.StartProxy(f.FakePlane.Config()); err != nil {
+	if f.Proxy, err = faults.StartProxy(f.FakePlane.Config()); err != nil {
 		return f, err
 	}
 	f.cleanup = append(f.cleanup, f.Proxy.Close)
-	if f.Link, err = link.StartLink(f.FakePlane.Config()); err != nil {
+	if f.Link, err = faults.StartLink(f.FakePlane.Config()); err != nil {
 		return f, err
 	}
 	f.cleanup = append(f.cleanup, func() error { f.Link.Close(); return nil })
@@ -116,11 +114,11 @@ func (f *testFleet) startClusters(ctx context.Context) error {
 	if f.WithWatch, err = client.NewWithWatch(f.hubMember.ControlPlane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {
 		return err
 	}
-	if err := hub.InstallHub(ctx, f.hubMember.ControlPlane, map[string]any{"policy": map[string]any{"data": toValues(newPolicyData(3))}}); err != nil {
+	if err := program.InstallHub(ctx, f.hubMember.ControlPlane, map[string]any{"policy": map[string]any{"data": toValues(newPolicyData(3))}}); err != nil {
 		return err
 	}
 	for _, plane := range []*controlplane.ControlPlane{f.realMember.ControlPlane, f.FakePlane} {
-		if err := agent.InstallAgent(ctx, plane, map[string]any{
+		if err := program.InstallAgent(ctx, plane, map[string]any{
 			"policy": map[string]any{"create": false},
 			"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 		}); err != nil {
@@ -130,19 +128,19 @@ func (f *testFleet) startClusters(ctx context.Context) error {
 	return nil
 }
 
-func startAgent(ctx context.Context, m *member.Member) (*agent.Agent, error) {
+func startAgent(ctx context.Context, m *member.Member) (*program.Agent, error) {
 	m.InstantImporter().AllowFinishes(1 << 20)
-	return agent.StartAgent(ctx, m.ControlPlane, agent.Options{
+	return program.StartAgent(ctx, m.ControlPlane, program.Options{
 		LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=" + heartbeat.String()},
 	})
 }
 
 func (f *testFleet) joinMembers(ctx context.Context) error {
-	cfg, err := f.realMember.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := f.realMember.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
-	if err := f.joinMember(ctx, realName, agent.AgentNamespace, cfg); err != nil {
+	if err := f.joinMember(ctx, realName, program.AgentNamespace, cfg); err != nil {
 		return err
 	}
 	for _, m := range f.Fakes.List {
@@ -172,7 +170,7 @@ func (f *testFleet) joinMember(ctx context.Context, name, agentNamespace string,
 		return err
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name},
 		Data:       map[string][]byte{"kubeconfig": kubeconfig},
 	}
 	if err := f.Create(ctx, secret); err != nil {
@@ -200,9 +198,9 @@ func (f *testFleet) stopAll() error {
 }
 
 // startHub starts one that ends with the test, at the latest.
-func (f *testFleet) startHub(t *testing.T, through func(*rest.Config), args ...string) *hub.Hub {
+func (f *testFleet) startHub(t *testing.T, through func(*rest.Config), args ...string) *program.Hub {
 	t.Helper()
-	h, err := hub.StartHub(t.Context(), f.hubMember.ControlPlane, hub.Options{
+	h, err := program.StartHub(t.Context(), f.hubMember.ControlPlane, program.Options{
 		ConfigureClient: through, LeaseDuration: hubLeaseDuration, Log: os.Getenv("OT_FLEET_HUB_LOG"),
 		Args: append([]string{"--probe-interval=1s", "--member-timeout=5s"}, args...),
 	})
@@ -231,7 +229,7 @@ func (f *testFleet) setPolicy(t *testing.T, data map[string]string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
-		if err := f.Get(t.Context(), client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := f.Get(t.Context(), client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return err
 		}
 		cm.Data = data
@@ -342,7 +340,7 @@ func (f *testFleet) mailboxVersions(t *testing.T) map[string]string {
 }
 
 // awaitLeader waits until a hub leads.
-func (f *testFleet) awaitLeader(t *testing.T, h *hub.Hub) {
+func (f *testFleet) awaitLeader(t *testing.T, h *program.Hub) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
 		text, err := h.ReadMetrics(t.Context())

@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -82,7 +82,7 @@ func (f *testFleet) joinFake(t *testing.T, m *fakemember.Member) {
 	require.NoError(t, err)
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	require.NoError(t, err)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	require.NoError(t, f.Create(t.Context(), secret))
 	member := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: map[string]string{labelSite: m.Name}},

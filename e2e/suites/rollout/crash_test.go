@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -28,7 +28,7 @@ type killPoint struct {
 	cluster string
 	// proxyOf is where the write goes: the hub's own API server, or a member. What an agent
 	// that dials in writes is lost with the hub, too.
-	proxyOf func(f *testFleet, cluster string) *proxy.Proxy
+	proxyOf func(f *testFleet, cluster string) *faults.Proxy
 	matches func(cluster, path string) bool
 	// stored: killed when the write is stored and not answered, else before it gets
 	// there.
@@ -49,9 +49,9 @@ func (d killPoint) String() string {
 // killPoints are all kinds of writes that a rollout consists of, each before and
 // after, and each about another cluster, so that they are spread over the waves.
 func killPoints(image string) (all []killPoint) {
-	onHub := func(f *testFleet, _ string) *proxy.Proxy { return f.Proxy }
-	carriedUp := func(f *testFleet, cluster string) *proxy.Proxy { up, _ := f.mailboxProxies(cluster); return up }
-	inMember := func(f *testFleet, cluster string) *proxy.Proxy { _, down := f.mailboxProxies(cluster); return down }
+	onHub := func(f *testFleet, _ string) *faults.Proxy { return f.Proxy }
+	carriedUp := func(f *testFleet, cluster string) *faults.Proxy { up, _ := f.mailboxProxies(cluster); return up }
+	inMember := func(f *testFleet, cluster string) *faults.Proxy { _, down := f.mailboxProxies(cluster); return down }
 	for i, d := range []killPoint{
 		{write: "the plan", proxyOf: onHub, matches: func(cluster, path string) bool {
 			return strings.Contains(path, "/namespaces/"+v1alpha1.MemberNamespacePrefix+cluster+"/clusterplans")
@@ -77,15 +77,15 @@ func killPoints(image string) (all []killPoint) {
 }
 
 // killHubAt has a hub killed at a write.
-func (f *testFleet) killHubAt(h *hub.Hub, d killPoint) {
+func (f *testFleet) killHubAt(h *program.Hub, d killPoint) {
 	var dead atomic.Bool
-	hook := func(w proxy.Write) error {
+	hook := func(w faults.Write) error {
 		if !d.matches(d.cluster, w.Path) || dead.Swap(true) {
 			return nil
 		}
 		h.Kill()
 		<-h.Done()
-		return proxy.DropConnection()
+		return faults.DropConnection()
 	}
 	if p := d.proxyOf(f, d.cluster); d.stored {
 		p.SetAfterHook(hook)
@@ -96,7 +96,7 @@ func (f *testFleet) killHubAt(h *hub.Hub, d killPoint) {
 
 func (f *testFleet) removeHooks() {
 	for _, s := range f.Members {
-		for _, p := range []*proxy.Proxy{s.Proxy, s.AgentProxy} {
+		for _, p := range []*faults.Proxy{s.Proxy, s.AgentProxy} {
 			if p != nil {
 				p.SetBeforeHook(nil)
 				p.SetAfterHook(nil)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -55,7 +55,7 @@ func TestRolloutStopsOnMaxFailures(t *testing.T) {
 	assert.Equal(t, 1, course.most)
 	for _, cluster := range []string{frankfurt, lab} {
 		assert.Nil(t, shared.Members[cluster].getImage(t, name), cluster)
-		assert.Nil(t, plannedImage(shared.getPlan(t, shared.Members[cluster], agent.AgentNamespace), name), cluster)
+		assert.Nil(t, plannedImage(shared.getPlan(t, shared.Members[cluster], program.AgentNamespace), name), cluster)
 	}
 	for _, cluster := range onlineMembers {
 		assert.Equal(t, budgets[cluster], *testenv.GetMember(t, shared, cluster).Status.Budget, cluster)

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -250,7 +250,7 @@ func (f *testFleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*
 	t.Helper()
 	var plan *v1alpha1.ClusterPlan
 	require.True(t, testenv.Await(t, func() bool {
-		plan = f.getPlan(t, f.Members[cluster], agent.AgentNamespace)
+		plan = f.getPlan(t, f.Members[cluster], program.AgentNamespace)
 		return holds(plan)
 	}), "%s: the plan is not as wanted: %s\nimages %+v\nkept %+v\nretired %+v", cluster, wanted, &plan.Spec.Images, &plan.Spec.Kept, &plan.Spec.Retired)
 }

@@ -22,13 +22,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/agent"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
-	"github.com/pelotech/ot-fleet/e2e/harness/proxy"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -71,13 +69,13 @@ type testMember struct {
 	*member.Member
 	client.WithWatch
 	name     string
-	Agent    *agent.Agent
+	Agent    *program.Agent
 	Observer *observer.Observer
 	// The hub reaches the member through proxy, and that goes over link. Where the member
 	// dials in, its agent reaches the hub so, and the member through mouth.
-	Link       *link.Link
-	Proxy      *proxy.Proxy
-	AgentProxy *proxy.Proxy
+	Link       *faults.Link
+	Proxy      *faults.Proxy
+	AgentProxy *faults.Proxy
 }
 
 // testFleet is a hub and its members.
@@ -86,8 +84,8 @@ type testFleet struct {
 	// WithWatch reaches the hub's API server with all rights.
 	client.WithWatch
 	// The hub reaches its own API server through proxy.
-	Proxy   *proxy.Proxy
-	Hub     *hub.Hub
+	Proxy   *faults.Proxy
+	Hub     *program.Hub
 	Members map[string]*testMember
 	journal *planJournal
 	// source answers whether it has an image: all but those below /missing/.
@@ -109,7 +107,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	if err := f.startClusters(ctx); err != nil {
 		return f, err
 	}
-	if f.Proxy, err = proxy.StartProxy(f.Plane.Config()); err != nil {
+	if f.Proxy, err = faults.StartProxy(f.Plane.Config()); err != nil {
 		return f, err
 	}
 	if f.journal, err = keepJournal(f.WithWatch); err != nil {
@@ -158,7 +156,7 @@ func (f *testFleet) startClusters(ctx context.Context) error {
 		if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
-		return hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
+		return program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": policyData}})
 	})
 	group.Go(func() error {
 		started, err := member.StartAll(ctx, options...)
@@ -186,7 +184,7 @@ func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPla
 	if s.WithWatch, err = client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	err = agent.InstallAgent(ctx, s.ControlPlane, map[string]any{
+	err = program.InstallAgent(ctx, s.ControlPlane, map[string]any{
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	})
@@ -199,26 +197,26 @@ func (s *testMember) install(ctx context.Context, plane *controlplane.ControlPla
 	if err := s.startLink(plane); err != nil {
 		return err
 	}
-	o := agent.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"}}
+	o := program.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=2s"}}
 	if s.PullMode() {
 		o.ConfigureClient = s.AgentProxy.Redirect
 	}
-	s.Agent, err = agent.StartAgent(ctx, s.ControlPlane, o)
+	s.Agent, err = program.StartAgent(ctx, s.ControlPlane, o)
 	return err
 }
 
-func (s *testMember) PullMode() bool { return hub.UsesPullMode(s.name, lab) }
+func (s *testMember) PullMode() bool { return program.UsesPullMode(s.name, lab) }
 
 // startLink makes the way between hub and member, whoever goes it.
 func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
-	start, to := proxy.StartProxy, s.ControlPlane.Config()
+	start, to := faults.StartProxy, s.ControlPlane.Config()
 	if s.PullMode() {
-		start, to = proxy.StartTLSProxy, plane.Config()
-		if s.AgentProxy, err = proxy.StartProxy(s.ControlPlane.Config()); err != nil {
+		start, to = faults.StartTLSProxy, plane.Config()
+		if s.AgentProxy, err = faults.StartProxy(s.ControlPlane.Config()); err != nil {
 			return err
 		}
 	}
-	if s.Link, err = link.StartLink(to); err != nil {
+	if s.Link, err = faults.StartLink(to); err != nil {
 		return err
 	}
 	s.Link.Redirect(to)
@@ -228,7 +226,7 @@ func (s *testMember) startLink(plane *controlplane.ControlPlane) (err error) {
 
 // mailboxProxies are the proxies through which the mailbox of a member is written, on the hub
 // and in the member.
-func (f *testFleet) mailboxProxies(cluster string) (up, down *proxy.Proxy) {
+func (f *testFleet) mailboxProxies(cluster string) (up, down *faults.Proxy) {
 	if s := f.Members[cluster]; s.PullMode() {
 		return s.Proxy, s.AgentProxy
 	}
@@ -238,15 +236,15 @@ func (f *testFleet) mailboxProxies(cluster string) (up, down *proxy.Proxy) {
 // StartHub starts one at once also where the one before was killed: its Lease is
 // removed.
 func (f *testFleet) StartHub(ctx context.Context) (err error) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: "ot-hub"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "ot-hub"}}
 	if err := client.IgnoreNotFound(f.Delete(ctx, lease)); err != nil {
 		return err
 	}
-	door, err := hub.HubAPIFlags(f.Plane)
+	door, err := program.HubAPIFlags(f.Plane)
 	if err != nil {
 		return err
 	}
-	f.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+	f.Hub, err = program.StartHub(ctx, f.Plane, program.Options{
 		Log: os.Getenv("OT_FLEET_HUB_LOG"), ConfigureClient: f.Proxy.Redirect, Args: append([]string{"--probe-interval=1s", "--member-timeout=3s"}, door...),
 	})
 	return err
@@ -256,10 +254,10 @@ func (f *testFleet) StartHub(ctx context.Context) (err error) {
 // dials in, by way of the same link.
 func (f *testFleet) joinMember(ctx context.Context, s *testMember) error {
 	if s.PullMode() {
-		return hub.RegisterPullMember(ctx, f, s.Client(), agent.AgentNamespace, s.name, map[string]string{labelSite: s.name, labelRing: ringOfMember[s.name]},
+		return program.RegisterPullMember(ctx, f, s.Client(), program.AgentNamespace, s.name, map[string]string{labelSite: s.name, labelRing: ringOfMember[s.name]},
 			func(a *registration.HubAccess) { a.Server, a.CA = s.Proxy.Endpoint() })
 	}
-	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, agent.AgentNamespace, "ot-hub")
+	cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
@@ -270,7 +268,7 @@ func (f *testFleet) joinMember(ctx context.Context, s *testMember) error {
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: s.name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: s.name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -324,7 +322,7 @@ func (s *testMember) stop() error {
 	if s.Agent != nil {
 		s.Agent.Kill()
 	}
-	for _, p := range []*proxy.Proxy{s.AgentProxy, s.Proxy} {
+	for _, p := range []*faults.Proxy{s.AgentProxy, s.Proxy} {
 		if p != nil {
 			_ = p.Close()
 		}

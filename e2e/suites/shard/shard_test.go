@@ -18,7 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -293,7 +293,7 @@ func TestHubAPIServerRestart(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	lease := func() (holder string, renewed time.Time) {
 		l := &coordinationv1.Lease{}
-		err := shared.Get(t.Context(), client.ObjectKey{Namespace: hub.HubNamespace, Name: "ot-hub"}, l)
+		err := shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: "ot-hub"}, l)
 		if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil {
 			return "", time.Time{}
 		}

@@ -26,8 +26,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/hub"
-	"github.com/pelotech/ot-fleet/e2e/harness/link"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -42,8 +42,8 @@ var replicaNames = []string{"one", "two", "three"}
 // replica of the hub, with ways of its own to the hub's API server and to members.
 type replica struct {
 	name        string
-	Hub         *hub.Hub
-	hubLink     *link.Link
+	Hub         *program.Hub
+	hubLink     *faults.Link
 	memberLinks *memberProxy
 }
 
@@ -77,7 +77,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {
 		return f, err
 	}
-	if err := hub.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "2"}}}); err != nil {
+	if err := program.InstallHub(ctx, f.Plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "2"}}}); err != nil {
 		return f, err
 	}
 	if f.Fakes, err = fakemember.Start(ctx, f.Plane, "light", fakeCount); err != nil {
@@ -90,7 +90,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 	for _, name := range replicaNames {
 		r := &replica{name: name}
 		f.replicas[name] = r
-		if r.hubLink, err = link.StartLink(f.Plane.Config()); err != nil {
+		if r.hubLink, err = faults.StartLink(f.Plane.Config()); err != nil {
 			return f, err
 		}
 		if r.memberLinks, err = newMemberProxy(api.Host); err != nil {
@@ -110,7 +110,7 @@ func startFleet(ctx context.Context) (f *testFleet, err error) {
 }
 
 func (f *testFleet) startReplica(ctx context.Context, r *replica, args ...string) (err error) {
-	r.Hub, err = hub.StartHub(ctx, f.Plane, hub.Options{
+	r.Hub, err = program.StartHub(ctx, f.Plane, program.Options{
 		ConfigureClient: r.hubLink.Redirect, LeaseDuration: leaseDuration, Log: filepath.Join(f.Plane.Dir(), r.name+".log"),
 		Args: append([]string{"--replica-name=" + r.name, "--probe-interval=1s", "--member-timeout=5s"}, args...), Env: r.memberLinks.proxyEnv(),
 	})
@@ -172,7 +172,7 @@ func (f *testFleet) joinFake(ctx context.Context, m *fakemember.Member) error {
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hub.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
 	if err := f.Create(ctx, secret); err != nil {
 		return err
 	}
@@ -324,7 +324,7 @@ func (f *testFleet) changePolicy(t *testing.T, concurrency string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		cm := &corev1.ConfigMap{}
-		if err := f.Get(t.Context(), client.ObjectKey{Namespace: hub.PolicyNamespace, Name: hub.PolicyName}, cm); err != nil {
+		if err := f.Get(t.Context(), client.ObjectKey{Namespace: program.PolicyNamespace, Name: program.PolicyName}, cm); err != nil {
 			return err
 		}
 		cm.Data["concurrency"] = concurrency

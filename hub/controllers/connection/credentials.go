@@ -26,8 +26,8 @@ import (
 // own namespace.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// credentialReconciler makes and renews the token of members that Cluster API made. Only the
-// elected replica does.
+// credentialReconciler creates and renews the hub's token in members from Cluster API.
+// It runs in the elected replica only.
 type credentialReconciler struct {
 	Options
 	client  client.Client
@@ -99,8 +99,8 @@ func (k *credentialReconciler) keep(ctx context.Context, member *v1alpha1.Member
 	return k.renewToken(ctx, member, secret, token)
 }
 
-// issueFromClusterAPI uses Cluster API's kubeconfig: at the beginning, and when the token
-// is refused.
+// issueFromClusterAPI issues a token with Cluster API's kubeconfig: the first one, or
+// one that replaces a refused token.
 func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, refused bool) (reconcile.Result, error) {
 	var missing prerequisiteError
 	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
@@ -148,7 +148,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
 }
 
-// linkStatus is what whoever carries for a member says of the connection to it.
+// linkStatus returns the connection status that the syncing replica reports.
 func (k *credentialReconciler) linkStatus(ctx context.Context, member *v1alpha1.MemberCluster) (v1alpha1.MemberLinkStatus, error) {
 	link, err := k.Links.Get(ctx, member.Name)
 	if link == nil || err != nil {
@@ -161,8 +161,8 @@ func (k *credentialReconciler) recordWarning(member *v1alpha1.MemberCluster, rea
 	k.events.Eventf(member, nil, corev1.EventTypeWarning, reason, "UseClusterAPI", format, args...)
 }
 
-// adoptNewAddress takes over the address and the authority of the member's API server
-// where Cluster API knows others by now. It tells whether it does.
+// adoptNewAddress takes the address and certificate authority of the member's API
+// server from Cluster API if they have changed, and reports whether they have.
 func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *memberToken) (bool, error) {
 	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
 	if err != nil {
@@ -182,7 +182,7 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 	return true, nil
 }
 
-// renewToken has the token ask for the next one.
+// renewToken requests the next token with the current one.
 func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
 	next, err := k.issueTokenWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
 	if err == nil {

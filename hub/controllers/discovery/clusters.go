@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// clusterReconciler makes a MemberCluster of each Cluster of Cluster API that is chosen.
+// clusterReconciler creates a MemberCluster for each selected Cluster of Cluster API.
 type clusterReconciler struct {
 	Options
 	client client.Client
@@ -64,7 +64,8 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	return reconcile.Result{}, nil
 }
 
-// memberForCluster is the MemberCluster that is reached by a Cluster.
+// memberForCluster returns the MemberCluster whose connection is a Cluster; nil if
+// there is none.
 func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
 	var all v1alpha1.MemberClusterList
 	if err := c.client.List(ctx, &all); err != nil {
@@ -79,8 +80,8 @@ func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.
 	return nil, nil
 }
 
-// createMember takes the first name that is free. One worker does, so that two Clusters
-// of one name do not pass each other.
+// createMember uses the first free name. There is one worker, so that two Clusters with
+// the same name do not race.
 func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil

@@ -1,6 +1,6 @@
-// Package discovery makes MemberClusters of what shows that a cluster is there:
-// labelled kubeconfig Secrets, and Clusters of Cluster API. What it made goes
-// with what it was made of; what people made it leaves alone.
+// Package discovery creates MemberClusters from labelled kubeconfig Secrets and from
+// Clusters of Cluster API. It deletes a MemberCluster that it created together with its
+// origin, and leaves others alone.
 package discovery
 
 import (
@@ -35,21 +35,22 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Options of discovery. What is zero has the default.
+// Options of discovery. Zero values get the default.
 type Options struct {
 	// Namespace of the hub, whose labelled Secrets are members.
 	Namespace string
-	// Clusters of Cluster API that are members; with nil it is not looked at.
+	// Clusters selects the Clusters of Cluster API that are members; nil selects none.
 	Clusters labels.Selector
-	// DeletionGrace is how long a labelled Secret may be gone before its MemberCluster
-	// goes: there are tools that replace a Secret by deleting it. By default 1 min.
+	// DeletionGrace is how long a labelled Secret may be missing before its
+	// MemberCluster is deleted, because some tools replace a Secret by deleting it.
+	// Default: 1m.
 	DeletionGrace time.Duration
-	// ClusterAPIPollInterval is how often is asked whether Cluster API is served by now; by default
-	// 1 min.
+	// ClusterAPIPollInterval is how often to check whether Cluster API is installed.
+	// Default: 1m.
 	ClusterAPIPollInterval time.Duration
 }
 
-// Setup adds discovery to the hub's own manager; the elected replica discovers.
+// Setup adds discovery to the hub's own manager; it runs in the elected replica.
 func Setup(mgr ctrl.Manager, o Options) error {
 	if o.DeletionGrace <= 0 {
 		o.DeletionGrace = time.Minute
@@ -93,9 +94,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}))
 }
 
-// watchClusters has every Cluster looked at that changes, until ctx ends. The Clusters
-// are in a cache of their own: a hub that may not list them would wait for ever
-// for the common one, with all its controllers.
+// watchClusters enqueues every changed Cluster until ctx ends. It has its own cache: a
+// hub that may not list Clusters would block the common cache, and with it all
+// controllers.
 func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[reconcile.Request]) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
 	cfg.Timeout = 0 // it would end the watch
@@ -123,7 +124,7 @@ func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[r
 	return all.Start(ctx)
 }
 
-// discovered as, as the value of v1alpha1.LabelDiscovered.
+// Values of v1alpha1.LabelDiscovered.
 const (
 	originSecret  = "secret"
 	originCluster = "cluster-api"

@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// secretReconciler makes a MemberCluster of each labelled Secret. A request names the
+// secretReconciler creates a MemberCluster for each labelled Secret. Requests name the
 // member, not the Secret: two Secrets may claim one name.
 type secretReconciler struct {
 	Options
@@ -27,7 +27,8 @@ type secretReconciler struct {
 	live   client.Reader
 	events events.EventRecorder
 
-	// missingSince is since when there is no Secret of a member. One worker uses it.
+	// missingSince is when a member's Secret was first missing. Only one worker uses
+	// it.
 	missingSince map[string]time.Time
 }
 
@@ -89,7 +90,8 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return reconcile.Result{}, nil
 }
 
-// deleteAfterGrace lets a MemberCluster be without its Secret for a while.
+// deleteAfterGrace deletes a MemberCluster whose Secret has been missing for
+// DeletionGrace.
 func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
 	since, known := s.missingSince[member.Name]
 	if !known {
@@ -128,8 +130,8 @@ func (s *secretReconciler) recordWarning(secret *metav1.PartialObjectMetadata, r
 	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
 }
 
-// secretsOfMember are the Secrets that are labelled with a member's name, the oldest first. What
-// they hold is not read.
+// secretsOfMember returns the metadata of the Secrets that are labelled with a member's
+// name, oldest first.
 func secretsOfMember(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
 	var list metav1.PartialObjectMetadataList

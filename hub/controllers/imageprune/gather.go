@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/prunereport"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -62,7 +62,7 @@ func (r *Reconciler) gatherView(ctx context.Context, stored *v1alpha1.ImagePrune
 		}
 		offline, _ := rollout.Availability(m)
 		reporting[m.Name] = r.Roots.Root(m.Name).ClusterUID
-		v.Members[m.Name] = prune.Member{ClusterUID: fleet.ResolveClusterUID(m, reporting[m.Name]), Offline: offline != ""}
+		v.Members[m.Name] = prune.Member{ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), Offline: offline != ""}
 	}
 	v.Reported = func(t prune.Target) (v1alpha1.PruneStatus, bool) {
 		if reporting[t.Cluster] != t.ClusterUID {

@@ -144,7 +144,7 @@ func (r *Reconciler) reconcileActive(ctx context.Context, stored *v1alpha1.Image
 	case !wasRunning && isRunning(stored):
 		r.requestTargets(stored, v)
 	}
-	return trigger.Sooner(d.RequeueAfter, wait), nil
+	return trigger.Earliest(d.RequeueAfter, wait), nil
 }
 
 func isRunning(stored *v1alpha1.ImagePrune) bool {

@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/prune"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -77,7 +77,7 @@ func (r *Reconciler) answerState(stored *v1alpha1.PruneReport, m *v1alpha1.Membe
 	s := prune.AnswerState{Cluster: m.Name, Offline: offline != ""}
 	s.Unknown, s.Message = prune.UnansweredReason(prune.AnswerView{
 		ReportUID: stored.UID, Plan: plan, Root: root.Report, RootClusterUID: root.ClusterUID,
-		StaleReason: cmp.Or(fleet.StaleReason(m), r.Index.UnknownReason(m.Name)), Offline: s.Offline,
+		StaleReason: cmp.Or(memberstatus.StaleReason(m), r.Index.UnknownReason(m.Name)), Offline: s.Offline,
 	})
 	return s
 }
@@ -95,7 +95,7 @@ func (r *Reconciler) judgeMembers(ctx context.Context, stored *v1alpha1.PruneRep
 		if s := &answers[i]; s.Unknown != "" {
 			root := r.Roots.Root(m.Name)
 			clusters[i] = prune.JudgeCluster(&stored.Spec, prune.Cluster{
-				Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
+				Name: m.Name, ClusterUID: memberstatus.ResolveClusterUID(m, root.ClusterUID), Unknown: s.Unknown, Message: s.Message,
 			})
 			continue
 		}
@@ -152,7 +152,7 @@ func (r *Reconciler) judgeMember(ctx context.Context, stored *v1alpha1.PruneRepo
 // gatherCluster returns a member's answer without its images.
 func (r *Reconciler) gatherCluster(ctx context.Context, stored *v1alpha1.PruneReport, m *v1alpha1.MemberCluster) (c prune.Cluster, err error) {
 	root := r.Roots.Root(m.Name)
-	c = prune.Cluster{Name: m.Name, ClusterUID: fleet.ResolveClusterUID(m, root.ClusterUID)}
+	c = prune.Cluster{Name: m.Name, ClusterUID: memberstatus.ResolveClusterUID(m, root.ClusterUID)}
 	var plan *v1alpha1.ClusterPlanSpec
 	cached := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + m.Name, Name: v1alpha1.MailboxName}

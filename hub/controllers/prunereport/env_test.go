@@ -32,8 +32,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
 // patience is how long a test waits for what is bound to come. It is long: a busy
@@ -52,7 +53,7 @@ type testEnv struct {
 	cancel        context.CancelFunc
 	ended         chan error
 	store         *report.Store
-	index         *fleet.Index
+	index         *inventory.Index
 	board         *rollout.FleetState
 	pages         *report.Reconciler
 }
@@ -106,7 +107,7 @@ func startEnv(ctx context.Context) (s *testEnv, err error) {
 	if s.mgr, err = ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}}); err != nil {
 		return s, err
 	}
-	s.store, s.index = report.NewStore(), fleet.NewIndex()
+	s.store, s.index = report.NewStore(), inventory.NewIndex()
 	s.board = rollout.NewFleetState(s.store.HasSynced)
 	s.store.OnSynced(s.board.EnqueueIfReady)
 	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.board); err != nil {
@@ -245,9 +246,9 @@ func (p *process) writePlan(name string, cluster types.UID) v1alpha1.PlanVersion
 	p.t.Helper()
 	inquiries, prunes, known := p.tracker.ForMember(name)
 	require.True(p.t, known)
-	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
-	require.NoError(p.t, client.IgnoreNotFound(p.Get(p.t.Context(), client.ObjectKeyFromObject(plan), plan)))
-	s := &plan.Spec
+	written := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}}
+	require.NoError(p.t, client.IgnoreNotFound(p.Get(p.t.Context(), client.ObjectKeyFromObject(written), written)))
+	s := &written.Spec
 	s.ClusterUID, s.Prunes, s.Epoch = cluster, prunes, 1
 	s.Sequence++
 	former := s.Inquiries
@@ -261,15 +262,15 @@ func (p *process) writePlan(name string, cluster types.UID) v1alpha1.PlanVersion
 		}
 		s.Inquiries = append(s.Inquiries, q)
 	}
-	s.Hash = fleet.PlanHash(s)
-	if plan.ResourceVersion == "" {
-		require.NoError(p.t, p.Create(p.t.Context(), plan))
+	s.Hash = plan.Hash(s)
+	if written.ResourceVersion == "" {
+		require.NoError(p.t, p.Create(p.t.Context(), written))
 	} else {
-		require.NoError(p.t, p.Update(p.t.Context(), plan))
+		require.NoError(p.t, p.Update(p.t.Context(), written))
 	}
 	cached := &v1alpha1.ClusterPlan{}
 	eventually(p.t, "the cache shows the plan", func() bool {
-		return p.mgr.GetClient().Get(p.t.Context(), client.ObjectKeyFromObject(plan), cached) == nil && cached.ResourceVersion == plan.ResourceVersion
+		return p.mgr.GetClient().Get(p.t.Context(), client.ObjectKeyFromObject(written), cached) == nil && cached.ResourceVersion == written.ResourceVersion
 	})
 	return s.PlanVersion
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -77,7 +77,7 @@ func TestSettledMembersAreNotReadAgain(t *testing.T) {
 			r.Sequence++
 		}
 		return nil
-	}}, fleet.NewIndex(), report.NewStore())
+	}}, inventory.NewIndex(), report.NewStore())
 	require.NoError(t, err)
 	for range 2 {
 		assert.Equal(t, v1alpha1.PruneReportCollecting, reconcile().Status.Phase)

@@ -22,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -46,7 +46,7 @@ type Reconciler struct {
 	Tracker  *prunetracker.Tracker
 	Roots    *report.Store
 	Pages    *report.Reconciler
-	Index    *fleet.Index
+	Index    *inventory.Index
 	Rollouts *rollout.FleetState
 
 	requeue     trigger.Source[ctrl.Request]
@@ -156,7 +156,7 @@ func (r *Reconciler) reconcileCollecting(ctx context.Context, stored *v1alpha1.P
 		return 0, err
 	}
 	r.requestAnswers(stored, placed, countsAsSeen)
-	return trigger.Sooner(d.RequeueAfter, wait), nil
+	return trigger.Earliest(d.RequeueAfter, wait), nil
 }
 
 // completeReport judges the members, stores the pages, and then the Complete status.

@@ -21,7 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -301,7 +301,7 @@ func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, tt.alter}, fleet.NewIndex(), report.NewStore())
+			p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, tt.alter}, inventory.NewIndex(), report.NewStore())
 			require.NoError(t, err)
 			c, err := p.reports.gatherCluster(t.Context(), r, m)
 			require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
 	p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
 		r.Sequence++
 		return nil
-	}}, fleet.NewIndex(), report.NewStore())
+	}}, inventory.NewIndex(), report.NewStore())
 	require.NoError(t, err)
 	after, err := p.reports.reconcile(t.Context(), "unsettled")
 	require.NoError(t, err)

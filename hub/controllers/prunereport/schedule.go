@@ -42,7 +42,7 @@ func (r *Reconciler) reconcileSchedule(ctx context.Context, parent *v1alpha1.Pru
 	if err := r.deleteChildren(ctx, parent, children, d.Delete); err != nil {
 		return 0, err
 	}
-	return trigger.Sooner(d.RequeueAfter, wait), nil
+	return trigger.Earliest(d.RequeueAfter, wait), nil
 }
 
 // listChildren returns the reports that a schedule has created, by name.

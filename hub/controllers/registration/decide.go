@@ -5,53 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
-// snapshot is all that is decided upon for one member, read live: what is not there
-// by it is made, and what is made is worth something.
-type snapshot struct {
-	now    time.Time
-	member *v1alpha1.MemberCluster
-	// hubNamespace is the hub's namespace.
-	hubNamespace string
-	// home: the member's namespace is there, is its own, and stays.
-	namespaceReady bool
-	// joinAccount and agent are ServiceAccounts JoinAccount and AgentAccount.
-	joinAccount, agentAccount accountState
-	// holder of the agent's Lease.
-	leaseExists bool
-	leaseHolder string
-	clusterJoin *v1alpha1.ClusterJoin // nil: not there
-	// joinSecret of the hub's namespace that is to have the join token; nil: not there.
-	joinSecret *corev1.Secret
-}
-
-// accountState is a ServiceAccount with its RoleBinding.
-type accountState struct {
-	// uid is empty where it is not there.
-	uid types.UID
-	// joinTokenRequest is the value of annotation AnnotationJoinToken of the member under which it
-	// was made.
-	joinTokenRequest string
-	// clusterJoinUID is the UID of the ClusterJoin that the agent's was made for.
-	clusterJoinUID types.UID
-	// bound: there is a RoleBinding of its name. foreign: it says something else than
-	// it is to say.
-	bindingExists, bindingForeign bool
-	bindingUID                    types.UID
-}
-
-func (a accountState) exists() bool { return a.uid != "" }
-
-// step is one write. The next is decided upon what is there after it, so that a hub
-// which is killed between two of them, or another one in its place, goes on.
+// step is one write. The next step is decided from the state after it, so that a hub
+// that is killed between two steps, or its successor, can continue.
 type step string
 
 const (
@@ -74,28 +36,29 @@ const (
 	deleteAgentAccount step = "remove the account of the agent"
 )
 
-// decision is what is to be done next for one member, and what is told meanwhile.
+// decision is the next step for one member, and its condition until then.
 type decision struct {
 	step step
-	// joinStatus is the status of the ClusterJoin, where step is answerClusterJoin.
+	// joinStatus is the new status of the ClusterJoin, for steps answerClusterJoin and
+	// issueCredential.
 	joinStatus v1alpha1.ClusterJoinStatus
-	// condition Joined; nil: there is none. It is told where there is no step, or where
-	// that fails.
+	// condition Joined; nil for none. It is published if there is no step, or if the
+	// step fails.
 	condition *metav1.Condition
-	// pending: an agent waits for acceptance.
+	// awaitsAcceptance: an agent waits for its key to be accepted.
 	awaitsAcceptance bool
-	// requeueAfter which to look again; 0 for never.
+	// requeueAfter is when to reconcile again; 0 for never.
 	requeueAfter time.Duration
 }
 
 const (
-	// contactPollInterval is how often it is looked whether an agent uses what was issued to
-	// it. There is no watch: it would bring each renewal of every agent's Lease.
+	// contactPollInterval is how often to check whether an agent uses its credential.
+	// There is no watch, because it would deliver every renewal of every agent's Lease.
 	contactPollInterval = 2 * time.Second
-	// repairInterval is how often it is looked whether somebody has deleted what an agent
-	// works with.
+	// repairInterval is how often to check whether somebody deleted what a registered
+	// agent needs.
 	repairInterval = 10 * time.Minute
-	// maxMessageLength is how long a message is at most.
+	// maxMessageLength bounds condition messages, in bytes.
 	maxMessageLength = 1024
 )
 
@@ -128,54 +91,9 @@ func decideNextStep(s snapshot) decision {
 	return d
 }
 
-// decideLeave revokes all that the agent has had, and then lets go of the member.
-func (s snapshot) decideLeave() decision {
-	d := s.withCondition(s.nextRevocationStep(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "what the agent has had on the hub is being revoked, for it does not dial in any more")
-	switch {
-	case d.step != noStep:
-	case hasFinalizer(s.member, finalizer):
-		d.step = removeFinalizer
-	default:
-		d.condition = nil
-	}
-	return d
-}
-
-func (s snapshot) decideRevoked() decision {
-	if next := s.nextRevocationStep(); next != noStep {
-		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent, and join tokens, are being revoked: what was issued may still be good")
-	}
-	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
-		"all credentials of the agent, and join tokens, were revoked (spec.connection.pull.revoked). Take it back, and there is a new join token")
-	d.requeueAfter = repairInterval
-	return d
-}
-
-// nextRevocationStep returns the next step until the agent has nothing left. What it may goes
-// first: the API server asks for that at each request, while it may remember for
-// some seconds that a token was good.
-func (s snapshot) nextRevocationStep() step {
-	switch {
-	case s.agentAccount.bindingExists:
-		return unbindAgentAccount
-	case s.joinAccount.bindingExists:
-		return unbindJoinAccount
-	case s.agentAccount.exists():
-		return deleteAgentAccount
-	case s.joinAccount.exists():
-		return deleteJoinAccount
-	case s.clusterJoin != nil:
-		return deleteClusterJoin
-	case s.joinSecret != nil && isManagedByHub(s.joinSecret):
-		return deleteJoinSecret
-	default:
-		return noStep
-	}
-}
-
-// decideRegistration takes a member's agent from one step of joining to the next. A round goes
-// from the account of a join token to its removal; whatever was made in another
-// round is worth nothing.
+// decideRegistration returns the next step of a registration. A round starts with the
+// creation of the join token's account and ends with its deletion; objects of another
+// round are deleted.
 func (s snapshot) decideRegistration() decision {
 	wanted := s.member.Annotations[v1alpha1.AnnotationJoinToken]
 	making := func(next step) decision {
@@ -214,7 +132,7 @@ func (s snapshot) endRegistrationRound(telling func(step) decision) decision {
 	return telling(deleteJoinAccount)
 }
 
-// offerJoinToken has a join token lie ready until an agent presents it.
+// offerJoinToken keeps a join token ready until an agent presents it.
 func (s snapshot) offerJoinToken(making func(step) decision) decision {
 	switch {
 	case !s.joinAccount.bindingExists:
@@ -236,7 +154,7 @@ func (s snapshot) offerJoinToken(making func(step) decision) decision {
 	return d
 }
 
-// decideOnClusterJoin looks at a ClusterJoin of this round.
+// decideOnClusterJoin handles the ClusterJoin of this round.
 func (s snapshot) decideOnClusterJoin() decision {
 	fingerprint, err := registration.Fingerprint(s.clusterJoin.Spec.PublicKey)
 	expires, expired := s.joinTokenExpiry()
@@ -264,7 +182,7 @@ func (s snapshot) decideOnClusterJoin() decision {
 		if !expires.IsZero() {
 			d.requeueAfter = expires.Sub(s.now) + time.Second
 		}
-		obstacle = fleet.Truncate(obstacle, maxMessageLength)
+		obstacle = v1alpha1.Truncate(obstacle, maxMessageLength)
 		d.joinStatus = v1alpha1.ClusterJoinStatus{Phase: v1alpha1.JoinPending, Fingerprint: fingerprint, Message: obstacle}
 		if at := s.clusterJoin.Status; at.Phase != d.joinStatus.Phase || at.Fingerprint != fingerprint || at.Message != obstacle || at.Credential != nil {
 			d.step = answerClusterJoin
@@ -291,7 +209,7 @@ func (s snapshot) decideOnClusterJoin() decision {
 	}
 }
 
-// acceptanceObstacle says why a key is not let in; empty: it is.
+// acceptanceObstacle returns why a key is not accepted; empty if it is.
 func (s snapshot) acceptanceObstacle(fingerprint string) string {
 	pull := s.member.Spec.Connection.Pull
 	who := fmt.Sprintf("an agent of cluster %s presented the join token with key %s", s.clusterJoin.Spec.ClusterUID, fingerprint)
@@ -312,7 +230,7 @@ func (s snapshot) acceptanceObstacle(fingerprint string) string {
 	}
 }
 
-// awaitFirstContact waits for an agent that has a credential to use it.
+// awaitFirstContact waits until the agent uses its credential.
 func (s snapshot) awaitFirstContact(how string) decision {
 	if s.credentialInUse() {
 		d := s.withCondition(noStep, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential of its own")
@@ -324,13 +242,14 @@ func (s snapshot) awaitFirstContact(how string) decision {
 	return d
 }
 
-// credentialInUse tells that the agent has used the credential that was issued last: what
-// was issued before is of an account with another UID.
+// credentialInUse reports whether the agent has used the newest credential: earlier
+// ones belong to an account with another UID.
 func (s snapshot) credentialInUse() bool {
 	return s.agentAccount.exists() && registration.AccountOfHolder(s.leaseHolder) == s.agentAccount.uid
 }
 
-// joinTokenExpiry of the join token; zero where the Secret that says it is gone.
+// joinTokenExpiry returns when the join token expires; zero if its Secret does not
+// exist.
 func (s snapshot) joinTokenExpiry() (at time.Time, expired bool) {
 	if s.joinSecret == nil {
 		return time.Time{}, false
@@ -349,7 +268,7 @@ func (s snapshot) withCondition(next step, status metav1.ConditionStatus, reason
 
 func (s snapshot) newCondition(status metav1.ConditionStatus, reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{
-		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: fleet.Truncate(fmt.Sprintf(format, args...), maxMessageLength),
+		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: v1alpha1.Truncate(fmt.Sprintf(format, args...), maxMessageLength),
 		ObservedGeneration: s.member.Generation,
 		LastTransitionTime: metav1.NewTime(s.now.UTC().Truncate(time.Second)),
 	}

@@ -1,7 +1,6 @@
-// Package registration lets agents in that dial in, and shuts them out again. It runs in
-// the elected replica. Nothing of it is kept in memory: each step is decided upon
-// what is there by live reads, and is one write, which fails where somebody else
-// was faster.
+// Package registration registers agents in pull mode and revokes their credentials. It
+// runs in the elected replica. It keeps no state in memory: each step is decided from
+// live reads and is one write, which fails if somebody else wrote first.
 package registration
 
 import (
@@ -23,7 +22,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -40,14 +39,14 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=ot-agent,verbs=get
 
-// conflictRetryDelay is when to go on that somebody else was faster than.
+// conflictRetryDelay is the requeue delay after a write conflict.
 const conflictRetryDelay = 50 * time.Millisecond
 
-// maxSteps are never taken at one request: the longest way, a round that takes the
-// place of another, has fewer.
+// maxSteps bounds the steps of one reconcile. The longest way, a registration that
+// replaces another, has fewer.
 const maxSteps = 30
 
-// Reconciler takes one member's agent through joining at a request.
+// Reconciler registers the agent of one member per request.
 type Reconciler struct {
 	client.Client
 	Live       client.Reader
@@ -56,11 +55,11 @@ type Reconciler struct {
 	Conditions *Conditions
 	// Namespace of the hub.
 	Namespace string
-	// Issuer is where agents dial in.
+	// Issuer has the address and token lifetimes for agents.
 	Issuer Issuer
 }
 
-// Reconcile takes step after step until there is something to wait for.
+// Reconcile takes one step after the other until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	reader := client.Reader(r.Client)
 	for i := range maxSteps {
@@ -94,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time", "step", d.step, "error", err.Error())
 			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		} else if err != nil {
-			d.condition.Message = fleet.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
+			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s, to %s: %w", member.Name, d.step, err)
 		}
@@ -103,8 +102,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s comes to no end: does somebody else write what the hub writes?", request.Name)
 }
 
-// readSnapshot reads what there is, live all of it: that something is missing decides as
-// much as that it is there.
+// readSnapshot reads all objects live: that an object is missing decides as much as
+// that it exists.
 func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	s := snapshot{now: time.Now(), member: member, hubNamespace: r.Namespace}
 	var errs []error
@@ -141,7 +140,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCl
 	return s, errors.Join(errs...)
 }
 
-// executeStep one step.
+// executeStep does the write of a step.
 func (r *Reconciler) executeStep(ctx context.Context, s snapshot, d decision) error {
 	member := s.member
 	switch d.step {
@@ -197,7 +196,7 @@ func (r *Reconciler) patchFinalizers(ctx context.Context, member *v1alpha1.Membe
 	return client.IgnoreNotFound(r.Patch(ctx, next, client.MergeFromWithOptions(member, client.MergeFromWithOptimisticLock{})))
 }
 
-// deleteObject an object, and none that has taken its place.
+// deleteObject deletes an object, but not another one of the same name.
 func (r *Reconciler) deleteObject(ctx context.Context, o client.Object) error {
 	uid := o.GetUID()
 	return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}))
@@ -209,7 +208,7 @@ func (r *Reconciler) updateJoinStatus(ctx context.Context, asks *v1alpha1.Cluste
 	return r.Status().Update(ctx, next)
 }
 
-// recordEvents of a step that was taken, where it matters to people.
+// recordEvents emits events and metrics for a step that was taken.
 func (r *Reconciler) recordEvents(ctx context.Context, s snapshot, d decision) {
 	log.FromContext(ctx).Info("Joining", "step", d.step)
 	event := func(kind, reason, action, format string, args ...any) {

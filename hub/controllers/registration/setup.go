@@ -22,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// maxConcurrentReconciles look after members at a time.
+// maxConcurrentReconciles is how many members are reconciled at a time.
 const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager.
@@ -55,8 +55,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// registrationChanged lets through what says something else of a member's joining: of its status
-// that is the cluster, and that it does not say any more that all is revoked.
+// registrationChanged passes updates that matter for registration. Of the status, those
+// are the cluster UID, and that condition Joined no longer has reason Revoked.
 func registrationChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)

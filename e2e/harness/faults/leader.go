@@ -1,0 +1,84 @@
+//go:build linux
+
+package faults
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// FrozenLeader is a leader that was paused with one of its writes in flight.
+type FrozenLeader struct {
+	*FaultyAgent
+	env     *testenv.Env
+	frozen  chan error
+	release chan struct{}
+	write   Write
+}
+
+// FreezeLeaderAt starts a leader that is paused at the first write that matches. The write
+// stays in flight until ReleaseWrite.
+func FreezeLeaderAt(t *testing.T, s *testenv.Env, at func(Write) bool) *FrozenLeader {
+	t.Helper()
+	h := &FrozenLeader{env: s, frozen: make(chan error, 1), release: make(chan struct{})}
+	h.FaultyAgent = startLeader(t, s, WriteHooks{Before: OnFirst(at, func(a *FaultyAgent, w Write) error {
+		h.write = w
+		h.frozen <- a.Pause(t.Context())
+		select {
+		case <-h.release:
+		case <-t.Context().Done():
+		}
+		return nil
+	})}, program.Options{})
+	return h
+}
+
+// AwaitFrozen waits until the leader is paused.
+func (h *FrozenLeader) AwaitFrozen(t *testing.T) {
+	t.Helper()
+	var err error
+	require.True(t, testenv.Await(t, func() bool {
+		select {
+		case err = <-h.frozen:
+			return true
+		default:
+			return false
+		}
+	}), "the agent never made the write to hold")
+	require.NoError(t, err)
+}
+
+// StartSuccessor starts an agent that takes over when the frozen leader's Lease expires.
+func (h *FrozenLeader) StartSuccessor(t *testing.T) *FaultyAgent {
+	t.Helper()
+	frozen := program.AgentLeaseHolder(t.Context(), h.env.Client())
+	a := startAgent(t, h.env, WriteHooks{}, program.Options{LeaseDuration: stableLeaseDuration})
+	require.True(t, testenv.Await(t, func() bool {
+		holder := program.AgentLeaseHolder(t.Context(), h.env.Client())
+		return holder != "" && holder != frozen
+	}), "no agent took over from the frozen leader")
+	return a
+}
+
+// ReleaseWrite passes the held write on and returns the HTTP status of its answer. Then the
+// agent resumes and must exit, because it has lost its Lease.
+func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
+	t.Helper()
+	close(h.release)
+	status := 0
+	require.True(t, testenv.Await(t, func() bool {
+		for _, w := range h.Proxy.Writes() {
+			if w.N == h.write.N {
+				status = w.Status
+			}
+		}
+		return status != 0
+	}), "the held write was not answered: %s", h.write)
+	require.NoError(t, h.Resume())
+	require.True(t, testenv.Await(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
+	return status
+}

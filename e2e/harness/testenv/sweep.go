@@ -1,0 +1,52 @@
+//go:build linux
+
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// SweepVariable selects the share of every sweep by number.
+	SweepVariable = "OT_FLEET_SWEEP"
+	// LongVariable has every sweep take all of its points.
+	LongVariable = "OT_FLEET_LONG"
+	// sweepShares is the number of runs that see all points of a sweep.
+	sweepShares = 10
+)
+
+// IsLong reports whether sweeps take all of their points.
+func IsLong() bool { return os.Getenv(LongVariable) != "" }
+
+// SweepShare returns the points of a sweep that this run takes: every tenth one, so that
+// ten consecutive commits see all of them, and at least one.
+func SweepShare[T any](points []T) []T {
+	if IsLong() || len(points) == 0 {
+		return points
+	}
+	shares := min(sweepShares, len(points))
+	var share []T
+	for i := sweepNumber() % shares; i < len(points); i += shares {
+		share = append(share, points[i])
+	}
+	return share
+}
+
+// sweepNumber is the number of this run: by the environment, or the number of commits, or
+// the day where there is no repository.
+func sweepNumber() int {
+	if n, err := strconv.Atoi(os.Getenv(SweepVariable)); err == nil && n >= 0 {
+		return n
+	}
+	out, err := exec.Command("git", "rev-list", "--count", "HEAD").Output()
+	if err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(out))); err == nil {
+			return n
+		}
+	}
+	return time.Now().YearDay()
+}

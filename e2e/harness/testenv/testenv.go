@@ -1,0 +1,328 @@
+//go:build linux
+
+// Package testenv is where tests play: one member cluster with the agent's chart,
+// a source of images that can say what it has, and the words tests have in
+// common. A test package shares one scene; each test has a namespace of its own.
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
+)
+
+// Patience is how long a test waits for what is bound to come. It is long: a
+// busy machine is no failure.
+const Patience = 3 * time.Minute
+
+// Each look costs test and API server about 2 ms, of cores that the rest waits for.
+const pollInterval = 50 * time.Millisecond
+
+// Env is one member cluster with what belongs to a test of the agent.
+type Env struct {
+	*member.Member
+	// Source answers whether it has an image, by the first part of the path:
+	// /gone/ 404, /removed/ 410, /denied/ 403, /silent/ never; all else it has.
+	// The simulated importers go by the same path, see package simulator.
+	Source *httptest.Server
+	// Agent that runs; nil where none was asked for.
+	Agent *program.Agent
+
+	mu           sync.Mutex
+	headRequests map[string]int
+}
+
+// Start makes a scene, with the agent's chart installed and no agent running.
+func Start(ctx context.Context, o member.Options) (_ *Env, err error) {
+	ctrl.SetLogger(logr.Discard())
+	if o.Scheme == nil {
+		o.Scheme = runtime.NewScheme()
+	}
+	if err := v1alpha1.AddToScheme(o.Scheme); err != nil {
+		return nil, err
+	}
+	s := &Env{headRequests: map[string]int{}}
+	if s.Member, err = member.Start(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := program.InstallAgent(ctx, s.ControlPlane, nil); err != nil {
+		return nil, errors.Join(err, s.Member.Stop())
+	}
+	s.Source = httptest.NewServer(http.HandlerFunc(s.serveHead))
+	return s, nil
+}
+
+// Stop ends the scene.
+func (s *Env) Stop() error {
+	s.Source.CloseClientConnections()
+	s.Source.Close()
+	return s.Member.Stop()
+}
+
+// RunTests runs the tests of a package in a scene, with an agent where one is asked
+// for. Use it in TestMain.
+func RunTests(m *testing.M, at **Env, o member.Options, withAgent bool) {
+	os.Exit(func() int {
+		s, err := Start(context.Background(), o)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = s.Stop() }()
+		*at = s
+		if withAgent {
+			if err := s.StartAgent(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			defer func() { s.Agent.Kill() }()
+		}
+		return m.Run()
+	}())
+}
+
+// RunTestsWith runs the tests of a package with what they share, which start sets up.
+// stop ends it; where start fails, what it returns of stop ends what had begun.
+func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, err error)) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(func() int {
+		stop, err := start(context.Background())
+		if stop != nil {
+			defer func() {
+				if err := stop(); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// StartAgent starts the scene's agent. Its lease is as long as in a real
+// cluster: on a busy machine a shorter one is lost now and then, and nobody
+// would start the agent again.
+func (s *Env) StartAgent() (err error) {
+	s.Agent, err = program.StartAgent(context.Background(), s.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+	return err
+}
+
+// WithoutAgent does something while no agent runs.
+func (s *Env) WithoutAgent(t *testing.T, do func()) {
+	t.Helper()
+	require.NoError(t, s.Agent.Stop(Patience))
+	t.Cleanup(func() { // also where do gives up
+		select {
+		case <-s.Agent.Done():
+			require.NoError(t, s.StartAgent())
+		default:
+		}
+	})
+	do()
+	require.NoError(t, s.StartAgent())
+}
+
+func (s *Env) serveHead(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.headRequests[r.URL.Path]++
+	s.mu.Unlock()
+	switch strings.Split(r.URL.Path, "/")[1] {
+	case "gone":
+		w.WriteHeader(http.StatusNotFound)
+	case "removed":
+		w.WriteHeader(http.StatusGone)
+	case "denied":
+		w.WriteHeader(http.StatusForbidden)
+	case "silent":
+		<-r.Context().Done()
+	}
+}
+
+// HeadRequests counts how often the source was asked for a path.
+func (s *Env) HeadRequests(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.headRequests[path]
+}
+
+// CreateNamespace makes a namespace for a test.
+func (s *Env) CreateNamespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scene-"}}
+	require.NoError(t, s.Client().Create(t.Context(), ns))
+	return ns.Name
+}
+
+// NewImage is one of the source's, not created yet.
+func (s *Env) NewImage(namespace, name, path string) *v1alpha1.VMDiskImage {
+	return &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			Name: name, SourceType: v1alpha1.SourceHTTP, URL: s.Source.URL + path,
+			DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
+		},
+	}
+}
+
+// NewSnapshottedImage is an image with a snapshot class.
+func (s *Env) NewSnapshottedImage(namespace, name, path string) *v1alpha1.VMDiskImage {
+	img := s.NewImage(namespace, name, path)
+	img.Spec.SnapshotClass = "sim-snapclass"
+	return img
+}
+
+// Create creates objects, in their order.
+func (s *Env) Create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		require.NoError(t, s.Client().Create(t.Context(), o))
+	}
+}
+
+// conflictBackoff is for what controllers write all the time, on a busy machine.
+var conflictBackoff = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Cap: time.Second}
+
+// Update reads an object, changes it and stores it, again on conflict; also when the
+// test has ended.
+func (s *Env) Update(t *testing.T, o client.Object, change func()) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, retry.RetryOnConflict(conflictBackoff, func() error {
+		if err := s.Client().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		change()
+		return s.Client().Update(ctx, o)
+	}))
+}
+
+// AwaitImage reads an image until it is as wanted.
+func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
+	t.Helper()
+	got := &v1alpha1.VMDiskImage{}
+	if !Await(t, func() bool {
+		got = &v1alpha1.VMDiskImage{}
+		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && wanted(got)
+	}) {
+		require.Failf(t, "image is not as wanted", "%s/%s was last seen %s, %s: %s\n%+v", img.Namespace, img.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Revisions)
+	}
+	return got
+}
+
+// AwaitGone waits until an object is not there any more.
+func (s *Env) AwaitGone(t *testing.T, o client.Object) {
+	t.Helper()
+	key := client.ObjectKeyFromObject(o)
+	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
+}
+
+// Await tells whether something holds within Patience, in a test's Cleanup too,
+// where its context has ended.
+func Await(t *testing.T, holds func() bool) bool {
+	t.Helper()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for end := time.Now().Add(Patience); time.Now().Before(end); {
+		if holds() {
+			return true
+		}
+		<-ticker.C
+	}
+	return false
+}
+
+// InPhase wants an image in a phase.
+func InPhase(phase v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
+	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == phase }
+}
+
+// HasReason wants an image with a reason.
+func HasReason(reason v1alpha1.Reason) func(*v1alpha1.VMDiskImage) bool {
+	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Reason == reason }
+}
+
+// PolicyConfigMap returns the policy ConfigMap.
+func (s *Env) PolicyConfigMap() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: program.PolicyName}}
+}
+
+// Ledger returns the SyncLedger as it is stored.
+func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
+	t.Helper()
+	l := &v1alpha1.SyncLedger{}
+	require.NoError(t, client.IgnoreNotFound(s.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l)))
+	if l.Status == nil {
+		l.Status = &v1alpha1.SyncLedgerStatus{}
+	}
+	return l
+}
+
+// SetPolicy stores a policy, making the ConfigMap where it is missing, and
+// waits until a running agent has acknowledged it, valid or not.
+func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
+	t.Helper()
+	cm := s.StorePolicy(t, data)
+	require.True(t, Await(t, func() bool {
+		l := s.Ledger(t)
+		return l.Status.PolicyUID == cm.UID && l.Status.PolicyVersion == cm.ResourceVersion
+	}), "the agent has not acknowledged policy %v", data)
+}
+
+// StorePolicy stores a policy, making the ConfigMap where it is missing.
+func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
+	t.Helper()
+	cm := s.PolicyConfigMap()
+	err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(cm), cm)
+	cm.Data = data
+	if apierrors.IsNotFound(err) {
+		s.Create(t, cm)
+		return cm
+	}
+	require.NoError(t, err)
+	s.Update(t, cm, func() { cm.Data = data })
+	return cm
+}
+
+// StartObserver judges what happens from here on.
+func (s *Env) StartObserver(t *testing.T) *observer.Observer {
+	t.Helper()
+	o, err := observer.Start(context.Background(), s.ControlPlane.Config())
+	require.NoError(t, err)
+	t.Cleanup(o.Stop)
+	return o
+}
+
+// History is what an observer has seen by now.
+func History(t *testing.T, o *observer.Observer) observer.History {
+	t.Helper()
+	h, err := o.History(t.Context())
+	require.NoError(t, err)
+	return h
+}

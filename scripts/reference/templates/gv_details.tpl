@@ -1,0 +1,4 @@
+{{- define "gvDetails" -}}
+{{- $gv := . -}}
+{{ range $gv.SortedTypes }}{{ template "type" . }}{{ end }}
+{{- end -}}

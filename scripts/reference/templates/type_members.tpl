@@ -1,0 +1,1 @@
+{{- define "type_members" -}}{{- end -}}

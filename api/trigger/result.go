@@ -22,3 +22,11 @@ func Result(ctx context.Context, err error, delay time.Duration, isConflict func
 	}
 	return ctrl.Result{}, err
 }
+
+// Earliest returns the shorter of two requeue delays, where 0 means none.
+func Earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -43,7 +43,7 @@ func (r *Reconciler) reconcileLateSnapshot(ctx context.Context, req ctrl.Request
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	uid := types.UID(snap.Labels[v1alpha1.LabelImageUID])
-	if _, known := r.arrivals.nameForUID(uid); known || image.SnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
+	if _, known := r.arrivals.nameForUID(uid); known || image.IsSnapshotReady(snap) || snap.DeletionTimestamp != nil || snap.Spec.Source.PersistentVolumeClaimName == nil {
 		return ctrl.Result{}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}

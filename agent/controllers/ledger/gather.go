@@ -218,8 +218,8 @@ func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slot
 		s.objects = image.GroupByAttempt(lists)[slot.Attempt]
 	}
 	if s.objects != nil {
-		s.facts.DataVolume = s.objects.DataVolume != nil
-		s.facts.Complete = s.objects.ImportComplete()
+		s.facts.DataVolumeExists = s.objects.DataVolume != nil
+		s.facts.ImportComplete = s.objects.ImportComplete()
 		s.facts.ObjectsRemain = s.objects.CanDownload()
 	}
 	return s, nil

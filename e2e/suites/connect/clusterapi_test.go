@@ -21,8 +21,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // claimIndexField indexes MemberClusters by the cluster that they are accepted to be.
@@ -20,8 +20,8 @@ const claimIndexField = "claim"
 // AddIndex indexes MemberClusters by their cluster. Call it before the cache starts.
 func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
 	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, claimIndexField, func(o client.Object) []string {
-		if member, ok := o.(*v1alpha1.MemberCluster); ok && fleet.ClaimedCluster(member) != "" {
-			return []string{string(fleet.ClaimedCluster(member))}
+		if member, ok := o.(*v1alpha1.MemberCluster); ok && memberstatus.ClaimedCluster(member) != "" {
+			return []string{string(memberstatus.ClaimedCluster(member))}
 		}
 		return nil
 	})
@@ -37,5 +37,5 @@ func FindHolder(ctx context.Context, cached client.Reader, member *v1alpha1.Memb
 	if err := cached.List(ctx, &list, client.MatchingFields{claimIndexField: string(cluster)}, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing the MemberClusters of cluster %s: %w", cluster, err)
 	}
-	return fleet.FindHolder(list.Items, member, cluster), nil
+	return memberstatus.FindHolder(list.Items, member, cluster), nil
 }

@@ -177,8 +177,8 @@ func TestUnacceptedKeysWait(t *testing.T) {
 
 func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
-		"the member is unknown":         func(*snapshot) {},
-		"the known cluster": func(s *snapshot) { s.member.Status.ClusterUID = cluster },
+		"the member is unknown": func(*snapshot) {},
+		"the known cluster":     func(s *snapshot) { s.member.Status.ClusterUID = cluster },
 		"it is the cluster that is accepted": func(s *snapshot) {
 			s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: string(cluster)}
 		},
@@ -226,7 +226,7 @@ func TestRegisteredAgent(t *testing.T) {
 		"its RoleBinding was deleted": {func(s *snapshot) { s.agentAccount.bindingExists = false }, bindAgentAccount, v1alpha1.ReasonJoined},
 		"its RoleBinding was changed": {func(s *snapshot) { s.agentAccount.bindingForeign = true }, unbindAgentAccount, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leaseExists, s.leaseHolder = false, "" }, createLease, v1alpha1.ReasonAwaitingAgent},
-		"revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
+		"revoked":                     {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
 		"it left pull mode": {func(s *snapshot) {
 			s.member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "frankfurt"}}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},

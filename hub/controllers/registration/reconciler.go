@@ -23,7 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if isWriteConflict(err) {
 			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, isWriteConflict)
 		} else if err != nil {
-			d.condition.Message = fleet.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
+			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{}, fmt.Errorf("registering the agent of MemberCluster %s: failed to %s: %w", member.Name, d.step, err)
 		}

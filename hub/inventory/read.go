@@ -110,23 +110,6 @@ type Stats struct {
 	Images, Entries, Pages int
 }
 
-func (t *tally) toCounts() Counts {
-	c := Counts{
-		Images: int(t.entries - t.phases[phaseAbsent]), Absent: int(t.phases[phaseAbsent]),
-		References: t.references, Unreferenced: int(t.unreferenced), Bytes: t.bytes,
-	}
-	for i, n := range t.phases {
-		if i == phaseAbsent || n == 0 {
-			continue
-		}
-		if c.Phases == nil {
-			c.Phases = map[v1alpha1.Phase]int{}
-		}
-		c.Phases[phases[i]] = int(n)
-	}
-	return c
-}
-
 // Totals returns what the pages of a member add up to; false where the member
 // was not added.
 func (x *Index) Totals(member string) (Totals, bool) {
@@ -265,14 +248,6 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 	}
 	slices.SortFunc(d.PerMember, func(a, b ImageInMember) int { return strings.Compare(a.Member, b.Member) })
 	return d, true
-}
-
-func (e *entry) toImageEntry() ImageEntry {
-	return ImageEntry{
-		Namespace: e.namespace.Value(), Name: e.name.Value(),
-		Phase: phases[e.phaseIndex], Reason: v1alpha1.Reason(e.reason.Value()),
-		References: e.references, UnreferencedSince: timeFromUnix(e.unreferencedSince), Bytes: e.bytes,
-	}
 }
 
 // Stats counts what the index holds.

@@ -236,3 +236,12 @@ func (b *Budget) formatSources() string {
 	}
 	return strings.Join(parts, " ")
 }
+
+const KeyConcurrency = "concurrency"
+
+// ConcurrencyOf of a policy that was parsed; 0 without one, for nothing is
+// downloaded then.
+func ConcurrencyOf(data map[string]string) int64 {
+	n, _ := strconv.ParseInt(data[KeyConcurrency], 10, 32)
+	return n
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -220,4 +221,15 @@ func mergeMaps(base, over map[string]string) map[string]string {
 		data[key] = text
 	}
 	return data
+}
+
+// Equal compares what two policies mean: an older version may have written
+// fewer keys.
+func Equal(a, b map[string]string) bool {
+	p, _, bad := apipolicy.Parse(a)
+	q, _, worse := apipolicy.Parse(b)
+	if len(bad)+len(worse) > 0 {
+		return maps.Equal(a, b)
+	}
+	return p.Equal(q)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -110,15 +109,6 @@ func formatTable(rows []previewRow) string {
 		_, _ = fmt.Fprintf(&out, "and %d more\n", omitted)
 	}
 	return out.String()
-}
-
-const KeyConcurrency = "concurrency"
-
-// ConcurrencyOf of a policy that was parsed; 0 without one, for nothing is
-// downloaded then.
-func ConcurrencyOf(data map[string]string) int64 {
-	n, _ := strconv.ParseInt(data[KeyConcurrency], 10, 32)
-	return n
 }
 
 // describeChangedKeys names the keys beside concurrency that change, "retryLimit 3→5".

@@ -94,11 +94,11 @@ func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage,
 	meta := metav1.ObjectMeta{Namespace: img.Namespace, Name: t.Name}
 	var obj client.Object
 	switch t.Kind {
-	case image.DataVolume:
+	case image.KindDataVolume:
 		obj = &cdiv1.DataVolume{ObjectMeta: meta}
-	case image.PersistentVolumeClaim:
+	case image.KindPersistentVolumeClaim:
 		obj = &corev1.PersistentVolumeClaim{ObjectMeta: meta}
-	case image.VolumeSnapshot:
+	case image.KindVolumeSnapshot:
 		obj = &snapshotv1.VolumeSnapshot{ObjectMeta: meta}
 	}
 	options := []client.DeleteOption{client.Preconditions{UID: &t.UID}}

@@ -42,7 +42,7 @@ func (r *Reconciler) reconcileLateSnapshot(ctx context.Context, req ctrl.Request
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	uid := types.UID(snapshot.Labels[v1alpha1.LabelImageUID])
-	if _, known := r.arrivals.nameForUID(uid); known || image.SnapshotReady(snapshot) || snapshot.DeletionTimestamp != nil || snapshot.Spec.Source.PersistentVolumeClaimName == nil {
+	if _, known := r.arrivals.nameForUID(uid); known || image.IsSnapshotReady(snapshot) || snapshot.DeletionTimestamp != nil || snapshot.Spec.Source.PersistentVolumeClaimName == nil {
 		return ctrl.Result{}, nil
 	}
 	img := &v1alpha1.VMDiskImage{}

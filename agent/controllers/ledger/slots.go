@@ -99,8 +99,8 @@ func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slot
 		reading.objects = image.GroupByAttempt(lists)[slot.Attempt]
 	}
 	if reading.objects != nil {
-		reading.facts.DataVolume = reading.objects.DataVolume != nil
-		reading.facts.Complete = reading.objects.ImportComplete()
+		reading.facts.DataVolumeExists = reading.objects.DataVolume != nil
+		reading.facts.ImportComplete = reading.objects.ImportComplete()
 		reading.facts.ObjectsRemain = reading.objects.CanDownload()
 	}
 	return reading, nil

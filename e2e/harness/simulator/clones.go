@@ -44,8 +44,8 @@ func (c *cloneReconciler) resizeClaim(ctx context.Context, r reconcile.Request) 
 	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	wanted, has := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
-	if claim.Status.Phase != corev1.ClaimBound || wanted.Cmp(has) <= 0 {
+	requested, actual := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	if claim.Status.Phase != corev1.ClaimBound || requested.Cmp(actual) <= 0 {
 		return reconcile.Result{}, nil
 	}
 	var volume corev1.PersistentVolume
@@ -55,9 +55,9 @@ func (c *cloneReconciler) resizeClaim(ctx context.Context, r reconcile.Request) 
 	if !isSimulatedProvisioner(volume.Annotations[provisionedByAnnotation]) || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
 		return reconcile.Result{}, nil
 	}
-	if capacity := volume.Spec.Capacity[corev1.ResourceStorage]; capacity.Cmp(wanted) < 0 {
+	if capacity := volume.Spec.Capacity[corev1.ResourceStorage]; capacity.Cmp(requested) < 0 {
 		old := volume.DeepCopy()
-		volume.Spec.Capacity[corev1.ResourceStorage] = roundUpToMiB(wanted)
+		volume.Spec.Capacity[corev1.ResourceStorage] = roundUpToMiB(requested)
 		if err := c.client.Patch(ctx, &volume, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("growing volume %s: %w", volume.Name, err)
 		}

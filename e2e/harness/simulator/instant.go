@@ -98,7 +98,7 @@ func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (
 		defer i.done.Done()
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if dv, is := e.Object.(*cdiv1.DataVolume); is && e.Type == watch.Added {
+			if dv, ok := e.Object.(*cdiv1.DataVolume); ok && e.Type == watch.Added {
 				i.addImport(pendingImport{dv, time.Now()})
 			}
 		}

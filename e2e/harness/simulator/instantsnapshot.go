@@ -39,7 +39,7 @@ func (i *InstantImporter) serveSnapshots(ctx context.Context, c client.WithWatch
 	i.done.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if s, is := e.Object.(*snapshotv1.VolumeSnapshot); is && e.Type == watch.Added {
+			if s, ok := e.Object.(*snapshotv1.VolumeSnapshot); ok && e.Type == watch.Added {
 				i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(s))
 			}
 		}

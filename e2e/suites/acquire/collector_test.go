@@ -43,7 +43,7 @@ func collectGarbageUntilCleanup(t *testing.T, ns string) {
 
 func collectGarbageOnce(ctx context.Context, ns string) {
 	theirs := &unstructured.UnstructuredList{}
-	theirs.SetGroupVersionKind(kubevirt.VirtualMachineKind.GroupVersion().WithKind(kubevirt.VirtualMachineKind.Kind + "List"))
+	theirs.SetGroupVersionKind(kubevirt.VirtualMachineGVK.GroupVersion().WithKind(kubevirt.VirtualMachineGVK.Kind + "List"))
 	var owned []client.Object
 	// What belongs to somebody is read before those it belongs to: these were there
 	// first.

@@ -68,7 +68,7 @@ func installKubeVirtCRDs(ctx context.Context, cfg *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("reading KubeVirt's kinds: %w", err)
 		}
-		if crd.Spec.Names.Kind == kubevirt.VirtualMachineKind.Kind {
+		if crd.Spec.Names.Kind == kubevirt.VirtualMachineGVK.Kind {
 			crds = append(crds, crd)
 		}
 	}
@@ -169,7 +169,7 @@ func isVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) bool {
 		return false
 	}
 	disk, theirs := findRootDisk(t, vm), &unstructuredVM{}
-	theirs.SetGroupVersionKind(kubevirt.VirtualMachineKind)
+	theirs.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
 	return disk != nil && disk.Status.Phase == cdiv1.Succeeded && disk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(*now.Status.Pinned) &&
 		now.Status.RootDisk != nil && now.Status.RootDisk.Ready &&
 		getObject(t, vm.Namespace, vm.Name, theirs) && theirs.GetLabels()[v1alpha1.LabelMachineUID] == string(vm.UID)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/rbaccheck"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
 )
 
 // policyNamespace is that of the charts' values.

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 const allValuesDir = "e2e/suites/chart/everything"
@@ -124,7 +124,7 @@ func TestEveryTemplateRendersWithAllValues(t *testing.T) {
 				object := map[string]any{}
 				require.NoError(t, yaml.Unmarshal([]byte(document), &object))
 				for _, line := range strings.Split(document, "\n") {
-					if source, is := strings.CutPrefix(line, "# Source: "); is && object["kind"] != nil {
+					if source, ok := strings.CutPrefix(line, "# Source: "); ok && object["kind"] != nil {
 						makes[source] = true
 					}
 				}

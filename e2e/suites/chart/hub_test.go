@@ -11,7 +11,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
 
@@ -23,7 +23,7 @@ func renderHub(t *testing.T, namespace string, values map[string]any) renderedCh
 }
 
 func TestHubChartIsLintClean(t *testing.T) {
-	require.NoError(t, chart.Lint(t.Context(), hubChart))
+	require.NoError(t, chart.Lint(hubChart))
 }
 
 func TestHubChartRendersEveryTemplate(t *testing.T) {
@@ -229,7 +229,7 @@ func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[st
 	for _, own := range []string{"configmaps", "roles", "clusterrolebindings", "pods"} {
 		assert.NotEqual(t, own, resource, "%s: %v", role, rule)
 	}
-	if names, is := bounded[resource]; is && !assert.ObjectsAreEqual(rule["verbs"], []any{"create"}) || resource == "serviceaccounts/token" {
+	if names, ok := bounded[resource]; ok && !assert.ObjectsAreEqual(rule["verbs"], []any{"create"}) || resource == "serviceaccounts/token" {
 		assert.Equal(t, names, rule["resourceNames"], "%s: %v", role, rule)
 	}
 	for _, verb := range []string{"escalate", "impersonate"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/registration"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 // What a hub has made for an agent that dials in is given to it by its installation.

@@ -91,12 +91,12 @@ func requireRegistered(t *testing.T, known metricLabels, expr string, shown [][]
 	for _, m := range metrics {
 		name := m[1]
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if _, is := known[name]; !is {
+			if _, ok := known[name]; !ok {
 				name = strings.TrimSuffix(m[1], suffix)
 			}
 		}
-		of, is := known[name]
-		require.True(t, is, "%s: there is no metric %s", expr, m[1])
+		of, ok := known[name]
+		require.True(t, ok, "%s: there is no metric %s", expr, m[1])
 		labels = append(labels, of...)
 		for _, selects := range labelMatcherPattern.FindAllStringSubmatch(m[2], -1) {
 			assert.Contains(t, append(slices.Clone(scrapeTargetLabels), of...), selects[1], "%s: %s has no such label", expr, name)
@@ -187,7 +187,7 @@ func TestRunbookLinksResolve(t *testing.T) {
 				}
 				var anchors []string
 				for _, line := range strings.Split(string(target), "\n") {
-					if heading, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); is && strings.HasPrefix(line, "#") {
+					if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
 						anchors = append(anchors, "#"+strings.ReplaceAll(strings.ToLower(heading), " ", "-"))
 					}
 				}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 // renderPods are the Pods that a chart brings, that of `helm test` among them.

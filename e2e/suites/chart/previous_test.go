@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 // previousReleaseDir has the charts of the release before this one, as people got them,
@@ -103,7 +103,7 @@ func (s *helmCluster) readRelease(t *testing.T, name string) releaseState {
 	r := releaseState{uids: map[string]types.UID{}}
 	require.NoError(t, yaml.Unmarshal(s.queryHelm(t, "get", "values", name, "--namespace", name, "--output", "yaml"), &r.values))
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: name}, &r.deployment))
-	objects, err := chart.Objects(s.queryHelm(t, "get", "manifest", name, "--namespace", name))
+	objects, err := chart.ParseManifest(s.queryHelm(t, "get", "manifest", name, "--namespace", name))
 	require.NoError(t, err)
 	for _, object := range objects {
 		require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(object), object))
@@ -129,7 +129,7 @@ func (s *helmCluster) storePreviousObjects(t *testing.T) []*unstructured.Unstruc
 	}
 	text, err := os.ReadFile(filepath.Join(previousReleaseDir, "objects.yaml"))
 	require.NoError(t, err)
-	objects, err := chart.Objects(text)
+	objects, err := chart.ParseManifest(text)
 	require.NoError(t, err)
 	writer := s.privilegedClient(t)
 	without := s.servedKinds(t)
@@ -169,9 +169,9 @@ func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructure
 	t.Helper()
 	of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
 	strict := client.WithFieldValidation(c, "Strict")
-	status, has := object.Object["status"]
+	status, ok := object.Object["status"]
 	require.NoError(t, strict.Create(t.Context(), object), of)
-	if has {
+	if ok {
 		object.Object["status"] = status
 		require.NoError(t, strict.Status().Update(t.Context(), object), of)
 	}
@@ -221,7 +221,7 @@ func deleteStored(t *testing.T, c client.Client, object *unstructured.Unstructur
 func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 	t.Helper()
 	tag := "v" + chartVersion(t, chartPath(t, agentChart)).String()
-	text, err := os.ReadFile(chartPath(t, "README.md"))
+	text, err := os.ReadFile(chartPath(t, filepath.Join("docs", "operate", "upgrade.md")))
 	require.NoError(t, err)
 	var upgraded []string
 	for _, command := range helmCommandPattern.FindAllStringSubmatch(string(text), -1) {
@@ -242,12 +242,12 @@ func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 		}
 		before.values["image"].(map[string]any)["tag"] = tag
 		assert.Equal(t, before.values, after.values, "what people have set of "+name)
-		was, is := before.deployment.Spec, after.deployment.Spec
-		assert.Equal(t, was.Selector, is.Selector)
-		assert.Equal(t, int32(3), *is.Replicas)
-		assert.Equal(t, "vital", is.Template.Spec.PriorityClassName)
-		assert.Contains(t, is.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
-		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, is.Template.Spec.Containers[0].Image)
+		oldSpec, newSpec := before.deployment.Spec, after.deployment.Spec
+		assert.Equal(t, oldSpec.Selector, newSpec.Selector)
+		assert.Equal(t, int32(3), *newSpec.Replicas)
+		assert.Equal(t, "vital", newSpec.Template.Spec.PriorityClassName)
+		assert.Contains(t, newSpec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
+		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, newSpec.Template.Spec.Containers[0].Image)
 	}
 	assert.Equal(t, []string{"ot-hub", "ot-agent"}, upgraded, "the hub first")
 	s.requireCurrentCRDs(t)

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
 )
 
 // loadPrometheusOperatorCRDs are those that the charts make objects of, as the operator's

@@ -93,7 +93,7 @@ func newImagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructu
 func newOwnPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := newImagePrune(t, changes)
-	if _, is := changes["approvedBy"]; !is {
+	if _, ok := changes["approvedBy"]; !ok {
 		require.NoError(t, unstructured.SetNestedField(object.Object, currentUser(t), "spec", "approvedBy"))
 	}
 	return object
@@ -115,7 +115,7 @@ func TestReportsAndPrunesRoundTrip(t *testing.T) {
 			require.NoError(t, adminClient.Create(t.Context(), test.written, client.DryRunAll))
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(test.written.Object, test.into))
 			specOf := func(o client.Object) any {
-				if r, is := o.(*v1alpha1.PruneReport); is {
+				if r, ok := o.(*v1alpha1.PruneReport); ok {
 					return r.Spec
 				}
 				return o.(*v1alpha1.ImagePrune).Spec

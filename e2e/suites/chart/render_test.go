@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 const agentChart = "charts/ot-agent"
@@ -46,7 +46,7 @@ func (m renderedChart) sortedKeys() []string {
 }
 
 func TestAgentChartIsLintClean(t *testing.T) {
-	require.NoError(t, chart.Lint(t.Context(), agentChart))
+	require.NoError(t, chart.Lint(agentChart))
 }
 
 func TestAgentChartRendersEveryTemplate(t *testing.T) {

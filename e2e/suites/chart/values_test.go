@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
 // openValueObjects are the objects of values that may hold what their schema does not name: what
@@ -43,7 +43,7 @@ type valuesSchema struct{ root map[string]any }
 func (s valuesSchema) resolve(t *testing.T, node any) map[string]any {
 	t.Helper()
 	found := node.(map[string]any)
-	if ref, is := found["$ref"].(string); is {
+	if ref, ok := found["$ref"].(string); ok {
 		found = s.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
 	}
 	return found
@@ -76,8 +76,8 @@ func TestValuesMatchTheirSchema(t *testing.T) {
 					assert.NotNil(t, value, "the schema knows %s, values.yaml does not show it", path)
 					return
 				}
-				shown, is := value.(map[string]any)
-				require.True(t, is, "%s is an object in the schema, not in values.yaml", path)
+				shown, ok := value.(map[string]any)
+				require.True(t, ok, "%s is an object in the schema, not in values.yaml", path)
 				for key := range shown {
 					assert.Contains(t, properties, key, "values.yaml has %s/%s, the schema does not know it", path, key)
 				}
@@ -141,7 +141,7 @@ func TestWrongTypesAreRejectedByName(t *testing.T) {
 					into = into[key].(map[string]any)
 				}
 				var wrong any = true
-				if _, is := value.(bool); is {
+				if _, ok := value.(bool); ok {
 					wrong = "yes"
 				}
 				into[keys[len(keys)-1]] = wrong
@@ -221,7 +221,7 @@ func TestChartsShareTheirValues(t *testing.T) {
 		for key, definition := range readChartFile(t, path, "values.schema.json")["$defs"].(map[string]any) {
 			text, err := json.Marshal(definition)
 			require.NoError(t, err)
-			if before, is := definitions[key]; is {
+			if before, ok := definitions[key]; ok {
 				assert.Equal(t, before, string(text), "%s: %s", name, key)
 			}
 			definitions[key] = string(text)

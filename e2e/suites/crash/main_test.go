@@ -92,11 +92,11 @@ func listChildren(t *testing.T, namespace string) []client.Object {
 }
 
 func asClaim(o client.Object) (*corev1.PersistentVolumeClaim, bool) {
-	claim, is := o.(*corev1.PersistentVolumeClaim)
-	return claim, is
+	claim, ok := o.(*corev1.PersistentVolumeClaim)
+	return claim, ok
 }
 
 func isDataVolume(o client.Object) bool {
-	_, is := o.(*cdiv1.DataVolume)
-	return is
+	_, ok := o.(*cdiv1.DataVolume)
+	return ok
 }

@@ -92,7 +92,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 	var kept *corev1.PersistentVolumeClaim
 	require.True(t, testenv.Await(t, func() bool {
 		for _, c := range listChildren(t, ns) {
-			if claim, is := asClaim(c); is && controllerutil.AddFinalizer(claim, keep) {
+			if claim, ok := asClaim(c); ok && controllerutil.AddFinalizer(claim, keep) {
 				kept = claim
 				return testScene.Client().Update(t.Context(), claim) == nil
 			}

@@ -98,8 +98,8 @@ func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	starts := map[types.UID]map[types.UID]int{}
 	go func() {
 		for event := range events.ResultChan() {
-			pod, is := event.Object.(*corev1.Pod)
-			if !is {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
 				continue
 			}
 			mu.Lock()

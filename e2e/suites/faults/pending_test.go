@@ -67,7 +67,7 @@ func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
 	changes := map[types.UID]int{}
 	go func() {
 		for event := range events.ResultChan() {
-			if claim, is := event.Object.(*corev1.PersistentVolumeClaim); is {
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
 				mu.Lock()
 				changes[claim.UID]++
 				mu.Unlock()

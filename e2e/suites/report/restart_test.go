@@ -76,7 +76,7 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 			ns := createImages(t, images)
 			var armed atomic.Bool
 			a := startReporterWithHook(t, func(a *reportingAgent, w faults.Write) error {
-				if obj, is := asReportWrite(w); is && obj.Page != nil && armed.Load() {
+				if obj, ok := asReportWrite(w); ok && obj.Page != nil && armed.Load() {
 					a.Kill()
 					return faults.DropConnection()
 				}

@@ -92,7 +92,7 @@ func TestVMCreatedDuringImageTearDown(t *testing.T) {
 
 	able, unable := withImageTemplate(ns, "able", fresh), testenv.NewMachine(ns, "unable", fresh)
 	testScene.Create(t, able, unable)
-	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being removed; this machine goes on when it is made again from spec.vmDiskImageTemplate")
+	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being deleted; this machine continues once it is recreated from spec.vmDiskImageTemplate")
 	late := awaitReason(t, unable, v1alpha1.ReasonImageDeleting)
 	assert.Equal(t, v1alpha1.MachineProvisioning, late.Status.Phase)
 	assert.Nil(t, late.Status.Pinned)
@@ -135,12 +135,12 @@ func TestImageNamespaceDeleted(t *testing.T) {
 	deleteObject(t, newNamespace(farm))
 	testScene.AwaitGone(t, newNamespace(farm))
 
-	disk, was := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
+	disk, kubeVirt := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
 	late := withImageTemplate(ns, "late", img)
 	testScene.Create(t, late)
 	assert.Contains(t, awaitReason(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
-	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != was.UID && o.Status.Ready })
+	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != kubeVirt.UID && o.Status.Ready })
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
 	awaitRunning(t, vm)
 

@@ -77,7 +77,7 @@ func TestOverlayIsMerged(t *testing.T) {
 	testScene.Create(t, vm)
 	refused := awaitReason(t, vm, v1alpha1.ReasonSpecInvalid)
 	assert.Equal(t, v1alpha1.MachineFailed, refused.Status.Phase)
-	assert.Contains(t, refused.Status.Message, "overlay must not set runStrategy: say it in spec.runStrategy")
+	assert.Contains(t, refused.Status.Message, "overlay must not set runStrategy: set spec.runStrategy instead")
 
 	testScene.Update(t, vm, func() {
 		vm.Spec.Overlay = newOverlay(`{"template": {"spec": {

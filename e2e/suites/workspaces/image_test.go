@@ -32,7 +32,7 @@ func TestVMWaitsForItsImage(t *testing.T) {
 	})
 	assert.Equal(t, v1alpha1.MachineProvisioning, paused.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonWaitingForImage, paused.Status.Reason)
-	assert.Contains(t, paused.Status.Message, "waits for VMDiskImage "+farm+"/image: Queued, Paused: nothing is downloaded: the policy's concurrency is 0")
+	assert.Contains(t, paused.Status.Message, "waiting for VMDiskImage "+farm+"/image: Queued, Paused: nothing is downloaded: the policy's concurrency is 0")
 	made := awaitHolders(t, img, vm)
 	assert.Equal(t, ns+"/vm", made.Annotations[v1alpha1.AnnotationCreatedFor])
 	assert.Equal(t, img.Spec, made.Spec)

@@ -106,7 +106,7 @@ func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns strin
 	go func() {
 		defer close(ended)
 		for e := range w.ResultChan() {
-			if o, is := e.Object.(client.Object); is && e.Type != watch.Error {
+			if o, ok := e.Object.(client.Object); ok && e.Type != watch.Error {
 				mu.Lock()
 				seen[o.GetUID()] = true
 				mu.Unlock()

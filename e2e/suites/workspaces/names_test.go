@@ -38,7 +38,7 @@ func TestLongAndUnusualNames(t *testing.T) {
 		got := awaitReason(t, vm, v1alpha1.ReasonStopped)
 		disks[got.Status.RootDisk.DataVolume] = true
 		if strings.Contains(vm.Name, ".") {
-			assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "is no host name of one label")
+			assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "is not a host name of one label")
 		}
 		testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
 	}
@@ -73,7 +73,7 @@ func TestTakenNamesAreLeftAlone(t *testing.T) {
 	} {
 		got := awaitReason(t, vm, v1alpha1.ReasonNameTaken)
 		assert.Equal(t, v1alpha1.MachineFailed, got.Status.Phase)
-		assert.Contains(t, got.Status.Message, "there is a "+kind+" that was not made for this machine")
+		assert.Contains(t, got.Status.Message, kind+" exists and was not created for this machine")
 	}
 	spec := foreign.Spec.DeepCopy()
 	for _, o := range []client.Object{foreign, blank, secret} {

@@ -36,10 +36,12 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
+	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	installcontroller "github.com/pelotech/ot-fleet/hub/controllers/install"
 	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/planner"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
-	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunereport"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/registration"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -113,8 +115,8 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	events := local.GetEventRecorder("ot-hub")
 	board := rolloutcontroller.NewFleetState(store.HasSynced)
 	store.OnSynced(board.EnqueueIfReady)
-	register := prunecontroller.NewTracker()
-	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board, register)
+	tracker := prunetracker.New()
+	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board, tracker)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	}
 	planner := &membercontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Version: version,
-		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Images: board, Requests: register, Shares: shares,
+		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Images: board, Requests: tracker, Shares: shares,
 	}
 	door, err := joincontroller.NewIssuer(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
 	if err != nil {
@@ -144,12 +146,12 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 	rollouts := &rolloutcontroller.Reconciler{
 		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, State: board,
 	}
-	pruneReports := &prunecontroller.ReportReconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Pages: reports, Index: index, Rollouts: board,
+	pruneReports := &prunereport.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Pages: reports, Index: index, Rollouts: board,
 	}
 	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
-	prunes := &prunecontroller.PruneReconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: register, Roots: store, Guard: approvals,
+	prunes := &imageprune.Reconciler{
+		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Approvals: approvals,
 	}
 	relays := &relaycontroller.Reconciler{
 		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
@@ -162,7 +164,9 @@ func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.M
 		func() error { return admission.Setup(local) },
 		func() error { return setupInstaller(local, live, o, installs) },
 		func() error { return rollouts.Setup(local) },
-		func() error { return prunecontroller.Setup(local, pruneReports, prunes) },
+		func() error { return pruneReports.Setup(local) },
+		func() error { return prunes.Setup(local) },
+		func() error { return local.Add(&prunetracker.Loader{Live: live, Tracker: tracker}) },
 		func() error {
 			return local.Add(approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, board.SetApprovalGuarded))
 		},
@@ -212,7 +216,7 @@ func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) he
 	}
 }
 
-func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *inventory.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *prunecontroller.PruneReconciler) error {
+func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *inventory.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *imageprune.Reconciler) error {
 	api := &web.API{
 		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
 		ReportsLoaded:  func() bool { return store.HasSynced() && board.IsSynced() },
@@ -242,7 +246,7 @@ func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *i
 	return nil
 }
 
-func newPruneTarget(s *prunecontroller.TargetState) web.PruneTarget {
+func newPruneTarget(s *imageprune.TargetState) web.PruneTarget {
 	return web.PruneTarget{
 		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
 		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,

@@ -4,64 +4,66 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
+	"testing"
+
+	"github.com/pelotech/ot-fleet/api/apitest/modelcheck"
 )
 
-// The model of acquire and delete: one image, machines that come, pin, look
-// again, clone and go, people who change and delete, and two leaders of each
-// controller, of which any can be paused before any of its reads and writes.
+// The model of acquire and delete: one image; VMs that are created, pin, clone and are
+// deleted; people who change and delete; two leaders of each controller, of which each
+// can be paused before any of its reads and writes.
 //
-// What image and machine decide is asked of image.Decide and vm.Decide. What they
-// store is known by a number; so are pins. Left out is what neither decides by:
-// words, counts and times.
+// Decisions are those of image.Decide and vm.Decide. Statuses and pins are identified by
+// numbers. Messages, counts and times are left out, as no decision depends on them.
 const (
 	maxVMs       = 2
 	maxSnapshots = 4
 )
 
-// imageState is the VMDiskImage. Resource versions are left out: all that counts
-// of one is whether it has changed since somebody read it.
+// imageState is the VMDiskImage. Instead of a resourceVersion the model has whether it
+// has changed since a leader read it.
 type imageState struct {
 	status    uint16
-	specEdits uint8 // how often its spec was changed
-	// going: its namespace is being deleted.
-	deleted, gone, going bool
+	specEdits uint8 // number of changes of its spec
+	// deleted: it has a deletionTimestamp.
+	deleted, gone, namespaceTerminating bool
 }
 
-// storageState is what exists of the image, which nobody deletes but keepers, and what
-// is read beside it.
+// storageState is the objects of the image, which image leaders alone delete, and what
+// is read with them.
 type storageState struct {
-	attempts      uint8 // the claims that are filled, with their DataVolumes
+	attempts      uint8 // claims that are populated, with their DataVolumes
 	snapshots     [maxSnapshots]attemptRef
-	snapshotsMade uint8      // VolumeSnapshots made so far
+	snapshotsMade uint8      // number of VolumeSnapshots so far
 	slot          attemptRef // the one in the SyncLedger
-	planExpires   bool       // the plan has the image go once nobody holds it
-	plannedPrune  uint8      // the ImagePrune that the plan carries out on it, 0 for none
+	planExpires   bool       // the plan deletes the image once it is unreferenced
+	plannedPrune  uint8      // number of the ImagePrune that the plan requests; 0 for none
 }
 
-// attemptRef is a VolumeSnapshot, or a slot: its attempt, 0 for none, and which spec
-// it was made by.
+// attemptRef is a VolumeSnapshot or a slot: its attempt, 0 for none, and the spec that
+// it was created for.
 type attemptRef struct{ attempt, specEdit uint8 }
 
 // vmState is a VirtualMachine with its root disk.
 type vmState struct {
-	life   uint8 // how often one of this name was created
+	life   uint8 // how often a VM of this name was created
 	exists bool
-	// elsewhere: its spec was changed to name another image.
+	// namesOtherImage: its spec was changed to name another image.
 	namesOtherImage bool
 	pin             uint8
 	clone           uint8 // the pin that the root disk is cloned from
-	cloned          bool  // it is complete: a guest may write to it
-	// owed: the machine named the image when the deletion of that was asked for.
+	cloned          bool  // the root disk is complete: a guest may write to it
+	// namedAtDeletion: the VM named the image when that was deleted.
 	namedAtDeletion bool
 }
 
-// holderState is what a list of machines says of one.
+// holderState is what a list of VMs says about one.
 type holderState struct {
-	there bool
-	pin   uint8
+	exists bool
+	pin    uint8
 }
 
-// Where a leader is on its way.
+// The next read or write of a leader.
 const (
 	idle uint8 = iota
 	listed
@@ -70,10 +72,10 @@ const (
 	relist
 	verify
 	act
-	noLeader // there is no such leader
+	noLeader
 )
 
-// imageLeader is a leader of the images' controller.
+// imageLeader is a leader of the image controller.
 type imageLeader struct {
 	pc             uint8
 	imageUnchanged bool // the image was not written since it was read
@@ -83,7 +85,7 @@ type imageLeader struct {
 	todo           imageActions
 }
 
-// vmLeader is a leader of the machines' controller, on its way with one machine.
+// vmLeader is a leader of the VM controller that works on one VM.
 type vmLeader struct {
 	pc, which    uint8
 	vmUnchanged  bool
@@ -96,56 +98,59 @@ type vmLeader struct {
 type clusterState struct {
 	imageState
 	storageState
-	// wronged: the image was deleted for a prune that was not pending any more.
+	// deletedForEndedPrune: the image was deleted for a prune that was no longer pending.
 	deletedForEndedPrune bool
 	vms                  [maxVMs]vmState
 	imageLeaders         [2]imageLeader
 	vmLeaders            [2]vmLeader
 }
 
-// plantedBug is a planted bug.
+// plantedBug is a removed guard.
 type plantedBug uint8
 
 const (
-	acquiresByCache plantedBug = iota + 1 // no live look after the pin
-	pinsAfterLook
-	listsBeforeMark
+	acquiresByCache plantedBug = iota + 1 // no live read after the pin
+	pinsAfterVerification
+	listsBeforeDeleting
 	tearsDownUnmarked
-	retiresUnlisted
-	retiresByCache
+	supersedesPinned
+	supersedesByCache
 	listsBeforeServingMoves
 	storesUnguarded
 	repinsWhileCloning
 	deletesUnguarded
 )
 
-// acquireScenario bounds a cluster and says what can happen in it.
+// acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
+// happen.
 type acquireScenario struct {
-	// imageSpecs that people give the image, one after the other: its source, and after
-	// a slash its snapshot class.
+	// imageSpecs of the image, one after the other: its source and, after a slash, its
+	// snapshot class.
 	imageSpecs              []string
 	vms, lives              uint8
 	imageLeaders, vmLeaders int
-	// deletes: people delete the image; empties: its namespace; retargets: they
-	// have machines name another image; retires: plans do and do not retire it;
-	// prunes: as many ImagePrunes do and do not prune it.
+	// deletesImage, deletesNamespace: people delete the image, or its namespace.
+	// retargetsVMs: people make VMs name another image. planExpires: plans expire the
+	// image or keep it. prunes: as many ImagePrunes are requested or not.
 	deletesImage, deletesNamespace, retargetsVMs, planExpires bool
 	prunes                                                    uint8
 
 	plantedBug plantedBug
-	// onlyViolation is what a violation has to begin with to count.
+	// Options of modelcheck.Explore.
 	onlyViolation string
 	expected      []expectedState
 }
 
-// expectedState is a state that has to be met, or the model shows less than it seems to.
-type expectedState struct {
-	name      string
-	isReached func(*acquireScenario, *clusterState) bool
+type expectedState = modelcheck.ExpectedState[clusterState]
+
+func (p *acquireScenario) explore(t *testing.T) modelcheck.Result {
+	t.Helper()
+	return modelcheck.Explore(t, p, modelcheck.Options[clusterState]{Expected: p.expected, OnlyViolation: p.onlyViolation})
 }
 
-// initialState is an image that serves its first spec and is at rest.
-func (p *acquireScenario) initialState() clusterState {
+// InitialState implements modelcheck.Model: an image that serves its first spec and is at
+// rest.
+func (p *acquireScenario) InitialState() clusterState {
 	c := clusterState{}
 	for i := p.imageLeaders; i < len(c.imageLeaders); i++ {
 		c.imageLeaders[i].pc = noLeader
@@ -156,15 +161,15 @@ func (p *acquireScenario) initialState() clusterState {
 	c.status = statusNumber(nil)
 	for {
 		before := c
-		for moved := true; moved; { // keeper 0 goes once all the way
+		for moved := true; moved; { // image leader 0 carries out a whole decision
 			moved = false
-			p.imageLeaderTransitions(&c, 0, func(m step) {
-				if !moved && !m.fault {
-					c, moved = m.next, m.next.imageLeaders[0].pc != idle
+			p.imageLeaderSteps(&c, 0, func(s step) {
+				if !moved && !s.Fault {
+					c, moved = s.Next, s.Next.imageLeaders[0].pc != idle
 				}
 			})
 		}
-		p.ledgerTransitions(&c, func(m step) { c = m.next })
+		p.ledgerSteps(&c, func(s step) { c = s.Next })
 		p.normalize(&c)
 		if c == before {
 			return c
@@ -172,14 +177,14 @@ func (p *acquireScenario) initialState() clusterState {
 	}
 }
 
-// normalize is called after every step: a slot is freed once its outcome is stored.
-// That it is freed later is what agent/ledger explores.
+// normalize is called after every step. It frees a slot once its outcome is stored; the
+// model of agent/ledger explores how.
 func (p *acquireScenario) normalize(c *clusterState) {
 	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(c.imageState, c.slot)) {
 		c.slot = attemptRef{}
 	}
 	if c.gone {
-		c.imageState = imageState{gone: true, going: c.going}
+		c.imageState = imageState{gone: true, namespaceTerminating: c.namespaceTerminating}
 	}
 	for i := range c.imageLeaders {
 		if k := &c.imageLeaders[i]; k.pc == idle {
@@ -193,13 +198,13 @@ func (p *acquireScenario) normalize(c *clusterState) {
 	}
 }
 
-// checkInvariants checks what must hold in every state.
+// checkInvariants returns the invariant that a state violates; empty for none.
 func (p *acquireScenario) checkInvariants(c *clusterState) string {
 	if c.deletedForEndedPrune {
 		return "S7: an image is deleted for a prune that has ended"
 	}
-	if c.going {
-		return "" // outside of S2
+	if c.namespaceTerminating {
+		return "" // not promised by S2
 	}
 	for i := range p.vms {
 		m := &c.vms[i]
@@ -207,22 +212,22 @@ func (p *acquireScenario) checkInvariants(c *clusterState) string {
 			continue
 		}
 		if pin := knownPins[m.pin]; pin.acquired && !c.containsPin(pin) {
-			return "S2: what a machine has acquired is deleted"
+			return "S2: storage that a VM has acquired is deleted"
 		}
 		if m.clone != 0 && withoutAcquired(m.pin) == m.clone && !c.containsPin(knownPins[m.clone]) {
-			return "S2: what a machine is cloned from is deleted"
+			return "S2: storage that a VM is cloned from is deleted"
 		}
 		if m.cloned && withoutAcquired(m.pin) != m.clone {
-			return "S2: a machine runs from something else than it has pinned"
+			return "S2: a VM runs from storage that it has not pinned"
 		}
 		if m.namedAtDeletion && (c.gone || knownStatuses[c.status].TearDown || c.attempts == 0) {
-			return "S2: an image is torn down that a machine named when it was deleted"
+			return "S2: an image that a VM named when it was deleted is torn down"
 		}
 	}
 	return ""
 }
 
-// containsPin tells whether what a pin names is there.
+// containsPin reports whether pinned storage exists.
 func (s *storageState) containsPin(p pinState) bool {
 	if s.attempts&(1<<(p.attempt-1)) == 0 {
 		return false
@@ -230,7 +235,7 @@ func (s *storageState) containsPin(p pinState) bool {
 	return p.snapshot == 0 || s.snapshots[p.snapshot-1].attempt == p.attempt
 }
 
-// markImageWritten is called when the image was written: what was read of it is old.
+// markImageWritten makes the writes of all leaders but one conflict.
 func (c *clusterState) markImageWritten(but int) {
 	for i := range c.imageLeaders {
 		if i != but {
@@ -239,7 +244,7 @@ func (c *clusterState) markImageWritten(but int) {
 	}
 }
 
-// markVMWritten is called when a machine was written.
+// markVMWritten makes the writes of all leaders but one conflict.
 func (c *clusterState) markVMWritten(which uint8, but int) {
 	for i := range c.vmLeaders {
 		if i != but && c.vmLeaders[i].which == which && c.vmLeaders[i].pc != listed {
@@ -248,7 +253,7 @@ func (c *clusterState) markVMWritten(which uint8, but int) {
 	}
 }
 
-// requestImageDeletion is what asks for the deletion of the image.
+// requestImageDeletion sets the deletionTimestamp.
 func (p *acquireScenario) requestImageDeletion(c *clusterState) {
 	if c.deleted {
 		return
@@ -272,19 +277,20 @@ func (c *clusterState) listHolders() (h [maxVMs]holderState) {
 
 var canonicalOrderSeed = maphash.MakeSeed()
 
-// canonical puts leaders in order: which of two is which makes no difference.
-func (c clusterState) canonical() clusterState {
-	if maphash.Comparable(canonicalOrderSeed, c.imageLeaders[0]) > maphash.Comparable(canonicalOrderSeed, c.imageLeaders[1]) {
-		c.imageLeaders[0], c.imageLeaders[1] = c.imageLeaders[1], c.imageLeaders[0]
+// Canonical implements modelcheck.Model: it orders the leaders.
+func (p *acquireScenario) Canonical(c *clusterState) clusterState {
+	ordered := *c
+	if k := &ordered.imageLeaders; p.imageLeaders > 1 && maphash.Comparable(canonicalOrderSeed, k[0]) > maphash.Comparable(canonicalOrderSeed, k[1]) {
+		k[0], k[1] = k[1], k[0]
 	}
-	if maphash.Comparable(canonicalOrderSeed, c.vmLeaders[0]) > maphash.Comparable(canonicalOrderSeed, c.vmLeaders[1]) {
-		c.vmLeaders[0], c.vmLeaders[1] = c.vmLeaders[1], c.vmLeaders[0]
+	if m := &ordered.vmLeaders; p.vmLeaders > 1 && maphash.Comparable(canonicalOrderSeed, m[0]) > maphash.Comparable(canonicalOrderSeed, m[1]) {
+		m[0], m[1] = m[1], m[0]
 	}
-	return c
+	return ordered
 }
 
-// formatState shows a state in one line.
-func (p *acquireScenario) formatState(c *clusterState) string {
+// Format implements modelcheck.Model.
+func (p *acquireScenario) Format(c *clusterState) string {
 	var b strings.Builder
 	st := knownStatuses[c.status]
 	fmt.Fprintf(&b, "image %s %s", p.imageSpecs[c.specEdits], st.Phase)
@@ -302,7 +308,7 @@ func (p *acquireScenario) formatState(c *clusterState) string {
 	}
 	fmt.Fprintf(&b, " | storage %04b snapshots %v slot %d", c.attempts, c.snapshots, c.slot.attempt)
 	if c.planExpires {
-		b.WriteString(" retired")
+		b.WriteString(" expires")
 	}
 	if c.plannedPrune != 0 {
 		fmt.Fprintf(&b, " prune %d", c.plannedPrune)

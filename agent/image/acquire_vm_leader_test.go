@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// vmActions is what is left to do of a Decision on a machine.
+// vmActions are the actions of a vm.Decision still to be carried out.
 type vmActions struct {
 	needsLive, storeFirst bool
 	deleteRootDisk        bool
@@ -25,7 +25,7 @@ type vmActions struct {
 	pin                   uint8
 }
 
-// pinState is a PinnedImage. Of one image the attempt tells the revision.
+// pinState is a PinnedImage. The attempt implies the revision.
 type pinState struct {
 	attempt, snapshot uint8
 	acquired          bool
@@ -46,7 +46,7 @@ func numberOfPinState(want pinState) uint8 {
 	return uint8(len(knownPins) - 1)
 }
 
-// withoutAcquired is the pin as it was before it was acquired.
+// withoutAcquired returns the pin as it was before it was acquired.
 func withoutAcquired(n uint8) uint8 {
 	p := knownPins[n]
 	p.acquired = false
@@ -64,49 +64,49 @@ func (p *acquireScenario) buildPin(n uint8) *v1alpha1.PinnedImage {
 	if n == 0 {
 		return nil
 	}
-	known := knownPins[n]
-	full := &v1alpha1.PinnedImage{
-		ImageKey: imageKey, Attempt: int32(known.attempt), Revision: revisions[known.attempt],
-		PersistentVolumeClaim: ledger.DataVolumeName(imageKey, int32(known.attempt)),
+	state := knownPins[n]
+	pin := &v1alpha1.PinnedImage{
+		ImageKey: imageKey, Attempt: int32(state.attempt), Revision: revisions[state.attempt],
+		PersistentVolumeClaim: ledger.DataVolumeName(imageKey, int32(state.attempt)),
 	}
-	if known.snapshot != 0 {
-		full.VolumeSnapshot = snapshotName(known.attempt, known.snapshot)
+	if state.snapshot != 0 {
+		pin.VolumeSnapshot = snapshotName(state.attempt, state.snapshot)
 	}
-	if known.acquired {
+	if state.acquired {
 		at := metav1.NewTime(apitest.Epoch)
-		full.AcquiredAt = &at
+		pin.AcquiredAt = &at
 	}
-	return full
+	return pin
 }
 
-// vmDecisionKey is all that a decision on a machine rests on.
+// vmDecisionKey is the input of a decision on a VM.
 type vmDecisionKey struct {
-	play        string
-	flaw        plantedBug
-	machine     vmState
-	image       imageState
-	sourceThere bool
-	live        bool
+	specs        string
+	bug          plantedBug
+	vm           vmState
+	image        imageState
+	sourceExists bool
+	live         bool
 }
 
-// decideVMCached asks vm.Decide.
-func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceThere, live bool) vmActions {
-	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceThere, live}
-	todo, known := vmDecisions[q]
-	if !known {
-		todo = p.decideVM(m, i, sourceThere, live)
+// decideVMCached calls vm.Decide, once per input.
+func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists, live bool) vmActions {
+	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live}
+	todo, ok := vmDecisions[q]
+	if !ok {
+		todo = p.decideVM(m, i, sourceExists, live)
 		vmDecisions[q] = todo
 	}
 	return todo
 }
 
-func (p *acquireScenario) decideVM(m vmState, i imageState, sourceThere, live bool) vmActions {
+func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists, live bool) vmActions {
 	b := apitest.VirtualMachine("ns", "vm").WithUID(types.UID(fmt.Sprint("uid-of-life-", m.life))).WithResources("1", "1Gi", "1Gi").WithImage("", "a")
 	if m.namesOtherImage {
 		b.WithImage("", "another")
 	}
 	obj := b.WithStatus(v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineProvisioning, Pinned: p.buildPin(m.pin)}).Obj()
-	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, SourceExists: sourceThere, Live: live}
+	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, SourceExists: sourceExists, Live: live}
 	if !i.gone {
 		img := p.buildImage(i)
 		if !m.namesOtherImage {
@@ -124,9 +124,9 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceThere, live bo
 		}
 	}
 	if p.plantedBug == repinsWhileCloning && m.clone != 0 && !m.cloned {
-		unseen := v
-		unseen.RootDisk = nil
-		if d := vm.Decide(unseen); d.StoreStatusFirst {
+		withoutDisk := v
+		withoutDisk.RootDisk = nil
+		if d := vm.Decide(withoutDisk); d.StoreStatusFirst {
 			return vmActions{storeFirst: true, writePin: true, pin: pinNumber(d.Status.Pinned)}
 		}
 	}
@@ -148,40 +148,40 @@ func (p *acquireScenario) clonedPin(dv *cdiv1.DataVolume) uint8 {
 			return uint8(n)
 		}
 	}
-	panic("a clone of what was never pinned: " + dv.Annotations[v1alpha1.AnnotationClonedFrom])
+	panic("a clone of storage that was never pinned: " + dv.Annotations[v1alpha1.AnnotationClonedFrom])
 }
 
-// vmLeaderTransitions are what a leader of the machines' controller can do next.
-func (p *acquireScenario) vmLeaderTransitions(c *clusterState, who int, do func(step)) {
+// vmLeaderSteps are the next steps of a leader of the VM controller.
+func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(step)) {
 	m := c.vmLeaders[who]
 	emit := func(what string, change func(*clusterState, *vmLeader)) {
 		next := *c
 		change(&next, &next.vmLeaders[who])
-		p.emitTransition(next, do, func() string { return fmt.Sprint("maker ", who, " ", what) })
+		p.emitStep(next, visit, func() string { return fmt.Sprint("VM leader ", who, " ", what) })
 	}
 	switch m.pc {
 	case noLeader:
 		return
 	case idle, listed:
 		if m.pc == idle || m.image != c.imageState {
-			emit("sees the image in its cache", func(c *clusterState, m *vmLeader) { *m = vmLeader{pc: listed, image: c.imageState} })
+			emit("reads the image from its cache", func(c *clusterState, m *vmLeader) { *m = vmLeader{pc: listed, image: c.imageState} })
 		}
 		if m.pc == idle {
 			return
 		}
 		for i := range p.vms {
 			if c.vms[i].exists {
-				emit(fmt.Sprint("sees vm ", i, " in its cache"), func(c *clusterState, m *vmLeader) {
+				emit(fmt.Sprint("reads vm ", i, " from its cache"), func(c *clusterState, m *vmLeader) {
 					*m = vmLeader{pc: confirm, which: i, vmUnchanged: true, vm: c.vms[i], image: m.image}
 					p.startVMActions(m, p.decideVMCached(m.vm, m.image, false, false))
 					if m.pc == confirm && p.plantedBug != acquiresByCache {
-						m.image = imageState{} // it is read again
+						m.image = imageState{} // it is read again, live
 					}
 				})
 			}
 		}
 	case confirm:
-		emit("reads its machine live", func(_ *clusterState, m *vmLeader) {
+		emit("reads its VM live", func(_ *clusterState, m *vmLeader) {
 			if m.pc = relist; !m.vmUnchanged {
 				*m = vmLeader{}
 			}
@@ -193,18 +193,18 @@ func (p *acquireScenario) vmLeaderTransitions(c *clusterState, who int, do func(
 			}
 		})
 	case verify:
-		emit("looks for what is pinned, live, and decides", func(c *clusterState, m *vmLeader) {
+		emit("reads the pinned storage live, and decides", func(c *clusterState, m *vmLeader) {
 			m.sourceExists = m.vm.pin != 0 && c.containsPin(knownPins[m.vm.pin])
 			p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, true))
 		})
 	case act:
 		what, next := p.performVMAction(*c, who)
-		p.emitTransition(next, do, func() string { return fmt.Sprint("maker ", who, " ", what) })
+		p.emitStep(next, visit, func() string { return fmt.Sprint("VM leader ", who, " ", what) })
 	}
 	if m.pc != idle {
 		next := *c
 		next.vmLeaders[who] = vmLeader{}
-		do(step{next: next, fault: true, what: func() string { return fmt.Sprint("maker ", who, " crashes") }})
+		p.emitFault(next, visit, fmt.Sprint("VM leader ", who, " crashes"))
 	}
 }
 
@@ -214,7 +214,7 @@ func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 		return
 	}
 	m.todo, m.pc, m.sourceExists = todo, act, false
-	if p.plantedBug != pinsAfterLook && p.plantedBug != acquiresByCache {
+	if p.plantedBug != pinsAfterVerification && p.plantedBug != acquiresByCache {
 		m.image = imageState{}
 	}
 	p.finishVMLeader(m)
@@ -224,52 +224,52 @@ func (p *acquireScenario) finishVMLeader(m *vmLeader) {
 	t := m.todo
 	switch {
 	case t.deleteRootDisk || t.cloneRootDisk != 0 || t.writePin:
-	case p.plantedBug == acquiresByCache: // and by the same cache again
+	case p.plantedBug == acquiresByCache: // decides again by the same cache
 		*m = vmLeader{pc: listed, image: m.image}
 	default:
 		*m = vmLeader{}
 	}
 }
 
-// performVMAction carries out the next write of a decision: the status last, but for
-// one that is to be stored first.
+// performVMAction carries out the next write of a decision: the status last, unless it
+// has to be stored first.
 func (p *acquireScenario) performVMAction(c clusterState, who int) (what string, next clusterState) {
 	m := &c.vmLeaders[who]
 	t := &m.todo
-	there := &c.vms[m.which]
-	same := there.exists && there.life == m.vm.life
+	stored := &c.vms[m.which]
+	same := stored.exists && stored.life == m.vm.life
 	store := func() string {
 		if !m.vmUnchanged || !same {
 			*m = vmLeader{}
 			return "stores a pin: conflict"
 		}
-		there.pin, t.writePin = t.pin, false
+		stored.pin, t.writePin = t.pin, false
 		c.markVMWritten(m.which, who)
 		return fmt.Sprint("stores pin ", knownPins[t.pin])
 	}
 	switch {
 	case t.storeFirst && t.writePin:
 		what = store()
-		if m.pc == act && p.plantedBug == pinsAfterLook && knownPins[there.pin].attempt != 0 {
-			m.vm = *there
-			p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.containsPin(knownPins[there.pin]), true))
+		if m.pc == act && p.plantedBug == pinsAfterVerification && knownPins[stored.pin].attempt != 0 {
+			m.vm = *stored
+			p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.containsPin(knownPins[stored.pin]), true))
 			return what, c
 		}
 	case t.deleteRootDisk:
 		t.deleteRootDisk, what = false, "deletes the root disk"
-		if same && there.clone == m.vm.clone && there.cloned == m.vm.cloned {
-			there.clone, there.cloned = 0, false
+		if same && stored.clone == m.vm.clone && stored.cloned == m.vm.cloned {
+			stored.clone, stored.cloned = 0, false
 		}
 	case t.cloneRootDisk != 0:
 		clone := t.cloneRootDisk
 		t.cloneRootDisk, what = 0, fmt.Sprint("creates the root disk from ", knownPins[clone])
 		switch {
-		case !same: // owned by a machine that is gone
-		case there.clone == 0:
-			there.clone = clone
-		case there.clone != clone:
+		case !same: // garbage-collected, as its owner is gone
+		case stored.clone == 0:
+			stored.clone = clone
+		case stored.clone != clone:
 			*m = vmLeader{}
-			return "creates the root disk: there is another", c
+			return "creates the root disk: another one exists", c
 		}
 	default:
 		what = store()

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -21,26 +23,27 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// imageActions is what is left to do of a Decision on the image.
+// imageActions are the actions of an image.Decision still to be carried out.
 type imageActions struct {
 	needsLive      bool
 	createSnapshot attemptRef
 	writeStatus    bool
 	status         uint16
-	// deletes are attempts and snapshots, as bits.
+	// attempts and snapshots to delete, as bit masks.
 	attempts, snapshots          uint8
 	removeFinalizer              bool
 	deleteImage, deletesForPrune bool
 }
 
-// What the model has met, by number. Number 0 is none, or empty.
+// The statuses of the model, by number; number 0 is empty.
 var (
 	knownStatuses  = []v1alpha1.VMDiskImageStatus{{}}
 	statusNumbers  = map[string]uint16{}
 	imageDecisions = map[imageDecisionKey]imageActions{}
 )
 
-// statusNumber gives a status a number, without what nothing is decided by.
+// statusNumber returns the number of a status, without the fields that no decision
+// depends on.
 func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if st == nil {
 		return 0
@@ -61,8 +64,8 @@ func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if err != nil {
 		panic(err)
 	}
-	n, known := statusNumbers[string(data)]
-	if !known {
+	n, ok := statusNumbers[string(data)]
+	if !ok {
 		var own v1alpha1.VMDiskImageStatus
 		if err := json.Unmarshal(data, &own); err != nil {
 			panic(err)
@@ -76,7 +79,7 @@ func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 
 var imageKey = v1alpha1.ImageKey{Namespace: "ns", Name: "a", UID: "uid-of-a"}
 
-// buildImage is the VMDiskImage.
+// buildImage returns the VMDiskImage.
 func (p *acquireScenario) buildImage(i imageState) *v1alpha1.VMDiskImage {
 	url, class, _ := strings.Cut(p.imageSpecs[i.specEdits], "/")
 	generation := int64(1) + int64(i.specEdits)
@@ -112,7 +115,7 @@ func (p *acquireScenario) hasAttemptEnded(i imageState, slot attemptRef) bool {
 	return outcome != ""
 }
 
-// timeOfSnapshot gives every snapshot a name of its own: it moves on with each.
+// timeOfSnapshot differs for each snapshot, so that their names do.
 func timeOfSnapshot(made uint8) time.Time {
 	return apitest.Epoch.Add(time.Hour + time.Duration(made)*time.Millisecond)
 }
@@ -121,7 +124,7 @@ func snapshotName(attempt, number uint8) string {
 	return ledger.DataVolumeName(imageKey, int32(attempt)) + "-" + strconv.FormatInt(timeOfSnapshot(number-1).UnixMilli(), 36)
 }
 
-// snapshotNumber is the number of a snapshot, by its name.
+// snapshotNumber returns the number of a snapshot by its name.
 func snapshotNumber(name string) uint8 {
 	i := strings.LastIndex(name, "-")
 	if name == "" || i < 0 {
@@ -132,6 +135,14 @@ func snapshotNumber(name string) uint8 {
 		panic(err)
 	}
 	return uint8(at-timeOfSnapshot(0).UnixMilli()) + 1
+}
+
+func readyVolumeSnapshot(name, class string) *snapshotv1.VolumeSnapshot {
+	return &snapshotv1.VolumeSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
+		Spec:       snapshotv1.VolumeSnapshotSpec{VolumeSnapshotClassName: &class},
+		Status:     &snapshotv1.VolumeSnapshotStatus{ReadyToUse: ptr.To(true), BoundVolumeSnapshotContentName: ptr.To("content")},
+	}
 }
 
 func (p *acquireScenario) buildObjects(s storageState) map[int32]*image.AttemptObjects {
@@ -158,21 +169,21 @@ func (p *acquireScenario) buildObjects(s storageState) map[int32]*image.AttemptO
 	return image.GroupByAttempt(l)
 }
 
-// imageDecisionKey is all that a decision on the image rests on.
+// imageDecisionKey is the input of a decision on the image.
 type imageDecisionKey struct {
-	play    string
-	flaw    plantedBug
+	specs   string
+	bug     plantedBug
 	image   imageState
 	storage storageState
 	holders [maxVMs]holderState
 	live    bool
 }
 
-// decideImageCached asks image.Decide.
+// decideImageCached calls image.Decide, once per input.
 func (p *acquireScenario) decideImageCached(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {
 	q := imageDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, i, s, h, live}
-	todo, known := imageDecisions[q]
-	if !known {
+	todo, ok := imageDecisions[q]
+	if !ok {
 		todo = p.decideImage(i, s, h, live)
 		imageDecisions[q] = todo
 	}
@@ -198,16 +209,16 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 		v.Slots = []v1alpha1.Slot{p.buildSlot(s.slot)}
 	}
 	for n, m := range h {
-		if !m.there {
+		if !m.exists {
 			continue
 		}
 		holder := image.Holder{Name: fmt.Sprint("ns/", n)}
-		if m.pin != 0 && p.plantedBug != retiresUnlisted {
+		if m.pin != 0 && p.plantedBug != supersedesPinned {
 			holder.Pin = p.buildPin(m.pin)
 		}
 		v.Holders = append(v.Holders, holder)
 	}
-	v.NamespaceTerminating = i.going && i.deleted && len(v.Holders) > 0
+	v.NamespaceTerminating = i.namespaceTerminating && i.deleted && len(v.Holders) > 0
 	unmarked := p.plantedBug == tearsDownUnmarked && live && i.deleted && v.Image.Status.Phase == v1alpha1.PhaseDeleting && len(v.Holders) == 0
 	v.Image.Status.TearDown = v.Image.Status.TearDown || unmarked
 
@@ -240,9 +251,9 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 	return todo
 }
 
-// buildPrune is an ImagePrune of the first source, without an undo window: that time passes
-// at any moment is all that one would add. That the image was referenced since it was
-// reported stands against nothing here, so that more is deleted.
+// buildPrune returns an ImagePrune of the first source, without an undo window, which
+// would only add the passing of time. References since the report do not skip it, so
+// that more is deleted.
 func (p *acquireScenario) buildPrune(number uint8) *v1alpha1.PlannedPrune {
 	return &v1alpha1.PlannedPrune{
 		Namespace: imageKey.Namespace, Name: imageKey.Name, ImageUID: imageKey.UID, Revision: p.revisionOf(0), UID: pruneUID(number),
@@ -260,20 +271,20 @@ func attemptLabel(labels map[string]string) uint8 {
 	return uint8(n)
 }
 
-// imageLeaderTransitions are what a leader of the images' controller can do next.
-func (p *acquireScenario) imageLeaderTransitions(c *clusterState, who int, do func(step)) {
+// imageLeaderSteps are the next steps of a leader of the image controller.
+func (p *acquireScenario) imageLeaderSteps(c *clusterState, who int, visit func(step)) {
 	k := c.imageLeaders[who]
 	emit := func(what string, change func(*clusterState, *imageLeader)) {
 		next := *c
 		change(&next, &next.imageLeaders[who])
-		p.emitTransition(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
+		p.emitStep(next, visit, func() string { return fmt.Sprint("image leader ", who, " ", what) })
 	}
 	switch k.pc {
 	case noLeader:
 		return
 	case idle, listed, read:
 		if k.pc != listed {
-			emit("sees machines in its cache", func(c *clusterState, k *imageLeader) {
+			emit("reads VMs from its cache", func(c *clusterState, k *imageLeader) {
 				k.holders = c.listHolders()
 				if k.pc == idle {
 					k.pc = listed
@@ -283,7 +294,7 @@ func (p *acquireScenario) imageLeaderTransitions(c *clusterState, who int, do fu
 			})
 		}
 		if k.pc != read && !c.gone {
-			emit("sees the image in its cache", func(c *clusterState, k *imageLeader) {
+			emit("reads the image from its cache", func(c *clusterState, k *imageLeader) {
 				k.image, k.storage, k.imageUnchanged = c.imageState, c.storageState, true
 				if k.pc == idle {
 					k.pc = read
@@ -299,8 +310,8 @@ func (p *acquireScenario) imageLeaderTransitions(c *clusterState, who int, do fu
 			}
 		})
 	case relist:
-		emit("lists machines live", func(c *clusterState, k *imageLeader) {
-			if p.plantedBug != retiresByCache {
+		emit("lists VMs live", func(c *clusterState, k *imageLeader) {
+			if p.plantedBug != supersedesByCache {
 				k.holders = c.listHolders()
 			}
 			k.storage = c.storageState
@@ -308,12 +319,12 @@ func (p *acquireScenario) imageLeaderTransitions(c *clusterState, who int, do fu
 		})
 	case act:
 		what, next := p.performImageAction(*c, who)
-		p.emitTransition(next, do, func() string { return fmt.Sprint("keeper ", who, " ", what) })
+		p.emitStep(next, visit, func() string { return fmt.Sprint("image leader ", who, " ", what) })
 	}
 	if k.pc != idle {
 		next := *c
 		next.imageLeaders[who] = imageLeader{}
-		do(step{next: next, fault: true, what: func() string { return fmt.Sprint("keeper ", who, " crashes") }})
+		p.emitFault(next, visit, fmt.Sprint("image leader ", who, " crashes"))
 	}
 }
 
@@ -321,8 +332,8 @@ func (p *acquireScenario) applyCachedDecision(k *imageLeader) {
 	todo := p.decideImageCached(k.image, k.storage, k.holders, false)
 	if todo.needsLive {
 		k.pc = confirm
-		if p.plantedBug != retiresByCache && p.plantedBug != listsBeforeMark && p.plantedBug != listsBeforeServingMoves {
-			k.holders = [maxVMs]holderState{} // they are listed again
+		if p.plantedBug != supersedesByCache && p.plantedBug != listsBeforeDeleting && p.plantedBug != listsBeforeServingMoves {
+			k.holders = [maxVMs]holderState{} // they are listed again, live
 		}
 		k.storage = storageState{}
 		return
@@ -333,7 +344,7 @@ func (p *acquireScenario) applyCachedDecision(k *imageLeader) {
 func (p *acquireScenario) applyLiveDecision(k *imageLeader) {
 	todo := p.decideImageCached(k.image, k.storage, k.holders, true)
 	if todo.needsLive {
-		panic("a live View has to do")
+		panic("a live View must suffice")
 	}
 	p.startImageActions(k, todo)
 }
@@ -341,7 +352,7 @@ func (p *acquireScenario) applyLiveDecision(k *imageLeader) {
 func (p *acquireScenario) startImageActions(k *imageLeader, todo imageActions) {
 	before := *k
 	*k = imageLeader{pc: act, imageUnchanged: k.imageUnchanged, todo: todo}
-	if p.plantedBug == listsBeforeMark || p.plantedBug == listsBeforeServingMoves {
+	if p.plantedBug == listsBeforeDeleting || p.plantedBug == listsBeforeServingMoves {
 		k.holders = before.holders
 	}
 	p.finishImageLeader(k)
@@ -400,11 +411,11 @@ func (p *acquireScenario) performImageAction(c clusterState, who int) (what stri
 	return what, c
 }
 
-// usesEarlyList tells that a leader with that flaw goes on by the list of machines
-// from before what it has just stored.
+// usesEarlyList reports whether a leader with a planted bug decides by the list of VMs
+// from before its last write.
 func (p *acquireScenario) usesEarlyList(before, after *v1alpha1.VMDiskImageStatus) bool {
 	switch p.plantedBug {
-	case listsBeforeMark:
+	case listsBeforeDeleting:
 		return before.Phase != v1alpha1.PhaseDeleting && after.Phase == v1alpha1.PhaseDeleting
 	case listsBeforeServingMoves:
 		return before.Serving != nil && after.Serving != nil && *before.Serving != *after.Serving

@@ -28,6 +28,7 @@ import (
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
 	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
 	"github.com/pelotech/ot-fleet/agent/grant"
@@ -98,17 +99,21 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	index := ledger.NewQueue()
 	counted := metrics.New(ctrlmetrics.Registry, index)
 	served := apidiscovery.NewKindTracker(mgr.GetRESTMapper())
-	inForce := &ledgercontroller.PolicyInForce{}
+	inForce := &policycontroller.InForce{}
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: capacity.NewReader(mgr.GetAPIReader()),
+		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Capacity: capacity.NewReader(mgr.GetAPIReader()),
 		Policy: inForce.Current, PolicyKnown: inForce.Known, ListHolders: holders, Ages: ages, Namespace: o.Namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Queue: index, Kinds: served, Metrics: counted, Policy: inForce,
-		EnqueueUnready: images.EnqueueUnready, Namespace: o.Namespace, PolicyKey: o.Policy,
-		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.EnqueueAll,
+		Queue: index, Kinds: served, Metrics: counted, PolicyInForce: inForce,
+		Policy: &policycontroller.Reader{
+			Cached: mgr.GetClient(), Mailbox: mailbox, Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
+			Cluster: cluster, InForce: inForce, Namespace: o.Namespace, ConfigMapKey: o.Policy,
+		},
+		EnqueueUnready: images.EnqueueUnready, Namespace: o.Namespace,
+		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.Enqueue,
 	}
 	registration, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
@@ -131,12 +136,12 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	}
 	plans := &plancontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox,
-		Kinds: served, Cluster: cluster, Results: results, EnqueueImage: images.Enqueue, Namespace: o.Namespace,
+		Kinds: served, Cluster: cluster, Results: results, EnqueueImages: images.Enqueue, Namespace: o.Namespace,
 	}
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
 	}
-	images.Wish = plans.Wish
+	images.PlannedState = plans.PlannedState
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID,

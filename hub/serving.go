@@ -14,7 +14,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pelotech/ot-fleet/api/health"
-	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
+	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -91,7 +91,7 @@ func (h *hub) setupReadAPI() error {
 	return nil
 }
 
-func newPruneTarget(s *prunecontroller.TargetState) web.PruneTarget {
+func newPruneTarget(s *imageprune.TargetState) web.PruneTarget {
 	return web.PruneTarget{
 		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
 		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,

@@ -21,10 +21,12 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
+	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	installcontroller "github.com/pelotech/ot-fleet/hub/controllers/install"
 	"github.com/pelotech/ot-fleet/hub/controllers/planner"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
-	prunecontroller "github.com/pelotech/ot-fleet/hub/controllers/prune"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunereport"
+	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	registrationcontroller "github.com/pelotech/ot-fleet/hub/controllers/registration"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -60,8 +62,8 @@ type hub struct {
 	reports     *reportcontroller.Reconciler
 	index       *inventory.Index
 	rollouts    *rolloutcontroller.FleetState
-	requests    *prunecontroller.Tracker
-	prunes      *prunecontroller.PruneReconciler
+	requests    *prunetracker.Tracker
+	prunes      *imageprune.Reconciler
 	shares      *grantcontroller.Shares
 	credentials *connection.CredentialProblems
 	joined      *registrationcontroller.Conditions
@@ -156,7 +158,7 @@ func (h *hub) createState() (err error) {
 	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
 	h.policy = &policycontroller.ActivePolicy{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
-	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunecontroller.NewTracker()
+	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
 	h.shares = &grantcontroller.Shares{}
 	h.credentials = &connection.CredentialProblems{}
@@ -281,16 +283,20 @@ func (h *hub) setupRollouts() error {
 // and of prunes, are guarded by admission policies that are polled.
 func (h *hub) setupPrunes() error {
 	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: h.live, Enforced: h.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
-	pruneReports := &prunecontroller.ReportReconciler{
+	pruneReports := &prunereport.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Pages: h.reports, Index: h.index, Rollouts: h.rollouts,
 	}
-	h.prunes = &prunecontroller.PruneReconciler{
-		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Guard: approvals,
+	h.prunes = &imageprune.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Approvals: approvals,
 	}
-	if err := prunecontroller.Setup(h.local, pruneReports, h.prunes); err != nil {
+	if err := pruneReports.Setup(h.local); err != nil {
+		return err
+	}
+	if err := h.prunes.Setup(h.local); err != nil {
 		return err
 	}
 	return h.addRunnables(
+		&prunetracker.Loader{Live: h.live, Tracker: h.requests},
 		approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, h.rollouts.SetApprovalGuarded),
 		approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}),
 	)

@@ -227,7 +227,7 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 		todo.createSnapshot = attemptRef{attempt: attemptLabel(d.CreateSnapshot.Labels), specEdit: i.specEdits}
 	}
 	for _, t := range d.Delete {
-		if t.Kind == image.VolumeSnapshot {
+		if t.Kind == image.KindVolumeSnapshot {
 			todo.snapshots |= 1 << (snapshotNumber(t.Name) - 1)
 			continue
 		}

@@ -190,14 +190,14 @@ func TestModelKnowledgeCoversAllSlotFacts(t *testing.T) {
 		for _, outcome := range []v1alpha1.Outcome{"", v1alpha1.OutcomeSucceeded, v1alpha1.OutcomeFailed} {
 			slot, bit := s.slotFor(0), func(i int) bool { return n&(1<<i) != 0 }
 			slot.Ended = bit(0)
-			f := ledger.SlotFacts{ImageGone: bit(1), Started: bit(2), DataVolume: bit(3), Complete: bit(4), ObjectsRemain: bit(5), Outcome: outcome}
+			f := ledger.SlotFacts{ImageGone: bit(1), Started: bit(2), DataVolumeExists: bit(3), ImportComplete: bit(4), ObjectsRemain: bit(5), Outcome: outcome}
 			var kind uint8
 			switch {
-			case !f.ImageGone && outcome == "" && !f.Started && !f.DataVolume:
+			case !f.ImageGone && outcome == "" && !f.Started && !f.DataVolumeExists:
 				kind = missing
 			case !f.ImageGone && outcome == "":
 				kind = idle
-			case !f.ImageGone && outcome == v1alpha1.OutcomeSucceeded && f.Complete:
+			case !f.ImageGone && outcome == v1alpha1.OutcomeSucceeded && f.ImportComplete:
 				kind = succeededAndThere
 			case f.ObjectsRemain || !slot.Ended:
 				kind = overAndThere

@@ -41,10 +41,10 @@ const (
 )
 
 var factsByKnowledge = map[uint8]ledger.SlotFacts{
-	idle:              {Started: true, DataVolume: true, ObjectsRemain: true},
+	idle:              {Started: true, DataVolumeExists: true, ObjectsRemain: true},
 	missing:           {},
-	succeededAndThere: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolume: true, Complete: true, ObjectsRemain: true},
-	overAndThere:      {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolume: true, ObjectsRemain: true},
+	succeededAndThere: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true},
+	overAndThere:      {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true},
 	overAndGone:       {Started: true, Outcome: v1alpha1.OutcomeFailed},
 }
 

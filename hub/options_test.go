@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/startup"
 )
 
 // A hub that installs no agents does not end for want of what only that needs, as it is
@@ -16,11 +17,11 @@ func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
 	looks := func(verb string) health.Permission {
 		return health.Permission{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}
 	}
-	o := options{namespace: "ot-hub", policy: types.NamespacedName{Namespace: "sync-operator", Name: "policy"}}
-	off, err := o.rights()
+	o := options{Options: startup.Options{Namespace: "ot-hub", Policy: types.NamespacedName{Namespace: "sync-operator", Name: "policy"}}}
+	off, err := o.requiredPermissions()
 	require.NoError(t, err)
 	o.installAgents = true
-	on, err := o.rights()
+	on, err := o.requiredPermissions()
 	require.NoError(t, err)
 	for _, verb := range []string{"list", "watch"} {
 		assert.NotContains(t, off, looks(verb))
@@ -32,8 +33,8 @@ func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
 	policy.Namespace = "sync-operator"
 	assert.Contains(t, off, policy)
 
-	o = options{namespace: "ot-hub", policy: types.NamespacedName{Namespace: "ot-hub", Name: "policy"}}
-	off, err = o.rights()
+	o = options{Options: startup.Options{Namespace: "ot-hub", Policy: types.NamespacedName{Namespace: "ot-hub", Name: "policy"}}}
+	off, err = o.requiredPermissions()
 	require.NoError(t, err)
 	assert.Contains(t, off, looks("watch"), "the policy is watched in the hub's own namespace")
 }

@@ -28,10 +28,10 @@ func newProcessID() (string, error) {
 
 // newElectionLock makes the lock of the election. The manager's own would give the process
 // an identity that nobody else gets to know: the Leases of the replicas tell it.
-func newElectionLock(cfg *rest.Config, o options, events *electionWatch) (resourcelock.Interface, error) {
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: o.process, EventRecorder: events},
-		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), o.renewDeadline)
+func newElectionLock(cfg *rest.Config, o options, process string, events *electionWatch) (resourcelock.Interface, error) {
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: process, EventRecorder: events},
+		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), o.RenewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("making the lock of the election: %w", err)
 	}
@@ -48,7 +48,7 @@ func newElectionWatch() *electionWatch { return &electionWatch{lost: make(chan s
 
 // Eventf implements resourcelock.EventRecorder.
 func (e *electionWatch) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
-	e.mgr.GetEventRecorder("ot-hub").Eventf(about, nil, kind, reason, "Elect", message, args...)
+	e.mgr.GetEventRecorder(programName).Eventf(about, nil, kind, reason, "Elect", message, args...)
 }
 
 // errSuperseded ends a process in whose place another one is elected.

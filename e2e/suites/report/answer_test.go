@@ -25,26 +25,26 @@ import (
 func storeInquiry(t *testing.T, hash string) v1alpha1.PlanVersion {
 	t.Helper()
 	version := v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: hash}
-	if last := testScene.Ledger(t).Status.Plan; last != nil {
+	if last := env.Ledger(t).Status.Plan; last != nil {
 		version.Sequence = last.Sequence + 1
 	}
 	system := &corev1.Namespace{}
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
 	spec := v1alpha1.ClusterPlanSpec{
 		PlanVersion: version, ClusterUID: system.UID,
 		Inquiries: []v1alpha1.PlanInquiry{{UID: types.UID(hash), Epoch: version.Epoch, Sequence: version.Sequence}},
 	}
-	if err := testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(plan), plan); err != nil {
+	if err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(plan), plan); err != nil {
 		require.NoError(t, client.IgnoreNotFound(err))
 		plan.Spec = spec
-		testScene.Create(t, plan)
+		env.Create(t, plan)
 		t.Cleanup(func() {
-			assert.NoError(t, client.IgnoreNotFound(testScene.Client().Delete(context.Background(), plan)))
+			assert.NoError(t, client.IgnoreNotFound(env.Client().Delete(context.Background(), plan)))
 		})
 		return version
 	}
-	testScene.Update(t, plan, func() { plan.Spec = spec })
+	env.Update(t, plan, func() { plan.Spec = spec })
 	return version
 }
 
@@ -74,7 +74,7 @@ func TestInquiryIsAnswered(t *testing.T) {
 	changed := map[string]string{}
 	for n := 0; n < images; n += 10 {
 		img := imageInFarm(ns, n)
-		testScene.Update(t, img, func() { img.Spec.URL += "-new" })
+		env.Update(t, img, func() { img.Spec.URL += "-new" })
 		changed[ns+"/"+img.Name] = "http " + img.Spec.URL
 	}
 	second := storeInquiry(t, "second")
@@ -111,23 +111,23 @@ func TestInquiryIsAnswered(t *testing.T) {
 // Storage whose image was forced away is told, once, and no more when it is gone.
 func TestOrphansAreReported(t *testing.T) {
 	ns := createImages(t, 0)
-	testScene.StorePolicy(t, map[string]string{"concurrency": "1"})
+	env.StorePolicy(t, map[string]string{"concurrency": "1"})
 	a := startReporter(t, noHeartbeatArg)
-	img, stays := testScene.NewImage(ns, "forced", "/ok/a"), testScene.NewImage(ns, "stays", "/ok/b")
-	testScene.InstantImporter().AllowFinishes(2)
-	testScene.Create(t, img, stays)
-	testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
-	testScene.AwaitImage(t, stays, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	img, stays := env.NewImage(ns, "forced", "/ok/a"), env.NewImage(ns, "stays", "/ok/b")
+	env.InstantImporter().AllowFinishes(2)
+	env.Create(t, img, stays)
+	env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	env.AwaitImage(t, stays, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	r := awaitReport(t, "both are there", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0
 	})
 	assert.Empty(t, r.root.Root.Orphans)
 	a.killAndWait()
 
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	img.Finalizers = nil
-	require.NoError(t, testScene.Client().Update(t.Context(), img))
-	require.NoError(t, testScene.Client().Delete(t.Context(), img))
+	require.NoError(t, env.Client().Update(t.Context(), img))
+	require.NoError(t, env.Client().Delete(t.Context(), img))
 	name := img.Status.Revisions[0].DataVolume
 	a = startReporter(t, "--report-heartbeat=1s")
 	r = awaitReport(t, "its storage is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 2 })
@@ -158,15 +158,15 @@ func TestOrphansAreReported(t *testing.T) {
 	}}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: img.Spec.DiskSize}
-	testScene.Create(t, claim)
+	env.Create(t, claim)
 	r = awaitReport(t, "a third object is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 3 })
 	assert.Equal(t, "nobody", r.root.Root.Orphans[2].Image)
-	require.NoError(t, testScene.Client().Delete(t.Context(), claim))
+	require.NoError(t, env.Client().Delete(t.Context(), claim))
 	forced := metav1.ObjectMeta{Namespace: ns, Name: name}
-	require.NoError(t, testScene.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: forced}))
+	require.NoError(t, env.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: forced}))
 	r = awaitReport(t, "the claim is left", func(r storedReport) bool { return r.root.Root.OrphanCount == 1 })
 	assert.Equal(t, want[1:], r.root.Root.Orphans)
-	require.NoError(t, testScene.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: forced}))
+	require.NoError(t, env.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: forced}))
 	r = awaitReport(t, "nothing is left to be told", func(r storedReport) bool { return r.root.Root.OrphanCount == 0 })
 	assert.Empty(t, r.root.Root.Orphans)
 	assert.Zero(t, r.root.Root.OrphanBytes)

@@ -28,10 +28,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-var testScene *testenv.Env
+var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &testScene, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
+	testenv.RunTests(m, &env, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
 }
 
 // noHeartbeatArg is a heartbeat that no test waits for: what happens has another cause.
@@ -53,14 +53,14 @@ func startReporter(t *testing.T, args ...string) *reportingAgent {
 // startReporterWithHook has the proxy call a hook with each write that was stored.
 func startReporterWithHook(t *testing.T, after func(*reportingAgent, faults.Write) error, args ...string) *reportingAgent {
 	t.Helper()
-	p, err := faults.StartProxy(testScene.ControlPlane.Config())
+	p, err := faults.StartProxy(env.ControlPlane.Config())
 	require.NoError(t, err)
 	r := &reportingAgent{proxy: p}
 	started := make(chan struct{})
 	if after != nil {
 		p.SetAfterHook(func(w faults.Write) error { <-started; return after(r, w) })
 	}
-	r.Agent, err = program.StartAgent(t.Context(), testScene.ControlPlane, program.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
+	r.Agent, err = program.StartAgent(t.Context(), env.ControlPlane, program.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
 	require.NoError(t, err)
 	close(started)
 	t.Cleanup(r.killAndWait)
@@ -100,26 +100,26 @@ func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
 // changed. Images and reports go when the test ends.
 func createImages(t *testing.T, images int) string {
 	t.Helper()
-	testScene.StorePolicy(t, map[string]string{"concurrency": "0"})
-	ns := testScene.CreateNamespace(t)
+	env.StorePolicy(t, map[string]string{"concurrency": "0"})
+	ns := env.CreateNamespace(t)
 	t.Cleanup(func() { deleteImagesAndReports(t, ns) })
 	var group errgroup.Group
 	group.SetLimit(8)
 	for n := range images {
-		group.Go(func() error { return testScene.Client().Create(t.Context(), imageInFarm(ns, n)) })
+		group.Go(func() error { return env.Client().Create(t.Context(), imageInFarm(ns, n)) })
 	}
 	require.NoError(t, group.Wait())
 	return ns
 }
 
 func imageInFarm(ns string, n int) *v1alpha1.VMDiskImage {
-	return testScene.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
+	return env.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
 }
 
 // deleteImagesAndReports removes everything while no agent runs. It is registered before agents
 // are started, so that it comes after their end.
 func deleteImagesAndReports(t *testing.T, ns string) {
-	ctx, c := context.Background(), testScene.Client()
+	ctx, c := context.Background(), env.Client()
 	var images v1alpha1.VMDiskImageList
 	require.NoError(t, c.List(ctx, &images, client.InNamespace(ns)))
 	var group errgroup.Group
@@ -150,7 +150,7 @@ type storedReport struct {
 func readReport(t *testing.T) storedReport {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
+	require.NoError(t, env.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
 		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {
@@ -222,7 +222,7 @@ func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
 		}
 		looking := slices.ContainsFunc(r.root.Root.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n) && !looking &&
-			equality.Semantic.DeepEqual(r.root.Root.Conditions, testScene.Ledger(t).Status.Conditions)
+			equality.Semantic.DeepEqual(r.root.Root.Conditions, env.Ledger(t).Status.Conditions)
 	})
 }
 

@@ -22,18 +22,18 @@ func TestReportFollowsImages(t *testing.T) {
 	startReporter(t, noHeartbeatArg)
 	r := awaitReport(t, "no images", func(r storedReport) bool { return !r.root.Root.NoLedger })
 	system := &corev1.Namespace{}
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	assert.Equal(t, system.UID, r.root.ClusterUID)
 	assert.Equal(t, "dev", r.root.Root.AgentVersion)
 	assert.Equal(t, int32(3600), r.root.Root.HeartbeatSeconds)
 	assert.NotEmpty(t, r.root.Root.BootID)
 	assert.Empty(t, r.pages)
 
-	testScene.StorePolicy(t, map[string]string{"concurrency": "1", "retryLimit": "0"})
-	syncing, queued, failed := testScene.NewImage(ns, "syncing", "/ok/a"), testScene.NewImage(ns, "queued", "/ok/b"), testScene.NewImage(ns, "failed", "/gone/c")
-	testScene.Create(t, syncing)
-	testScene.AwaitImage(t, syncing, testenv.InPhase(v1alpha1.PhaseSyncing))
-	testScene.Create(t, queued, failed)
+	env.StorePolicy(t, map[string]string{"concurrency": "1", "retryLimit": "0"})
+	syncing, queued, failed := env.NewImage(ns, "syncing", "/ok/a"), env.NewImage(ns, "queued", "/ok/b"), env.NewImage(ns, "failed", "/gone/c")
+	env.Create(t, syncing)
+	env.AwaitImage(t, syncing, testenv.InPhase(v1alpha1.PhaseSyncing))
+	env.Create(t, queued, failed)
 	r = awaitReport(t, "one image of each kind", func(r storedReport) bool {
 		p := r.root.Root.Phases
 		return p[v1alpha1.PhaseSyncing] == 1 && p[v1alpha1.PhaseQueued] == 1 && p[v1alpha1.PhaseFailed] == 1 &&
@@ -51,7 +51,7 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Equal(t, "http "+failed.Spec.URL, got.Source)
 	assert.Contains(t, got.Message, "404")
 
-	testScene.InstantImporter().AllowFinishes(2)
+	env.InstantImporter().AllowFinishes(2)
 	r = awaitReport(t, "two images are there", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0 &&
 			r.imagesByKey(t)[ns+"/syncing"].Phase == v1alpha1.PhaseSucceeded && r.imagesByKey(t)[ns+"/queued"].Phase == v1alpha1.PhaseSucceeded
@@ -63,7 +63,7 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Equal(t, got.Revision, got.ServingRevision)
 	assert.Equal(t, int32(1), got.Attempts)
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), failed))
+	require.NoError(t, env.Client().Delete(t.Context(), failed))
 	awaitReport(t, "the failed image is gone", func(r storedReport) bool { return r.root.Root.Images == 2 && len(r.imagesByKey(t)) == 2 })
 }
 
@@ -105,7 +105,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 
 	a.markWrites()
 	img := imageInFarm(ns, 7)
-	testScene.Update(t, img, func() { img.Spec.URL += "-new" })
+	env.Update(t, img, func() { img.Spec.URL += "-new" })
 	awaitReport(t, "the change is reported", func(r storedReport) bool {
 		got := r.imagesByKey(t)[ns+"/image-7"]
 		return got.Source == "http "+img.Spec.URL && got.Reason == v1alpha1.ReasonPaused && got.Revision != before.imagesByKey(t)[ns+"/image-7"].Revision
@@ -126,7 +126,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	a.markWrites()
 	for n := 60; n < images; n++ {
 		img := imageInFarm(ns, n)
-		require.NoError(t, testScene.Client().Delete(t.Context(), img))
+		require.NoError(t, env.Client().Delete(t.Context(), img))
 	}
 	awaitReport(t, "pages are merged", func(r storedReport) bool { return r.root.Root.Images == 60 && len(r.pages) < 3 })
 }
@@ -136,7 +136,7 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 	a := startReporter(t, noHeartbeatArg)
 	awaitSettledImages(t, ns, 150)
 	a.awaitQuiet(t)
-	c := testScene.Client()
+	c := env.Client()
 	name := readReport(t).root.Root.Pages[0].Name
 
 	t.Run("page deleted", func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "page-stray"},
 			ClusterUID: "somewhere", Sequence: 1, Page: &v1alpha1.ReportPage{},
 		}
-		testScene.Create(t, stray)
-		testScene.AwaitGone(t, stray)
+		env.Create(t, stray)
+		env.AwaitGone(t, stray)
 		awaitReport(t, "the report is as it was", func(r storedReport) bool { return r.root.Root.Images == 150 })
 	})
 	t.Run("all deleted", func(t *testing.T) {

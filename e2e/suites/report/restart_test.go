@@ -54,7 +54,7 @@ func TestRestoredOldReportIsRewritten(t *testing.T) {
 	a.killAndWait()
 	root := readReport(t).root
 	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-4 * time.Hour))
-	require.NoError(t, testScene.Client().Update(t.Context(), root))
+	require.NoError(t, env.Client().Update(t.Context(), root))
 	before := readReport(t)
 
 	startReporter(t, noHeartbeatArg)
@@ -86,7 +86,7 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 			a.awaitQuiet(t)
 			before := readReport(t)
 			armed.Store(true)
-			testScene.Create(t, imageInFarm(ns, images))
+			env.Create(t, imageInFarm(ns, images))
 			require.True(t, testenv.Await(t, func() bool {
 				select {
 				case <-a.Done():
@@ -172,7 +172,7 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 // watch tells of the restore.
 func TestClusterRestoredUnderARunningAgent(t *testing.T) {
 	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
-	img := testScene.NewImage(program.AgentNamespace, "image", "/ok/a")
+	img := env.NewImage(program.AgentNamespace, "image", "/ok/a")
 	require.NoError(t, c.Create(t.Context(), img))
 	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
 		t.Helper()

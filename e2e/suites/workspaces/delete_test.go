@@ -19,24 +19,24 @@ import (
 
 func TestDeletedVMLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	createAndAwaitRunning(t, vm)
 	deleteObject(t, vm)
-	testScene.AwaitGone(t, vm)
+	env.AwaitGone(t, vm)
 	awaitNothingLeft(t, ns)
 }
 
 // TestRecreatedVM under the name of one that is still being taken apart.
 func TestRecreatedVM(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	old := testenv.NewMachine(ns, "vm", sharedImage(t))
 	createAndAwaitRunning(t, old)
 	disk := requireObject(t, rootDiskOf(old))
 	deleteObject(t, old)
 	again := testenv.NewMachine(ns, "vm", sharedImage(t))
-	require.True(t, testenv.Await(t, func() bool { return testScene.Client().Create(t.Context(), again) == nil }))
+	require.True(t, testenv.Await(t, func() bool { return env.Client().Create(t.Context(), again) == nil }))
 	awaitRunning(t, again)
 	require.NotEqual(t, old.UID, again.UID)
 	for _, o := range []client.Object{kubeVirtVMOf(again), rootDiskOf(again), cloudInitSecretOf(again)} {
@@ -49,16 +49,16 @@ func TestRecreatedVM(t *testing.T) {
 // goes with the last of them.
 func TestDeletedImageServesUntilReleased(t *testing.T) {
 	t.Parallel()
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
 	first, halted := testenv.NewMachine(ns, "first", img), testenv.NewMachine(ns, "halted", img)
 	halted.Spec.RunStrategy = "Halted"
-	testScene.Create(t, halted)
+	env.Create(t, halted)
 	createAndAwaitRunning(t, first)
 	awaitReason(t, halted, v1alpha1.ReasonStopped)
 
 	deleteObject(t, img)
-	leaving := testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
+	leaving := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 	assert.Equal(t, v1alpha1.ReasonReferenced, leaving.Status.Reason)
 	assert.Contains(t, leaving.Status.Message, "until these let go of it: "+ns+"/first, "+ns+"/halted")
 	later := testenv.NewMachine(ns, "later", img)
@@ -67,13 +67,13 @@ func TestDeletedImageServesUntilReleased(t *testing.T) {
 
 	for _, vm := range []*v1alpha1.VirtualMachine{first, later} {
 		deleteObject(t, vm)
-		testScene.AwaitGone(t, vm)
+		env.AwaitGone(t, vm)
 	}
 	still := awaitHolders(t, img, halted)
 	assert.Equal(t, v1alpha1.PhaseTerminating, still.Status.Phase)
 	assert.NotNil(t, still.Status.Serving)
 	deleteObject(t, halted)
-	testScene.AwaitGone(t, img)
+	env.AwaitGone(t, img)
 	awaitNothingLeft(t, farm)
 	awaitNothingLeft(t, ns)
 }
@@ -82,23 +82,23 @@ func TestDeletedImageServesUntilReleased(t *testing.T) {
 // from its template.
 func TestVMCreatedDuringImageTearDown(t *testing.T) {
 	t.Parallel()
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	fresh := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a")
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	fresh := env.NewSnapshottedImage(farm, "image", "/ok/100ms/a")
 	img := createAndAwaitImage(t, fresh.DeepCopy())
 	snap := snapshotOf(farm, img.Status.Serving.VolumeSnapshot)
-	testScene.Update(t, snap, func() { snap.Finalizers = append(snap.Finalizers, "pelotech.ot/held-by-test") })
+	env.Update(t, snap, func() { snap.Finalizers = append(snap.Finalizers, "pelotech.ot/held-by-test") })
 	deleteObject(t, img)
-	testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.TearDown })
+	env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.TearDown })
 
 	able, unable := withImageTemplate(ns, "able", fresh), testenv.NewMachine(ns, "unable", fresh)
-	testScene.Create(t, able, unable)
+	env.Create(t, able, unable)
 	assert.Contains(t, awaitReason(t, able, v1alpha1.ReasonImageDeleting).Status.Message, "is being deleted; this machine continues once it is recreated from spec.vmDiskImageTemplate")
 	late := awaitReason(t, unable, v1alpha1.ReasonImageDeleting)
 	assert.Equal(t, v1alpha1.MachineProvisioning, late.Status.Phase)
 	assert.Nil(t, late.Status.Pinned)
-	assert.True(t, testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "there is no way back")
+	assert.True(t, env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "there is no way back")
 
-	testScene.Update(t, snap, func() {
+	env.Update(t, snap, func() {
 		snap.Finalizers = slices.DeleteFunc(snap.Finalizers, func(f string) bool { return f == "pelotech.ot/held-by-test" })
 	})
 	got := awaitRunning(t, able)
@@ -113,14 +113,14 @@ func newNamespace(name string) *corev1.Namespace {
 // TestVMNamespaceDeleted while they run: it goes, and lets go of images.
 func TestVMNamespaceDeleted(t *testing.T) {
 	t.Parallel()
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
-	own := withImageTemplate(ns, "own", testScene.NewSnapshottedImage(ns, "own", "/ok/1s/b"))
-	testScene.Create(t, own)
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	own := withImageTemplate(ns, "own", env.NewSnapshottedImage(ns, "own", "/ok/1s/b"))
+	env.Create(t, own)
 	vm := testenv.NewMachine(ns, "vm", img)
 	createAndAwaitRunning(t, vm)
 	deleteObject(t, newNamespace(ns))
-	testScene.AwaitGone(t, newNamespace(ns))
+	env.AwaitGone(t, newNamespace(ns))
 	assert.Equal(t, v1alpha1.PhaseSucceeded, awaitHolders(t, img).Status.Phase)
 }
 
@@ -128,23 +128,23 @@ func TestVMNamespaceDeleted(t *testing.T) {
 // goes too. What has a disk runs on, and comes again; what has none waits.
 func TestImageNamespaceDeleted(t *testing.T) {
 	t.Parallel()
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
 	vm := withImageTemplate(ns, "vm", img)
 	createAndAwaitRunning(t, vm)
 	deleteObject(t, newNamespace(farm))
-	testScene.AwaitGone(t, newNamespace(farm))
+	env.AwaitGone(t, newNamespace(farm))
 
 	disk, kubeVirt := requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMOf(vm))
 	late := withImageTemplate(ns, "late", img)
-	testScene.Create(t, late)
+	env.Create(t, late)
 	assert.Contains(t, awaitReason(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
 	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != kubeVirt.UID && o.Status.Ready })
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
 	awaitRunning(t, vm)
 
-	testScene.Create(t, newNamespace(farm))
+	env.Create(t, newNamespace(farm))
 	awaitRunning(t, late)
 	assert.Equal(t, img.UID, awaitRunning(t, vm).Status.Pinned.UID, "what its disk was cloned from is told though it is gone")
 }

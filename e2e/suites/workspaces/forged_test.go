@@ -24,36 +24,36 @@ import (
 // find written on a root disk.
 func TestForgedRootDiskIsNotUsed(t *testing.T) {
 	t.Parallel()
-	farm, ns := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	img := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/image.qcow2")
+	farm, ns := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := env.NewSnapshottedImage(farm, "image", "/ok/100ms/image.qcow2")
 	treasure := newBlankDataVolume(farm, "treasure")
-	testScene.Create(t, treasure)
+	env.Create(t, treasure)
 	img = createAndAwaitImage(t, img)
 	awaitPopulated(t, treasure)
 
 	vm := testenv.NewMachine(ns, "vm", img)
 	vm.Spec.IgnoreOnDeploy = true
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	vm = awaitReason(t, vm, v1alpha1.ReasonIgnoredOnDeploy)
 	forged := newBlankDataVolume(ns, kubevirt.RootDiskName(vm))
-	testScene.Create(t, forged)
+	env.Create(t, forged)
 	awaitPopulated(t, forged)
-	testScene.Update(t, forged, func() { // by now it is complete: the agent leaves it alone
+	env.Update(t, forged, func() { // by now it is complete: the agent leaves it alone
 		forged.Labels = map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)}
 		forged.Annotations[v1alpha1.AnnotationClonedFrom] = strings.Join([]string{string(img.UID), img.Status.Revision, "1", treasure.Name}, "/")
 	})
-	vm = testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	vm = env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		seen, _ := testenv.IsConditionTrue(vm, v1alpha1.ConditionRootDiskReady)
 		return seen
 	})
 	assert.Nil(t, vm.Status.Pinned, "what anybody can write on a DataVolume is not believed")
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), forged))
-	testScene.AwaitGone(t, forged)
-	testScene.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
+	require.NoError(t, env.Client().Delete(t.Context(), forged))
+	env.AwaitGone(t, forged)
+	env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
 	vm = awaitRunning(t, vm)
 	disk := &cdiv1.DataVolume{}
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: kubevirt.RootDiskName(vm)}, disk))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: kubevirt.RootDiskName(vm)}, disk))
 	require.NotNil(t, disk.Spec.Source.Snapshot)
 	assert.Equal(t, img.Status.Serving.VolumeSnapshot, disk.Spec.Source.Snapshot.Name)
 	assert.Equal(t, img.Status.Serving.VolumeSnapshot, vm.Status.Pinned.VolumeSnapshot)
@@ -77,6 +77,6 @@ func newBlankDataVolume(namespace, name string) *cdiv1.DataVolume {
 func awaitPopulated(t *testing.T, dv *cdiv1.DataVolume) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
-		return testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), dv) == nil && dv.Status.Phase == cdiv1.Succeeded
+		return env.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), dv) == nil && dv.Status.Phase == cdiv1.Succeeded
 	}), "DataVolume %s/%s is %s", dv.Namespace, dv.Name, dv.Status.Phase)
 }

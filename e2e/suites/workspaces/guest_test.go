@@ -26,21 +26,21 @@ import (
 // read that.
 func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	vm.Spec.Users = []v1alpha1.User{
 		{Name: "plain", PlainTextPasswd: "swordfish-plain"},
 		{Name: "referred", PasswordSecretRef: &v1alpha1.SecretKey{Name: "passwords", Key: "referred"}},
 		{Name: "keys", SSHAuthorizedKeys: []string{"ssh-ed25519 AAAAC3Nza demo@example"}},
 	}
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	lacking := awaitReason(t, vm, v1alpha1.ReasonSecretMissing)
 	assert.Equal(t, v1alpha1.MachineProvisioning, lacking.Status.Phase, "it may come yet")
 	assert.Contains(t, lacking.Status.Message, "Secret "+ns+"/passwords does not exist")
-	testScene.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"referred": "swordfish-referred"}})
+	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"referred": "swordfish-referred"}})
 	got := awaitRunning(t, vm)
 	assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionPlainTextPassword, metav1.ConditionTrue), "the password of plain: use passwordSecretRef")
-	testScene.AwaitEvent(t, vm, v1alpha1.ConditionPlainTextPassword, "plain")
+	env.AwaitEvent(t, vm, v1alpha1.ConditionPlainTextPassword, "plain")
 
 	userData := string(requireObject(t, cloudInitSecretOf(vm)).Data["userdata"])
 	for _, wanted := range []string{"swordfish-plain", "swordfish-referred", "ssh-ed25519 AAAAC3Nza demo@example"} {
@@ -52,7 +52,7 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 	for _, kind := range []string{"VirtualMachine", "VirtualMachineInstance"} {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(kubevirtv1.GroupVersion.WithKind(kind))
-		require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), o))
+		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), o))
 		text, err := o.MarshalJSON()
 		require.NoError(t, err)
 		assert.NotContains(t, string(text), "swordfish")
@@ -62,7 +62,7 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 
 func TestLongUserDataUsesASecret(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: "#!/bin/sh\n" + strings.Repeat("# what is told\n", 100<<10/15)}
 	createAndAwaitRunning(t, vm)
 	assert.Greater(t, len(requireObject(t, cloudInitSecretOf(vm)).Data["userdata"]), 100<<10)
@@ -72,14 +72,14 @@ func newOverlay(text string) *runtime.RawExtension { return &runtime.RawExtensio
 
 func TestOverlayIsMerged(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Overlay = newOverlay(`{"runStrategy": "Halted"}`)
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	refused := awaitReason(t, vm, v1alpha1.ReasonSpecInvalid)
 	assert.Equal(t, v1alpha1.MachineFailed, refused.Status.Phase)
 	assert.Contains(t, refused.Status.Message, "overlay must not set runStrategy: set spec.runStrategy instead")
 
-	testScene.Update(t, vm, func() {
+	env.Update(t, vm, func() {
 		vm.Spec.Overlay = newOverlay(`{"template": {"spec": {
 			"terminationGracePeriodSeconds": 7,
 			"domain": {"devices": {"disks": [{"name": "root", "serial": "abc"}, {"name": "scratch", "disk": {"bus": "virtio"}}]}},
@@ -94,19 +94,19 @@ func TestOverlayIsMerged(t *testing.T) {
 	assert.Len(t, spec.Volumes, 3)
 
 	before := requireObject(t, kubeVirtVMOf(vm))
-	testScene.Update(t, vm, func() { vm.Annotations = map[string]string{"looked": "at again"} })
-	testScene.Update(t, vm, func() { vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"domain": {"cpus": 3}}}}`) })
+	env.Update(t, vm, func() { vm.Annotations = map[string]string{"looked": "at again"} })
+	env.Update(t, vm, func() { vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"domain": {"cpus": 3}}}}`) })
 	wrong := awaitReason(t, vm, v1alpha1.ReasonSpecInvalid)
 	assert.Contains(t, wrong.Status.Message, `unknown field "spec.template.spec.domain.cpus"`)
 	assert.Equal(t, before.Generation, requireObject(t, kubeVirtVMOf(vm)).Generation, "the machine runs on as it was")
-	testScene.Update(t, vm, func() { vm.Spec.Overlay = nil })
+	env.Update(t, vm, func() { vm.Spec.Overlay = nil })
 	awaitRunning(t, vm)
 }
 
 func TestInstancetypeAndPreference(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
-	testScene.Create(t,
+	ns := env.CreateNamespace(t)
+	env.Create(t,
 		&instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "three"}, Spec: instancetypev1beta1.VirtualMachineInstancetypeSpec{
 			CPU: instancetypev1beta1.CPUInstancetype{Guest: 3}, Memory: instancetypev1beta1.MemoryInstancetype{Guest: resource.MustParse("96Mi")},
 		}},
@@ -125,7 +125,7 @@ func TestInstancetypeAndPreference(t *testing.T) {
 	assert.Equal(t, kubevirtv1.DiskBusSATA, domain.Devices.Disks[0].Disk.Bus)
 
 	before := requireObject(t, kubeVirtVMOf(vm))
-	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
+	env.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
 	awaitRunning(t, vm)
 	after := requireObject(t, kubeVirtVMOf(vm))
 	assert.Equal(t, before.Spec.Instancetype, after.Spec.Instancetype, "what KubeVirt notes in it is KubeVirt's")

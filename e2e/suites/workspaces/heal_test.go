@@ -16,7 +16,7 @@ import (
 // TestDeletedKubeVirtVMIsRecreated is made again, with the disk that it had.
 func TestDeletedKubeVirtVMIsRecreated(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	createAndAwaitRunning(t, vm)
 	first, disk, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
@@ -30,7 +30,7 @@ func TestDeletedKubeVirtVMIsRecreated(t *testing.T) {
 // time: nobody watches Secrets.
 func TestDeletedCloudInitSecretIsRecreated(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Users = []v1alpha1.User{{Name: "demo", PlainTextPasswd: "demo-pwd"}}
 	createAndAwaitRunning(t, vm)
 	was := requireObject(t, cloudInitSecretOf(vm))
@@ -46,12 +46,12 @@ func TestDeletedCloudInitSecretIsRecreated(t *testing.T) {
 // TestDriftIsReverted where the agent owns a field; what others say stays.
 func TestDriftIsReverted(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.BaseVM = "ubuntu"
 	createAndAwaitRunning(t, vm)
 	guest := requireObject(t, kubeVirtVMIOf(vm))
 	their := kubeVirtVMOf(vm)
-	testScene.Update(t, their, func() {
+	env.Update(t, their, func() {
 		their.Labels["theirs"], their.Labels[v1alpha1.LabelBaseVM] = "stays", "drifts"
 		their.Annotations["theirs"] = "stays"
 		their.Spec.Template.Spec.Domain.CPU.Cores = 7

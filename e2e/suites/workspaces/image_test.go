@@ -20,14 +20,14 @@ import (
 // TestVMWaitsForItsImage and says what for, as long as the image does.
 func TestVMWaitsForItsImage(t *testing.T) {
 	setPolicyForTest(t, "concurrency", "0")
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	first := testScene.NewImage(farm, "first", "/hang/a")
-	testScene.Create(t, first)
-	img := testScene.NewSnapshottedImage(farm, "image", "/ok/100ms/b")
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	first := env.NewImage(farm, "first", "/hang/a")
+	env.Create(t, first)
+	img := env.NewSnapshottedImage(farm, "image", "/ok/100ms/b")
 	vm := withImageTemplate(ns, "vm", img)
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 
-	paused := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	paused := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Reason == v1alpha1.ReasonPaused
 	})
 	assert.Equal(t, v1alpha1.MachineProvisioning, paused.Status.Phase)
@@ -37,8 +37,8 @@ func TestVMWaitsForItsImage(t *testing.T) {
 	assert.Equal(t, ns+"/vm", made.Annotations[v1alpha1.AnnotationCreatedFor])
 	assert.Equal(t, img.Spec, made.Spec)
 
-	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
-	queued := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	queued := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.QueuePosition != nil && *vm.Status.Image.QueuePosition == 0
 	})
 	assert.Contains(t, queued.Status.Message, "Queued, WaitingForSlot: waits for a slot; it is next")
@@ -49,19 +49,19 @@ func TestVMWaitsForItsImage(t *testing.T) {
 
 func TestVMWithoutRightToCreateItsImage(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
-	img := testScene.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
+	ns := env.CreateNamespace(t)
+	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
 	vm, bare := withImageTemplate(ns, "vm", img), testenv.NewMachine(ns, "bare", img)
 	vm.Spec.ImageMode = v1alpha1.ImageModeFail
-	testScene.Create(t, vm, bare)
+	env.Create(t, vm, bare)
 	for _, vm := range []*v1alpha1.VirtualMachine{vm, bare} {
 		got := awaitReason(t, vm, v1alpha1.ReasonImageMissing)
 		assert.Contains(t, got.Status.Message, "VMDiskImage "+ns+"/image does not exist")
 	}
 	awaitFailure(t, bare, v1alpha1.ReasonImageMissing)
-	assert.True(t, apierrors.IsNotFound(testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{})))
+	assert.True(t, apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{})))
 
-	testScene.Create(t, img)
+	env.Create(t, img)
 	awaitRunning(t, vm)
 	awaitRunning(t, bare)
 }
@@ -70,37 +70,37 @@ func TestVMWithoutRightToCreateItsImage(t *testing.T) {
 func TestExistingImageWinsOverTemplate(t *testing.T) {
 	t.Parallel()
 	img := sharedImage(t)
-	vm := withImageTemplate(testScene.CreateNamespace(t), "vm", img)
+	vm := withImageTemplate(env.CreateNamespace(t), "vm", img)
 	vm.Spec.VMDiskImageTemplate.URL += "-other"
 	vm.Spec.VMDiskImageTemplate.DiskSize = resource.MustParse("5Gi")
 	createAndAwaitRunning(t, vm)
 	differs := awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue)
 	assert.Contains(t, differs, "the template has another url, diskSize")
-	testScene.AwaitEvent(t, vm, v1alpha1.ConditionImageDiffers, "url, diskSize")
+	env.AwaitEvent(t, vm, v1alpha1.ConditionImageDiffers, "url, diskSize")
 	after := awaitSucceeded(t, img)
 	assert.Equal(t, img.Generation, after.Generation)
 	assert.Equal(t, img.Spec, after.Spec)
 
-	testScene.Update(t, vm, func() { vm.Spec.VMDiskImageTemplate = img.Spec.DeepCopy() })
+	env.Update(t, vm, func() { vm.Spec.VMDiskImageTemplate = img.Spec.DeepCopy() })
 	awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionFalse)
 }
 
 // TestVMRecoversFromFailedImage by a person, and the machine runs.
 func TestVMRecoversFromFailedImage(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	for name, path := range map[string]string{"imported": "/notfound/100ms/a", "asked": "/gone/a"} {
-		testScene.Create(t, withImageTemplate(ns, name, testScene.NewSnapshottedImage(ns, name, path)))
+		env.Create(t, withImageTemplate(ns, name, env.NewSnapshottedImage(ns, name, path)))
 	}
 	for _, name := range []string{"imported", "asked"} {
-		vm := testenv.NewMachine(ns, name, testScene.NewImage(ns, name, ""))
+		vm := testenv.NewMachine(ns, name, env.NewImage(ns, name, ""))
 		got := awaitReason(t, vm, v1alpha1.ReasonImageFailed)
 		assert.Equal(t, v1alpha1.MachineFailed, got.Status.Phase)
 		assert.Equal(t, v1alpha1.PhaseFailed, got.Status.Image.Phase)
 		assert.Contains(t, got.Status.Message, "VMDiskImage "+ns+"/"+name+" failed: NotFound: ")
-		testScene.AwaitEvent(t, got, string(v1alpha1.ReasonImageFailed), "NotFound")
-		img := testScene.NewImage(ns, name, "")
-		testScene.Update(t, img, func() { img.Spec.URL = testScene.Source.URL + "/ok/100ms/right" })
+		env.AwaitEvent(t, got, string(v1alpha1.ReasonImageFailed), "NotFound")
+		img := env.NewImage(ns, name, "")
+		env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/100ms/right" })
 		awaitRunning(t, vm)
 		assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue), "another url")
 	}
@@ -110,20 +110,20 @@ func TestVMRecoversFromFailedImage(t *testing.T) {
 // it by now, and what was downloaded is paid for.
 func TestVMDeletedDuringImport(t *testing.T) {
 	t.Parallel()
-	ns, farm := testScene.CreateNamespace(t), testScene.CreateNamespace(t)
-	img := testScene.NewSnapshottedImage(farm, "image", "/ok/15s/a")
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := env.NewSnapshottedImage(farm, "image", "/ok/15s/a")
 	vm := withImageTemplate(ns, "vm", img)
-	testScene.Create(t, vm)
-	testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	env.Create(t, vm)
+	env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Image != nil && vm.Status.Image.Phase == v1alpha1.PhaseSyncing
 	})
 	deleteObject(t, vm)
-	testScene.AwaitGone(t, vm)
+	env.AwaitGone(t, vm)
 	awaitSucceeded(t, img)
 	after := awaitHolders(t, img)
 	assert.EqualValues(t, 1, after.Status.LastAttempt)
 	assert.Empty(t, listLeftovers(t, ns))
 	var clones cdiv1.DataVolumeList
-	require.NoError(t, testScene.Client().List(t.Context(), &clones, client.InNamespace(ns)))
+	require.NoError(t, env.Client().List(t.Context(), &clones, client.InNamespace(ns)))
 	assert.Empty(t, clones.Items)
 }

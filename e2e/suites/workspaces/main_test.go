@@ -12,8 +12,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-var testScene *testenv.Env
+var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &testScene, member.Options{Name: "workspaces", KubeVirt: true}, true)
+	testenv.RunTests(m, &env, member.Options{Name: "workspaces", KubeVirt: true}, true)
 }

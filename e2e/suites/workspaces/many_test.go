@@ -26,7 +26,7 @@ import (
 // machines take minutes on two cores, so CDI is played for 20 of them, and for 50
 // with OT_FLEET_LONG.
 func TestManyVMsShareOneMissingImage(t *testing.T) {
-	t.Run("6 with real CDI", func(t *testing.T) { testManyVMs(t, testScene, 6) })
+	t.Run("6 with real CDI", func(t *testing.T) { testManyVMs(t, env, 6) })
 	t.Run("more with CDI played", func(t *testing.T) {
 		s, err := testenv.Start(context.Background(), member.Options{Name: "many", InstantImporter: true, InstantSnapshots: true, KubeVirt: true})
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 
 func TestLongAndUnusualNames(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	var machines []*v1alpha1.VirtualMachine
 	for _, name := range []string{
 		"a", "9", "with.a.dot",
@@ -30,7 +30,7 @@ func TestLongAndUnusualNames(t *testing.T) {
 	} {
 		vm := testenv.NewMachine(ns, name, sharedImage(t))
 		vm.Spec.RunStrategy = "Halted"
-		testScene.Create(t, vm)
+		env.Create(t, vm)
 		machines = append(machines, vm)
 	}
 	disks := map[string]bool{}
@@ -40,20 +40,20 @@ func TestLongAndUnusualNames(t *testing.T) {
 		if strings.Contains(vm.Name, ".") {
 			assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "is not a host name of one label")
 		}
-		testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
+		env.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
 	}
 	assert.Len(t, disks, len(machines))
 	for _, vm := range machines {
 		awaitRunning(t, vm)
 	}
-	require.ErrorContains(t, testScene.Client().Create(t.Context(), testenv.NewMachine(ns, strings.Repeat("x", 64), sharedImage(t))), "at most 63 characters")
+	require.ErrorContains(t, env.Client().Create(t.Context(), testenv.NewMachine(ns, strings.Repeat("x", 64), sharedImage(t))), "at most 63 characters")
 }
 
 // TestTakenNamesAreLeftAlone by what was not made for the machine: it is left as it is, and
 // the machine goes on when it is gone.
 func TestTakenNamesAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	byMachine, byDisk, bySecret := testenv.NewMachine(ns, "by-machine", sharedImage(t)), testenv.NewMachine(ns, "by-disk", sharedImage(t)), testenv.NewMachine(ns, "by-secret", sharedImage(t))
 	foreign := kubeVirtVMOf(byMachine)
 	foreign.Spec.RunStrategy = ptr.To(kubevirtv1.RunStrategyHalted)
@@ -66,8 +66,8 @@ func TestTakenNamesAreLeftAlone(t *testing.T) {
 	}
 	secret := cloudInitSecretOf(bySecret)
 	secret.StringData = map[string]string{"userdata": "theirs"}
-	testScene.Create(t, foreign, blank, secret)
-	testScene.Create(t, byMachine, byDisk, bySecret)
+	env.Create(t, foreign, blank, secret)
+	env.Create(t, byMachine, byDisk, bySecret)
 	for vm, kind := range map[*v1alpha1.VirtualMachine]string{
 		byMachine: "KubeVirt VirtualMachine by-machine", byDisk: "DataVolume by-disk-root", bySecret: "Secret by-secret-cloudinit",
 	} {

@@ -19,27 +19,27 @@ import (
 )
 
 func TestProposalExample(t *testing.T) {
-	testScene.CreateStorageClasses(t, "gp3", "ebs-snapshot")
-	testScene.Create(t,
+	env.CreateStorageClasses(t, "gp3", "ebs-snapshot")
+	env.Create(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmdi-farm"}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmdi-farm", Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "a", "secretKey": "s"}},
 	)
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedMachine), &object.Object))
 	object.SetNamespace(ns)
-	require.NoError(t, testScene.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
+	require.NoError(t, env.Client().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("author")))
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "demo-workspace-1"}}
 
-	ignored := testScene.AwaitMachine(t, vm, testenv.IsMachineReady)
+	ignored := env.AwaitMachine(t, vm, testenv.IsMachineReady)
 	assert.Equal(t, v1alpha1.ReasonIgnoredOnDeploy, ignored.Status.Reason)
 	assert.Equal(t, v1alpha1.PhaseSucceeded, ignored.Status.Image.Phase, "the image is made ready")
 
-	testScene.Update(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
-	lacking := testScene.AwaitMachine(t, vm, testenv.MachineHasReason(v1alpha1.ReasonNetworkMissing))
+	env.Update(t, ignored, func() { ignored.Spec.IgnoreOnDeploy = false })
+	lacking := env.AwaitMachine(t, vm, testenv.MachineHasReason(v1alpha1.ReasonNetworkMissing))
 	assert.Contains(t, lacking.Status.Message, "NetworkAttachmentDefinition "+ns+"/control-net does not exist")
-	testScene.CreateNetworks(t, ns, "control-net", "bridge-inet", "bridge-edge")
-	ready := testScene.AwaitMachine(t, vm, testenv.IsMachineReady)
+	env.CreateNetworks(t, ns, "control-net", "bridge-inet", "bridge-edge")
+	ready := env.AwaitMachine(t, vm, testenv.IsMachineReady)
 	assert.Equal(t, v1alpha1.ReasonRunning, ready.Status.Reason)
 	adjusted, message := testenv.IsConditionTrue(ready, v1alpha1.ConditionSpecAdjusted)
 	assert.True(t, adjusted)

@@ -20,10 +20,10 @@ import (
 // withCDIStopped does something while clones do not get on.
 func withCDIStopped(t *testing.T, do func()) {
 	t.Helper()
-	require.NoError(t, testScene.StopCDI())
-	t.Cleanup(func() { require.NoError(t, testScene.StartCDI()) }) // also where do gives up
+	require.NoError(t, env.StopCDI())
+	t.Cleanup(func() { require.NoError(t, env.StartCDI()) }) // also where do gives up
 	do()
-	require.NoError(t, testScene.StartCDI())
+	require.NoError(t, env.StartCDI())
 }
 
 func cloneSourceOf(dv *cdiv1.DataVolume) string { return dv.Annotations[v1alpha1.AnnotationClonedFrom] }
@@ -31,21 +31,21 @@ func cloneSourceOf(dv *cdiv1.DataVolume) string { return dv.Annotations[v1alpha1
 // TestImageChangedBeforeRootDiskExists: what has been pinned is let go, and nothing
 // is left of the clone that was begun.
 func TestImageChangedBeforeRootDiskExists(t *testing.T) {
-	ns := testScene.CreateNamespace(t)
-	one, other := testScene.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), testScene.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
-	testScene.Create(t, one, other)
+	ns := env.CreateNamespace(t)
+	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
+	env.Create(t, one, other)
 	one, other = awaitSucceeded(t, one), awaitSucceeded(t, other)
 	vm := testenv.NewMachine(ns, "vm", one)
 	begun := &cdiv1.DataVolume{}
 	withCDIStopped(t, func() {
-		testScene.Create(t, vm)
+		env.Create(t, vm)
 		cloning := awaitReason(t, vm, v1alpha1.ReasonCloningRootDisk)
 		require.Equal(t, one.UID, cloning.Status.Pinned.UID)
 		awaitHolders(t, one, vm)
 		*begun = *awaitObject(t, rootDiskOf(vm), "made", func(*cdiv1.DataVolume) bool { return true })
 
-		testScene.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = other.Name })
-		testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+		env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = other.Name })
+		env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 			return vm.Status.Pinned != nil && vm.Status.Pinned.UID == other.UID && vm.Status.Pinned.AcquiredAt != nil
 		})
 		awaitHolders(t, one)
@@ -58,11 +58,11 @@ func TestImageChangedBeforeRootDiskExists(t *testing.T) {
 	assert.NotEqual(t, begun.UID, disk.UID)
 	assert.Equal(t, other.Status.Serving.VolumeSnapshot, disk.Spec.Source.Snapshot.Name)
 	var disks cdiv1.DataVolumeList
-	require.NoError(t, testScene.Client().List(t.Context(), &disks, client.InNamespace(ns), client.HasLabels{v1alpha1.LabelMachineUID}))
+	require.NoError(t, env.Client().List(t.Context(), &disks, client.InNamespace(ns), client.HasLabels{v1alpha1.LabelMachineUID}))
 	assert.Len(t, disks.Items, 1)
 	var claims corev1.PersistentVolumeClaimList
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, testScene.Client().List(t.Context(), &claims, client.InNamespace(ns)))
+		require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(ns)))
 		return len(claims.Items) == 3
 	}), "two images and a disk have these claims: %v", listLeftovers(t, ns))
 }
@@ -71,15 +71,15 @@ func TestImageChangedBeforeRootDiskExists(t *testing.T) {
 // the old one is deleted; both images are held until then.
 func TestImageChangedAfterRootDiskExists(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
-	one, other := testScene.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), testScene.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
-	testScene.Create(t, one, other)
+	ns := env.CreateNamespace(t)
+	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
+	env.Create(t, one, other)
 	one, other = awaitSucceeded(t, one), awaitSucceeded(t, other)
 	vm := testenv.NewMachine(ns, "vm", one)
 	createAndAwaitRunning(t, vm)
 	disk := requireObject(t, rootDiskOf(vm))
 
-	testScene.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = other.Name })
+	env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = other.Name })
 	adjusted := awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue)
 	assert.Contains(t, adjusted, "the root disk was cloned from VMDiskImage "+ns+"/one and stays")
 	got := awaitRunning(t, vm)
@@ -103,14 +103,14 @@ func TestImageChangedAfterRootDiskExists(t *testing.T) {
 // the image has moved on.
 func TestDeletedRootDiskIsCloned(t *testing.T) {
 	t.Parallel()
-	ns := testScene.CreateNamespace(t)
-	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
+	ns := env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
 	was := createAndAwaitRunning(t, vm)
 	disk := requireObject(t, rootDiskOf(vm))
 
-	testScene.Update(t, img, func() { img.Spec.URL += "-newer" })
-	testScene.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
+	env.Update(t, img, func() { img.Spec.URL += "-newer" })
+	env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
 		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.Revision != was.Status.Pinned.Revision
 	})
 	stopVM(t, vm)
@@ -126,10 +126,10 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	assert.Contains(t, kept.Status.Message, "what came before is kept for those built from it: "+ns+"/vm")
 
 	deleteObject(t, vm)
-	testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return len(img.Status.Revisions) == 1 })
+	env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return len(img.Status.Revisions) == 1 })
 	var imports cdiv1.DataVolumeList
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, testScene.Client().List(t.Context(), &imports, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+		require.NoError(t, env.Client().List(t.Context(), &imports, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 		return len(imports.Items) == 1
 	}), "the old revision is still there: %v", listLeftovers(t, ns))
 }
@@ -137,13 +137,13 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 // TestDeletedSnapshotDuringClone while nothing is cloned, and while something is: the image
 // makes another, and a clone is taken from that.
 func TestDeletedSnapshotDuringClone(t *testing.T) {
-	ns := testScene.CreateNamespace(t)
-	img := createAndAwaitImage(t, testScene.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
+	ns := env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
 	was := createAndAwaitRunning(t, vm)
 	made := map[string]bool{was.Status.Pinned.VolumeSnapshot: true}
 	another := func() {
-		img = testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+		img = env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 			return img.Status.Serving != nil && img.Status.Phase == v1alpha1.PhaseSucceeded && !made[img.Status.Serving.VolumeSnapshot]
 		})
 		made[img.Status.Serving.VolumeSnapshot] = true
@@ -154,7 +154,7 @@ func TestDeletedSnapshotDuringClone(t *testing.T) {
 
 	next := testenv.NewMachine(ns, "next", img)
 	withCDIStopped(t, func() {
-		testScene.Create(t, next)
+		env.Create(t, next)
 		awaitReason(t, next, v1alpha1.ReasonCloningRootDisk)
 		deleteObject(t, snapshotOf(ns, img.Status.Serving.VolumeSnapshot))
 		another()

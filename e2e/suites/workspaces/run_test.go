@@ -30,7 +30,7 @@ func readCores(t *testing.T, vm *v1alpha1.VirtualMachine) uint32 {
 
 func setCores(t *testing.T, vm *v1alpha1.VirtualMachine, n string) {
 	t.Helper()
-	testScene.Update(t, vm, func() { vm.Spec.Resources.CPU = ptr.To(resource.MustParse(n)) })
+	env.Update(t, vm, func() { vm.Spec.Resources.CPU = ptr.To(resource.MustParse(n)) })
 }
 
 // awaitNewInstance waits until another instance than one runs, with so many cores.
@@ -44,11 +44,11 @@ func awaitNewInstance(t *testing.T, vm *v1alpha1.VirtualMachine, not types.UID, 
 // TestUnsetRunStrategyIsLeftAlone where the spec says nothing of it.
 func TestUnsetRunStrategyIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	createAndAwaitRunning(t, vm)
 	assert.Equal(t, kubevirtv1.RunStrategyAlways, readRunStrategy(t, vm))
 	stopVM(t, vm)
-	testScene.AwaitMachine(t, vm, testenv.IsMachineReady)
+	env.AwaitMachine(t, vm, testenv.IsMachineReady)
 
 	setCores(t, vm, "2")
 	awaitObject(t, kubeVirtVMOf(vm), "as the spec says now", func(o *kubevirtv1.VirtualMachine) bool { return o.Spec.Template.Spec.Domain.CPU.Cores == 2 })
@@ -63,7 +63,7 @@ func TestUnsetRunStrategyIsLeftAlone(t *testing.T) {
 // of a change waits for a restart.
 func TestSpecRunStrategyIsEnforced(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.RunStrategy = "Always"
 	createAndAwaitRunning(t, vm)
 	runVM(t, vm, kubevirtv1.RunStrategyManual)
@@ -72,12 +72,12 @@ func TestSpecRunStrategyIsEnforced(t *testing.T) {
 	setCores(t, vm, "2")
 	awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionTrue)
 	guest := requireObject(t, kubeVirtVMIOf(vm))
-	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Halted" })
-	testScene.AwaitGone(t, kubeVirtVMIOf(vm))
+	env.Update(t, vm, func() { vm.Spec.RunStrategy = "Halted" })
+	env.AwaitGone(t, kubeVirtVMIOf(vm))
 	awaitReason(t, vm, v1alpha1.ReasonStopped)
 	awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionFalse)
 	assert.EqualValues(t, 2, readCores(t, vm))
-	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
+	env.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
 	awaitNewInstance(t, vm, guest.UID, 2)
 	awaitRunning(t, vm)
 }
@@ -85,11 +85,11 @@ func TestSpecRunStrategyIsEnforced(t *testing.T) {
 // TestChangedSpecWaitsForARestart of the instance.
 func TestChangedSpecWaitsForARestart(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	createAndAwaitRunning(t, vm)
 	before, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
 	setCores(t, vm, "3")
-	testScene.Update(t, vm, func() {
+	env.Update(t, vm, func() {
 		vm.Spec.Version = "2"
 		vm.Spec.Users = []v1alpha1.User{{Name: "late", SSHAuthorizedKeys: []string{"ssh-ed25519 AAAA late"}}}
 	})
@@ -102,10 +102,10 @@ func TestChangedSpecWaitsForARestart(t *testing.T) {
 
 	// A guest takes a while to end; one of the simulated node's does not.
 	const ending = "pelotech.ot/still-ending"
-	testScene.Update(t, guest, func() { guest.Finalizers = append(guest.Finalizers, ending) })
+	env.Update(t, guest, func() { guest.Finalizers = append(guest.Finalizers, ending) })
 	deleteObject(t, guest)
 	awaitObject(t, kubeVirtVMOf(vm), "as the spec says now", func(o *kubevirtv1.VirtualMachine) bool { return o.Spec.Template.Spec.Domain.CPU.Cores == 3 })
-	testScene.Update(t, guest, func() {
+	env.Update(t, guest, func() {
 		guest.Finalizers = slices.DeleteFunc(guest.Finalizers, func(f string) bool { return f == ending })
 	})
 	awaitNewInstance(t, vm, guest.UID, 3)
@@ -124,26 +124,26 @@ func TestChangedSpecWaitsForARestart(t *testing.T) {
 // start no other (KubeVirt 1.8.0, pkg/virt-controller/watch/vm/vm.go:1069).
 func TestRerunOnFailureWaitsForFormerInstance(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.RunStrategy = "Always"
 	createAndAwaitRunning(t, vm)
 	guest := requireObject(t, kubeVirtVMIOf(vm))
 	const ending = "pelotech.ot/still-ending"
-	testScene.Update(t, guest, func() { guest.Finalizers = append(guest.Finalizers, ending) })
-	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "Halted" })
+	env.Update(t, guest, func() { guest.Finalizers = append(guest.Finalizers, ending) })
+	env.Update(t, vm, func() { vm.Spec.RunStrategy = "Halted" })
 	awaitObject(t, kubeVirtVMOf(vm), "stopped, with its instance still there", func(o *kubevirtv1.VirtualMachine) bool {
 		return o.Status.PrintableStatus == kubevirtv1.VirtualMachineStatusStopped && o.Status.Created
 	})
 	awaitReason(t, vm, v1alpha1.ReasonStopped)
 
-	testScene.Update(t, vm, func() { vm.Spec.RunStrategy = "RerunOnFailure" })
-	waits := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	env.Update(t, vm, func() { vm.Spec.RunStrategy = "RerunOnFailure" })
+	waits := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.ObservedGeneration == vm.Generation && vm.Status.Reason == v1alpha1.ReasonStarting
 	})
 	assert.Equal(t, v1alpha1.MachineProvisioning, waits.Status.Phase)
 	assert.Contains(t, waits.Status.Message, "former instance")
 	assert.Equal(t, kubevirtv1.RunStrategyHalted, readRunStrategy(t, vm))
-	testScene.Update(t, guest, func() {
+	env.Update(t, guest, func() {
 		guest.Finalizers = slices.DeleteFunc(guest.Finalizers, func(f string) bool { return f == ending })
 	})
 	awaitNewInstance(t, vm, guest.UID, 1)
@@ -155,21 +155,21 @@ func TestRerunOnFailureWaitsForFormerInstance(t *testing.T) {
 // being touched.
 func TestIgnoreOnDeployCreatesNoVM(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(testScene.CreateNamespace(t), "vm", sharedImage(t))
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.IgnoreOnDeploy = true
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	ignored := awaitReason(t, vm, v1alpha1.ReasonIgnoredOnDeploy)
 	assert.Equal(t, v1alpha1.MachineReady, ignored.Status.Phase)
 	assert.Nil(t, ignored.Status.Pinned)
 	assert.Empty(t, listLeftovers(t, vm.Namespace))
 
-	testScene.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
+	env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
 	awaitRunning(t, vm)
 	before, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
-	testScene.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = true; vm.Spec.RunStrategy = "Halted" })
+	env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = true; vm.Spec.RunStrategy = "Halted" })
 	awaitRunning(t, vm)
 	their := kubeVirtVMOf(vm)
-	testScene.Update(t, their, func() { their.Spec.Template.Spec.Domain.CPU.Cores = 5 })
+	env.Update(t, their, func() { their.Spec.Template.Spec.Domain.CPU.Cores = 5 })
 	setCores(t, vm, "2")
 	awaitRunning(t, vm)
 	after := requireObject(t, kubeVirtVMOf(vm))
@@ -182,7 +182,7 @@ func TestIgnoreOnDeployCreatesNoVM(t *testing.T) {
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
 	awaitReason(t, vm, v1alpha1.ReasonIgnoredOnDeploy)
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID, "a disk that a guest has written to is kept")
-	testScene.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false; vm.Spec.RunStrategy = "" })
+	env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false; vm.Spec.RunStrategy = "" })
 	awaitRunning(t, vm)
 	assert.EqualValues(t, 2, readCores(t, vm))
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)

@@ -41,12 +41,12 @@ func newPolicy(keysAndValues ...string) map[string]string {
 func setPolicyForTest(t *testing.T, keysAndValues ...string) {
 	t.Helper()
 	t.Cleanup(func() {
-		cm := testScene.PolicyConfigMap()
-		require.NoError(t, testScene.Client().Get(context.Background(), client.ObjectKeyFromObject(cm), cm))
+		cm := env.PolicyConfigMap()
+		require.NoError(t, env.Client().Get(context.Background(), client.ObjectKeyFromObject(cm), cm))
 		cm.Data = newPolicy()
-		require.NoError(t, testScene.Client().Update(context.Background(), cm))
+		require.NoError(t, env.Client().Update(context.Background(), cm))
 	})
-	testScene.SetPolicy(t, newPolicy(keysAndValues...))
+	env.SetPolicy(t, newPolicy(keysAndValues...))
 }
 
 var (
@@ -57,22 +57,22 @@ var (
 // sharedImage is an image that serves, for machines whose image is not what is tested.
 func sharedImage(t *testing.T) *v1alpha1.VMDiskImage {
 	t.Helper()
-	img := testScene.NewSnapshottedImage(sharedImageName.Namespace, sharedImageName.Name, "/ok/100ms/base")
+	img := env.NewSnapshottedImage(sharedImageName.Namespace, sharedImageName.Name, "/ok/100ms/base")
 	sharedImageOnce.Do(func() {
-		testScene.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}, img)
+		env.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}, img)
 	})
 	return awaitSucceeded(t, img)
 }
 
 func awaitSucceeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	return env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 }
 
 // createAndAwaitImage makes an image and waits until it serves.
 func createAndAwaitImage(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()
-	testScene.Create(t, img)
+	env.Create(t, img)
 	return awaitSucceeded(t, img)
 }
 
@@ -86,7 +86,7 @@ func withImageTemplate(namespace, name string, img *v1alpha1.VMDiskImage) *v1alp
 // awaitRunning waits until a machine runs as its spec is now.
 func awaitRunning(t *testing.T, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 	t.Helper()
-	return testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	return env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return testenv.IsMachineReady(vm) && vm.Status.Reason == v1alpha1.ReasonRunning
 	})
 }
@@ -94,19 +94,19 @@ func awaitRunning(t *testing.T, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMa
 // createAndAwaitRunning makes a machine and waits until it runs.
 func createAndAwaitRunning(t *testing.T, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 	t.Helper()
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	return awaitRunning(t, vm)
 }
 
 func awaitReason(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Reason) *v1alpha1.VirtualMachine {
 	t.Helper()
-	return testScene.AwaitMachine(t, vm, testenv.MachineHasReason(reason))
+	return env.AwaitMachine(t, vm, testenv.MachineHasReason(reason))
 }
 
 // awaitFailure waits until a person is to mend something.
 func awaitFailure(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Reason) {
 	t.Helper()
-	testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Phase == v1alpha1.MachineFailed && vm.Status.Reason == reason
 	})
 }
@@ -114,7 +114,7 @@ func awaitFailure(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Rea
 // awaitCondition waits for a condition of a machine, and returns its message.
 func awaitCondition(t *testing.T, vm *v1alpha1.VirtualMachine, condition string, status metav1.ConditionStatus) string {
 	t.Helper()
-	got := testScene.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+	got := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		c := meta.FindStatusCondition(vm.Status.Conditions, condition)
 		return c != nil && c.Status == status && c.ObservedGeneration == vm.Generation
 	})
@@ -125,7 +125,7 @@ func awaitCondition(t *testing.T, vm *v1alpha1.VirtualMachine, condition string,
 func awaitObject[T client.Object](t *testing.T, o T, what string, wanted func(T) bool) T {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
-		return testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o) == nil && wanted(o)
+		return env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o) == nil && wanted(o)
 	}), "%T %s is not as wanted: %s\n%+v", o, client.ObjectKeyFromObject(o), what, o)
 	return o
 }
@@ -153,13 +153,13 @@ func snapshotOf(ns, name string) *snapshotv1.VolumeSnapshot {
 // requireObject an object that is there.
 func requireObject[T client.Object](t *testing.T, o T) T {
 	t.Helper()
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
 	return o
 }
 
 func deleteObject(t *testing.T, o client.Object, how ...client.DeleteOption) {
 	t.Helper()
-	require.NoError(t, testScene.Client().Delete(t.Context(), o, how...))
+	require.NoError(t, env.Client().Delete(t.Context(), o, how...))
 }
 
 // deleteAndAwaitGone has an object deleted and waits until it is gone, or another of its
@@ -170,7 +170,7 @@ func deleteAndAwaitGone(t *testing.T, o client.Object) {
 	uid := o.GetUID()
 	deleteObject(t, o, client.Preconditions{UID: &uid})
 	require.True(t, testenv.Await(t, func() bool {
-		err := testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o)
+		err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err) || (err == nil && o.GetUID() != uid)
 	}), "%T %s is still there: finalizers %v", o, o.GetName(), o.GetFinalizers())
 }
@@ -179,14 +179,14 @@ func deleteAndAwaitGone(t *testing.T, o client.Object) {
 func runVM(t *testing.T, vm *v1alpha1.VirtualMachine, strategy kubevirtv1.VirtualMachineRunStrategy) {
 	t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runStrategy":"`+string(strategy)+`"}}`))
-	require.NoError(t, testScene.Client().Patch(t.Context(), kubeVirtVMOf(vm), patch))
+	require.NoError(t, env.Client().Patch(t.Context(), kubeVirtVMOf(vm), patch))
 }
 
 // stopVM stops a machine as virtctl does, and waits until it is off.
 func stopVM(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	t.Helper()
 	runVM(t, vm, kubevirtv1.RunStrategyHalted)
-	testScene.AwaitGone(t, kubeVirtVMIOf(vm))
+	env.AwaitGone(t, kubeVirtVMIOf(vm))
 	awaitReason(t, vm, v1alpha1.ReasonStopped)
 }
 
@@ -197,7 +197,7 @@ func awaitHolders(t *testing.T, img *v1alpha1.VMDiskImage, by ...*v1alpha1.Virtu
 	for _, vm := range by {
 		names = append(names, vm.Namespace+"/"+vm.Name)
 	}
-	return testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+	return env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		refs := img.Status.References
 		return int(refs.Count) == len(by) && assert.ObjectsAreEqual(names, refs.Holders) && (len(by) > 0) == (refs.UnreferencedSince == nil)
 	})
@@ -212,14 +212,14 @@ func listLeftovers(t *testing.T, ns string) []string {
 		"DataVolume": &cdiv1.DataVolumeList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{},
 		"Pod": &corev1.PodList{}, "Secret": &corev1.SecretList{},
 	} {
-		require.NoError(t, testScene.Client().List(t.Context(), list, client.InNamespace(ns)))
+		require.NoError(t, env.Client().List(t.Context(), list, client.InNamespace(ns)))
 		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
 			names = append(names, kind+"/"+o.(client.Object).GetName())
 			return nil
 		}))
 	}
 	var volumes corev1.PersistentVolumeList
-	require.NoError(t, testScene.Client().List(t.Context(), &volumes))
+	require.NoError(t, env.Client().List(t.Context(), &volumes))
 	for i := range volumes.Items {
 		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil && ref.Namespace == ns {
 			names = append(names, "PersistentVolume/"+volumes.Items[i].Name)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package faults
+package agent
 
 import (
 	"strings"
@@ -19,7 +19,7 @@ import (
 
 func readMetrics(t *testing.T) (map[string]*dto.MetricFamily, string) {
 	t.Helper()
-	text, err := testScene.Agent.ReadMetrics(t.Context())
+	text, err := env.Agent.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -27,8 +27,8 @@ func readMetrics(t *testing.T) (map[string]*dto.MetricFamily, string) {
 	return families, text
 }
 
-// metricValue reads a counter, a gauge or how often a histogram was observed; -1 for
-// none with these labels.
+// metricValue returns the value of a counter or gauge, or the count of a histogram; -1 where
+// no series has the labels.
 func metricValue(t *testing.T, name string, labelsAndValues ...string) float64 {
 	t.Helper()
 	families, _ := readMetrics(t)
@@ -55,7 +55,7 @@ func metricValue(t *testing.T, name string, labelsAndValues ...string) float64 {
 }
 
 func TestMetrics(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	read := func() map[string]float64 {
 		return map[string]float64{
 			"succeeded": metricValue(t, "ot_agent_attempts_total", "result", "Succeeded"),
@@ -68,24 +68,24 @@ func TestMetrics(t *testing.T) {
 	}
 	before := read()
 	for what, value := range before {
-		assert.GreaterOrEqual(t, value, 0.0, "%s is told before it first happens", what)
+		assert.GreaterOrEqual(t, value, 0.0, "%s is exposed before it first happens", what)
 	}
 
 	ns := createHomeNamespace(t)
-	hangs := testScene.NewImage(ns, "hangs", "/hang/a")
-	waits := testScene.NewImage(ns, "waits", "/ok/200ms/a")
-	fails := testScene.NewImage(ns, "fails", "/crashloop/100ms/a")
-	gone := testScene.NewImage(ns, "gone", "/gone/a")
-	testScene.Create(t, hangs)
+	hangs := env.NewImage(ns, "hangs", "/hang/a")
+	waits := env.NewImage(ns, "waits", "/ok/200ms/a")
+	fails := env.NewImage(ns, "fails", "/crashloop/100ms/a")
+	gone := env.NewImage(ns, "gone", "/gone/a")
+	env.Create(t, hangs)
 	awaitImporting(t, hangs)
-	testScene.Create(t, waits, fails, gone)
+	env.Create(t, waits, fails, gone)
 	awaitFailed(t, gone, v1alpha1.ReasonNotFound)
 	awaitMetric(t, 1, "ot_agent_slots")
 	awaitMetric(t, 1, "ot_agent_slots_budget")
 	awaitMetric(t, 2, "ot_agent_queue_images", "standing", "ready")
 	require.Positive(t, metricValue(t, "ot_agent_queue_oldest_age_seconds"))
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), hangs))
+	require.NoError(t, env.Client().Delete(t.Context(), hangs))
 	awaitSucceeded(t, waits)
 	awaitFailed(t, fails, v1alpha1.ReasonImportFailed)
 	awaitMetric(t, 0, "ot_agent_slots")
@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// ownMetrics leaves out what libraries export under names of their own.
+// ownMetrics keeps the lines of the agent's own metrics.
 func ownMetrics(text string) string {
 	var kept []string
 	for _, line := range strings.SplitAfter(text, "\n") {

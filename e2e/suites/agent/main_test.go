@@ -1,9 +1,11 @@
 //go:build linux
 
-// Package faults runs the agent against bad input and against what people and
-// clusters do to it: real CDI, a real control plane, and an observer that never
-// reads the agent's status.
-package faults
+// Package agent runs the agent in one member cluster without a hub, against real CDI, as
+// people, clusters and other controllers treat it: bad input, lost objects, missing
+// prerequisites, refused writes, and the ClusterPlans that a hub would send. Only real
+// controllers show how their races and failures look to the agent. The judge is an observer
+// that reads nothing the agent writes.
+package agent
 
 import (
 	"context"
@@ -30,41 +32,52 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-var testScene *testenv.Env
+var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &testScene, member.Options{Name: "faults", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+	testenv.RunTests(m, &env, member.Options{Name: "agent", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
 }
 
-// createHomeNamespace is a namespace whose images go when the test ends: one that hangs would
-// keep its slot from the tests to come.
+// createHomeNamespace creates a namespace. When the test ends, it deletes the ClusterPlan
+// and waits until the namespace's images are gone: a stuck image would keep its slot from
+// the next tests.
 func createHomeNamespace(t *testing.T) string {
 	t.Helper()
-	ns := testScene.CreateNamespace(t)
+	ns := env.CreateNamespace(t)
 	t.Cleanup(func() {
-		ctx, c := context.Background(), testScene.Client()
+		ctx, c := context.Background(), env.Client()
 		if t.Failed() {
 			t.Log(describeImports(ctx, ns))
 		}
+		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, emptyPlan())))
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
 		var left v1alpha1.VMDiskImageList
 		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, testenv.Patience, true, func(ctx context.Context) (bool, error) {
 			left = v1alpha1.VMDiskImageList{}
 			err := c.List(ctx, &left, client.InNamespace(ns))
 			return err == nil && len(left.Items) == 0, nil
-		}), "images that do not go: %+v", left.Items)
+		}), "images that are not deleted: %+v", left.Items)
 	})
 	return ns
 }
 
-// describeImports tells how far the imports of a namespace have come.
+// newPolicy returns a policy with short waits and some of its keys changed.
+func newPolicy(keysAndValues ...string) map[string]string {
+	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms"}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		data[keysAndValues[i]] = keysAndValues[i+1]
+	}
+	return data
+}
+
+// describeImports returns the state of the imports of a namespace, for a failure message.
 func describeImports(ctx context.Context, ns string) string {
 	var text strings.Builder
 	var dvs cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var pods corev1.PodList
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
-		_ = testScene.Client().List(ctx, list, client.InNamespace(ns))
+		_ = env.Client().List(ctx, list, client.InNamespace(ns))
 	}
 	for i := range dvs.Items {
 		fmt.Fprintf(&text, "DataVolume %s %+v\n", dvs.Items[i].Name, dvs.Items[i].Status)
@@ -80,30 +93,21 @@ func describeImports(ctx context.Context, ns string) string {
 	return text.String()
 }
 
-// newPolicy is a quick one, with some of its keys changed.
-func newPolicy(keysAndValues ...string) map[string]string {
-	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms"}
-	for i := 0; i < len(keysAndValues); i += 2 {
-		data[keysAndValues[i]] = keysAndValues[i+1]
-	}
-	return data
-}
-
 func awaitSucceeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return testScene.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	return env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 }
 
 func awaitFailed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason) *v1alpha1.VMDiskImage {
 	t.Helper()
-	return testScene.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+	return env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.Reason == reason
 	})
 }
 
-// awaitImporting waits until an importer of an image runs, and the agent knows of
-// the attempt; it returns its DataVolume. The Pod says so, not the DataVolume:
-// CDI may tell of nothing before the import moves, and one that hangs does not.
+// awaitImporting waits until an importer of an image runs and the attempt is in the image's
+// status, and returns the attempt's DataVolume. Only the Pod shows that the import runs: CDI
+// may report nothing before it makes progress, and a hanging one makes none.
 func awaitImporting(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	t.Helper()
 	var found *cdiv1.DataVolume
@@ -114,13 +118,13 @@ func awaitImporting(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 		}
 		got := &v1alpha1.VMDiskImage{}
 		found = &dvs[0]
-		return testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
+		return env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && len(got.Status.Revisions) > 0 &&
 			got.Status.Revisions[0].DataVolume == found.Name
 	}), "image %s is not being imported", img.Name)
 	return found
 }
 
-// countRunningImporters counts the importer Pods of a namespace that run.
+// countRunningImporters counts the running importer Pods of a namespace with the labels.
 func countRunningImporters(t *testing.T, ns string, labelsAndValues ...string) int {
 	t.Helper()
 	match := client.MatchingLabels{"cdi.kubevirt.io": "importer"}
@@ -128,7 +132,7 @@ func countRunningImporters(t *testing.T, ns string, labelsAndValues ...string) i
 		match[labelsAndValues[i]] = labelsAndValues[i+1]
 	}
 	var pods corev1.PodList
-	require.NoError(t, testScene.Client().List(t.Context(), &pods, client.InNamespace(ns), match))
+	require.NoError(t, env.Client().List(t.Context(), &pods, client.InNamespace(ns), match))
 	running := 0
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil && pods.Items[i].Status.Phase == corev1.PodRunning {
@@ -141,19 +145,19 @@ func countRunningImporters(t *testing.T, ns string, labelsAndValues ...string) i
 func listDataVolumes(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.DataVolume {
 	t.Helper()
 	var list cdiv1.DataVolumeList
-	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	require.NoError(t, env.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	return list.Items
 }
 
 func listSnapshots(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {
 	t.Helper()
 	var list snapshotv1.VolumeSnapshotList
-	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	require.NoError(t, env.Client().List(t.Context(), &list, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	return list.Items
 }
 
-// listStored lists everything in a namespace that images are made of, by kind and
-// name: CDI's own claims, Pods and what lies behind snapshots included.
+// listStored lists, by kind and name, all objects of images in a namespace, including those
+// of CDI and the contents of snapshots.
 func listStored(t *testing.T, ns string) []string {
 	t.Helper()
 	var (
@@ -167,19 +171,19 @@ func listStored(t *testing.T, ns string) []string {
 		snapshots snapshotv1.VolumeSnapshotList
 	)
 	for kind, list := range map[string]client.ObjectList{"DataVolume": &dvs, "PersistentVolumeClaim": &claims, "Pod": &pods, "VolumeSnapshot": &snapshots} {
-		require.NoError(t, testScene.Client().List(t.Context(), list, inThere))
+		require.NoError(t, env.Client().List(t.Context(), list, inThere))
 		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
 			names = append(names, kind+"/"+o.(client.Object).GetName())
 			return nil
 		}))
 	}
-	require.NoError(t, testScene.Client().List(t.Context(), &contents))
+	require.NoError(t, env.Client().List(t.Context(), &contents))
 	for i := range contents.Items {
 		if contents.Items[i].Spec.VolumeSnapshotRef.Namespace == ns {
 			names = append(names, "VolumeSnapshotContent/"+contents.Items[i].Name)
 		}
 	}
-	require.NoError(t, testScene.Client().List(t.Context(), &volumes))
+	require.NoError(t, env.Client().List(t.Context(), &volumes))
 	for i := range volumes.Items {
 		if ref := volumes.Items[i].Spec.ClaimRef; ref != nil && ref.Namespace == ns {
 			names = append(names, "PersistentVolume/"+volumes.Items[i].Name)
@@ -188,18 +192,18 @@ func listStored(t *testing.T, ns string) []string {
 	return names
 }
 
-// awaitNothingStored waits until nothing is left in a namespace.
+// awaitNothingStored waits until a namespace has no object of an image.
 func awaitNothingStored(t *testing.T, ns string) {
 	t.Helper()
 	var left []string
-	require.True(t, testenv.Await(t, func() bool { left = listStored(t, ns); return len(left) == 0 }), "still there: %v", left)
+	require.True(t, testenv.Await(t, func() bool { left = listStored(t, ns); return len(left) == 0 }), "left: %v", left)
 }
 
-// slotsForUID are the slots that an image, by its UID, has.
+// slotsForUID returns the slots of an image.
 func slotsForUID(t *testing.T, uid types.UID) []v1alpha1.Slot {
 	t.Helper()
 	var slots []v1alpha1.Slot
-	for _, s := range testScene.Ledger(t).Status.Slots {
+	for _, s := range env.Ledger(t).Status.Slots {
 		if s.Image.UID == uid {
 			slots = append(slots, s)
 		}
@@ -207,11 +211,11 @@ func slotsForUID(t *testing.T, uid types.UID) []v1alpha1.Slot {
 	return slots
 }
 
-// observeTest judges a test as a whole: S1 in all that happened, and that no name
-// of a DataVolume was used twice.
+// observeTest starts an observer. The function it returns checks S1, and that no DataVolume
+// name was used twice, over all that happened since.
 func observeTest(t *testing.T) func() observer.History {
 	t.Helper()
-	o := testScene.StartObserver(t)
+	o := env.StartObserver(t)
 	return func() observer.History {
 		t.Helper()
 		h := testenv.History(t, o)

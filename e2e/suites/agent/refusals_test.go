@@ -1,6 +1,6 @@
 //go:build linux
 
-package faults
+package agent
 
 import (
 	"slices"
@@ -23,14 +23,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// isRejectedWith tells whether the API server would not take an object, for a reason.
-func isRejectedWith(t *testing.T, o client.Object, why string) bool {
+// isRejectedWith reports whether a dry run of a create fails with a text.
+func isRejectedWith(t *testing.T, o client.Object, text string) bool {
 	t.Helper()
-	err := testScene.Client().Create(t.Context(), o, client.DryRunAll)
-	return err != nil && strings.Contains(err.Error(), why)
+	err := env.Client().Create(t.Context(), o, client.DryRunAll)
+	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// newBlankDataVolume is a DataVolume that CDI's own admission takes.
+// newBlankDataVolume returns a DataVolume that CDI's own admission accepts.
 func newBlankDataVolume(ns string) *cdiv1.DataVolume {
 	dv := newDataVolume("probe")
 	dv.Namespace = ns
@@ -43,19 +43,19 @@ func newBlankDataVolume(ns string) *cdiv1.DataVolume {
 	return dv
 }
 
-// createQuota gives a namespace a quota. There is no quota controller here: the API
-// server itself counts on from what the status says.
+// createQuota creates a quota and waits until it is enforced. Without a quota controller, the
+// API server counts up from the status.
 func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-	testScene.Create(t, quota)
+	env.Create(t, quota)
 	quota.Status.Hard = hard
 	quota.Status.Used = corev1.ResourceList{}
 	for name := range hard {
 		quota.Status.Used[name] = resource.MustParse("0")
 	}
-	require.NoError(t, testScene.Client().Status().Update(t.Context(), quota))
-	require.True(t, testenv.Await(t, func() bool { // the API server's own view of quotas is a cache
+	require.NoError(t, env.Client().Status().Update(t.Context(), quota))
+	require.True(t, testenv.Await(t, func() bool { // the API server caches quotas
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
@@ -66,34 +66,34 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 }
 
 func TestQuotaExceeded(t *testing.T) {
-	// What the agent does not look for before; the rest is InsufficientStorage.
+	// The agent does not check these before it creates; others give InsufficientStorage.
 	for _, name := range []corev1.ResourceName{"count/persistentvolumeclaims", "count/datavolumes.cdi.kubevirt.io"} {
 		t.Run(string(name), func(t *testing.T) {
-			testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+			env.SetPolicy(t, newPolicy("concurrency", "1"))
 			history := observeTest(t)
 			ns := createHomeNamespace(t)
 			quota := createQuota(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
-			img := testScene.NewImage(ns, "image", "/ok/200ms/a")
-			testScene.Create(t, img)
+			img := env.NewImage(ns, "image", "/ok/200ms/a")
+			env.Create(t, img)
 			got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
 			assert.Contains(t, got.Status.Message, "exceeded quota: quota")
 			awaitNothingStored(t, ns)
 
-			next := testScene.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
-			testScene.Create(t, next)
+			next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+			env.Create(t, next)
 			awaitSucceeded(t, next)
-			require.NoError(t, testScene.Client().Delete(t.Context(), quota))
-			testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			require.NoError(t, env.Client().Delete(t.Context(), quota))
+			env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 			awaitSucceeded(t, img)
 			assert.LessOrEqual(t, history().Attempts(img.UID), 3)
 		})
 	}
 }
 
-// TestDenialByForeignPolicyIsReported wants a farm's own rules told, and no slot kept by
-// what they refuse.
+// TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
+// image, and the slot to be freed.
 func TestDenialByForeignPolicyIsReported(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+	env.SetPolicy(t, newPolicy("concurrency", "1"))
 	history := observeTest(t)
 	ns := createHomeNamespace(t)
 	fail := admissionv1.Fail
@@ -119,30 +119,30 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
 	require.True(t, testenv.Await(t, enforced))
 
-	img := testScene.NewImage(ns, "image", "/ok/200ms/a")
-	testScene.Create(t, img)
+	img := env.NewImage(ns, "image", "/ok/200ms/a")
+	env.Create(t, img)
 	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
 	assert.Contains(t, got.Status.Message, "no imports on Sundays")
 	assert.EqualValues(t, 2, got.Status.Attempts)
-	next := testScene.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
-	testScene.Create(t, next)
+	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	env.Create(t, next)
 	awaitSucceeded(t, next)
 	assert.Zero(t, history().Attempts(img.UID))
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), binding))
+	require.NoError(t, env.Client().Delete(t.Context(), binding))
 	require.True(t, testenv.Await(t, func() bool { return !enforced() }))
-	testScene.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestLostRightUsesNoAttempt wants no attempt used up by what is not the image's fault, and
-// the import begun as soon as the right is back.
+// TestLostRightUsesNoAttempt wants a missing right to use no attempt, and the import to begin
+// as soon as the right is back.
 func TestLostRightUsesNoAttempt(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ot-agent"}}
 	may := func(create bool) {
-		testScene.Update(t, role, func() {
+		env.Update(t, role, func() {
 			i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "datavolumes") })
 			role.Rules[i].Verbs = []string{"delete", "get", "list", "watch"}
 			if create {
@@ -152,61 +152,61 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 	}
 	may(false)
 	t.Cleanup(func() { may(true) })
-	require.True(t, testenv.Await(t, func() bool { // the API server's own view of roles is a cache
+	require.True(t, testenv.Await(t, func() bool { // the API server caches roles
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:" + program.AgentNamespace + ":ot-agent",
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: program.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
 		}}
-		require.NoError(t, testScene.Client().Create(t.Context(), review))
+		require.NoError(t, env.Client().Create(t.Context(), review))
 		return !review.Status.Allowed
 	}), "the right is not lost")
-	img := testScene.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
-	testScene.Create(t, img)
-	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	env.Create(t, img)
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
 
 	may(true)
 	got := awaitSucceeded(t, img)
 	assert.EqualValues(t, 1, got.Status.Attempts)
-	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
 }
 
-// TestPreflightRejectsBadURLs wants a wrong URL to cost neither slot nor egress, and a source
-// that does not answer to hold nobody up for long.
+// TestPreflightRejectsBadURLs wants a wrong URL to cost neither a slot nor egress, and a silent
+// source to delay other images only briefly.
 func TestPreflightRejectsBadURLs(t *testing.T) {
 	t.Run("a definite answer", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy())
+		env.SetPolicy(t, newPolicy())
 		history := observeTest(t)
 		ns := createHomeNamespace(t)
 		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
-			img := testScene.NewImage(ns, path, "/"+path+"/"+ns)
-			testScene.Create(t, img)
+			img := env.NewImage(ns, path, "/"+path+"/"+ns)
+			env.Create(t, img)
 			got := awaitFailed(t, img, reason)
 			assert.Contains(t, got.Status.Message, "nothing was downloaded")
-			assert.Positive(t, testScene.HeadRequests("/"+path+"/"+ns))
+			assert.Positive(t, env.HeadRequests("/"+path+"/"+ns))
 		}
 		assert.Empty(t, history().Creations())
 	})
 	t.Run("a source that does not answer", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy("concurrency", "1"))
+		env.SetPolicy(t, newPolicy("concurrency", "1"))
 		history := observeTest(t)
 		ns := createHomeNamespace(t)
-		silent, next := testScene.NewImage(ns, "silent", "/silent/a"), testScene.NewImage(ns, "next", "/ok/0s/a")
-		testScene.Create(t, silent, next)
-		testScene.AwaitImage(t, silent, testenv.HasReason(v1alpha1.ReasonChecking))
+		silent, next := env.NewImage(ns, "silent", "/silent/a"), env.NewImage(ns, "next", "/ok/0s/a")
+		env.Create(t, silent, next)
+		env.AwaitImage(t, silent, testenv.HasReason(v1alpha1.ReasonChecking))
 		awaitSucceeded(t, next)
 		awaitSucceeded(t, silent)
-		assert.Equal(t, 1, history().Attempts(silent.UID), "it is left to CDI")
+		assert.Equal(t, 1, history().Attempts(silent.UID), "CDI has to try it")
 	})
 	t.Run("switched off", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy("preflight", "false"))
+		env.SetPolicy(t, newPolicy("preflight", "false"))
 		history := observeTest(t)
 		ns := createHomeNamespace(t)
-		img := testScene.NewImage(ns, "image", "/gone/"+ns)
-		testScene.Create(t, img)
-		awaitSucceeded(t, img) // by the importer's word: it knows no /gone/
-		assert.Zero(t, testScene.HeadRequests("/gone/"+ns))
+		img := env.NewImage(ns, "image", "/gone/"+ns)
+		env.Create(t, img)
+		awaitSucceeded(t, img) // the importer serves /gone/
+		assert.Zero(t, env.HeadRequests("/gone/"+ns))
 		assert.Equal(t, 1, history().Attempts(img.UID))
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// staleAgent is an agent that holds itself for the leader and is kept from news of
-// some kinds; fresh is another one.
+// staleAgent considers itself the leader and receives no watch events of some kinds. The
+// fresh agent runs beside it.
 type staleAgent struct {
 	*faults.FaultyAgent
 	freshAgent *faults.FaultyAgent
@@ -24,32 +24,32 @@ type staleAgent struct {
 	img        *v1alpha1.VMDiskImage
 }
 
-// startStaleAgent has an image made ready, and holds news of some kinds back from then
-// on.
+// startStaleAgent creates an image and holds watch events of some kinds back once the image
+// is ready.
 func startStaleAgent(t *testing.T, snapshotted bool, kinds ...string) *staleAgent {
 	t.Helper()
 	ns, o := beginTest(t)
-	s := &staleAgent{ns: ns, o: o, FaultyAgent: faults.StartLeader(t, testScene, faults.WriteHooks{})}
-	s.img = testScene.NewImage(ns, "image", "/ok/i.qcow2")
+	s := &staleAgent{ns: ns, o: o, FaultyAgent: faults.StartLeader(t, env, faults.WriteHooks{})}
+	s.img = env.NewImage(ns, "image", "/ok/i.qcow2")
 	if snapshotted {
-		s.img = testScene.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
+		s.img = env.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
 	}
-	testScene.Create(t, s.img)
-	testScene.AwaitImage(t, s.img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	env.Create(t, s.img)
+	env.AwaitImage(t, s.img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	s.Proxy.HoldWatches(kinds...)
-	s.freshAgent = faults.StartAgent(t, testScene, faults.WriteHooks{}, "--leader-elect=false")
+	s.freshAgent = faults.StartAgent(t, env, faults.WriteHooks{}, "--leader-elect=false")
 	_, err := s.freshAgent.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	return s
 }
 
-// stopFreshAgent has only the stale agent work from here on.
+// stopFreshAgent pauses the fresh agent, so that the stale one works alone.
 func (s *staleAgent) stopFreshAgent(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.freshAgent.Pause(t.Context()))
 }
 
-// requireConvergence lets the news through, and wants all of it to go well.
+// requireConvergence releases the watch events and wants VMs to run and promises to be kept.
 func (s *staleAgent) requireConvergence(t *testing.T, vms ...*v1alpha1.VirtualMachine) {
 	t.Helper()
 	requirePromisesKept(t, s.o)
@@ -63,85 +63,86 @@ func (s *staleAgent) requireConvergence(t *testing.T, vms ...*v1alpha1.VirtualMa
 	requirePromisesKept(t, s.o)
 }
 
-// An agent that has not heard of a machine is to remove its image.
+// TestStaleVMCacheDeletesNoImage deletes the image of a VM that the agent does not know of.
 func TestStaleVMCacheDeletesNoImage(t *testing.T) {
 	s := startStaleAgent(t, true, "virtualmachines")
 	vm := testenv.NewMachine(s.ns, "vm", s.img)
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	awaitVMComplete(t, vm)
 	s.stopFreshAgent(t)
 	deleteObject(t, s.img.DeepCopy())
-	got := testScene.AwaitImage(t, s.img, testenv.InPhase(v1alpha1.PhaseTerminating))
+	got := env.AwaitImage(t, s.img, testenv.InPhase(v1alpha1.PhaseTerminating))
 	assert.Equal(t, []string{s.ns + "/vm"}, got.Status.References.Holders)
 	s.requireConvergence(t, vm)
 }
 
-// An agent that has not heard of a machine is to retire what that runs from.
-// Without a snapshot there is no other live look on the way.
+// TestStaleVMCacheRetiresNoRevision changes the source of an image while the agent does not
+// know of its VM. Without a snapshot, no other live read is on the way.
 func TestStaleVMCacheRetiresNoRevision(t *testing.T) {
 	for name, snapshotted := range map[string]bool{"snapshot": true, "claim": false} {
 		t.Run(name, func(t *testing.T) {
 			s := startStaleAgent(t, snapshotted, "virtualmachines")
 			vm := testenv.NewMachine(s.ns, "vm", s.img)
-			testScene.Create(t, vm)
+			env.Create(t, vm)
 			awaitVMComplete(t, vm)
-			was := readServing(t, s.img)
+			before := readServing(t, s.img)
 			s.stopFreshAgent(t)
 			changeSourceAndAwait(t, s.img, "/ok/other.qcow2")
-			// It comes to the image again, and again finds live who has pinned what.
-			testScene.Update(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-			testScene.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
-			assert.True(t, isAttemptPresent(t, s.img, was), "what a machine runs from is gone")
+			// A second reconcile reads live who has pinned what, too.
+			env.Update(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			env.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
+			assert.True(t, isAttemptPresent(t, s.img, before), "the revision that a VM runs from is deleted")
 			s.requireConvergence(t, vm)
 		})
 	}
 }
 
-// An agent that has not heard of a machine is to remove an older snapshot.
+// TestStaleVMCacheDeletesNoSnapshot replaces the snapshot of a VM that the agent does not
+// know of.
 func TestStaleVMCacheDeletesNoSnapshot(t *testing.T) {
 	createOtherSnapshotClass(t)
 	s := startStaleAgent(t, true, "virtualmachines")
 	vm := testenv.NewMachine(s.ns, "vm", s.img)
-	testScene.Create(t, vm)
+	env.Create(t, vm)
 	awaitVMComplete(t, vm)
-	was := readServing(t, s.img)
+	before := readServing(t, s.img)
 	s.stopFreshAgent(t)
-	testScene.Update(t, s.img, func() { s.img.Spec.SnapshotClass = otherSnapshotClass })
-	testScene.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool {
-		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.VolumeSnapshot != was.VolumeSnapshot
+	env.Update(t, s.img, func() { s.img.Spec.SnapshotClass = otherSnapshotClass })
+	env.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool {
+		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.VolumeSnapshot != before.VolumeSnapshot
 	})
-	testScene.Update(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-	testScene.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
-	assert.True(t, isAttemptPresent(t, s.img, was))
+	env.Update(t, s.img, func() { s.img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	env.AwaitImage(t, s.img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "1" })
+	assert.True(t, isAttemptPresent(t, s.img, before))
 	s.requireConvergence(t, vm)
 }
 
-// An agent that sees an image as it was long ago has a machine pin what is gone.
+// TestStaleImageCacheAcquiresNothing has an agent pin a revision that no longer exists.
 func TestStaleImageCacheAcquiresNothing(t *testing.T) {
-	for name, happens := range map[string]func(*testing.T, *staleAgent){
+	for name, change := range map[string]func(*testing.T, *staleAgent){
 		"the source was changed": func(t *testing.T, s *staleAgent) {
-			was := readServing(t, s.img)
+			before := readServing(t, s.img)
 			changeSourceAndAwait(t, s.img, "/ok/other.qcow2")
-			require.True(t, testenv.Await(t, func() bool { return !isAttemptPresent(t, s.img, was) }), "what nobody has acquired is kept")
+			require.True(t, testenv.Await(t, func() bool { return !isAttemptPresent(t, s.img, before) }), "a revision that no VM has acquired is kept")
 		},
 		"the image is another one": func(t *testing.T, s *staleAgent) {
 			deleteObject(t, s.img.DeepCopy())
-			testScene.AwaitGone(t, s.img.DeepCopy())
-			again := testScene.NewSnapshottedImage(s.ns, "image", "/ok/i.qcow2")
-			testScene.Create(t, again)
-			testScene.AwaitImage(t, again, testenv.InPhase(v1alpha1.PhaseSucceeded))
+			env.AwaitGone(t, s.img.DeepCopy())
+			again := env.NewSnapshottedImage(s.ns, "image", "/ok/i.qcow2")
+			env.Create(t, again)
+			env.AwaitImage(t, again, testenv.InPhase(v1alpha1.PhaseSucceeded))
 		},
 		"the image is gone": func(t *testing.T, s *staleAgent) {
 			deleteObject(t, s.img.DeepCopy())
-			testScene.AwaitGone(t, s.img.DeepCopy())
+			env.AwaitGone(t, s.img.DeepCopy())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startStaleAgent(t, true, "vmdiskimages", "volumesnapshots", "datavolumes", "persistentvolumeclaims")
-			happens(t, s)
+			change(t, s)
 			s.stopFreshAgent(t)
 			vm := testenv.NewMachine(s.ns, "vm", s.img)
-			testScene.Create(t, vm)
+			env.Create(t, vm)
 			writes := len(s.Proxy.Writes())
 			require.True(t, testenv.Await(t, func() bool {
 				for _, w := range s.Proxy.Writes()[writes:] {
@@ -150,7 +151,7 @@ func TestStaleImageCacheAcquiresNothing(t *testing.T) {
 					}
 				}
 				return false
-			}), "the agent with stale news never came to the machine")
+			}), "the stale agent never wrote the status of the VM")
 			if name == "the image is gone" {
 				s.requireConvergence(t)
 				return
@@ -160,19 +161,20 @@ func TestStaleImageCacheAcquiresNothing(t *testing.T) {
 	}
 }
 
-// An agent that has not heard that a root disk is there, or complete, makes no
-// second one and deletes none, also where its machine names another image by now.
+// TestStaleRootDiskCache: an agent that does not know that a root disk exists, or is
+// complete, neither creates a second one nor deletes it, even when the VM names another
+// image.
 func TestStaleRootDiskCache(t *testing.T) {
 	s := startStaleAgent(t, true, "datavolumes", "persistentvolumeclaims")
-	vm, other := testenv.NewMachine(s.ns, "vm", s.img), testScene.NewImage(s.ns, "other", "/ok/other.qcow2")
-	testScene.Create(t, vm, other)
+	vm, other := testenv.NewMachine(s.ns, "vm", s.img), env.NewImage(s.ns, "other", "/ok/other.qcow2")
+	env.Create(t, vm, other)
 	awaitVMComplete(t, vm)
-	testScene.AwaitImage(t, other, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	env.AwaitImage(t, other, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	disk := findRootDisk(t, vm)
 	s.stopFreshAgent(t)
-	testScene.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
+	env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
 	writes := len(s.Proxy.Writes())
-	require.True(t, testenv.Await(t, func() bool { return len(s.Proxy.Writes()) > writes+2 }), "the agent with stale news does nothing")
+	require.True(t, testenv.Await(t, func() bool { return len(s.Proxy.Writes()) > writes+2 }), "the stale agent makes no writes")
 	require.NoError(t, s.freshAgent.Resume())
 	s.Proxy.ReleaseWatches()
 	require.True(t, testenv.Await(t, func() bool {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package mailbox
+package agent
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// TestPlanPolicyAndOwnPolicy has each side want fewer imports than the other.
+// TestPlanPolicyAndOwnPolicy wants the smaller concurrency of plan and own policy to apply.
 func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -37,12 +37,12 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			deletePlanAndAwait(t)
-			testScene.SetPolicy(t, newPolicy("concurrency", tt.own+"0", "retryLimit", "7"))
+			env.SetPolicy(t, newPolicy("concurrency", tt.own+"0", "retryLimit", "7"))
 			if tt.own == "" {
-				require.NoError(t, testScene.Client().Delete(t.Context(), testScene.PolicyConfigMap()))
-				testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+				require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))
+				env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 			} else {
-				testScene.SetPolicy(t, newPolicy("concurrency", tt.own, "retryLimit", "7"))
+				env.SetPolicy(t, newPolicy("concurrency", tt.own, "retryLimit", "7"))
 			}
 			wantRetries := "7"
 			p := newPlan(t, nil)
@@ -51,10 +51,10 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 				wantRetries = "2"
 			}
 			setPlan(t, p)
-			testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionTrue, v1alpha1.ReasonPlanInForce)
-			c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
+			env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionTrue, v1alpha1.ReasonPlanInForce)
+			c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 			assert.Contains(t, c.Message, tt.wantText)
-			st := testScene.Ledger(t).Status
+			st := env.Ledger(t).Status
 			assert.Equal(t, tt.wantBudget, st.Budget)
 			assert.Equal(t, fmt.Sprint(tt.wantBudget), st.Policy["concurrency"])
 			assert.Equal(t, wantRetries, st.Policy["retryLimit"])
@@ -64,17 +64,17 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 	}
 }
 
-// awaitPlanRejected waits until the plan that is there is refused, and wants the policy
-// of before to stay.
+// awaitPlanRejected waits until the stored plan is rejected and checks that the former policy
+// stays in force.
 func awaitPlanRejected(t *testing.T, stored *v1alpha1.ClusterPlan, reason, says string, before *v1alpha1.SyncLedgerStatus) {
 	t.Helper()
 	var c *metav1.Condition
 	require.True(t, testenv.Await(t, func() bool {
-		c = testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, reason)
+		c = env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, reason)
 		return strings.Contains(c.Message, says)
 	}), "condition says %s", c.Message)
-	testScene.AwaitEvent(t, stored, "PlanRefused", says)
-	st := testScene.Ledger(t).Status
+	env.AwaitEvent(t, stored, "PlanRefused", says)
+	st := env.Ledger(t).Status
 	assert.Equal(t, before.Budget, st.Budget)
 	assert.Equal(t, before.Policy, st.Policy)
 	assert.Equal(t, before.Plan, st.Plan)
@@ -82,12 +82,12 @@ func awaitPlanRejected(t *testing.T, stored *v1alpha1.ClusterPlan, reason, says 
 }
 
 func TestRejectedPlan(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "8"))
+	env.SetPolicy(t, newPolicy("concurrency", "8"))
 	ns := createHomeNamespace(t)
-	older := newPlan(t, newPolicy("concurrency", "5"), testScene.NewImage(ns, "older", "/ok/200ms/a"))
+	older := newPlan(t, newPolicy("concurrency", "5"), env.NewImage(ns, "older", "/ok/200ms/a"))
 	acknowledged := newPlan(t, newPolicy("concurrency", "2"))
 	setPlan(t, acknowledged)
-	before := testScene.Ledger(t).Status
+	before := env.Ledger(t).Status
 	require.EqualValues(t, 2, before.Budget)
 
 	for _, tt := range []struct {
@@ -104,165 +104,159 @@ func TestRejectedPlan(t *testing.T) {
 		{"with a wrong policy", v1alpha1.ReasonPlanPolicyInvalid, `concurrency: "many" is not a whole number`, func(p *v1alpha1.ClusterPlan) { p.Spec.Policy["concurrency"] = "many" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPlan(t, newPolicy("concurrency", "5"), testScene.NewImage(ns, "refused", "/ok/200ms/a"))
+			p := newPlan(t, newPolicy("concurrency", "5"), env.NewImage(ns, "refused", "/ok/200ms/a"))
 			tt.change(p)
 			stored := storePlan(t, p)
 			awaitPlanRejected(t, stored, tt.reason, tt.says, before)
 			t.Run("after a restart", func(t *testing.T) {
-				testScene.WithoutAgent(t, func() {})
-				testScene.SetPolicy(t, newPolicy("concurrency", "9")) // the new agent has read all
+				env.WithoutAgent(t, func() {})
+				env.SetPolicy(t, newPolicy("concurrency", "9")) // acknowledged: the new agent has read everything
 				awaitPlanRejected(t, stored, tt.reason, tt.says, before)
 			})
 		})
 	}
 	var images v1alpha1.VMDiskImageList
-	require.NoError(t, testScene.Client().List(t.Context(), &images, client.InNamespace(ns)))
-	assert.Empty(t, images.Items, "nothing of a refused plan is used")
+	require.NoError(t, env.Client().List(t.Context(), &images, client.InNamespace(ns)))
+	assert.Empty(t, images.Items, "images of a rejected plan")
 
 	t.Run("the member can still lower its own", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy("concurrency", "1"))
-		assert.EqualValues(t, 1, testScene.Ledger(t).Status.Budget)
+		env.SetPolicy(t, newPolicy("concurrency", "1"))
+		assert.EqualValues(t, 1, env.Ledger(t).Status.Budget)
 	})
 	t.Run("a newer one heals", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy("concurrency", "9"))
+		env.SetPolicy(t, newPolicy("concurrency", "9"))
 		setPlan(t, newPlan(t, newPolicy("concurrency", "6")))
-		assert.EqualValues(t, 6, testScene.Ledger(t).Status.Budget)
+		assert.EqualValues(t, 6, env.Ledger(t).Status.Budget)
 	})
 	t.Run("so does one of a later epoch", func(t *testing.T) {
 		p := newPlan(t, newPolicy("concurrency", "3"))
 		p.Spec.Epoch, p.Spec.Sequence = 2, 1
 		setPlan(t, p)
-		assert.EqualValues(t, 3, testScene.Ledger(t).Status.Budget)
-		testScene.WithoutAgent(t, func() { // for the tests to come
-			l := testScene.Ledger(t)
+		assert.EqualValues(t, 3, env.Ledger(t).Status.Budget)
+		env.WithoutAgent(t, func() { // resets the ledger for the next tests
+			l := env.Ledger(t)
 			l.Status.Plan = nil
-			require.NoError(t, testScene.Client().Status().Update(t.Context(), l))
-			require.NoError(t, testScene.Client().Delete(t.Context(), emptyPlan()))
+			require.NoError(t, env.Client().Status().Update(t.Context(), l))
+			require.NoError(t, env.Client().Delete(t.Context(), emptyPlan()))
 		})
 	})
 }
 
 func TestDeletedPlan(t *testing.T) {
 	t.Run("its own policy holds", func(t *testing.T) {
-		testScene.SetPolicy(t, newPolicy("concurrency", "5", "retryLimit", "7"))
+		env.SetPolicy(t, newPolicy("concurrency", "5", "retryLimit", "7"))
 		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
 		deletePlanAndAwait(t)
-		st := testScene.Ledger(t).Status
+		st := env.Ledger(t).Status
 		assert.EqualValues(t, 5, st.Budget)
 		assert.Equal(t, "7", st.Policy["retryLimit"])
 	})
 	t.Run("a hub is not held to what it said", func(t *testing.T) {
 		p := newPlan(t, newPolicy("concurrency", "2"))
 		setPlan(t, p)
-		require.Equal(t, p.Spec.Policy, testScene.Ledger(t).Status.PlanPolicy)
+		require.Equal(t, p.Spec.Policy, env.Ledger(t).Status.PlanPolicy)
 		deletePlanAndAwait(t)
-		st := testScene.Ledger(t).Status
+		st := env.Ledger(t).Status
 		assert.Empty(t, st.PlanPolicy)
 		assert.Empty(t, st.PlanPolicySource)
-		assert.Equal(t, &p.Spec.PlanVersion, st.Plan, "what comes is above what was acknowledged")
+		assert.Equal(t, &p.Spec.PlanVersion, st.Plan, "the next plan is newer than the acknowledged one")
 	})
 	t.Run("without one of its own, the last stays", func(t *testing.T) {
 		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
 		deleteOwnPolicy(t)
 		deletePlanAndAwait(t)
-		c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
+		c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 		assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
-		testScene.WithoutAgent(t, func() {})
-		testScene.SetPolicy(t, newPolicy("concurrency", "3"))
-		assert.EqualValues(t, 3, testScene.Ledger(t).Status.Budget)
+		env.WithoutAgent(t, func() {})
+		env.SetPolicy(t, newPolicy("concurrency", "3"))
+		assert.EqualValues(t, 3, env.Ledger(t).Status.Budget)
 	})
 	t.Run("an older one is refused still", func(t *testing.T) {
 		older := newPlan(t, newPolicy("concurrency", "1"))
 		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
 		deletePlanAndAwait(t)
 		storePlan(t, older)
-		testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonPlanOlder)
+		env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonPlanOlder)
 		deletePlanAndAwait(t)
 	})
 }
 
-// TestUnparsableOwnPolicyUnderAPlan wants that it disturbs nothing of the
-// plan's, and that it does not lift the limit that it had set.
+// TestUnparsableOwnPolicyUnderAPlan wants the plan's policy to apply within the limit of the
+// last valid own policy.
 func TestUnparsableOwnPolicyUnderAPlan(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "3"))
+	env.SetPolicy(t, newPolicy("concurrency", "3"))
 	setPlan(t, newPlan(t, newPolicy("concurrency", "2", "retryLimit", "1")))
-	testScene.StorePolicy(t, newPolicy("concurrency", "three"))
-	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
+	env.StorePolicy(t, newPolicy("concurrency", "three"))
+	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 	assert.Contains(t, c.Message, `concurrency: "three" is not a whole number`)
 	assert.Contains(t, c.Message, "the hub's policy is in force (a test), concurrency 2")
 
 	setPlan(t, newPlan(t, newPolicy("concurrency", "5", "retryLimit", "4")))
-	st := testScene.Ledger(t).Status
-	assert.EqualValues(t, 3, st.Budget, "the last valid one goes on to be the limit")
+	st := env.Ledger(t).Status
+	assert.EqualValues(t, 3, st.Budget, "the last valid own policy remains the limit")
 	assert.Equal(t, "4", st.Policy["retryLimit"])
 
-	testScene.WithoutAgent(t, func() {})
+	env.WithoutAgent(t, func() {})
 	setPlan(t, newPlan(t, newPolicy("concurrency", "5", "retryLimit", "6")))
-	st = testScene.Ledger(t).Status
-	assert.EqualValues(t, 3, st.Budget, "also for an agent that never saw it")
+	st = env.Ledger(t).Status
+	assert.EqualValues(t, 3, st.Budget, "also for an agent that has not read it")
 	assert.Equal(t, "6", st.Policy["retryLimit"])
 
-	testScene.SetPolicy(t, newPolicy("concurrency", "8"))
-	assert.EqualValues(t, 5, testScene.Ledger(t).Status.Budget)
+	env.SetPolicy(t, newPolicy("concurrency", "8"))
+	assert.EqualValues(t, 5, env.Ledger(t).Status.Budget)
 	deletePlanAndAwait(t)
 }
 
-// requireStarted judges by the DataVolumes that were created since an observation
-// began: none while n attempts could download already.
+// requireStarted checks that no DataVolume was created while n attempts could download.
 func requireStarted(t *testing.T, o *observer.Observer, n int) observer.History {
 	t.Helper()
 	h := testenv.History(t, o)
 	for _, s := range h.Creations() {
-		assert.LessOrEqual(t, s.Running, n, "S1: %s was created beside too many", s.DataVolume)
+		assert.LessOrEqual(t, s.Running, n, "S1: %s was created beside too many others", s.DataVolume)
 	}
 	assert.Empty(t, h.ReusedNames())
 	return h
 }
 
-func awaitImporting(t *testing.T, img *v1alpha1.VMDiskImage) {
-	t.Helper()
-	testScene.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonImporting))
-}
-
-// TestPlanLoweringBudgetEndsNothing wants that nothing is killed, and that nothing
-// starts until it fits.
+// TestPlanLoweringBudgetEndsNothing wants running imports to go on, and no other to start
+// until the budget allows it.
 func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
-	testScene.SetPolicy(t, newPolicy("concurrency", "8"))
+	env.SetPolicy(t, newPolicy("concurrency", "8"))
 	ns := createHomeNamespace(t)
 	setPlan(t, newPlan(t, newPolicy("concurrency", "3")))
 	var run, wait []*v1alpha1.VMDiskImage
 	for i := range 3 {
-		run = append(run, testScene.NewImage(ns, fmt.Sprintf("run-%d", i), "/hang/a"))
-		testScene.Create(t, run[i])
+		run = append(run, env.NewImage(ns, fmt.Sprintf("run-%d", i), "/hang/a"))
+		env.Create(t, run[i])
 	}
 	for _, img := range run {
 		awaitImporting(t, img)
 	}
 	for i := range 2 {
-		wait = append(wait, testScene.NewImage(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
-		testScene.Create(t, wait[i])
-		testScene.AwaitImage(t, wait[i], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
+		wait = append(wait, env.NewImage(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
+		env.Create(t, wait[i])
+		env.AwaitImage(t, wait[i], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 	}
-	before := testScene.Ledger(t).Status.Slots
+	before := env.Ledger(t).Status.Slots
 
 	setPlan(t, newPlan(t, newPolicy("concurrency", "1")))
-	o := testScene.StartObserver(t)
-	c := testScene.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
+	o := env.StartObserver(t)
+	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "3 imports run and the policy allows 1")
-	assert.Equal(t, before, testScene.Ledger(t).Status.Slots, "nothing is killed")
+	assert.Equal(t, before, env.Ledger(t).Status.Slots, "running imports were ended")
 
-	for _, img := range run[:2] { // 3 run, then 2, then 1: it fits, and nothing is free
-		require.NoError(t, testScene.Client().Delete(t.Context(), img))
-		testScene.AwaitGone(t, img.DeepCopy())
+	for _, img := range run[:2] { // 3 run, then 2, then 1: within the budget, with no slot free
+		require.NoError(t, env.Client().Delete(t.Context(), img))
+		env.AwaitGone(t, img.DeepCopy())
 	}
-	testScene.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionTrue, "WithinBudget")
 	for _, img := range wait {
-		testScene.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
+		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 	}
 	assert.Empty(t, requireStarted(t, o, 1).Creations(), "nothing starts")
-	assert.Equal(t, before[2:], testScene.Ledger(t).Status.Slots, "what runs is not disturbed")
+	assert.Equal(t, before[2:], env.Ledger(t).Status.Slots, "running imports were disturbed")
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), run[2]))
+	require.NoError(t, env.Client().Delete(t.Context(), run[2]))
 	for _, img := range wait {
 		awaitSucceeded(t, img)
 	}
@@ -270,37 +264,37 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 	deletePlanAndAwait(t)
 }
 
-// TestLostLedgerIsRebuiltUnderAPlan wants the plan acknowledged anew and what runs found
-// again.
+// TestLostLedgerIsRebuiltUnderAPlan wants the plan to be acknowledged anew and running imports
+// to get their slots back.
 func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	const n = 2
-	testScene.SetPolicy(t, newPolicy("concurrency", "8"))
+	env.SetPolicy(t, newPolicy("concurrency", "8"))
 	ns := createHomeNamespace(t)
 	p := newPlan(t, newPolicy("concurrency", fmt.Sprint(n)))
 	setPlan(t, p)
-	o := testScene.StartObserver(t)
+	o := env.StartObserver(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
 		path := "/ok/15s/a"
 		if i >= n {
 			path = "/ok/200ms/a"
 		}
-		images = append(images, testScene.NewImage(ns, fmt.Sprintf("image-%d", i), path))
-		testScene.Create(t, images[i])
+		images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), path))
+		env.Create(t, images[i])
 	}
 	for _, img := range images[:n] {
 		awaitImporting(t, img)
 	}
 	require.True(t, testenv.Await(t, func() bool {
-		l := testScene.Ledger(t)
+		l := env.Ledger(t)
 		*l.Status = v1alpha1.SyncLedgerStatus{}
-		return testScene.Client().Status().Update(t.Context(), l) == nil
+		return env.Client().Status().Update(t.Context(), l) == nil
 	}))
 	awaitAcknowledged(t, p)
 	for _, img := range images {
 		awaitSucceeded(t, img)
 	}
-	require.True(t, testenv.Await(t, func() bool { return testScene.Ledger(t).Status.Budget == n }))
+	require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.Budget == n }))
 	h := requireStarted(t, o, n)
 	for _, img := range images {
 		assert.Equal(t, 1, h.Attempts(img.UID), "image %s is downloaded once", img.Name)
@@ -308,13 +302,13 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	deletePlanAndAwait(t)
 }
 
-// TestStaleAgentRaisesNoBudget has an agent go on that has not heard of what
-// another one has acknowledged: the ledger tells it.
+// TestStaleAgentRaisesNoBudget wants an agent that misses a lowered budget to learn of it from
+// the ledger, where another agent has acknowledged it.
 func TestStaleAgentRaisesNoBudget(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		before   func(*testing.T) // what the stale agent goes on to see
-		resource string           // of which it hears nothing then
+		before   func(*testing.T) // what the stale agent sees
+		resource string           // held back from the stale agent afterwards
 		lower    func(*testing.T)
 	}{
 		{"that sees an older plan", func(t *testing.T) { setPlan(t, newPlan(t, newPolicy("concurrency", "2"))) }, "clusterplans",
@@ -324,38 +318,38 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 		{"that sees no policy of the member's own", func(t *testing.T) {
 			setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
 			deleteOwnPolicy(t)
-		}, "configmaps", func(t *testing.T) { testScene.SetPolicy(t, newPolicy("concurrency", "1")) }},
+		}, "configmaps", func(t *testing.T) { env.SetPolicy(t, newPolicy("concurrency", "1")) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			testScene.SetPolicy(t, newPolicy("concurrency", "2"))
+			env.SetPolicy(t, newPolicy("concurrency", "2"))
 			ns := createHomeNamespace(t)
 			tt.before(t)
-			testScene.WithoutAgent(t, func() {
+			env.WithoutAgent(t, func() {
 				stale, p := startProxiedAgent(t)
 				var all []*v1alpha1.VMDiskImage
 				for i := range 3 {
-					all = append(all, testScene.NewImage(ns, fmt.Sprintf("image-%d", i), "/hang/a"))
-					testScene.Create(t, all[i])
+					all = append(all, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/hang/a"))
+					env.Create(t, all[i])
 				}
 				for _, img := range all[:2] {
 					awaitImporting(t, img)
 				}
-				testScene.AwaitImage(t, all[2], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
+				env.AwaitImage(t, all[2], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 				p.HoldWatches(tt.resource)
 				fresh, _ := startProxiedAgent(t)
 				tt.lower(t)
-				require.True(t, testenv.Await(t, func() bool { return testScene.Ledger(t).Status.Budget == 1 }))
-				o := testScene.StartObserver(t)
+				require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.Budget == 1 }))
+				o := env.StartObserver(t)
 				require.NoError(t, fresh.Pause(t.Context()))
 
-				require.NoError(t, testScene.Client().Delete(t.Context(), all[0].DeepCopy()))
-				testScene.AwaitGone(t, all[0].DeepCopy())
+				require.NoError(t, env.Client().Delete(t.Context(), all[0].DeepCopy()))
+				env.AwaitGone(t, all[0].DeepCopy())
 				require.True(t, testenv.Await(t, func() bool {
-					return len(testScene.Ledger(t).Status.Slots) == 1 || len(testenv.History(t, o).Creations()) > 0
+					return len(env.Ledger(t).Status.Slots) == 1 || len(testenv.History(t, o).Creations()) > 0
 				}))
-				st := testScene.Ledger(t).Status
+				st := env.Ledger(t).Status
 				assert.EqualValues(t, 1, st.Budget)
-				assert.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPlanAccepted), "it refuses no plan but one that is there")
+				assert.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPlanAccepted), "a plan that does not exist is not rejected")
 				assert.Empty(t, requireStarted(t, o, 1).Creations())
 				require.NoError(t, fresh.Resume())
 				p.ReleaseWatches()

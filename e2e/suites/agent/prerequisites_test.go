@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -173,53 +171,6 @@ func TestWaitForFirstConsumer(t *testing.T) {
 	env.Create(t, img)
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
-}
-
-// TestClusterWithoutCDI installs CDI, and then the snapshot CRDs, while the agent runs. The API
-// server ignores admission policies, which the agent reports once imports are possible.
-func TestClusterWithoutCDI(t *testing.T) {
-	s, err := testenv.Start(context.Background(), member.Options{Name: "bare", WithoutCDI: true, WithoutSnapshots: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR"),
-		APIServerArgs: []string{"--disable-admission-plugins=ValidatingAdmissionPolicy"}})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
-	require.NoError(t, s.StartAgent())
-	t.Cleanup(s.Agent.Kill)
-	s.SetPolicy(t, newPolicy())
-
-	ns := s.CreateNamespace(t)
-	img, snapshotted := s.NewImage(ns, "image", "/ok/200ms/a"), s.NewSnapshottedImage(ns, "snapshotted", "/ok/200ms/b")
-	s.Create(t, img, snapshotted)
-	got := s.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonCDIMissing))
-	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
-	assert.Contains(t, got.Status.Message, "install CDI")
-	s.AwaitLedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionUnknown, "NotTried")
-	dropped := s.NewImage(ns, "dropped", "/ok/200ms/c")
-	s.Create(t, dropped)
-	s.AwaitImage(t, dropped, testenv.HasReason(v1alpha1.ReasonCDIMissing))
-	require.NoError(t, s.Client().Delete(t.Context(), dropped))
-	s.AwaitGone(t, dropped)
-
-	require.NoError(t, s.InstallCDI(t.Context()))
-	o := s.StartObserver(t)
-	got = s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
-	assert.Empty(t, got.Status.Serving.VolumeSnapshot)
-	s.AwaitLedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionFalse, "PolicyNotInForce")
-	got = s.AwaitImage(t, snapshotted, testenv.HasReason(v1alpha1.ReasonSnapshotClassMissing))
-	assert.Contains(t, got.Status.Message, "does not serve VolumeSnapshots")
-	h := testenv.History(t, o)
-	assert.Empty(t, h.BudgetViolations())
-
-	require.NoError(t, s.InstallSnapshotCRDs(t.Context()))
-	class := newSnapshotClass("sim-snapclass")
-	s.Create(t, class)
-	// No controller serves snapshots here; the agent only has to create one.
-	s.AwaitImage(t, snapshotted, testenv.HasReason(v1alpha1.ReasonSnapshotting))
-	require.True(t, testenv.Await(t, func() bool {
-		var list snapshotv1.VolumeSnapshotList
-		return s.Client().List(t.Context(), &list, client.InNamespace(ns)) == nil && len(list.Items) == 1
-	}))
-	require.NoError(t, s.Client().Delete(t.Context(), img))
-	s.AwaitGone(t, img)
 }
 
 // awaitCapacityRefresh waits until capacity that was read before is too old for admission.

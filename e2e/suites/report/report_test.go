@@ -135,9 +135,9 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 }
 
 func TestReportChangedByOthersIsRepaired(t *testing.T) {
-	ns := createImages(t, 150)
+	ns := createImages(t, 130)
 	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
+	awaitSettledImages(t, ns, 130)
 	a.awaitQuiet(t)
 	c := env.Client()
 	name := readReport(t).root.Root.Pages[0].Name
@@ -243,7 +243,7 @@ func isAnswerTo(version v1alpha1.PlanVersion) func(storedReport) bool {
 // TestInquiryIsAnswered wants a report that shows all changes before the inquiry, although
 // nothing else causes one, and an agent that restarts to answer as well.
 func TestInquiryIsAnswered(t *testing.T) {
-	const images = 300
+	const images = 150
 	ns := createImages(t, images)
 	a := startReporter(t, noHeartbeatArg)
 	awaitSettledImages(t, ns, images)

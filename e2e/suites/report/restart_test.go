@@ -25,11 +25,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// TestRestartRewritesNoPage wants a starting agent to leave pages alone that are up to date.
-func TestRestartRewritesNoPage(t *testing.T) {
-	ns := createImages(t, 150)
+// TestRestartRewritesOnlyOldReports wants a starting agent to leave pages alone that are up to
+// date, and to rewrite all pages of an old report.
+func TestRestartRewritesOnlyOldReports(t *testing.T) {
+	ns := createImages(t, 130)
 	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
+	awaitSettledImages(t, ns, 130)
 	a.awaitQuiet(t)
 	before := readReport(t)
 	a.killAndWait()
@@ -43,20 +44,14 @@ func TestRestartRewritesNoPage(t *testing.T) {
 	for _, w := range b.writesSinceMark() {
 		assert.Equal(t, "PUT default", w)
 	}
-}
 
-// TestRestoredOldReportIsRewritten: the hub may have later pages than a cluster that was
-// restored from a backup, so an agent that finds an old root rewrites everything.
-func TestRestoredOldReportIsRewritten(t *testing.T) {
-	ns := createImages(t, 150)
-	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
-	a.awaitQuiet(t)
-	a.killAndWait()
-	root := readReport(t).root
+	// The hub may have later pages than a cluster that was restored from a backup, so an
+	// agent that finds an old root rewrites everything.
+	b.killAndWait()
+	root := after.root
 	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-4 * time.Hour))
 	require.NoError(t, env.Client().Update(t.Context(), root))
-	before := readReport(t)
+	before = readReport(t)
 
 	startReporter(t, noHeartbeatArg)
 	awaitReport(t, "every page is newer", func(r storedReport) bool {

@@ -5,10 +5,12 @@ package chart_test
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,26 +21,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	agentguard "github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	hubguard "github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
 
-// previousReleaseDir has the charts of the release before this one, as people got them,
-// and what they may have had of it.
+// previousReleaseDir has the packaged charts of the previous release and objects of its kinds.
 const previousReleaseDir = "testdata/previous"
 
-// unpackPreviousChart is a previous chart from its archive. Its kind does not know a field yet: a
-// release may leave all kinds as they are, and what programs and an upgrade make of
-// older ones is to be seen nevertheless.
+// unpackPreviousChart unpacks a previous chart and removes a field from one of its CRDs: not
+// every release changes CRDs, and the test needs older ones.
 func unpackPreviousChart(t *testing.T, name, crd, without string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(previousReleaseDir, name+"-*.tgz"))
 	require.NoError(t, err)
-	require.Len(t, found, 1, "the archive of the release before this one, and of no other")
+	require.Len(t, found, 1, "want only the archive of the previous release")
 	file, err := os.Open(found[0])
 	require.NoError(t, err)
 	defer func() { require.NoError(t, file.Close()) }()
@@ -66,11 +75,11 @@ func unpackPreviousChart(t *testing.T, name, crd, without string) string {
 	require.NoError(t, os.WriteFile(kind, []byte(strings.Replace(string(text), field, "\n              formerly"+without+":\n", 1)), 0o600))
 
 	previous, current := chartVersion(t, path), chartVersion(t, chartPath(t, filepath.Join("charts", name)))
-	assert.True(t, previous.LessThan(current), "%s %s is no upgrade of %s: give the chart a new version", name, current, previous)
+	assert.True(t, previous.LessThan(current), "%s %s is no upgrade of %s: raise the chart's version", name, current, previous)
 	return path
 }
 
-// chartVersion is the version of a chart.
+// chartVersion reads the version of a chart.
 func chartVersion(t *testing.T, path string) *version.Version {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(path, "Chart.yaml"))
@@ -81,9 +90,8 @@ func chartVersion(t *testing.T, path string) *version.Version {
 	return version.MustParseSemantic(about.Version)
 }
 
-// installPreviousRelease installs a chart of the previous release, by someone who has said all
-// that could be said of it: each value stands in the release, with its default or with
-// another one.
+// installPreviousRelease installs a chart of the previous release with every value set, to its
+// default or to another one.
 func (s *helmCluster) installPreviousRelease(t *testing.T, name, crd, without string, beside ...string) {
 	t.Helper()
 	path := unpackPreviousChart(t, name, crd, without)
@@ -91,7 +99,7 @@ func (s *helmCluster) installPreviousRelease(t *testing.T, name, crd, without st
 		"--values", filepath.Join(path, "values.yaml"), "--values", filepath.Join(previousReleaseDir, "values.yaml")}, beside...)...)
 }
 
-// releaseState is what a cluster has of one.
+// releaseState is what a cluster has of a release.
 type releaseState struct {
 	values     map[string]any
 	uids       map[string]types.UID
@@ -112,7 +120,7 @@ func (s *helmCluster) readRelease(t *testing.T, name string) releaseState {
 	return r
 }
 
-// queryHelm has helm read something.
+// queryHelm runs a helm command that reads.
 func (s *helmCluster) queryHelm(t *testing.T, args ...string) []byte {
 	t.Helper()
 	output, err := s.runHelm(t, args...)
@@ -120,8 +128,8 @@ func (s *helmCluster) queryHelm(t *testing.T, args ...string) []byte {
 	return []byte(output)
 }
 
-// storePreviousObjects puts what the previous release left into its kinds, all of them. It returns it
-// as it is stored.
+// storePreviousObjects creates objects of all kinds of the previous release and returns them as
+// stored.
 func (s *helmCluster) storePreviousObjects(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	for _, name := range []string{"images", "again"} {
@@ -137,11 +145,11 @@ func (s *helmCluster) storePreviousObjects(t *testing.T) []*unstructured.Unstruc
 		storeObject(t, writer, object)
 		delete(without, object.GetKind())
 	}
-	assert.Empty(t, without, "kinds of which %s/objects.yaml has nothing", previousReleaseDir)
+	assert.Empty(t, without, "kinds without an object in %s/objects.yaml", previousReleaseDir)
 	return objects
 }
 
-// servedKinds of ours that the cluster serves.
+// servedKinds returns which of our kinds the cluster serves.
 func (s *helmCluster) servedKinds(t *testing.T) map[string]bool {
 	t.Helper()
 	definitions := &unstructured.UnstructuredList{}
@@ -157,14 +165,13 @@ func (s *helmCluster) servedKinds(t *testing.T) map[string]bool {
 	return all
 }
 
-// privilegedClient may do everything, and what the hub alone may do too.
+// privilegedClient returns a client that may also write what only the hub may.
 func (s *helmCluster) privilegedClient(t *testing.T) client.Client {
 	t.Helper()
 	return clientAsUserOf(t, s.plane.Config(), "system:serviceaccount:"+hubNamespace+":ot-hub")
 }
 
-// storeObject writes an object with its status, of which its kind has to know every field.
-// What is stored is read into it.
+// storeObject creates an object with its status and reads it back. Unknown fields are errors.
 func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
 	of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
@@ -177,8 +184,8 @@ func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructure
 	}
 }
 
-// requireKept has every object be what it was, and its kind take all of it once more: the
-// API server lets pass what it would refuse, as long as nobody changes it.
+// requireKept checks that every object is unchanged and can be written again: the API server
+// keeps stored objects that its validation would reject.
 func (s *helmCluster) requireKept(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	writer := s.privilegedClient(t)
@@ -206,7 +213,7 @@ func (s *helmCluster) requireKept(t *testing.T, objects []*unstructured.Unstruct
 	}
 }
 
-// deleteStored deletes an object. A ledger that has slots cannot be.
+// deleteStored deletes an object; a ledger loses its slots first.
 func deleteStored(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
 	if object.GetKind() == "SyncLedger" {
@@ -216,8 +223,8 @@ func deleteStored(t *testing.T, c client.Client, object *unstructured.Unstructur
 	require.NoError(t, c.Delete(t.Context(), object))
 }
 
-// upgradeAsDocumented runs the commands of the README's Upgrade, as they stand there, and
-// has nothing be lost by them that the previous release has brought or been told.
+// upgradeAsDocumented runs the documented upgrade commands and checks that they lose nothing of
+// the previous release.
 func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 	t.Helper()
 	tag := "v" + chartVersion(t, chartPath(t, agentChart)).String()
@@ -238,7 +245,7 @@ func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 		upgraded = append(upgraded, name)
 
 		for object, uid := range before.uids {
-			assert.Equal(t, uid, after.uids[object], "%s: %s is the one that it was", name, object)
+			assert.Equal(t, uid, after.uids[object], "%s: %s was recreated", name, object)
 		}
 		before.values["image"].(map[string]any)["tag"] = tag
 		assert.Equal(t, before.values, after.values, "what people have set of "+name)
@@ -249,11 +256,11 @@ func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 		assert.Contains(t, newSpec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
 		assert.Equal(t, "ghcr.io/pelotech/"+name+":"+tag, newSpec.Template.Spec.Containers[0].Image)
 	}
-	assert.Equal(t, []string{"ot-hub", "ot-agent"}, upgraded, "the hub first")
+	assert.Equal(t, []string{"ot-hub", "ot-agent"}, upgraded, "the order of upgrades")
 	s.requireCurrentCRDs(t)
 }
 
-// requireCurrentCRDs has the cluster serve the kinds of these charts.
+// requireCurrentCRDs checks that the cluster has the CRDs of the current charts.
 func (s *helmCluster) requireCurrentCRDs(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(chartPath(t, "charts/*/files/*/pelotech.ot_*.yaml"))
@@ -276,4 +283,99 @@ func crdSchema(t *testing.T, kind *unstructured.Unstructured) string {
 	text, err := json.Marshal(valueAt(t, kind, "spec", "versions", "0", "schema"))
 	require.NoError(t, err)
 	return string(text)
+}
+
+func TestMissingPrerequisitesFailTheRender(t *testing.T) {
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"it is too old":             {[]string{"--kube-version", "1.29.3"}, "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.3"},
+		"it serves no such policy":  {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod"}, "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1"},
+		"it serves what is needed":  {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, ""},
+		"nobody knows what it does": {[]string{"--kube-version", chart.KubeVersion}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for chart, path := range chartPaths {
+				output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", chart, chartPath(t, path)}, test.args...)...).CombinedOutput()
+				if test.want == "" {
+					require.NoError(t, err, "%s", output)
+					continue
+				}
+				require.Error(t, err, chart)
+				assert.Contains(t, string(output), test.want, chart)
+			}
+		})
+	}
+}
+
+// TestHelmTestPod wants an own ServiceAccount and the program's image for `helm test`.
+func TestHelmTestPod(t *testing.T) {
+	for name, path := range chartPaths {
+		tests, err := chart.RenderTests(t.Context(), path, name, "ot-system", map[string]any{"image": map[string]any{"tag": "v9"}})
+		require.NoError(t, err)
+		rendered := renderedChart{}
+		for _, object := range tests {
+			rendered[object.GetKind()] = object
+			assert.Equal(t, "test", object.GetAnnotations()["helm.sh/hook"])
+			assert.NotEmpty(t, object.GetAnnotations()["helm.sh/hook-delete-policy"])
+		}
+		assert.Equal(t, parseYAML(t, `[{kind: ServiceAccount, name: `+name+`-test, namespace: ot-system}]`), valueAt(t, rendered["ClusterRoleBinding"], "subjects"))
+		assert.Equal(t, name+"-reader", valueAt(t, rendered["ClusterRoleBinding"], "roleRef", "name"))
+		assert.Equal(t, name+"-test", valueAt(t, rendered["Pod"], "spec", "serviceAccountName"))
+		assert.Equal(t, "ghcr.io/pelotech/"+name+":v9", valueAt(t, rendered["Pod"], "spec", "containers", "0", "image"))
+		assert.Equal(t, []any{"--check-url=https://" + name + ".ot-system.svc/metrics"}, valueAt(t, rendered["Pod"], "spec", "containers", "0", "args"))
+		_, deployment := renderWorkload(t, name, `{}`)
+		selector := deployment("spec", "selector", "matchLabels").(map[string]any)
+		assert.NotEqual(t, selector["app.kubernetes.io/name"], rendered["Pod"].GetLabels()["app.kubernetes.io/name"], "a Service selects the test Pod")
+	}
+}
+
+// TestAPIServerWithoutAdmissionPolicies wants helm to fail before it installs anything, and agent
+// and hub to report it.
+func TestAPIServerWithoutAdmissionPolicies(t *testing.T) {
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
+	require.NoError(t, err)
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "nopolicies",
+		APIServerArgs: []string{"--runtime-config=admissionregistration.k8s.io/v1/validatingadmissionpolicies=false", "--disable-admission-plugins=ValidatingAdmissionPolicy"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	for name, path := range chartPaths {
+		output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "install", name, chartPath(t, path),
+			"--namespace", name, "--create-namespace", "--kubeconfig", plane.Kubeconfig()).CombinedOutput()
+		require.Error(t, err)
+		assert.Contains(t, string(output), "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)
+	}
+
+	known := runtime.NewScheme()
+	require.NoError(t, scheme.AddToScheme(known))
+	require.NoError(t, cdiv1.AddToScheme(known))
+	c, err := client.New(plane.Config(), client.Options{Scheme: known})
+	require.NoError(t, err)
+	told := map[string]metav1.Condition{"agent": agentAPICondition(t, c)}
+	for _, p := range []hubguard.Policy{hubguard.WavesPolicy, hubguard.PrunesPolicy} {
+		told["hub, "+p.Name], err = (&hubguard.ApprovalCheck{Live: c, Enforced: true}).CheckPolicy(t.Context(), p)
+		require.NoError(t, err)
+	}
+	for name, got := range told {
+		assert.Equal(t, metav1.ConditionFalse, got.Status, name)
+		assert.Equal(t, v1alpha1.ReasonPoliciesNotServed, got.Reason, name)
+		assert.Contains(t, got.Message, "does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)
+	}
+}
+
+// agentAPICondition returns the ledger's condition about the API server, with CDI installed.
+func agentAPICondition(t *testing.T, c client.Client) metav1.Condition {
+	t.Helper()
+	require.NoError(t, c.Create(t.Context(), newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes")))
+	ctx, cancel := context.WithCancel(t.Context())
+	g := agentguard.NewBudgetGuardPoller(c, metav1.NamespaceDefault, func() {})
+	ended := make(chan error, 1)
+	go func() { ended <- g.Start(ctx) }()
+	require.True(t, testenv.Await(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))
+	cancel()
+	require.NoError(t, <-ended)
+	return g.Condition()
 }

@@ -1,6 +1,11 @@
+//go:build linux
+
 package chart_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
@@ -121,8 +127,6 @@ func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
 	assert.Contains(t, args, "--metrics-secure=true")
 }
 
-// Only a hub that is to find members through Cluster API may read Secrets
-// outside its own namespace.
 func TestHubReadsForeignSecretsOnlyForClusterAPI(t *testing.T) {
 	resources := func(values map[string]any) (all []any) {
 		rules, _, err := unstructured.NestedSlice(renderHub(t, "ot-system", values)["ClusterRole ot-hub"].Object, "rules")
@@ -146,7 +150,6 @@ func TestHubReadsForeignSecretsOnlyForClusterAPI(t *testing.T) {
 	}
 }
 
-// Nothing of the chart has agents installed unless it is asked for.
 func TestHubInstallsAgentsOnlyOnRequest(t *testing.T) {
 	watches := func(all renderedChart) bool {
 		rules, _, err := unstructured.NestedSlice(all["Role ot-system/ot-hub"].Object, "rules")
@@ -214,8 +217,8 @@ func TestHubRulesAreMinimal(t *testing.T) {
 	}
 }
 
-// requireLimitedToPullAgents wants what a hub may in all namespaces to be limited to what it
-// makes for agents that dial in, by name where the API server lets a verb be.
+// requireLimitedToPullAgents checks that a rule for all namespaces is limited to what the hub
+// creates for agents in pull mode, by name where RBAC supports it for the verb.
 func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[string]any) {
 	t.Helper()
 	accounts := []any{registration.AgentAccount, registration.JoinAccount}
@@ -240,7 +243,8 @@ func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[st
 	}
 }
 
-// An agent that dials in has its own mailbox, and a join token has one question.
+// TestPullModeAgentRoles: an agent reads and writes its own mailbox, and a join token can only
+// request a credential.
 func TestPullModeAgentRoles(t *testing.T) {
 	rendered := renderHub(t, "ot-system", nil)
 	rule := func(group, resource string, names []any, verbs ...any) any {
@@ -273,7 +277,7 @@ func TestPullModeAgentRoles(t *testing.T) {
 		}
 		ref, _, err := unstructured.NestedStringMap(object.Object, "roleRef")
 		require.NoError(t, err)
-		assert.NotContains(t, []string{registration.AgentRole, registration.JoinRole}, ref["name"], "%s: the hub binds it in a member's namespace", key)
+		assert.NotContains(t, []string{registration.AgentRole, registration.JoinRole}, ref["name"], "%s: the hub binds the role in the namespaces of members", key)
 	}
 }
 
@@ -300,8 +304,8 @@ func TestHubIsGivenItsPublicURL(t *testing.T) {
 		variables[0].(map[string]any)["expression"], "what agents can ask for is what they are given")
 }
 
-// What is written on the hub reaches every cluster: nobody gets that by being an
-// editor of the hub's own.
+// TestFleetRoles: writes on the hub reach every cluster, so the aggregated role edit must not
+// include them.
 func TestFleetRoles(t *testing.T) {
 	approves := map[string]string{"ot-fleet-approver": "fleetdiskimages", "ot-fleet-pruner": "imageprunes"}
 	for name, test := range map[string]struct {
@@ -329,7 +333,7 @@ func TestFleetRoles(t *testing.T) {
 					for _, resource := range rule["resources"].([]any) {
 						assert.NotContains(t, resource, "/", "%s writes no status", role)
 						if slices.Contains([]any{"memberclusters", "memberlinks", "clusterjoins", "prunereportpages"}, resource) {
-							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of clusters decide on their wave, pages are the hub's", role)
+							assert.Equal(t, []any{"get", "list", "watch"}, rule["verbs"], "%s: labels of members decide on their wave, and only the hub writes pages", role)
 						}
 						if approves[role] != resource {
 							assert.NotContains(t, rule["verbs"], "approve", "%s: %s", role, resource)
@@ -359,6 +363,33 @@ func TestHubChartRejectsInvalidValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := chart.Render(t.Context(), hubChart, "hub", "ot-system", test.values)
 			require.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+// TestChartsArePackaged runs `make charts` with every form of version that `git describe` has.
+// One that is no semantic version leaves the chart's version and is used for images only.
+func TestChartsArePackaged(t *testing.T) {
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
+	require.NoError(t, err)
+	own := chartVersion(t, chartPath(t, agentChart)).String()
+	for version, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty",
+		"abcdef0": own, "1234567-dirty": own, "unknown": own,
+	} {
+		t.Run(version, func(t *testing.T) {
+			directory := t.TempDir()
+			output, err := exec.CommandContext(t.Context(), "make", "-C", chartPath(t, "."), "charts", "VERSION="+version, "DIST="+directory, "HELM="+programs[binaries.Helm]).CombinedOutput()
+			require.NoError(t, err, "%s", output)
+			made, err := os.ReadDir(directory)
+			require.NoError(t, err)
+			require.Len(t, made, 2)
+			for _, name := range []string{"ot-agent", "ot-hub"} {
+				about, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "show", "chart", filepath.Join(directory, name+"-"+want+".tgz")).CombinedOutput()
+				require.NoError(t, err, "%s", about)
+				assert.Regexp(t, `(?m)^version: `+want+`$`, string(about))
+				assert.Regexp(t, `(?m)^appVersion: `+version+`$`, string(about))
+			}
 		})
 	}
 }

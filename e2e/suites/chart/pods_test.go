@@ -1,17 +1,32 @@
+//go:build linux
+
 package chart_test
 
 import (
+	"context"
+	"crypto/tls"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
-// renderWorkload is what runs a chart's program, and how a part of it is reached.
+// renderWorkload renders a chart and returns its workload's fields by path.
 func renderWorkload(t *testing.T, name, values string) (renderedChart, func(path ...string) any) {
 	t.Helper()
 	given := map[string]any{}
@@ -23,7 +38,7 @@ func renderWorkload(t *testing.T, name, values string) (renderedChart, func(path
 	}
 }
 
-// valueAt is what stands at a path, of which "0" is the first of a list; nil for nothing.
+// valueAt returns the value at a path, in which "0" is the first item of a list; nil for none.
 func valueAt(t *testing.T, object *unstructured.Unstructured, path ...string) any {
 	t.Helper()
 	require.NotNil(t, object)
@@ -43,7 +58,7 @@ func valueAt(t *testing.T, object *unstructured.Unstructured, path ...string) an
 	return found
 }
 
-// parseYAML is YAML as it comes out of a manifest.
+// parseYAML decodes YAML as a manifest is decoded.
 func parseYAML(t *testing.T, text string) any {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -52,7 +67,6 @@ func parseYAML(t *testing.T, text string) any {
 	return object.Object["value"]
 }
 
-// Each value of Pods arrives in the Pods of both charts.
 func TestPodValuesReachThePods(t *testing.T) {
 	container := []string{"spec", "template", "spec", "containers", "0"}
 	pod := []string{"spec", "template", "spec"}
@@ -102,8 +116,6 @@ func TestExtraArgsAndEnvAreAdded(t *testing.T) {
 	}
 }
 
-// Pods run in namespaces of Pod Security's level restricted, by what they may do and by
-// what they ask for.
 func TestPodsMeetRestrictedPodSecurity(t *testing.T) {
 	for name := range chartPaths {
 		_, deployment := renderWorkload(t, name, `{}`)
@@ -123,7 +135,6 @@ capabilities: {drop: [ALL]}`), deployment("spec", "template", "spec", "container
 	}
 }
 
-// Replicas are on different nodes where that can be, and a drain takes one at a time.
 func TestReplicasSpreadAndDisruptionBudget(t *testing.T) {
 	for name := range chartPaths {
 		rendered, deployment := renderWorkload(t, name, `{}`)
@@ -147,7 +158,7 @@ func TestReplicasSpreadAndDisruptionBudget(t *testing.T) {
 	}
 }
 
-// Nothing but metrics and probes is let in, and the hub's replicas to each other.
+// TestNetworkPolicy wants only metrics, probes and the hub's replicas to be let in.
 func TestNetworkPolicy(t *testing.T) {
 	for name := range chartPaths {
 		rendered, deployment := renderWorkload(t, name, `{}`)
@@ -178,7 +189,7 @@ networkPolicy:
 		if name == "ot-hub" {
 			require.Len(t, egress, 4)
 			elected := map[string]any{"podSelector": map[string]any{"matchLabels": deployment("spec", "selector", "matchLabels")}}
-			assert.Equal(t, map[string]any{"ports": parseYAML(t, `[{port: metrics}]`), "to": []any{elected}}, egress[2], "and reaches it")
+			assert.Equal(t, map[string]any{"ports": parseYAML(t, `[{port: metrics}]`), "to": []any{elected}}, egress[2], "egress to the elected replica")
 			egress = slices.Delete(egress, 2, 3)
 		}
 		assert.Equal(t, parseYAML(t, `
@@ -202,7 +213,7 @@ extraObjects:
 	}
 }
 
-// A changed certificate reaches a hub that reads it when it starts.
+// TestAPICertificateChangeRestartsTheHub: the hub reads the certificate when it starts.
 func TestAPICertificateChangeRestartsTheHub(t *testing.T) {
 	annotations := func(ca string) any {
 		_, deployment := renderWorkload(t, "ot-hub", `{podAnnotations: {a: b}, pull: {apiCA: "`+ca+`"}}`)
@@ -211,4 +222,105 @@ func TestAPICertificateChangeRestartsTheHub(t *testing.T) {
 	one := annotations(`-----BEGIN CERTIFICATE-----\nabc\n`)
 	assert.NotEqual(t, one, annotations(`-----BEGIN CERTIFICATE-----\nabd\n`))
 	assert.Equal(t, map[string]any{"a": "b"}, annotations(``))
+}
+
+// renderPods returns the Pods of a chart, including that of `helm test`.
+func renderPods(t *testing.T, name string, values map[string]any) []*corev1.Pod {
+	t.Helper()
+	rendered, err := chart.Render(t.Context(), chartPaths[name], name, "ot-system", values)
+	require.NoError(t, err)
+	tests, err := chart.RenderTests(t.Context(), chartPaths[name], name, "ot-system", values)
+	require.NoError(t, err)
+	var pods []*corev1.Pod
+	for _, object := range append(rendered, tests...) {
+		content, templated, err := unstructured.NestedMap(object.Object, "spec", "template")
+		require.NoError(t, err)
+		if object.GetKind() == "Pod" {
+			content = object.Object
+		} else if !templated {
+			continue
+		}
+		pod := &corev1.Pod{}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, pod))
+		pod.Name = object.GetName()
+		pods = append(pods, pod)
+	}
+	require.Len(t, pods, 2, "want the Pods of the Deployment and of helm test")
+	return pods
+}
+
+func TestAPIServerAcceptsPodsUnderRestrictedPodSecurity(t *testing.T) {
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "vital"}, Value: 1}
+	require.NoError(t, adminClient.Create(t.Context(), class))
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), class)) })
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "restricted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
+	require.NoError(t, adminClient.Create(t.Context(), namespace))
+
+	for name := range chartPaths {
+		for variant, values := range map[string]map[string]any{"as it comes": nil, "with everything": loadAllValues(t, name)} {
+			for _, pod := range renderPods(t, name, values) {
+				pod.Namespace = namespace.Name
+				require.NoError(t, adminClient.Create(t.Context(), pod.DeepCopy(), client.DryRunAll), "%s: %s", pod.Name, variant)
+
+				for why, test := range map[string]struct {
+					change func(*corev1.PodSpec, *corev1.SecurityContext)
+					want   string
+				}{
+					"privileged": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) {
+						c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil
+					}, "privileged"},
+					"with more than it has": {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = nil }, "allowPrivilegeEscalation != false"},
+					"with capabilities":     {func(_ *corev1.PodSpec, c *corev1.SecurityContext) { c.Capabilities = nil }, "unrestricted capabilities"},
+					"as root":               {func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.SecurityContext.RunAsNonRoot = nil }, "runAsNonRoot != true"},
+					"with all system calls": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.SecurityContext.SeccompProfile = nil }, "seccompProfile"},
+					"in the node's network": {func(p *corev1.PodSpec, _ *corev1.SecurityContext) { p.HostNetwork = true }, "host namespaces"},
+				} {
+					changed := pod.DeepCopy()
+					test.change(&changed.Spec, changed.Spec.Containers[0].SecurityContext)
+					err := adminClient.Create(t.Context(), changed, client.DryRunAll)
+					require.ErrorContains(t, err, `violates PodSecurity "restricted:latest"`, "%s %s", pod.Name, why)
+					require.ErrorContains(t, err, test.want, "%s %s", pod.Name, why)
+				}
+			}
+		}
+	}
+}
+
+// writeCertificate writes a certificate where a program reads it, and returns it.
+func writeCertificate(t *testing.T, directory string) string {
+	t.Helper()
+	shown, key, err := cert.GenerateSelfSignedCertKey("ot-agent.ot-agent.svc", nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "tls.key"), key, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "tls.crt"), shown, 0o600))
+	parsed, err := cert.ParseCertsPEM(shown)
+	require.NoError(t, err)
+	return parsed[0].SerialNumber.String()
+}
+
+// servedCertificate returns the certificate that a URL serves; none without a server.
+func servedCertificate(t *testing.T, url string) string {
+	t.Helper()
+	connection, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(url, "https://"), "/metrics"))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = connection.Close() }()
+	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// TestMetricsCertificate wants a certificate's Secret in the arguments and the volumes of the Pod.
+func TestMetricsCertificate(t *testing.T) {
+	for name := range chartPaths {
+		_, deployment := renderWorkload(t, name, `{}`)
+		for _, arg := range deployment("spec", "template", "spec", "containers", "0", "args").([]any) {
+			assert.NotContains(t, arg, "--metrics-cert-dir")
+		}
+		_, deployment = renderWorkload(t, name, `{metrics: {certificate: {secretName: ot-metrics}}, extraVolumes: [{name: tmp, emptyDir: {}}], extraVolumeMounts: [{name: tmp, mountPath: /tmp}]}`)
+		assert.Contains(t, deployment("spec", "template", "spec", "containers", "0", "args"), "--metrics-cert-dir=/etc/"+name+"/metrics-certificate")
+		assert.Equal(t, parseYAML(t, `[{name: metrics-certificate, mountPath: /etc/`+name+`/metrics-certificate, readOnly: true}, {name: tmp, mountPath: /tmp}]`), deployment("spec", "template", "spec", "containers", "0", "volumeMounts"))
+		assert.Equal(t, parseYAML(t, `[{name: metrics-certificate, secret: {secretName: ot-metrics}}, {name: tmp, emptyDir: {}}]`), deployment("spec", "template", "spec", "volumes"))
+	}
 }

@@ -1,13 +1,22 @@
+//go:build linux
+
 package chart_test
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
@@ -20,7 +29,7 @@ func renderChart(t *testing.T, namespace string, values map[string]any) rendered
 	return renderIndexed(t, agentChart, "agent", namespace, values)
 }
 
-// renderIndexed indexes what a chart renders to by "Kind namespace/name".
+// renderIndexed renders a chart and indexes the objects by "Kind namespace/name".
 func renderIndexed(t *testing.T, path, release, namespace string, values map[string]any) renderedChart {
 	t.Helper()
 	objects, err := chart.Render(t.Context(), path, release, namespace, values)
@@ -31,7 +40,7 @@ func renderIndexed(t *testing.T, path, release, namespace string, values map[str
 		if object.GetNamespace() != "" {
 			key = object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
 		}
-		require.NotContains(t, all, key, "two objects of one name: the second replaces the first")
+		require.NotContains(t, all, key, "two objects have the same name")
 		all[key] = object
 	}
 	return all
@@ -147,7 +156,7 @@ func TestAgentChartKeepsDataOnUninstall(t *testing.T) {
 	assert.Equal(t, 8, kept)
 }
 
-// holdsData tells of what a chart brings and people fill.
+// holdsData reports whether people fill an object of the chart.
 func holdsData(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" || o.GetKind() == "ConfigMap" && o.GetName() == "sync-operator-policy"
 }
@@ -207,8 +216,8 @@ func TestAgentRulesAreMinimal(t *testing.T) {
 				assert.NotContains(t, rule[list], "*", "%s: %v", key, rule)
 			}
 			if object.GetKind() == "ClusterRole" {
-				assert.NotContains(t, rule["resources"], "leases", "leases are the agent's own: a Role is enough")
-				assert.NotContains(t, rule["resources"], "syncledgers", "the ledger is the agent's own: a Role is enough")
+				assert.NotContains(t, rule["resources"], "leases", "a Role is enough: Leases are in the agent's namespace")
+				assert.NotContains(t, rule["resources"], "syncledgers", "a Role is enough: the ledger is in the agent's namespace")
 				for _, verb := range rule["verbs"].([]any) {
 					if verb != "get" && verb != "create" && verb != "patch" {
 						assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and patched: %v", rule)
@@ -258,4 +267,108 @@ func containerArgs(t *testing.T, deployment *unstructured.Unstructured) []string
 	args, _, err := unstructured.NestedStringSlice(firstContainer(t, deployment), "args")
 	require.NoError(t, err)
 	return args
+}
+
+func TestUserRolesAggregateToClusterRoles(t *testing.T) {
+	const none = ""
+	for name, test := range map[string]struct {
+		values                             map[string]any
+		imageViewer, vmAuthor, imageAuthor string
+	}{
+		"by default":      {map[string]any{}, "view", "edit", none},
+		"images too":      {map[string]any{"imagesToEdit": true}, "view", "edit", "edit"},
+		"not at all":      {map[string]any{"aggregate": false}, none, none, none},
+		"not even images": {map[string]any{"aggregate": false, "imagesToEdit": true}, none, none, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered := renderChart(t, "ot-system", map[string]any{"roles": test.values})
+			for role, want := range map[string]string{"ot-viewer": none, "ot-image-viewer": test.imageViewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
+				got := none
+				for label, value := range rendered["ClusterRole "+role].GetLabels() {
+					if to, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok && value == "true" {
+						got += to
+					}
+				}
+				assert.Equal(t, want, got, role)
+			}
+		})
+	}
+}
+
+// TestViewRoleCannotReadVMs: VirtualMachines can contain passwords, and view reads no Secrets.
+func TestViewRoleCannotReadVMs(t *testing.T) {
+	for name, role := range renderChart(t, "ot-system", nil) {
+		if role.GetLabels()["rbac.authorization.k8s.io/aggregate-to-view"] != "true" {
+			continue
+		}
+		rules, _, err := unstructured.NestedSlice(role.Object, "rules")
+		require.NoError(t, err)
+		for _, entry := range rules {
+			assert.Equal(t, []any{"vmdiskimages"}, entry.(map[string]any)["resources"], name)
+		}
+	}
+}
+
+func TestUserRolesWriteNoStatus(t *testing.T) {
+	rendered := renderChart(t, "ot-system", nil)
+	for _, role := range []string{"ot-viewer", "ot-image-viewer", "ot-vm-author", "ot-image-author"} {
+		rules, _, err := unstructured.NestedSlice(rendered["ClusterRole "+role].Object, "rules")
+		require.NoError(t, err)
+		for _, entry := range rules {
+			for _, resource := range entry.(map[string]any)["resources"].([]any) {
+				assert.NotContains(t, resource, "/", role)
+			}
+		}
+	}
+}
+
+func TestImageNamespacesCanBeProtected(t *testing.T) {
+	for key := range renderChart(t, "ot-system", nil) {
+		require.NotContains(t, key, "ot-agent-keep-images", "it is offered, not imposed")
+	}
+	for key, object := range renderChart(t, "ot-system", map[string]any{"keepImages": map[string]any{"enabled": true}}) {
+		if strings.HasSuffix(key, " ot-agent-keep-images") {
+			awaitCreated(t, object)
+		}
+	}
+	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kept-", Labels: map[string]string{"pelotech.ot/keep-images": "true"}}}
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-", Labels: map[string]string{"pelotech.ot/keep-images": "false"}}}
+	require.NoError(t, adminClient.Create(t.Context(), kept))
+	require.NoError(t, adminClient.Create(t.Context(), other))
+
+	says := "namespace " + kept.Name + " holds disk images that VirtualMachines of all namespaces may use, and its deletion would take them from under these. " +
+		"If that is wanted, remove its label first: kubectl label namespace " + kept.Name + " pelotech.ot/keep-images-"
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		assert.ErrorContains(check, adminClient.Delete(t.Context(), kept.DeepCopy(), client.DryRunAll), says)
+	}, policyPropagationTimeout, 20*time.Millisecond)
+	err := adminClient.Delete(t.Context(), kept.DeepCopy(), client.GracePeriodSeconds(0))
+	require.ErrorContains(t, err, says)
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+
+	require.NoError(t, adminClient.Delete(t.Context(), other))
+	require.NoError(t, adminClient.Patch(t.Context(), kept, newMergePatch(`{"metadata":{"labels":{"pelotech.ot/keep-images":null}}}`)))
+	require.NoError(t, adminClient.Delete(t.Context(), kept))
+}
+
+// TestPullModeInstallation passes what the hub has created for an agent in pull mode to the
+// agent's chart.
+func TestPullModeInstallation(t *testing.T) {
+	rendered, _ := renderWorkload(t, "ot-agent", `{}`)
+	assert.NotContains(t, rendered, "Secret ot-system/"+registration.JoinSecret)
+
+	kubeconfig := "apiVersion: v1\nkind: Config\nclusters: [{name: hub, cluster: {server: https://hub.example}}]\n"
+	objects, err := chart.Render(t.Context(), agentChart, "agent", "ot-system", map[string]any{"hub": map[string]any{"join": map[string]any{"kubeconfig": kubeconfig}}})
+	require.NoError(t, err)
+	given := ""
+	for _, object := range objects {
+		if object.GetKind() == "Secret" && object.GetName() == registration.JoinSecret {
+			given = valueAt(t, object, "data", registration.KubeconfigKey).(string)
+		}
+	}
+	text, err := base64.StdEncoding.DecodeString(given)
+	require.NoError(t, err)
+	assert.Equal(t, kubeconfig, string(text))
+
+	_, err = chart.Render(t.Context(), agentChart, "agent", "ot-system", map[string]any{"hub": map[string]any{"join": map[string]any{"kubeconfig": "join.kubeconfig"}}})
+	require.ErrorContains(t, err, "hub.join.kubeconfig is no kubeconfig: give the file that the hub has made by --set-file")
 }

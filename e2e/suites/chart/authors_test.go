@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What a policy says, to which users and namespaces are added.
+// Messages of the admission policies, with %USER for the user and a trailing namespace.
 const (
 	denialPrefix      = "ValidatingAdmissionPolicy 'ot-agent-virtualmachines' with binding 'ot-agent-virtualmachines' denied request: "
 	cannotReadImage   = "which user %USER may not read, and whose content the machine would show. Ask for verb get on vmdiskimages.pelotech.ot in namespace "
@@ -58,7 +58,7 @@ func mergeFields(all ...fieldChanges) fieldChanges {
 	return sum
 }
 
-// newMinimalVM is a machine in the workspace that says only what it is given.
+// newMinimalVM returns a VM in the workspace with the given fields only.
 func newMinimalVM(t *testing.T, changes fieldChanges) *unstructured.Unstructured {
 	t.Helper()
 	object := newVM(t, fieldChanges{"users": nil, "interfaces": nil, "vmDiskImageTemplate": nil})
@@ -67,7 +67,7 @@ func newMinimalVM(t *testing.T, changes fieldChanges) *unstructured.Unstructured
 	return object
 }
 
-// requireAnswer checks an answer against what it is to say of the user; "" is yes.
+// requireAnswer checks that an error has the message; no message: no error.
 func requireAnswer(t *testing.T, err error, user, says string) {
 	t.Helper()
 	if user == "robot" {
@@ -145,8 +145,8 @@ func TestVMsRequireTheirAuthorsRights(t *testing.T) {
 	}
 }
 
-// createVM is a machine that somebody with every right has made, by the field
-// owner that others apply by: what they leave out is then removed.
+// createVM creates a VM with all rights, under the field owner that the test's users apply
+// with: an apply removes fields that it leaves out.
 func createVM(t *testing.T, changes fieldChanges) *unstructured.Unstructured {
 	t.Helper()
 	object := newMinimalVM(t, changes)
@@ -191,7 +191,7 @@ func TestVMsRequireTheirEditorsRights(t *testing.T) {
 				before := createVM(t, test.before)
 				after := before.DeepCopy()
 				setFields(t, after, test.after)
-				// Nothing stands for a write of metadata only.
+				// Writes of metadata only change nothing in the spec.
 				after.SetLabels(map[string]string{"a": "b"})
 				after.SetAnnotations(map[string]string{"pelotech.ot/retry": "1"})
 				after.SetFinalizers([]string{"example.com/keep"})
@@ -247,7 +247,7 @@ func TestVMStatusWritesTriggerNoClone(t *testing.T) {
 		return clientFor(t, user).Status().Patch(t.Context(), object.DeepCopy(), change)
 	}
 	object := createVM(t, refFarm)
-	// Image and status may be read and written: that is not to clone a claim.
+	// Reading images and writing status must not amount to cloning a claim.
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
 		assert.ErrorContains(check, write("forger", object, pin(farm, "secret")), "may not")
 	}, policyPropagationTimeout, 20*time.Millisecond)
@@ -264,7 +264,7 @@ func TestVMStatusWritesTriggerNoClone(t *testing.T) {
 	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 	name, _, err := unstructured.NestedString(object.Object, "spec", "vmDiskImageRef", "name")
 	require.NoError(t, err)
-	assert.Equal(t, "demo-vmdi", name, "a write of the status moves no spec")
+	assert.Equal(t, "demo-vmdi", name, "a write of the status changed the spec")
 }
 
 func TestPlainTextPasswordsAreWarnedAbout(t *testing.T) {

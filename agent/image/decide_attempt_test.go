@@ -231,7 +231,7 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 	t.Run("begun", func(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		d := w.reconcile()
 		assert.True(t, w.lastViewLive, "a cache may just be late")
 		assert.Equal(t, v1alpha1.ReasonDataVolumeLost, w.currentRevision().Failure.Reason)
@@ -254,7 +254,7 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.stepLedger()
 		w.createMissingDataVolumes()
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.reconcile()
 		assert.Zero(t, w.currentRevision().AttemptEnded)
 		w.createMissingDataVolumes()
@@ -265,7 +265,7 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 		w.startImport()
 		w.completeImport()
 		w.lists.Claims[0].OwnerReferences = nil
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
@@ -276,7 +276,7 @@ func TestStartedAttemptWithoutSlotIsSynced(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.slots = nil
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.reconcile()
 		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.ReasonDataVolumeLost, w.currentRevision().Failure.Reason)
@@ -310,7 +310,7 @@ func TestAttemptThatLedgerCannotAdoptIsEnded(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.completeImport()
-		w.loseObject(image.PersistentVolumeClaim, w.lastDataVolume().Name)
+		w.loseObject(image.KindPersistentVolumeClaim, w.lastDataVolume().Name)
 		w.slots = nil
 		w.reconcile()
 		require.NotZero(t, w.lastDecision.RequeueAfter)
@@ -323,7 +323,7 @@ func TestAttemptThatLedgerCannotAdoptIsEnded(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.lists.Claims[0].OwnerReferences = nil
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.slots = nil
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
@@ -351,7 +351,7 @@ func TestBytesAreThoseOfRunningAttempt(t *testing.T) {
 	t.Run("of storage that was lost", func(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
-		w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.reconcile()
 		w.stepLedger()
 		w.createMissingDataVolumes()

@@ -125,7 +125,7 @@ func TestPinnedRevisionIsKept(t *testing.T) {
 			}
 			require.Len(t, w.status().Revisions, 2)
 			assert.Equal(t, v1alpha1.OutcomeSucceeded, w.status().Revisions[1].Outcome)
-			assert.Contains(t, w.status().Message, "kept for those built from it: ns/vm")
+			assert.Contains(t, w.status().Message, "kept for the VirtualMachines built from it: ns/vm")
 			assert.False(t, w.lastViewLive, "nothing is asked live while the cache shows the pin")
 
 			w.syncCaches()

@@ -205,13 +205,13 @@ func (w *simulation) drawPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 func (w *simulation) loseRandomObject(t *rapid.T) {
 	var targets []image.DeleteTarget
 	for i := range w.lists.DataVolumes {
-		targets = append(targets, image.DeleteTarget{Kind: image.DataVolume, Name: w.lists.DataVolumes[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.KindDataVolume, Name: w.lists.DataVolumes[i].Name})
 	}
 	for i := range w.lists.Claims {
-		targets = append(targets, image.DeleteTarget{Kind: image.PersistentVolumeClaim, Name: w.lists.Claims[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.KindPersistentVolumeClaim, Name: w.lists.Claims[i].Name})
 	}
 	for i := range w.lists.Snapshots {
-		targets = append(targets, image.DeleteTarget{Kind: image.VolumeSnapshot, Name: w.lists.Snapshots[i].Name})
+		targets = append(targets, image.DeleteTarget{Kind: image.KindVolumeSnapshot, Name: w.lists.Snapshots[i].Name})
 	}
 	if len(targets) == 0 {
 		return

@@ -164,8 +164,8 @@ func TestMissingSnapshotClassBlocks(t *testing.T) {
 
 func TestLostStorageIsResynced(t *testing.T) {
 	for name, lose := range map[string]func(*simulation){
-		"the DataVolume and its claim": func(w *simulation) { w.loseObject(image.DataVolume, w.lastDataVolume().Name) },
-		"the claim":                    func(w *simulation) { w.loseObject(image.PersistentVolumeClaim, w.lastDataVolume().Name) },
+		"the DataVolume and its claim": func(w *simulation) { w.loseObject(image.KindDataVolume, w.lastDataVolume().Name) },
+		"the claim":                    func(w *simulation) { w.loseObject(image.KindPersistentVolumeClaim, w.lastDataVolume().Name) },
 		"the volume": func(w *simulation) {
 			w.excuses++
 			w.lists.Claims[0].Status.Phase = corev1.ClaimLost
@@ -210,7 +210,7 @@ func TestLostStorageIsResynced(t *testing.T) {
 		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(1))
 		w.runImport()
 		for range 5 {
-			w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+			w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 			w.reconcile()
 			w.runImport()
 			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -257,9 +257,9 @@ func TestLostSnapshotIsRecreated(t *testing.T) {
 		return w
 	}
 	for name, lose := range map[string]func(*simulation){
-		"gone at once": func(w *simulation) { w.loseObject(image.VolumeSnapshot, w.lastSnapshot().Name); w.reconcile() },
+		"gone at once": func(w *simulation) { w.loseObject(image.KindVolumeSnapshot, w.lastSnapshot().Name); w.reconcile() },
 		"seen to go": func(w *simulation) {
-			w.markForDeletion(image.DeleteTarget{Kind: image.VolumeSnapshot, Name: w.lastSnapshot().Name, UID: w.lastSnapshot().UID})
+			w.markForDeletion(image.DeleteTarget{Kind: image.KindVolumeSnapshot, Name: w.lastSnapshot().Name, UID: w.lastSnapshot().UID})
 			w.reconcile()
 			w.removeDeletedObjects()
 			w.reconcile()

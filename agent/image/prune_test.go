@@ -127,7 +127,7 @@ func TestPruneEndsWithReason(t *testing.T) {
 		"its source changes":          {func(w *simulation) { w.setURL(urlB) }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
 		"the plan has another source": {func(w *simulation) { w.plan.Prune.Revision = "another" }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
 		"its storage is lost": {func(w *simulation) {
-			w.loseObject(image.DataVolume, w.lastDataVolume().Name)
+			w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		}, v1alpha1.PruneSkipped, v1alpha1.PruneInTransition, "Queued"},
 		"it is undone, and held":  {func(w *simulation) { w.plan.Prune.Undo = true; w.setHolders("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
 		"it is wanted, and held":  {func(w *simulation) { w.plan.Keep = true; w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
@@ -216,7 +216,7 @@ func TestWithdrawnPruneIsUndone(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneStatus{
 			UID: "prune", State: v1alpha1.PruneUndone, Reason: v1alpha1.PruneWithdrawn,
-			Message: "it ended here before, and another prune of the image came after it",
+			Message: "it ended before another prune of the image",
 		}, *w.status().Prune)
 		assert.ElementsMatch(t, []types.UID{"prune", "next"}, w.status().EndedPrunes)
 	})
@@ -446,8 +446,8 @@ func TestPruneSkipsChangedImage(t *testing.T) {
 		"nothing has changed":                      {change: func(*simulation) {}},
 		"it was referenced meanwhile":              {change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
 		"it was referenced, and others go too":     {others: true, change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
-		"it was taken back":                        {change: takenBack, want: "it goes only with spec.includeOthers"},
-		"it was taken back in its undo window":     {pending: true, change: takenBack, want: "it goes only with spec.includeOthers"},
+		"it was taken back":                        {change: takenBack, want: "set spec.includeOthers"},
+		"it was taken back in its undo window":     {pending: true, change: takenBack, want: "set spec.includeOthers"},
 		"it was taken back, and others go as well": {others: true, change: takenBack},
 	} {
 		t.Run(name, func(t *testing.T) {

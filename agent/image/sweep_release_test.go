@@ -48,7 +48,7 @@ func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 			d := w.reconcile()
 			assert.Equal(t, test.want, deletedNames(d))
 			for _, target := range d.Delete {
-				assert.Equal(t, image.DeleteTarget{Kind: image.PersistentVolumeClaim, Name: "prime", UID: prime.UID, Foreground: true}, target)
+				assert.Equal(t, image.DeleteTarget{Kind: image.KindPersistentVolumeClaim, Name: "prime", UID: prime.UID, Foreground: true}, target)
 			}
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "and serves on")
 		})
@@ -65,6 +65,6 @@ func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 		late := apitest.Pod("ns/importer").ForAttempt(w.newUID(), w.status().Revision, 1).Obj()
 		late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: claim.Name, UID: claim.UID, Controller: ptr.To(true)}}
 		w.lists.Pods = append(w.lists.Pods, *late)
-		assert.Equal(t, []image.DeleteTarget{{Kind: image.PersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true}}, w.reconcile().Delete)
+		assert.Equal(t, []image.DeleteTarget{{Kind: image.KindPersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true}}, w.reconcile().Delete)
 	})
 }

@@ -132,15 +132,15 @@ func (w *simulation) markForDeletion(target image.DeleteTarget) {
 		}
 	}
 	switch target.Kind {
-	case image.DataVolume:
+	case image.KindDataVolume:
 		for i := range w.lists.DataVolumes {
 			mark(&w.lists.DataVolumes[i].ObjectMeta)
 		}
-	case image.PersistentVolumeClaim:
+	case image.KindPersistentVolumeClaim:
 		for i := range w.lists.Claims {
 			mark(&w.lists.Claims[i].ObjectMeta)
 		}
-	case image.VolumeSnapshot:
+	case image.KindVolumeSnapshot:
 		for i := range w.lists.Snapshots {
 			mark(&w.lists.Snapshots[i].ObjectMeta)
 		}
@@ -172,17 +172,17 @@ func (w *simulation) removeDeletedObjects() {
 func (w *simulation) loseObject(kind image.ObjectKind, name string) {
 	w.excuses++
 	for i := range w.lists.DataVolumes {
-		if o := &w.lists.DataVolumes[i]; kind == image.DataVolume && o.Name == name {
+		if o := &w.lists.DataVolumes[i]; kind == image.KindDataVolume && o.Name == name {
 			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}
 	for i := range w.lists.Claims {
-		if o := &w.lists.Claims[i]; kind == image.PersistentVolumeClaim && o.Name == name {
+		if o := &w.lists.Claims[i]; kind == image.KindPersistentVolumeClaim && o.Name == name {
 			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}
 	for i := range w.lists.Snapshots {
-		if o := &w.lists.Snapshots[i]; kind == image.VolumeSnapshot && o.Name == name {
+		if o := &w.lists.Snapshots[i]; kind == image.KindVolumeSnapshot && o.Name == name {
 			w.markForDeletion(image.DeleteTarget{Kind: kind, Name: name, UID: o.UID})
 		}
 	}

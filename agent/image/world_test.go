@@ -370,7 +370,7 @@ func (w *simulation) stepLedger() ledger.Decision {
 		wanted := w.img != nil && image.IsAdoptable(w.img, slot)
 		v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: wanted})
 		if !wanted {
-			w.markForDeletion(image.DeleteTarget{Kind: image.DataVolume, Name: dv.Name, UID: dv.UID})
+			w.markForDeletion(image.DeleteTarget{Kind: image.KindDataVolume, Name: dv.Name, UID: dv.UID})
 		}
 	}
 	if w.img != nil {
@@ -400,7 +400,7 @@ func (w *simulation) slotFacts(slot v1alpha1.Slot) ledger.SlotFacts {
 		f.Outcome, f.Started = image.OutcomeOf(w.img, slot)
 	}
 	if o := image.GroupByAttempt(w.lists)[slot.Attempt]; o != nil {
-		f.DataVolume, f.Complete, f.ObjectsRemain = o.DataVolume != nil, o.ImportComplete(), o.CanDownload()
+		f.DataVolumeExists, f.ImportComplete, f.ObjectsRemain = o.DataVolume != nil, o.ImportComplete(), o.CanDownload()
 	}
 	return f
 }

@@ -125,7 +125,7 @@ func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) 
 	}
 	if p.VolumeSnapshot != "" {
 		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
-		return snapshot != nil && isMadeFor(snapshot, p) && image.SnapshotReady(snapshot), err
+		return snapshot != nil && isMadeFor(snapshot, p) && image.IsSnapshotReady(snapshot), err
 	}
 	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err

@@ -41,8 +41,8 @@ var hubValuesBesideAgent = map[string]any{
 	"policy": map[string]any{"create": false, "createNamespace": false},
 }
 
-// server has both charts installed, as where the hub's own cluster is a member, and
-// each twice; all tests share it.
+// All tests share one API server. Both charts are installed there twice, as in a hub's cluster
+// that is a member.
 var (
 	adminClient  client.Client
 	serverConfig *rest.Config

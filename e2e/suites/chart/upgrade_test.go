@@ -228,7 +228,7 @@ func deleteStored(t *testing.T, c client.Client, object *unstructured.Unstructur
 func (s *helmCluster) upgradeAsDocumented(t *testing.T) {
 	t.Helper()
 	tag := "v" + chartVersion(t, chartPath(t, agentChart)).String()
-	text, err := os.ReadFile(chartPath(t, "README.md"))
+	text, err := os.ReadFile(chartPath(t, filepath.Join("docs", "operate", "upgrade.md")))
 	require.NoError(t, err)
 	var upgraded []string
 	for _, command := range helmCommandPattern.FindAllStringSubmatch(string(text), -1) {

@@ -237,7 +237,7 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	newer := testenv.NewMachine(ns, "newer", img)
 	assert.NotEqual(t, was.Status.Pinned.Revision, createAndAwaitRunning(t, newer).Status.Pinned.Revision)
 	kept := awaitHolders(t, img, newer, vm)
-	assert.Contains(t, kept.Status.Message, "what came before is kept for those built from it: "+ns+"/vm")
+	assert.Contains(t, kept.Status.Message, "earlier storage is kept for the VirtualMachines built from it: "+ns+"/vm")
 
 	deleteObject(t, vm)
 	env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return len(img.Status.Revisions) == 1 })

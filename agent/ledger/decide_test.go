@@ -294,8 +294,8 @@ func TestShouldCreateDataVolume(t *testing.T) {
 	}
 }
 
-// maxAttempts is where a name would grow beyond 53 characters.
-const maxAttempts = 99_999_999
+// maxNamedAttempt is where a name would grow beyond 53 characters.
+const maxNamedAttempt = 99_999_999
 
 func TestDataVolumeName(t *testing.T) {
 	long := strings.Repeat("a", 253)
@@ -316,7 +316,7 @@ func TestDataVolumeName(t *testing.T) {
 		"the name of another's name": {ledger.DataVolumeName(imageKey("lab-404"), 1), "lab-404-"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, attempt := range []int32{1, 10, maxAttempts} {
+			for _, attempt := range []int32{1, 10, maxNamedAttempt} {
 				got := ledger.DataVolumeName(imageKey(tt.image), attempt)
 				assert.LessOrEqual(t, len(got), 53)
 				assert.Empty(t, validation.IsDNS1123Label(got))
@@ -342,7 +342,7 @@ func TestDataVolumeNameIsUniquePerAttempt(t *testing.T) {
 		if rapid.Bool().Draw(t, "same name") {
 			other.Name = one.Name
 		}
-		attempt, later := rapid.Int32Range(1, maxAttempts).Draw(t, "attempt"), rapid.Int32Range(1, maxAttempts).Draw(t, "later")
+		attempt, later := rapid.Int32Range(1, maxNamedAttempt).Draw(t, "attempt"), rapid.Int32Range(1, maxNamedAttempt).Draw(t, "later")
 		got := ledger.DataVolumeName(one, attempt)
 		require.Empty(t, validation.IsDNS1123Label(got))
 		require.LessOrEqual(t, len(got), 53)

@@ -10,7 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Where a writer is on its way. The order is that of the controller.
+// The next read or write of a writer, in the order of the controller.
 const (
 	pcIdle uint8 = iota
 	pcEarlyCandidates
@@ -21,95 +21,95 @@ const (
 	pcCandidates
 	pcWrite
 	pcCreate
-	pcNone // there is no such writer
+	pcNone // no writer
 )
 
-// What a writer knows of a slot. The last three are half read: the image's side
-// only. What cannot change the decision any more is not read; that takes nothing
-// away, a read has no effect. TestModelKnowledgeCoversAllSlotFacts shows that these few stand for
-// all that queue.Facts can hold.
+// What a writer knows about a slot. The last three are half read: the image only.
+// Facts that can no longer change the decision are not read, as reads have no effect.
+// TestModelKnowledgeCoversAllSlotFacts shows that these represent all
+// ledger.SlotFacts.
 const (
 	unread uint8 = iota
 	idle
 	missing
-	succeededAndThere
-	overAndThere
-	overAndGone
-	imageNotBegun
+	succeededAndComplete
+	endedWithObjects
+	endedWithoutObjects
+	imageNotStarted
 	imageSucceeded
-	imageOver
+	imageEnded
 )
 
 var factsByKnowledge = map[uint8]ledger.SlotFacts{
-	idle:              {Started: true, DataVolumeExists: true, ObjectsRemain: true},
-	missing:           {},
-	succeededAndThere: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true},
-	overAndThere:      {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true},
-	overAndGone:       {Started: true, Outcome: v1alpha1.OutcomeFailed},
+	idle:                 {Started: true, DataVolumeExists: true, ObjectsRemain: true},
+	missing:              {},
+	succeededAndComplete: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true},
+	endedWithObjects:     {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true},
+	endedWithoutObjects:  {Started: true, Outcome: v1alpha1.OutcomeFailed},
 }
 
-// readImage is the first half of the facts of a slot.
-func (s *scenario) readImage(w *clusterState, x *writer, name int) {
-	im, attempt := w.images[s.imageIndex(name)], s.attemptNumber(name)
+// readImage reads the first half of the facts of a slot.
+func (s *scenario) readImage(c *clusterState, x *writer, id int) {
+	im, attempt := c.images[s.imageIndex(id)], s.attemptNumber(id)
 	outcome := im.outcomeOf(attempt)
 	switch {
 	case im.lifecycle == gone || outcome == failed:
-		x.facts[name] = overAndThere // enough to mark it as ended
-		if contains(x.ended, name) || s.hasBug(freesWithoutEndedMark) {
-			x.facts[name] = imageOver
+		x.facts[id] = endedWithObjects // enough to mark it as ended
+		if contains(x.ended, id) || s.hasBug(freesWithoutEndedMark) {
+			x.facts[id] = imageEnded
 		}
 	case outcome == succeeded:
-		x.facts[name] = imageSucceeded
-	case im.begun >= attempt && s.hasBug(rollsForwardBegun):
-		x.facts[name] = imageNotBegun
-		x.knownStarted |= 1 << name
-	case im.begun >= attempt && !s.hasBug(freesBeforeOutcome):
-		x.facts[name] = idle
+		x.facts[id] = imageSucceeded
+	case im.started >= attempt && s.hasBug(rollsForwardStarted):
+		x.facts[id] = imageNotStarted
+		x.knownStarted |= 1 << id
+	case im.started >= attempt && !s.hasBug(freesBeforeOutcome):
+		x.facts[id] = idle
 	default:
-		x.facts[name] = imageNotBegun
+		x.facts[id] = imageNotStarted
 	}
 }
 
-// readStorage is the second half.
-func (s *scenario) readStorage(w *clusterState, x *writer, name int) {
-	v := w.volumes[name]
+// readStorage reads the second half.
+func (s *scenario) readStorage(c *clusterState, x *writer, id int) {
+	v := c.volumes[id]
 	remains := v.state != absent
 	if s.hasBug(freesOnAbsence) {
 		remains = v.dataVolumeExists()
 	}
-	switch half := x.facts[name]; {
-	case half == imageNotBegun && s.hasBug(freesBeforeOutcome) && v.state == complete:
-		x.facts[name] = succeededAndThere
-	case half == imageNotBegun && (v.dataVolumeExists() || s.hasBug(neverRollsForward)):
-		x.facts[name] = idle
-		x.knownStarted &^= 1 << name
-	case half == imageNotBegun:
-		x.facts[name] = missing
+	switch half := x.facts[id]; {
+	case half == imageNotStarted && s.hasBug(freesBeforeOutcome) && v.state == complete:
+		x.facts[id] = succeededAndComplete
+	case half == imageNotStarted && (v.dataVolumeExists() || s.hasBug(neverRollsForward)):
+		x.facts[id] = idle
+		x.knownStarted &^= 1 << id
+	case half == imageNotStarted:
+		x.facts[id] = missing
 	case half == imageSucceeded && v.state == complete:
-		x.facts[name] = succeededAndThere
-	case remains || !contains(x.ended, name) && !s.hasBug(freesWithoutEndedMark):
-		x.facts[name] = overAndThere
+		x.facts[id] = succeededAndComplete
+	case remains || !contains(x.ended, id) && !s.hasBug(freesWithoutEndedMark):
+		x.facts[id] = endedWithObjects
 	default:
-		x.facts[name] = overAndGone
+		x.facts[id] = endedWithoutObjects
 	}
 }
 
-// candidateAttempt is the attempt that an image may be given, 0 for none.
+// candidateAttempt is the attempt that an image may be admitted for; 0 for none.
 func (s *scenario) candidateAttempt(im imageState) uint8 {
-	if im.lifecycle != alive || im.begun != im.ended || im.outcome == succeeded || int(im.begun) >= s.attempts {
+	if im.lifecycle != alive || im.started != im.ended || im.outcome == succeeded || int(im.started) >= s.attempts {
 		return 0
 	}
-	return im.begun + 1
+	return im.started + 1
 }
 
-// advanceWriter moves a writer to its next read or write that can make a difference.
+// advanceWriter moves a writer to its next read or write that can have an effect.
 func (s *scenario) advanceWriter(x *writer) {
 	switch x.pc {
 	case pcEarlyCandidates, pcEarlyList:
 		return
 	case pcFacts:
 		for ; int(x.position) < s.images*s.attempts; x.position++ {
-			if f := x.facts[x.position]; contains(x.listed, int(x.position)) && (f == unread || f >= imageNotBegun) {
+			if f := x.facts[x.position]; contains(x.listed, int(x.position)) && (f == unread || f >= imageNotStarted) {
 				return
 			}
 		}
@@ -126,13 +126,13 @@ func (s *scenario) advanceWriter(x *writer) {
 		x.pc = pcCandidates
 		fallthrough
 	case pcCandidates:
-		// Only those are read that can still be admitted.
+		// Only candidates that can still be admitted are read.
 		kept, heldImages := countBits(x.adoptable|x.strays), uint8(0)
 		for k := range s.images * s.attempts {
-			if f := x.facts[k]; contains(x.adoptable, k) || contains(x.listed, k) && f != succeededAndThere && f != overAndGone {
+			if f := x.facts[k]; contains(x.adoptable, k) || contains(x.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				heldImages |= 1 << s.imageIndex(k)
 			}
-			if f := x.facts[k]; contains(x.listed, k) && f != succeededAndThere && f != overAndGone {
+			if f := x.facts[k]; contains(x.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				kept++
 			}
 		}
@@ -149,72 +149,72 @@ func (s *scenario) advanceWriter(x *writer) {
 	}
 }
 
-// stepWriter is a writer's next one. It changes w and returns what it did, and which
-// promise that broke.
-func (s *scenario) stepWriter(w *clusterState, who int) (what, violation string) {
-	x := &w.writers[who]
+// stepWriter takes a writer's next step. It changes c, and returns a description and
+// the violated promise.
+func (s *scenario) stepWriter(c *clusterState, who int) (what, violation string) {
+	x := &c.writers[who]
 	switch x.pc {
 	case pcIdle:
 		switch {
 		case s.hasBug(candidatesFromCache):
 			x.pc = pcEarlyCandidates
 			for i := range s.images {
-				x.candidates[i] = s.candidateAttempt(w.images[i])
+				x.candidates[i] = s.candidateAttempt(c.images[i])
 			}
 			return "reads images from its cache", ""
 		case s.hasBug(listsBeforeLedger):
-			x.pc, x.unlisted = pcEarlyList, w.unfinishedDataVolumes()
+			x.pc, x.unlisted = pcEarlyList, c.unfinishedDataVolumes()
 			return "lists DataVolumes", ""
 		}
-		s.readLedger(w, x)
+		s.readLedger(c, x)
 		return "reads the ledger", ""
 	case pcEarlyCandidates, pcEarlyList:
-		s.readLedger(w, x)
+		s.readLedger(c, x)
 		return "reads the ledger", ""
 	case pcFacts:
 		k := int(x.position)
 		if x.facts[k] == unread {
-			s.readImage(w, x, k)
+			s.readImage(c, x, k)
 			what = "reads the image of slot"
 		} else {
-			s.readStorage(w, x, k)
+			s.readStorage(c, x, k)
 			what = "reads the storage of slot"
 		}
 		what += " " + s.formatAttempts(1<<k, 0)
 	case pcCandidates:
-		x.candidates[x.position] = s.candidateAttempt(w.images[x.position])
+		x.candidates[x.position] = s.candidateAttempt(c.images[x.position])
 		what = "reads a candidate, live"
 		x.position++
 	case pcList:
-		x.unlisted = w.unfinishedDataVolumes() &^ x.listed
+		x.unlisted = c.unfinishedDataVolumes() &^ x.listed
 		x.pc = pcUnlisted
 		what = "lists DataVolumes"
 	case pcUnlisted:
-		what = s.judgeUnlisted(w, x)
+		what = s.checkUnlisted(c, x)
 	case pcWrite:
-		return s.writeLedger(w, who)
+		return s.writeLedger(c, who)
 	case pcCreate:
-		return s.createDataVolume(w, x)
+		return s.createDataVolume(c, x)
 	}
 	s.advanceWriter(x)
 	return what, ""
 }
 
-func (s *scenario) readLedger(w *clusterState, x *writer) {
-	x.pc, x.position, x.ledgerState, x.ledgerUnchanged = pcFacts, 0, w.ledgerState, true
-	x.policyBudget = s.budgets[w.policy]
+func (s *scenario) readLedger(c *clusterState, x *writer) {
+	x.pc, x.position, x.ledgerState, x.ledgerUnchanged = pcFacts, 0, c.ledgerState, true
+	x.policyBudget = s.budgets[c.policy]
 	x.maxPolicyBudget = x.policyBudget
 	if s.hasBug(ignoresLowerBudget) {
-		x.policyBudget = max(x.policyBudget, w.budget)
+		x.policyBudget = max(x.policyBudget, c.budget)
 	}
 	s.advanceWriter(x)
 }
 
-// judgeUnlisted looks at a DataVolume that is in no slot: its image, then itself, live.
-func (s *scenario) judgeUnlisted(w *clusterState, x *writer) string {
+// checkUnlisted reads an unlisted DataVolume live: its image first, then itself.
+func (s *scenario) checkUnlisted(c *clusterState, x *writer) string {
 	k := bits.TrailingZeros8(x.unlisted)
 	if !contains(x.adoptable|x.strays, k) {
-		if s.attemptEnded(w, k) {
+		if s.attemptEnded(c, k) {
 			x.strays |= 1 << k
 		} else {
 			x.adoptable |= 1 << k
@@ -222,46 +222,46 @@ func (s *scenario) judgeUnlisted(w *clusterState, x *writer) string {
 		return "reads the image of unlisted " + s.formatAttempts(1<<k, 0)
 	}
 	x.unlisted &^= 1 << k
-	if !contains(w.unfinishedDataVolumes(), k) {
+	if !contains(c.unfinishedDataVolumes(), k) {
 		x.strays &^= 1 << k
 		x.adoptable &^= 1 << k
 	}
 	return "reads unlisted " + s.formatAttempts(1<<k, 0)
 }
 
-// writeLedger is the step of the ledger: what queue.Next says, by compare and swap.
-func (s *scenario) writeLedger(w *clusterState, who int) (what, violation string) {
-	x := &w.writers[who]
+// writeLedger writes what ledger.Decide says, with compare and swap.
+func (s *scenario) writeLedger(c *clusterState, who int) (what, violation string) {
+	x := &c.writers[who]
 	n := s.decideCached(x)
-	create, knew := n.create, x.knownStarted
+	create, known := n.create, x.knownStarted
 	if n.mustWrite {
 		if !x.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
 			*x = writer{}
 			return "writes the ledger: conflict", ""
 		}
-		violation = s.checkLedgerWrite(w, x, n)
+		violation = s.checkLedgerWrite(c, x, n)
 		if violation == refusedByRule {
 			if !x.ledgerUnchanged {
-				// The rule is a second line, behind the compare and swap.
+				// A stale write conflicts anyway.
 				violation = ""
 			}
 			*x = writer{}
 			return "writes the ledger: refused by its rule", violation
 		}
-		w.ledgerState = n.ledgerState
-		for i := range w.writers {
-			w.writers[i].ledgerUnchanged = false
+		c.ledgerState = n.ledgerState
+		for i := range c.writers {
+			c.writers[i].ledgerUnchanged = false
 		}
 		what = "writes the ledger"
 	} else {
 		what = "has nothing to write to the ledger"
 	}
-	*x = writer{pc: pcCreate, create: create, knownStarted: knew & create}
+	*x = writer{pc: pcCreate, create: create, knownStarted: known & create}
 	s.advanceWriter(x)
 	return what, violation
 }
 
-// groupName of the first two images, where there is one.
+// groupName is the source group of the first two images.
 const groupName = "group"
 
 func (s *scenario) sourceHost(i int) string {
@@ -271,7 +271,7 @@ func (s *scenario) sourceHost(i int) string {
 	return ""
 }
 
-// groupedAttempts are the names of those images.
+// groupedAttempts are the attempts of those images.
 func (s *scenario) groupedAttempts() (mask uint8) {
 	for k := range s.images * s.attempts {
 		if s.imageIndex(k) < 2 {
@@ -281,16 +281,17 @@ func (s *scenario) groupedAttempts() (mask uint8) {
 	return mask
 }
 
-const refusedByRule = "the API server refuses what the agent writes"
+const refusedByRule = "the API server refuses a write of the agent"
 
-// checkLedgerWrite is the rule of the SyncLedger, and what must hold of every write to it.
-func (s *scenario) checkLedgerWrite(w *clusterState, x *writer, n ledgerWrite) string {
-	before, after := w.listed, n.listed
-	if countBits(after) > int(n.budget) && (w.exists == 0 || after&^before != 0) {
+// checkLedgerWrite checks the CRD rule of the SyncLedger, and the invariants of its
+// writes.
+func (s *scenario) checkLedgerWrite(c *clusterState, x *writer, n ledgerWrite) string {
+	before, after := c.listed, n.listed
+	if countBits(after) > int(n.budget) && (c.exists == 0 || after&^before != 0) {
 		return refusedByRule
 	}
 	for k := range s.images * s.attempts {
-		if contains(before&^after, k) && !s.attemptEnded(w, k) {
+		if contains(before&^after, k) && !s.attemptEnded(c, k) {
 			return "S4: a slot is freed before its outcome is stored"
 		}
 	}
@@ -298,26 +299,26 @@ func (s *scenario) checkLedgerWrite(w *clusterState, x *writer, n ledgerWrite) s
 		if countBits(after) > int(x.maxPolicyBudget) {
 			return "S1: a slot is taken beyond the budget"
 		}
-		if countBits(after|w.unfinishedDataVolumes()) > int(x.maxPolicyBudget) {
-			return "S1: a slot is taken beyond the budget, with what runs unlisted"
+		if countBits(after|c.unfinishedDataVolumes()) > int(x.maxPolicyBudget) {
+			return "S1: a slot is taken beyond the budget, counting unlisted imports"
 		}
-		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|w.unfinishedDataVolumes())&group) > int(s.groupLimit) {
-			return "S6: a slot is taken beyond the room of its group"
+		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|c.unfinishedDataVolumes())&group) > int(s.groupLimit) {
+			return "S6: a slot is taken beyond the limit of its source group"
 		}
 	}
 	return ""
 }
 
-func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation string) {
+func (s *scenario) createDataVolume(c *clusterState, x *writer) (what, violation string) {
 	k := bits.TrailingZeros8(x.create)
 	x.create &^= 1 << k
-	knew := contains(x.knownStarted, k)
+	known := contains(x.knownStarted, k)
 	x.knownStarted &^= 1 << k
 	s.advanceWriter(x)
 	what = "creates " + s.formatAttempts(1<<k, 0)
-	allowed := w.cached.exists == 1 && contains(w.cached.listed, k) &&
-		(!contains(w.cached.ended, k) || s.hasBug(admissionIgnoresEnded))
-	v := &w.volumes[k]
+	allowed := c.cached.exists == 1 && contains(c.cached.listed, k) &&
+		(!contains(c.cached.ended, k) || s.hasBug(admissionIgnoresEnded))
+	v := &c.volumes[k]
 	switch {
 	case !allowed && !s.hasBug(noAdmissionPolicy):
 		return what + ": refused by the policy", ""
@@ -326,13 +327,13 @@ func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation
 	}
 	v.state = running
 	v.created = min(v.created+1, 2)
-	if knew {
-		return what, "S4: an attempt is begun again that was known to be begun"
+	if known {
+		return what, "S4: an attempt that was known to be started is started again"
 	}
-	// Each deletion by hand may cost one download more of the same attempt.
-	if w.lostVolumes == 0 && w.lostLedgers == 0 {
-		if w.images[s.imageIndex(k)].outcomeOf(s.attemptNumber(k)) != noOutcome {
-			return what, "S4: a DataVolume is created whose outcome is stored"
+	// Each manual deletion may cost one more download of the same attempt.
+	if c.lostVolumes == 0 && c.lostLedgers == 0 {
+		if c.images[s.imageIndex(k)].outcomeOf(s.attemptNumber(k)) != noOutcome {
+			return what, "S4: the DataVolume of an attempt with an outcome is created"
 		}
 		if v.created > 1 {
 			return what, "S4: an attempt downloads twice"
@@ -341,24 +342,24 @@ func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation
 	return what, ""
 }
 
-// ledgerWrite is what queue.Next said, in the model's terms.
+// ledgerWrite is a ledger.Decision as the model encodes it.
 type ledgerWrite struct {
 	ledgerState
 	admitted, create uint8
 	mustWrite        bool
 }
 
-// decisionCache keeps what queue.Next answered: it is pure, and asked the same often.
+// decisionCache caches ledger.Decide, which is pure and gets the same View often.
 type decisionCache struct {
 	slots      []v1alpha1.Slot
 	attemptIDs map[string]int
 	decisions  map[[26]byte]ledgerWrite
 }
 
-func (s *scenario) slotFor(name int) v1alpha1.Slot {
-	i := s.imageIndex(name)
+func (s *scenario) slotFor(id int) v1alpha1.Slot {
+	i := s.imageIndex(id)
 	key := v1alpha1.ImageKey{Namespace: "ns", Name: fmt.Sprintf("image-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i))}
-	attempt := int32(s.attemptNumber(name))
+	attempt := int32(s.attemptNumber(id))
 	return v1alpha1.Slot{Image: key, Revision: "r", Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt), Host: s.sourceHost(i)}
 }
 
@@ -378,27 +379,27 @@ func (s *scenario) decisionCacheFor() *decisionCache {
 	return m
 }
 
-// decideCached asks queue.Next and queue.ShouldCreateDataVolume.
+// decideCached calls ledger.Decide and ledger.ShouldCreateDataVolume.
 func (s *scenario) decideCached(x *writer) ledgerWrite {
-	m := s.decisionCacheFor()
-	forget := *x
-	forget.ledgerUnchanged, forget.maxPolicyBudget, forget.knownStarted = false, 0, 0
-	id := forget.encode()
-	if n, known := m.decisions[id]; known {
+	cache := s.decisionCacheFor()
+	input := *x
+	input.ledgerUnchanged, input.maxPolicyBudget, input.knownStarted = false, 0, 0
+	key := input.encode()
+	if n, ok := cache.decisions[key]; ok {
 		return n
 	}
 	v := ledger.View{Budget: int32(x.policyBudget), Facts: map[string]ledger.SlotFacts{}, SourceGroupOf: func(host string) string { return host }}
-	if s.groupLimit > 0 && !s.hasBug(groupsWithoutRoomStart) {
+	if s.groupLimit > 0 && !s.hasBug(ignoresGroupLimit) {
 		v.SourceGroupLimits = map[string]int32{groupName: int32(s.groupLimit)}
 	}
 	if x.exists == 1 {
 		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(x.ledgerState.budget)}
 	}
-	for k, slot := range m.slots {
+	for k, slot := range cache.slots {
 		if contains(x.listed, k) {
 			f := factsByKnowledge[x.facts[k]]
 			slot.Ended = contains(x.ended, k) || s.hasBug(freesWithoutEndedMark) && f.Outcome != "" ||
-				s.hasBug(freesSuccessUnmarked) && f.Outcome == v1alpha1.OutcomeSucceeded
+				s.hasBug(freesUnmarkedSuccess) && f.Outcome == v1alpha1.OutcomeSucceeded
 			v.Ledger.Slots = append(v.Ledger.Slots, slot)
 			v.Facts[ledger.DataVolumeKey(slot)] = f
 		}
@@ -408,26 +409,26 @@ func (s *scenario) decideCached(x *writer) ledgerWrite {
 	}
 	for i, attempt := range x.candidates[:s.images] {
 		if attempt > 0 {
-			v.Candidates = append(v.Candidates, ledger.Candidate{Image: m.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.sourceHost(i)})
+			v.Candidates = append(v.Candidates, ledger.Candidate{Image: cache.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.sourceHost(i)})
 		}
 	}
-	step := ledger.Decide(v)
-	n := ledgerWrite{ledgerState: ledgerState{exists: 1, budget: uint8(step.Budget)}, mustWrite: step.Changed}
-	for _, slot := range step.Slots {
-		k := m.attemptIDs[ledger.DataVolumeKey(slot)]
+	d := ledger.Decide(v)
+	n := ledgerWrite{ledgerState: ledgerState{exists: 1, budget: uint8(d.Budget)}, mustWrite: d.Changed}
+	for _, slot := range d.Slots {
+		k := cache.attemptIDs[ledger.DataVolumeKey(slot)]
 		n.listed |= 1 << k
 		if slot.Ended {
 			n.ended |= 1 << k
 		}
-		if f, looked := v.Facts[ledger.DataVolumeKey(slot)]; looked && ledger.ShouldCreateDataVolume(slot, f) {
+		if f, checked := v.Facts[ledger.DataVolumeKey(slot)]; checked && ledger.ShouldCreateDataVolume(slot, f) {
 			n.create |= 1 << k
 		}
 	}
-	for _, slot := range step.Admitted {
-		k := m.attemptIDs[ledger.DataVolumeKey(slot)]
+	for _, slot := range d.Admitted {
+		k := cache.attemptIDs[ledger.DataVolumeKey(slot)]
 		n.admitted |= 1 << k
 		n.create |= 1 << k
 	}
-	m.decisions[id] = n
+	cache.decisions[key] = n
 	return n
 }

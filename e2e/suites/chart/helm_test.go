@@ -102,9 +102,9 @@ func TestHelmLifecycle(t *testing.T) {
 	hubAhead, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	requireExited(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
-		"they do not know ", "VMDiskImage.status.prune", ". Apply those of its release")
+		"would drop fields that it writes: ", "VMDiskImage.status.prune", ". Apply those of its release")
 	requireExited(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
-		"they do not know ", "MemberCluster.status.transfers", ". Apply those of its release")
+		"would drop fields that it writes: ", "MemberCluster.status.transfers", ". Apply those of its release")
 
 	s.upgradeAsDocumented(t)
 	s.requireKept(t, left)
@@ -235,7 +235,7 @@ func testHubLifecycle(t *testing.T, s *helmCluster) {
 	s.removeRights(t, "ot-hub", "memberlinks/status")
 	denied, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
-	requireExited(t, denied.Process, "ot-hub: its account lacks rights: update", "update memberlinks.pelotech.ot/status", "`helm upgrade` ot-hub with the chart of this version brings them")
+	requireExited(t, denied.Process, "ot-hub: its account lacks permissions: update", "update memberlinks.pelotech.ot/status", "run `helm upgrade` ot-hub with the chart of this version")
 	run("uninstall", "ot-hub")
 	assert.False(t, s.objectExists(t, "apps/v1", "Deployment", hubNamespace, "ot-hub"))
 	kept := &v1alpha1.MemberCluster{}

@@ -20,15 +20,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// clusterSnapshot is what the API server holds, or what a cache showed of it.
+// clusterSnapshot is the state of the API server, or of a cache.
 type clusterSnapshot struct {
-	img     *v1alpha1.VMDiskImage // nil once it is gone
+	img     *v1alpha1.VMDiskImage // nil once gone
 	slots   []v1alpha1.Slot
 	lists   image.ObjectLists
 	holders []image.Holder
 }
 
-// setHolders has VMs be those of some names. Who stays keeps what it has pinned.
+// setHolders replaces the VMs. Those that stay keep their pins.
 func (w *simulation) setHolders(names ...string) {
 	before := w.holders
 	w.holders = holdersNamed(names...)
@@ -41,7 +41,7 @@ func (w *simulation) setHolders(names ...string) {
 	}
 }
 
-// acquireImage has a VM pin what serves, where it may: it has looked live.
+// acquireImage makes a VM pin the serving revision after a live read.
 func (w *simulation) acquireImage(name string) {
 	for i := range w.holders {
 		h := &w.holders[i]
@@ -66,10 +66,10 @@ func (w *simulation) listPins() []*v1alpha1.PinnedImage {
 	return pins
 }
 
-// checkPinned holds what the agent deletes against what VMs are built from (S2).
+// checkPinned: the agent deletes no storage that VMs are built from (S2).
 func (w *simulation) checkPinned(target image.DeleteTarget) {
 	if w.namespaceTerminating {
-		return // outside of it
+		return // S2 does not apply
 	}
 	for _, pin := range w.listPins() {
 		require.NotEqual(w.t, pin.VolumeSnapshot, target.Name, "a pinned VolumeSnapshot is deleted")
@@ -82,7 +82,7 @@ func (w *simulation) checkPinned(target image.DeleteTarget) {
 	}
 }
 
-// holdersNamed are holders that have pinned nothing.
+// holdersNamed returns holders without pins.
 func holdersNamed(names ...string) []image.Holder {
 	var holders []image.Holder
 	for _, name := range names {
@@ -91,39 +91,36 @@ func holdersNamed(names ...string) []image.Holder {
 	return holders
 }
 
-// simulation is a cluster with one image and who works on it: the agent, around the
-// functions that are tested, CDI, the snapshot controller, and people. Nothing
-// moves unless a test moves it.
+// simulation is a cluster with one image and its participants: the agent, CDI, the
+// snapshot controller and people. Nothing happens unless a test makes it happen.
 type simulation struct {
-	// slotAges of slots that are more than the times tell.
+	// slotAges that exceed what startedAt tells.
 	slotAges map[string]time.Duration
 	t        require.TestingT
 	now      time.Time
 	clusterSnapshot
-	// cache is what the agent sees unless it reads live.
+	// cache is what the agent reads unless it reads live.
 	cache clusterSnapshot
 
-	// policy in force, and the one that ends a disturbance of it.
+	// policy in force, and the one that is restored in the end.
 	policy, undisturbedPolicy *policy.Policy
 
-	blocker *image.Blocker
-	// namespaceTerminating is the image's namespace.
+	blocker              *image.Blocker
 	namespaceTerminating bool
-	// plan is what the plan says by now, seen what the cache shows of that.
+	// plan in force, and as the cache shows it.
 	plan, cachedPlan image.PlannedState
 	queuePosition    *int32
 	withheldReason   v1alpha1.Reason
 	probeAnswers     map[string]image.PreflightResult
 
 	serial int64
-	// lastDecision is the last decision that was carried out, live whether it took a live View.
+	// lastDecision that was carried out, and whether it needed a live View.
 	lastDecision image.Decision
 	lastViewLive bool
-	// createdDataVolumes counts the DataVolumes made for each attempt; rounds the attempts
-	// made for each round of retries.
+	// createdDataVolumes per attempt, and the attempts of each round of retries.
 	createdDataVolumes map[int32]int
 	attemptsByRound    map[string]map[int32]bool
-	// excuses for a new round: what people did, and what was lost.
+	// excuses for a new round of retries: edits by people, and losses.
 	excuses int
 }
 
@@ -141,7 +138,7 @@ func (w *simulation) advanceClock(d time.Duration) { w.now = w.now.Add(d) }
 
 func (w *simulation) status() *v1alpha1.VMDiskImageStatus { return &w.img.Status }
 
-// currentRevision is the entry of the revision that the spec asks for.
+// currentRevision returns the entry of the revision of the spec.
 func (w *simulation) currentRevision() *v1alpha1.RevisionStatus { return &w.img.Status.Revisions[0] }
 
 func (w *simulation) condition(t string) metav1.Condition {
@@ -153,7 +150,7 @@ func (w *simulation) condition(t string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// syncCaches has the caches catch up.
+// syncCaches updates all caches.
 func (w *simulation) syncCaches() {
 	w.syncImage()
 	w.syncSlots()
@@ -204,18 +201,18 @@ func (w *simulation) buildView(live bool) image.View {
 	}
 }
 
-// probeQuestion is what a source is asked for an image: one URL, before one attempt.
+// probeQuestion identifies a probe: a URL and an attempt.
 func probeQuestion(img *v1alpha1.VMDiskImage) string {
 	return fmt.Sprint(img.Spec.URL, "#", img.Status.LastAttempt+1)
 }
 
-// answerProbe has the source of the image answer.
+// answerProbe makes the source of the image answer.
 func (w *simulation) answerProbe(p image.PreflightResult) {
 	p.Known = true
 	w.probeAnswers[probeQuestion(w.img)] = p
 }
 
-// reconcile decides with caches that have caught up.
+// reconcile decides with current caches.
 func (w *simulation) reconcile() image.Decision {
 	w.syncCaches()
 	w.reconcileCached(allWrites)
@@ -223,11 +220,11 @@ func (w *simulation) reconcile() image.Decision {
 	return w.lastDecision
 }
 
-// allWrites is more than a decision has writes.
+// allWrites exceeds the number of writes of a decision.
 const allWrites = 100
 
-// reconcileCached decides by the caches as they are, live where that is asked
-// for, and carries out as many writes as the agent lives for.
+// reconcileCached decides by the caches as they are, live where requested. The agent
+// crashes after a number of writes.
 func (w *simulation) reconcileCached(writes int) {
 	if w.cache.img == nil {
 		return
@@ -242,7 +239,7 @@ func (w *simulation) reconcileCached(writes int) {
 		w.lastViewLive = true
 		v = w.buildView(true)
 		d = decideChecked(w.t, v)
-		require.False(w.t, d.NeedsLiveRead, "a live View has to do")
+		require.False(w.t, d.NeedsLiveRead, "a live View must suffice")
 	}
 	w.lastDecision = d
 	w.carryOutDecision(v, d, writes)
@@ -257,8 +254,8 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 		if conflict() || die() {
 			return
 		}
-		require.Empty(w.t, w.slots, "let go while it holds a slot")
-		require.Equal(w.t, image.ObjectLists{}, w.lists, "let go while something of it is left")
+		require.Empty(w.t, w.slots, "the finalizer is removed while a slot exists")
+		require.Equal(w.t, image.ObjectLists{}, w.lists, "the finalizer is removed while objects exist")
 		w.img = nil
 		return
 	}
@@ -268,7 +265,7 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 		}
 		w.img.Finalizers = append(w.img.Finalizers, v1alpha1.FinalizerImage)
 		w.bumpResourceVersion()
-		return // the event of it brings the image back
+		return // its event triggers the next decision
 	}
 	if d.CreateSnapshot != nil {
 		if die() {
@@ -295,7 +292,7 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 	}
 }
 
-// storeStatus keeps a status as the API server does, seconds and all.
+// storeStatus stores a status as the API server does, with times in full seconds.
 func (w *simulation) storeStatus(next v1alpha1.VMDiskImageStatus) {
 	data, err := json.Marshal(next)
 	require.NoError(w.t, err)
@@ -323,20 +320,20 @@ func (w *simulation) setURL(url string) {
 	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.URL = url })
 }
 
-// requestRetry sets the annotation that starts over.
+// requestRetry sets the retry annotation.
 func (w *simulation) requestRetry(token string) {
 	metav1.SetMetaDataAnnotation(&w.img.ObjectMeta, v1alpha1.AnnotationRetry, token)
 	w.excuses++
 	w.bumpResourceVersion()
 }
 
-// setPlannedLabel has somebody label the image as one of the plan, or of nobody.
+// setPlannedLabel sets the label that makes the image a planned one.
 func (w *simulation) setPlannedLabel(planned string) {
 	w.img.Labels = map[string]string{v1alpha1.LabelPlanned: planned}
 	w.bumpResourceVersion()
 }
 
-// deleteImage is what kubectl delete does; the API server raises the generation.
+// deleteImage deletes the image; the API server raises the generation.
 func (w *simulation) deleteImage() {
 	switch {
 	case w.img.DeletionTimestamp != nil:
@@ -350,7 +347,7 @@ func (w *simulation) deleteImage() {
 	}
 }
 
-// stepLedger takes the SyncLedger a step further, as its controller would.
+// stepLedger makes one decision on the SyncLedger, as its controller does.
 func (w *simulation) stepLedger() ledger.Decision {
 	v := ledger.View{Now: w.now, Ledger: &v1alpha1.SyncLedgerStatus{Slots: w.slots}, Facts: map[string]ledger.SlotFacts{}}
 	if w.policy != nil {
@@ -411,7 +408,7 @@ func (w *simulation) createMissingDataVolumes() {
 		if w.img == nil || !ledger.ShouldCreateDataVolume(slot, w.slotFacts(slot)) || w.img.Spec.Revision() != slot.Revision {
 			continue
 		}
-		require.Greater(w.t, slot.Attempt, w.img.Status.LastAttempt, "attempt %d is begun a second time", slot.Attempt)
+		require.Greater(w.t, slot.Attempt, w.img.Status.LastAttempt, "attempt %d is started a second time", slot.Attempt)
 		for _, e := range w.img.Status.Revisions {
 			if e.Revision == slot.Revision {
 				w.countAttempt(fmt.Sprint(e.Revision, " after ", e.AttemptsBefore), slot.Attempt)
@@ -428,17 +425,17 @@ func (w *simulation) createMissingDataVolumes() {
 	}
 }
 
-// countAttempt notes an attempt of a round, and that people or losses, nobody else,
-// start rounds.
+// countAttempt counts an attempt of a round of retries, and checks that only people and
+// losses start rounds.
 func (w *simulation) countAttempt(round string, attempt int32) {
 	if w.attemptsByRound[round] == nil {
 		w.attemptsByRound[round] = map[int32]bool{}
 	}
 	w.attemptsByRound[round][attempt] = true
-	if w.policy != nil { // without one, the default decides
+	if w.policy != nil { // without a policy the default counts
 		require.LessOrEqual(w.t, len(w.attemptsByRound[round]), int(w.policy.RetryLimit)+1, "too many attempts of %s", round)
 	}
-	require.LessOrEqual(w.t, len(w.attemptsByRound), 1+w.excuses, "started over without a reason: %v", w.attemptsByRound)
+	require.LessOrEqual(w.t, len(w.attemptsByRound), 1+w.excuses, "restarted without a reason: %v", w.attemptsByRound)
 }
 
 func (w *simulation) newUID() types.UID {

@@ -18,15 +18,15 @@ import (
 
 const notFoundMessage = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"
 
-// queued is an image that waits for a slot.
-func queued(t *testing.T, img *apitest.ImageBuilder, p *apitest.PolicyBuilder) *simulation {
+// newQueuedSimulation returns a simulation whose image waits for a slot.
+func newQueuedSimulation(t *testing.T, img *apitest.ImageBuilder, p *apitest.PolicyBuilder) *simulation {
 	w := newSimulation(t, img.WithFinalizer(), p.Obj())
 	w.reconcile()
 	return w
 }
 
 func TestImportRunsToSuccess(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 
 	require.Len(t, w.stepLedger().Admitted, 1)
 	before := asJSON(t, w.status())
@@ -37,7 +37,7 @@ func TestImportRunsToSuccess(t *testing.T) {
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSyncing, w.status().Phase)
 	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
-	assert.Zero(t, w.status().LastAttempt, "it is begun once its DataVolume is there")
+	assert.Zero(t, w.status().LastAttempt, "the attempt starts once its DataVolume exists")
 
 	w.createMissingDataVolumes()
 	w.reconcile()
@@ -51,7 +51,7 @@ func TestImportRunsToSuccess(t *testing.T) {
 	w.reconcile()
 	assert.Equal(t, "50.0%", w.status().Progress)
 	assert.EqualValues(t, 1<<29, w.status().BytesDone)
-	assert.EqualValues(t, 1<<30, w.status().BytesTotal, "spec.diskSize where the source told nothing")
+	assert.EqualValues(t, 1<<30, w.status().BytesTotal, "spec.diskSize without a known size")
 
 	w.completeImport()
 	d := w.reconcile()
@@ -68,14 +68,14 @@ func TestImportRunsToSuccess(t *testing.T) {
 	assert.Empty(t, d.Delete)
 	w.stepLedgerTwice()
 	assert.Empty(t, w.slots)
-	assert.Zero(t, w.reconcile().RequeueAfter, "nothing is waited for")
+	assert.Zero(t, w.reconcile().RequeueAfter, "nothing to wait for")
 }
 
 func TestProgressIsWrittenSeldom(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.startImport()
 	writes := 0
-	for percent := 1; percent <= 60; percent++ { // a percent each second
+	for percent := 1; percent <= 60; percent++ { // one percent per second
 		w.advanceClock(time.Second)
 		w.reportProgress(strconv.Itoa(percent) + ".0%")
 		version := w.img.ResourceVersion
@@ -91,11 +91,11 @@ func TestProgressIsWrittenSeldom(t *testing.T) {
 	w.advanceClock(time.Minute)
 	w.reportProgress("60.1%")
 	w.reconcile()
-	assert.Equal(t, "60.1%", w.status().Progress, "slow progress is stored after a while")
+	assert.Equal(t, "60.1%", w.status().Progress, "slow progress is stored after maxProgressAge")
 }
 
 func TestFailingImportIsRetriedThenFails(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight()) // retryLimit 2
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight()) // retryLimit 2
 	key := w.currentRevision().OrderingKey
 	for attempt := int32(1); attempt <= 3; attempt++ {
 		w.startExpectedImport(t)
@@ -104,7 +104,7 @@ func TestFailingImportIsRetriedThenFails(t *testing.T) {
 		require.Len(t, d.EndedAttempts, 1)
 		assert.Equal(t, v1alpha1.ReasonImportFailed, d.EndedAttempts[0].Failure.Reason)
 		w.stepLedger()
-		assert.Equal(t, []string{"DataVolume " + w.lastDataVolume().Name}, deletedNames(w.reconcile()), "what failed is not left to start over")
+		assert.Equal(t, []string{"DataVolume " + w.lastDataVolume().Name}, deletedNames(w.reconcile()), "a failed DataVolume is deleted before CDI restarts it")
 		assert.Equal(t, attempt, w.status().Attempts)
 		assert.Empty(t, w.status().Progress)
 		w.finishDeletions()
@@ -136,7 +136,7 @@ func TestFailingImportIsRetriedThenFails(t *testing.T) {
 	assert.Empty(t, w.stepLedger().Admitted)
 }
 
-// startExpectedImport admits the image and has its import seen at work.
+// startExpectedImport is startImport for an image that must be admitted.
 func (w *simulation) startExpectedImport(t *testing.T) {
 	t.Helper()
 	require.Len(t, w.stepLedger().Admitted, 1)
@@ -156,7 +156,7 @@ func TestPermanentFailureIsNotRetried(t *testing.T) {
 		"checksum":  {"Unable to process data: checksum mismatch", v1alpha1.ReasonChecksumMismatch, "Correct spec.checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.runFailingAttempt(tt.message)
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			assert.Equal(t, tt.want, w.status().Reason)
@@ -169,7 +169,7 @@ func TestPermanentFailureIsNotRetried(t *testing.T) {
 func TestSlowOrStalledAttemptIsEnded(t *testing.T) {
 	p := policyWithoutPreflight().Timeouts(time.Hour, 10*time.Minute)
 	t.Run("timeout", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), p)
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), p)
 		w.startImport()
 		for i := range 12 {
 			w.advanceClock(5 * time.Minute)
@@ -180,15 +180,15 @@ func TestSlowOrStalledAttemptIsEnded(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonTimeout, w.currentRevision().Failure.Reason)
 		assert.Contains(t, w.status().Message, "attemptTimeout, 1h0m0s")
 	})
-	t.Run("timeout by a clock that nobody puts back", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), p)
+	t.Run("timeout although the wall clock was set back", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), p)
 		w.startImport()
 		w.slotAges = map[string]time.Duration{w.slots[0].DataVolume: time.Hour}
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonTimeout, w.currentRevision().Failure.Reason)
 	})
 	t.Run("stalled", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), p)
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), p)
 		w.startImport()
 		assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 10*time.Minute)
 		w.advanceClock(10*time.Minute - time.Second)
@@ -198,22 +198,22 @@ func TestSlowOrStalledAttemptIsEnded(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonStalled, w.currentRevision().Failure.Reason)
 	})
-	t.Run("stalled before it started, and why", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), p)
+	t.Run("stalled before it started, with the cause", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), p)
 		w.stepLedger()
 		w.createMissingDataVolumes()
 		w.lastDataVolume().Status.Conditions = []cdiv1.DataVolumeCondition{{
 			Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Reason: "ErrClaimNotValid", Message: "no accessMode defined",
 		}}
 		w.reconcile()
-		assert.Contains(t, w.status().Message, "claimPropertySets", "told at once, not only when it is given up")
+		assert.Contains(t, w.status().Message, "claimPropertySets", "shown at once, not only after stallTimeout")
 		w.advanceClock(10 * time.Minute)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonStalled, w.currentRevision().Failure.Reason)
 		assert.Contains(t, w.currentRevision().Failure.Message, "claimPropertySets")
 	})
-	t.Run("a clock that goes backwards ends nothing", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), p)
+	t.Run("a clock set back ends no attempt", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), p)
 		w.startImport()
 		w.advanceClock(-48 * time.Hour)
 		for range 3 {
@@ -228,21 +228,21 @@ func TestSlowOrStalledAttemptIsEnded(t *testing.T) {
 }
 
 func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
-	t.Run("begun", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("started", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		d := w.reconcile()
-		assert.True(t, w.lastViewLive, "a cache may just be late")
+		assert.True(t, w.lastViewLive, "the cache may be stale")
 		assert.Equal(t, v1alpha1.ReasonDataVolumeLost, w.currentRevision().Failure.Reason)
 		require.Len(t, d.EndedAttempts, 1)
 		w.createMissingDataVolumes()
-		assert.Empty(t, w.lists.DataVolumes, "an attempt that was begun is not begun again")
+		assert.Empty(t, w.lists.DataVolumes, "a started attempt is not started again")
 		w.finishDeletions()
 		assert.Empty(t, w.slots)
 	})
-	t.Run("the cache was late", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("the cache was stale", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.syncCaches()
 		w.startImport()
 		w.cache.lists = image.ObjectLists{}
@@ -250,8 +250,8 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
 	})
-	t.Run("not begun", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("not started", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.stepLedger()
 		w.createMissingDataVolumes()
 		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
@@ -260,8 +260,8 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 		w.createMissingDataVolumes()
 		assert.Len(t, w.lists.DataVolumes, 1, "rolled forward")
 	})
-	t.Run("collected by CDI when it was done", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("garbage-collected by CDI after success", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.completeImport()
 		w.lists.Claims[0].OwnerReferences = nil
@@ -273,7 +273,7 @@ func TestLostDataVolumeFailsTheAttempt(t *testing.T) {
 
 func TestStartedAttemptWithoutSlotIsSynced(t *testing.T) {
 	t.Run("nothing of the import is left", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.slots = nil
 		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
@@ -283,7 +283,7 @@ func TestStartedAttemptWithoutSlotIsSynced(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 	})
 	t.Run("the import is done", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.slots = nil
 		w.completeImport()
@@ -291,7 +291,7 @@ func TestStartedAttemptWithoutSlotIsSynced(t *testing.T) {
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
 	t.Run("the import runs on", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.slots = nil
 		w.reconcile()
@@ -303,11 +303,11 @@ func TestStartedAttemptWithoutSlotIsSynced(t *testing.T) {
 	})
 }
 
-// The ledger takes up unfinished DataVolumes only. What else an attempt without
-// a slot may have left must not wait for it for ever.
+// The ledger adopts unfinished DataVolumes only. Other objects of an attempt without a
+// slot must not wait for it.
 func TestAttemptThatLedgerCannotAdoptIsEnded(t *testing.T) {
-	t.Run("its claim was lost when it was done", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("its claim was lost after success", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.completeImport()
 		w.loseObject(image.KindPersistentVolumeClaim, w.lastDataVolume().Name)
@@ -319,15 +319,15 @@ func TestAttemptThatLedgerCannotAdoptIsEnded(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 		assert.NotNil(t, w.lastDataVolume().DeletionTimestamp)
 	})
-	t.Run("its claim was left when its DataVolume was deleted", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("its claim outlives its DataVolume", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.startImport()
 		w.lists.Claims[0].OwnerReferences = nil
 		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.slots = nil
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
-		assert.Len(t, deletedNames(w.lastDecision), 1, "CDI would start over from the claim alone")
+		assert.Len(t, deletedNames(w.lastDecision), 1, "CDI would restart from the claim alone")
 	})
 }
 
@@ -345,11 +345,11 @@ func TestBytesAreThoseOfRunningAttempt(t *testing.T) {
 		w.startImport()
 		w.reportProgress("50.0%")
 		w.reconcile()
-		assert.EqualValues(t, 1<<30, w.status().BytesTotal, "the size of the old one says nothing of it")
+		assert.EqualValues(t, 1<<30, w.status().BytesTotal, "the size of the former source does not count")
 		assert.EqualValues(t, 1<<29, w.status().BytesDone)
 	})
-	t.Run("of storage that was lost", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("of lost storage", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
 		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		w.reconcile()
@@ -359,14 +359,14 @@ func TestBytesAreThoseOfRunningAttempt(t *testing.T) {
 		w.failImport("unexpected EOF")
 		d := w.reconcile()
 		require.Len(t, d.EndedAttempts, 1)
-		assert.Zero(t, d.EndedAttempts[0].DownloadedBytes, "what an earlier attempt downloaded is not counted again")
+		assert.Zero(t, d.EndedAttempts[0].DownloadedBytes, "the bytes of an earlier attempt are not counted again")
 	})
 }
 
-// A status that was restored from a backup knows nothing of an attempt whose
-// slot is marked: its DataVolume is refused from there on, so it cannot run.
+// A restored status lacks an attempt whose slot is marked as ended: its DataVolume is
+// refused from then on, so the attempt cannot run.
 func TestAttemptWithRevertedOutcomeIsEnded(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	backup := w.img.Status.DeepCopy()
 	w.startImport()
 	w.failImport("unexpected EOF")
@@ -383,9 +383,9 @@ func TestAttemptWithRevertedOutcomeIsEnded(t *testing.T) {
 	assert.Empty(t, w.slots)
 }
 
-// The DataVolume can be seen before its slot is, by caches of their own.
+// The caches are independent: the DataVolume may be visible before its slot.
 func TestUnknownDataVolumeIsLeftAlone(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.syncCaches()
 	w.stepLedger()
 	w.createMissingDataVolumes()

@@ -14,16 +14,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecideHandlesCorruptStatus gives Decide what no agent would have written: a status
-// that was edited by hand, restored from a backup, or left by a later version.
-// It must not panic: the agent would for ever.
+// TestDecideHandlesCorruptStatus gives Decide statuses that no agent writes, as after a
+// manual edit, a restore or a downgrade. It must not panic: the agent would crash in a
+// loop.
 func TestDecideHandlesCorruptStatus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawSimulation(t)
 		t.Repeat(w.selectActions(t, "the agent, synced", "ledger and DataVolume", "CDI completes", "CDI fails", "the snapshot is ready",
-			"somebody edits", "VMs come and go", "time passes"))
+			"a user edits the source", "VMs come and go", "time passes"))
 		if w.img == nil {
-			t.Skip("it is gone")
+			t.Skip("the image is gone")
 		}
 		w.img.Status = drawStatus(t, w)
 		if rapid.Bool().Draw(t, "deleted") {

@@ -26,7 +26,7 @@ func TestNewImageIsQueued(t *testing.T) {
 	w.queuePosition = ptr.To[int32](7)
 
 	require.True(t, w.reconcile().AddFinalizer)
-	assert.Empty(t, w.status().Phase, "that comes first, and alone")
+	assert.Empty(t, w.status().Phase, "the finalizer is stored first, and alone")
 
 	w.reconcile()
 	st := w.status()
@@ -35,7 +35,7 @@ func TestNewImageIsQueued(t *testing.T) {
 	assert.Equal(t, "waits for a slot; at most 7 images go first", st.Message)
 	assert.EqualValues(t, 3, st.ObservedGeneration)
 	assert.Equal(t, "https://images.example.com/a.qcow2", w.currentRevision().Source)
-	assert.Equal(t, w.img.CreationTimestamp.Time, w.currentRevision().OrderingKey.Time.UTC(), "its place is that of its arrival")
+	assert.Equal(t, w.img.CreationTimestamp.Time, w.currentRevision().OrderingKey.Time.UTC(), "ordered by arrival")
 	assert.Equal(t, ledger.Admissible, image.QueueStateOf(w.img))
 	for condition, want := range map[string]metav1.ConditionStatus{
 		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionReconciling: metav1.ConditionTrue,
@@ -49,7 +49,7 @@ func TestNewImageIsQueued(t *testing.T) {
 	key := w.currentRevision().OrderingKey
 	w.advanceClock(time.Minute)
 	assert.False(t, w.reconcile().AddFinalizer)
-	assert.Equal(t, key, w.currentRevision().OrderingKey, "given once")
+	assert.Equal(t, key, w.currentRevision().OrderingKey, "the key never changes")
 }
 
 func TestWaitingImageStatesReason(t *testing.T) {
@@ -73,7 +73,7 @@ func TestWaitingImageStatesReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("ns/a").WithFinalizer()
 			if tt.want != v1alpha1.ReasonChecking {
-				img.WithSource(v1alpha1.SourceS3, "s3://bucket/a") // cannot be asked
+				img.WithSource(v1alpha1.SourceS3, "s3://bucket/a") // cannot be probed
 			}
 			w := newSimulation(t, img, policy.Default())
 			w.policy, w.blocker = tt.policy, tt.blocker
@@ -89,14 +89,13 @@ func TestWaitingImageStatesReason(t *testing.T) {
 
 			w.policy, w.blocker = ptr.To(policyWithoutPreflight().Obj()), nil
 			w.reconcile()
-			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason, "and it goes on once the cause is gone")
+			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason, "continues once the cause is gone")
 			assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
 		})
 	}
 }
 
-// TestImageStatesWithheldReason: it keeps its place, and stays one that may be
-// given a slot.
+// TestImageStatesWithheldReason: a withheld image keeps its place and stays admissible.
 func TestImageStatesWithheldReason(t *testing.T) {
 	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource} {
 		w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), policyWithoutPreflight().Obj())
@@ -109,7 +108,7 @@ func TestImageStatesWithheldReason(t *testing.T) {
 		assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
 		w.policy.Concurrency = 0
 		w.reconcile()
-		assert.Equal(t, v1alpha1.ReasonPaused, w.status().Reason, "what concerns the cluster goes first")
+		assert.Equal(t, v1alpha1.ReasonPaused, w.status().Reason, "a reason of the cluster has precedence")
 	}
 }
 
@@ -118,10 +117,10 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 		w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
 		d := w.reconcile()
 		require.True(t, d.ProbeSource)
-		require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "it holds up those behind it meanwhile")
+		require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "it blocks those behind it meanwhile")
 		return w
 	}
-	t.Run("it has the image", func(t *testing.T) {
+	t.Run("the source has the image", func(t *testing.T) {
 		w := asked(t)
 		w.answerProbe(image.PreflightResult{Size: 4711})
 		assert.False(t, w.reconcile().ProbeSource)
@@ -129,14 +128,14 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 		assert.EqualValues(t, 4711, w.status().BytesTotal)
 
 		w.probeAnswers = map[string]image.PreflightResult{} // the agent was restarted
-		assert.False(t, w.reconcile().ProbeSource, "what may be admitted is not asked about again")
+		assert.False(t, w.reconcile().ProbeSource, "an admissible image is not probed again")
 		w.startImport()
 		w.reportProgress("50.0%")
 		w.advanceClock(time.Minute)
 		w.reconcile()
-		assert.EqualValues(t, 2355, w.status().BytesDone, "progress is told of the size the source gave")
+		assert.EqualValues(t, 2355, w.status().BytesDone, "progress is computed from the size of the source")
 	})
-	t.Run("it has none", func(t *testing.T) {
+	t.Run("the source lacks the image", func(t *testing.T) {
 		w := asked(t)
 		w.answerProbe(image.PreflightResult{Refused: &v1alpha1.Failure{Reason: v1alpha1.ReasonNotFound, Message: "HEAD: 404 Not Found"}})
 		d := w.reconcile()
@@ -146,7 +145,7 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 		assert.EqualValues(t, 1, w.status().LastAttempt, "it counts as an attempt")
 		require.Len(t, d.EndedAttempts, 1)
 		assert.Zero(t, d.EndedAttempts[0].DownloadedBytes)
-		assert.Empty(t, w.stepLedger().Admitted, "and takes no slot")
+		assert.Empty(t, w.stepLedger().Admitted, "it takes no slot")
 
 		w.setURL("https://images.example.com/b.qcow2")
 		assert.True(t, w.reconcile().ProbeSource)
@@ -154,7 +153,7 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 	})
-	t.Run("it refuses access", func(t *testing.T) {
+	t.Run("the source refuses access", func(t *testing.T) {
 		w := asked(t)
 		for attempt := range int32(4) {
 			w.answerProbe(image.PreflightResult{Refused: &v1alpha1.Failure{Reason: v1alpha1.ReasonForbidden, Message: "HEAD: 403 Forbidden"}})
@@ -163,13 +162,13 @@ func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 			if attempt < 3 {
 				require.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 				w.advanceClock(time.Hour)
-				require.True(t, w.reconcile().ProbeSource, "each attempt is asked for")
+				require.True(t, w.reconcile().ProbeSource, "each attempt is probed")
 			}
 		}
 		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase, "after retryLimit + 1")
 		assert.Contains(t, w.status().Message, "spec.secretRef")
 	})
-	t.Run("it cannot be asked", func(t *testing.T) {
+	t.Run("the source cannot be probed", func(t *testing.T) {
 		for name, img := range map[string]*apitest.ImageBuilder{
 			"s3":            apitest.Image("ns/a").WithSource(v1alpha1.SourceS3, "s3://b/a"),
 			"with a Secret": apitest.Image("ns/a").WithSecretRef("s"),
@@ -193,7 +192,7 @@ func TestQueuePositionIsStoredPerPowerOfTen(t *testing.T) {
 		assert.Equal(t, tt.want, *w.status().QueuePosition, "at %d", tt.position)
 	}
 	w.startImport()
-	assert.Nil(t, w.status().QueuePosition, "it is not in the queue any more")
+	assert.Nil(t, w.status().QueuePosition, "it has left the queue")
 
 	w.failImport("unexpected EOF")
 	w.queuePosition = ptr.To[int32](3000)
@@ -202,7 +201,7 @@ func TestQueuePositionIsStoredPerPowerOfTen(t *testing.T) {
 	w.finishDeletions()
 	w.advanceClock(time.Hour)
 	w.reconcile()
-	assert.EqualValues(t, 3000, *w.status().QueuePosition, "back in the queue, it is told anew")
+	assert.EqualValues(t, 3000, *w.status().QueuePosition, "it is stored anew on return to the queue")
 }
 
 func TestReferencesAreCounted(t *testing.T) {
@@ -212,7 +211,7 @@ func TestReferencesAreCounted(t *testing.T) {
 	require.NotNil(t, since)
 	w.advanceClock(time.Minute)
 	w.reconcile()
-	assert.Equal(t, since, w.status().References.UnreferencedSince, "since it was first seen")
+	assert.Equal(t, since, w.status().References.UnreferencedSince, "since the first decision")
 
 	w.holders = holdersNamed("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6", "ns/7")
 	w.reconcile()

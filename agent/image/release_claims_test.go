@@ -15,26 +15,26 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// A claim that CDI has done with, and that a Pod keeps which CDI made too late, goes
-// by a foreground deletion, and nothing else is deleted so.
+// A finished claim that a late importer Pod keeps is deleted in the foreground; no other
+// claim is.
 func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(prime *corev1.PersistentVolumeClaim, late *corev1.Pod)
 		want   []string
 	}{
-		"a finished claim that is going": {func(*corev1.PersistentVolumeClaim, *corev1.Pod) {}, []string{"PersistentVolumeClaim prime"}},
-		"one that stays":                 {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.DeletionTimestamp = nil }, nil},
-		"one that CDI has not done with": {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.Annotations = nil }, nil},
-		"a Pod that is going": {func(_ *corev1.PersistentVolumeClaim, late *corev1.Pod) {
+		"a finished claim being deleted": {func(*corev1.PersistentVolumeClaim, *corev1.Pod) {}, []string{"PersistentVolumeClaim prime"}},
+		"a claim that stays":             {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.DeletionTimestamp = nil }, nil},
+		"an unfinished claim":            {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) { prime.Annotations = nil }, nil},
+		"a Pod being deleted": {func(_ *corev1.PersistentVolumeClaim, late *corev1.Pod) {
 			late.DeletionTimestamp = &metav1.Time{Time: apitest.Epoch}
 		}, nil},
 		"a Pod of another claim": {func(_ *corev1.PersistentVolumeClaim, late *corev1.Pod) { late.OwnerReferences[0].UID = "another" }, nil},
-		"one whose Pods are going already": {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) {
+		"a foreground deletion already": {func(prime *corev1.PersistentVolumeClaim, _ *corev1.Pod) {
 			prime.Finalizers = []string{metav1.FinalizerDeleteDependents}
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.runImport()
 			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 			prime := apitest.Claim("ns/prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).OwnedBy("PersistentVolumeClaim", w.lastDataVolume().Name).
@@ -53,8 +53,8 @@ func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "and serves on")
 		})
 	}
-	t.Run("the claim that the DataVolume filled", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("the claim that the DataVolume populated", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
 		w.deleteImage()
 		w.reconcile()

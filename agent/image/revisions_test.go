@@ -21,40 +21,40 @@ const (
 )
 
 func TestNewRevisionIsImportedBesideOld(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	old := *w.status().Serving
 	oldPlace := w.currentRevision().OrderingKey
 
 	w.advanceClock(time.Minute)
 	w.setURL(urlB)
-	require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "not looked at yet")
+	require.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "not decided yet")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
-	assert.Equal(t, &old, w.status().Serving, "the old one serves")
+	assert.Equal(t, &old, w.status().Serving, "the old revision serves")
 	assert.NotEqual(t, oldPlace, w.currentRevision().OrderingKey)
 	assert.Zero(t, w.status().Attempts)
 
 	w.startImport()
 	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
 	assert.EqualValues(t, 1, w.status().Attempts)
-	assert.EqualValues(t, 2, w.currentRevision().Attempt, "numbers go on through all revisions")
+	assert.EqualValues(t, 2, w.currentRevision().Attempt, "attempt numbers grow across revisions")
 	assert.Equal(t, &old, w.status().Serving)
 
 	w.completeImport()
 	w.reconcile()
 	assert.Equal(t, w.lastDataVolume().Name, w.status().Serving.PersistentVolumeClaim)
-	assert.Empty(t, w.lastDecision.Delete, "not before it is stored what serves")
+	assert.Empty(t, w.lastDecision.Delete, "not before the new serving state is stored")
 	w.reconcile()
-	assert.True(t, w.lastViewLive, "nor before VMs are listed that have pinned it")
-	assert.Equal(t, []string{"DataVolume " + old.PersistentVolumeClaim}, deletedNames(w.lastDecision), "the old one goes once the new one serves")
+	assert.True(t, w.lastViewLive, "nor before VMs are listed live")
+	assert.Equal(t, []string{"DataVolume " + old.PersistentVolumeClaim}, deletedNames(w.lastDecision), "the old storage is deleted once the new revision serves")
 	w.finishDeletions()
-	assert.Len(t, w.status().Revisions, 1, "and is forgotten once it is gone")
+	assert.Len(t, w.status().Revisions, 1, "forgotten once it is gone")
 	assert.Len(t, w.lists.DataVolumes, 1)
 }
 
 func TestSupersededImportIsEnded(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	old := *w.status().Serving
 	w.setURL(urlB)
@@ -70,8 +70,8 @@ func TestSupersededImportIsEnded(t *testing.T) {
 	assert.Empty(t, w.stepLedger().Admitted, "not before its slot is free")
 	assert.Equal(t, []string{"DataVolume " + superseded}, deletedNames(w.reconcile()))
 	assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-	assert.Equal(t, &old, w.status().Serving, "the old one still serves")
-	assert.Zero(t, w.status().Attempts, "what was superseded counts against nobody")
+	assert.Equal(t, &old, w.status().Serving, "the old revision still serves")
+	assert.Zero(t, w.status().Attempts, "superseded attempts do not count")
 	w.finishDeletions()
 	w.runImport()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -79,7 +79,7 @@ func TestSupersededImportIsEnded(t *testing.T) {
 }
 
 func TestSupersededSlotWithoutStartIsEnded(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.stepLedger()
 	w.setURL(urlB)
 	d := w.reconcile()
@@ -88,13 +88,13 @@ func TestSupersededSlotWithoutStartIsEnded(t *testing.T) {
 	w.createMissingDataVolumes()
 	assert.Empty(t, w.lists.DataVolumes)
 	w.finishDeletions()
-	assert.Len(t, w.slots, 1, "the new one has it")
+	assert.Len(t, w.slots, 1, "the new revision has it")
 	assert.EqualValues(t, 2, w.slots[0].Attempt)
 }
 
 func TestEarlierRevisionIsServedAgain(t *testing.T) {
 	t.Run("that still serves", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
 		w.runImport()
 		serving := *w.status().Serving
 		w.setURL(urlB)
@@ -109,7 +109,7 @@ func TestEarlierRevisionIsServedAgain(t *testing.T) {
 		assert.Len(t, w.lists.DataVolumes, 1)
 	})
 	t.Run("that was being imported", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
 		w.startImport()
 		w.setURL(urlB)
 		w.reconcile()
@@ -117,16 +117,16 @@ func TestEarlierRevisionIsServedAgain(t *testing.T) {
 		w.setURL(urlA)
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-		assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "it queues behind")
+		assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "behind its former place")
 		assert.Zero(t, w.status().Attempts)
 		w.finishDeletions()
 		require.Len(t, w.slots, 1)
-		assert.EqualValues(t, 2, w.slots[0].Attempt, "the number of what was superseded is not used again")
+		assert.EqualValues(t, 2, w.slots[0].Attempt, "the superseded attempt number is not reused")
 		w.runImport()
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
-	t.Run("before anybody looked", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+	t.Run("before a decision", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
 		w.startImport()
 		w.setURL(urlB)
 		w.setURL(urlA)
@@ -136,12 +136,12 @@ func TestEarlierRevisionIsServedAgain(t *testing.T) {
 }
 
 func TestRevisionListIsBounded(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	serving := *w.status().Serving
 	for i := range 20 {
 		w.setURL(fmt.Sprintf("https://images.example.com/%d.qcow2", i))
-		w.reconcile() // holds that there are no more than MaxRevisions
+		w.reconcile() // checks MaxRevisions
 		if i%3 == 0 {
 			w.stepLedger()
 			w.createMissingDataVolumes()
@@ -162,10 +162,10 @@ func TestRevisionListIsBounded(t *testing.T) {
 	assert.Len(t, w.lists.DataVolumes, 1)
 }
 
-// The slots in the cache are late: an import that runs must not be forgotten
-// meanwhile, or the ledger takes it for one that was never begun.
+// The cached slots are stale: a running import must not be forgotten, or the ledger starts
+// it again.
 func TestRunningRevisionWithUnseenSlotIsKept(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	for _, name := range []string{"c", "d", "c"} {
 		w.setURL("https://images.example.com/" + name)
@@ -180,8 +180,8 @@ func TestRunningRevisionWithUnseenSlotIsKept(t *testing.T) {
 	w.reconcileCached(allWrites)
 
 	assert.True(t, w.lastViewLive)
-	outcome, begun := image.OutcomeOf(w.img, slot)
-	assert.True(t, begun)
+	outcome, started := image.OutcomeOf(w.img, slot)
+	assert.True(t, started)
 	assert.Equal(t, v1alpha1.OutcomeFailed, outcome)
 }
 
@@ -193,7 +193,7 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 		"by an edit of the priority": func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.runFailingAttempt(notFoundMessage)
 			require.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			place := w.currentRevision().OrderingKey
@@ -202,9 +202,9 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
 			assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 			assert.Zero(t, w.status().Attempts)
-			assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "who has left the queue returns to its end")
+			assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "an image that left the queue returns to its end")
 
-			for range 3 { // all of its retries
+			for range 3 { // all retries
 				w.runFailingAttempt("unexpected EOF")
 				w.advanceClock(time.Hour)
 				w.reconcile()
@@ -212,20 +212,20 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
 			assert.EqualValues(t, 4, w.status().LastAttempt)
 			w.reconcile()
-			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase, "it starts over once for each change")
+			assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase, "it restarts once per change")
 		})
 	}
 	t.Run("while it backs off", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runFailingAttempt("unexpected EOF")
 		place := w.currentRevision().OrderingKey
 		w.requestRetry("now")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
-		assert.Equal(t, place, w.currentRevision().OrderingKey, "and keeps its place")
+		assert.Equal(t, place, w.currentRevision().OrderingKey, "it keeps its place")
 	})
-	t.Run("while it backs off, by a clock that is behind", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("while it backs off, with a clock set back", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runFailingAttempt("unexpected EOF")
 		w.requestRetry("now")
 		w.reconcile()
@@ -234,7 +234,7 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 	})
 	t.Run("while a retry runs", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runFailingAttempt("unexpected EOF")
 		w.advanceClock(time.Hour)
 		w.reconcile()
@@ -247,8 +247,8 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonBackingOff, w.status().Reason)
 	})
-	t.Run("not by an edit that changes no source while a retry runs", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("not by an edit of another field while a retry runs", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runFailingAttempt("unexpected EOF")
 		w.advanceClock(time.Hour)
 		w.reconcile()
@@ -260,7 +260,7 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 		assert.EqualValues(t, 2, w.status().Attempts)
 	})
 	t.Run("once for a token of any length", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runFailingAttempt(notFoundMessage)
 		w.requestRetry(strings.Repeat("x", 1023) + "界")
 		w.reconcile()
@@ -272,12 +272,12 @@ func TestFailedImageRestartsOnRequest(t *testing.T) {
 	})
 }
 
-// A revision can be forgotten before the ledger has seen how its attempt ended.
-// If it is asked for again just then, its old slot is not one still to begin.
+// A revision can be forgotten before the ledger has read how its attempt ended. If the
+// revision returns just then, its old slot must not start again.
 func TestAttemptOfForgottenRevisionIsNotRestarted(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
 	w.startImport()
-	w.cache.slots = nil // and stays late
+	w.cache.slots = nil // and stays stale
 	w.setURL(urlB)
 	for range 3 {
 		w.syncImage()
@@ -286,7 +286,7 @@ func TestAttemptOfForgottenRevisionIsNotRestarted(t *testing.T) {
 		w.syncImage()
 		w.syncLists()
 	}
-	require.Len(t, w.status().Revisions, 1, "the first is forgotten")
+	require.Len(t, w.status().Revisions, 1, "the first revision is forgotten")
 	w.setURL(urlA)
 	w.syncImage()
 	w.reconcileCached(allWrites)

@@ -17,28 +17,28 @@ import (
 )
 
 func TestTearDownIsStoredBeforeDeletion(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 
-	v := w.buildView(true) // a leader lists, and is paused
+	v := w.buildView(true) // a leader lists holders, and is paused
 	d := decideChecked(t, v)
 	require.True(t, d.Status.TearDown)
 	require.NotEmpty(t, d.Delete)
 
-	w.setHolders("ns/vm") // another one sees a machine that came
+	w.setHolders("ns/vm") // another leader sees a new VM
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
 
 	w.carryOutDecision(v, d, allWrites)
-	assert.False(t, w.status().TearDown, "its write is refused")
-	assert.Nil(t, w.lastDataVolume().DeletionTimestamp, "and nothing is deleted")
+	assert.False(t, w.status().TearDown, "the write of the paused leader conflicts")
+	assert.Nil(t, w.lastDataVolume().DeletionTimestamp, "nothing is deleted")
 }
 
 func TestTearDownIsIrreversible(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.deleteImage()
 	w.reconcile()
@@ -47,7 +47,7 @@ func TestTearDownIsIrreversible(t *testing.T) {
 	w.setHolders("ns/vm")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
-	assert.EqualValues(t, 1, w.status().References.Count, "it is told of all the same")
+	assert.EqualValues(t, 1, w.status().References.Count, "the holder is counted nevertheless")
 	assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
 	w.removeDeletedObjects()
 	w.reconcile()
@@ -60,25 +60,25 @@ func TestFinalizerIsRemovedOnlyAfterStoredTearDown(t *testing.T) {
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	w.reconcile()
-	require.NotNil(t, w.img, "there is nothing to delete, and it is stored first all the same")
+	require.NotNil(t, w.img, "tearDown is stored although there is nothing to delete")
 	assert.True(t, w.status().TearDown)
 	w.reconcile()
 	assert.Nil(t, w.img)
 }
 
 func TestImageIsDeletedWithItsNamespace(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.setHolders("other/vm")
 	w.acquireImage("other/vm")
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 30*time.Second, "nothing tells of a namespace")
+	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 30*time.Second, "namespaces are not watched")
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
 
 	w.namespaceTerminating = true
-	w.holders[0].Pin = nil // for checkPinned: this is outside of S2
+	w.holders[0].Pin = nil // for checkPinned: S2 does not apply
 	for range 3 {
 		w.reconcile()
 		w.removeDeletedObjects()
@@ -87,10 +87,10 @@ func TestImageIsDeletedWithItsNamespace(t *testing.T) {
 	assert.Nil(t, w.img)
 }
 
-// newRevisedSimulation is an image that serves its second revision, while a machine is built
-// from its first.
+// newRevisedSimulation returns a simulation whose image serves its second revision while
+// a VM is built from its first one.
 func newRevisedSimulation(t *testing.T, img *apitest.ImageBuilder) (w *simulation, pin v1alpha1.PinnedImage) {
-	w = queued(t, img, policyWithoutPreflight())
+	w = newQueuedSimulation(t, img, policyWithoutPreflight())
 	ready := func() {
 		w.runImport()
 		if w.lastSnapshot() != nil {
@@ -126,10 +126,10 @@ func TestPinnedRevisionIsKept(t *testing.T) {
 			require.Len(t, w.status().Revisions, 2)
 			assert.Equal(t, v1alpha1.OutcomeSucceeded, w.status().Revisions[1].Outcome)
 			assert.Contains(t, w.status().Message, "kept for the VirtualMachines built from it: ns/vm")
-			assert.False(t, w.lastViewLive, "nothing is asked live while the cache shows the pin")
+			assert.False(t, w.lastViewLive, "no live read while the cache shows the pin")
 
 			w.syncCaches()
-			w.setHolders() // the cache does not show it yet
+			w.setHolders() // the cache does not show that yet
 			w.reconcileCached(allWrites)
 			assert.False(t, w.lastViewLive)
 			w.reconcile()
@@ -161,13 +161,13 @@ func TestPinMissingFromCacheIsRespected(t *testing.T) {
 func TestSupersededRevisionIsImportedAgain(t *testing.T) {
 	w, pin := newRevisedSimulation(t, apitest.Image("ns/a"))
 	url := apitest.Image("ns/a").Obj().Spec.URL
-	t.Run("one that is pinned serves again", func(t *testing.T) {
+	t.Run("a pinned revision serves again", func(t *testing.T) {
 		w.setURL(url)
 		w.reconcile()
 		assert.Equal(t, pin.Attempt, w.status().Serving.Attempt)
 		w.setURL(urlB)
 		w.reconcile()
-		assert.EqualValues(t, 2, w.status().Serving.Attempt, "of the other, which nobody has pinned, nothing is gone yet")
+		assert.EqualValues(t, 2, w.status().Serving.Attempt, "the storage of the unpinned one still exists")
 	})
 	w.setHolders()
 	w.reconcile()
@@ -185,7 +185,7 @@ func TestPinnedAttemptOfForgottenRevisionIsKept(t *testing.T) {
 	w, pin := newRevisedSimulation(t, apitest.Image("ns/a"))
 	for _, url := range []string{"c", "d", "e", "f", "g"} {
 		w.setHolders("ns/"+url, "ns/vm")
-		w.acquireImage("ns/" + url) // what serves now
+		w.acquireImage("ns/" + url) // the serving revision
 		w.setHolders(append([]string{"ns/" + url}, retainedNames(w)...)...)
 		w.advanceClock(time.Minute)
 		w.setURL("https://images.example.com/" + url)
@@ -196,12 +196,12 @@ func TestPinnedAttemptOfForgottenRevisionIsKept(t *testing.T) {
 		require.LessOrEqual(t, len(w.status().Revisions), v1alpha1.MaxRevisions)
 	}
 	there := image.GroupByAttempt(w.lists)
-	assert.NotNil(t, there[pin.Attempt], "the oldest, which has lost its place in the list")
+	assert.NotNil(t, there[pin.Attempt], "the oldest revision, which is no longer listed")
 	w.setHolders()
 	for range 10 {
 		w.finishDeletions()
 	}
-	assert.Len(t, image.GroupByAttempt(w.lists), 1, "all but what serves is gone")
+	assert.Len(t, image.GroupByAttempt(w.lists), 1, "only the serving attempt is left")
 }
 
 func retainedNames(w *simulation) (names []string) {
@@ -211,13 +211,13 @@ func retainedNames(w *simulation) (names []string) {
 	return names
 }
 
-// CDI makes a lost claim again for its DataVolume and downloads into it, in no
-// slot. A snapshot that was made of it is not lost with it.
+// CDI recreates a lost claim for its DataVolume and downloads into it, without a slot. A
+// snapshot of the claim survives.
 func TestLostOldRevisionIsNotDownloadedAgain(t *testing.T) {
-	for name, beyondTheList := range map[string]bool{"listed": false, "forgotten": true} {
+	for name, forgotten := range map[string]bool{"listed": false, "forgotten": true} {
 		t.Run(name, func(t *testing.T) {
 			w, pin := newRevisedSimulation(t, imageWithSnapshotClass())
-			if beyondTheList {
+			if forgotten {
 				w.img.Status.Revisions = w.img.Status.Revisions[:1]
 				w.bumpResourceVersion()
 			}
@@ -241,7 +241,7 @@ func TestLostOldRevisionIsNotDownloadedAgain(t *testing.T) {
 }
 
 func TestPinnedOlderSnapshotIsKept(t *testing.T) {
-	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 	w.runImport()
 	w.markSnapshotReady()
 	w.reconcile()
@@ -268,7 +268,7 @@ func TestUnreferencedImageExpires(t *testing.T) {
 	}
 	for name, do := range reach {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.setHolders("ns/vm")
 			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
 			do(w)
@@ -289,20 +289,20 @@ func TestUnreferencedImageExpires(t *testing.T) {
 			w.advanceClock(time.Minute)
 			w.plan.Keep = true
 			w.reconcile()
-			require.False(t, w.lastDecision.DeleteImage, "a plan wants it")
-			assert.NotZero(t, w.lastDecision.RequeueAfter, "and may let go of it")
+			require.False(t, w.lastDecision.DeleteImage, "the plan keeps it")
+			assert.NotZero(t, w.lastDecision.RequeueAfter, "the plan may stop keeping it")
 			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Minute)
 
 			w.plan.Keep = false
 			w.syncCaches()
-			w.setHolders("ns/vm") // the cache does not show it
+			w.setHolders("ns/vm") // the cache does not show that
 			w.reconcileCached(allWrites)
 			assert.True(t, w.lastViewLive)
 			require.False(t, w.lastDecision.DeleteImage)
 
 			w.setHolders()
 			w.reconcile()
-			require.False(t, w.lastDecision.DeleteImage, "its time begins anew")
+			require.False(t, w.lastDecision.DeleteImage, "the lifetime restarts")
 			w.advanceClock(time.Hour)
 			w.reconcile()
 			assert.True(t, w.lastViewLive)
@@ -313,8 +313,8 @@ func TestUnreferencedImageExpires(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 		})
 	}
-	t.Run("retired by the plan", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("expired by the plan", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.setPlannedLabel(image.PlannedLabelValue)
 		w.runImport()
 		w.setHolders("ns/vm")
@@ -325,14 +325,14 @@ func TestUnreferencedImageExpires(t *testing.T) {
 
 		w.setHolders()
 		w.reconcile()
-		require.False(t, w.lastDecision.DeleteImage, "its time begins when nobody references it")
+		require.False(t, w.lastDecision.DeleteImage, "the lifetime starts when it is unreferenced")
 		assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour)
 		w.advanceClock(time.Hour)
 		w.plan.Keep = true
 		w.cachedPlan.Keep = false
 		w.reconcileCached(allWrites)
 		assert.True(t, w.lastViewLive)
-		require.False(t, w.lastDecision.DeleteImage, "a newer plan, that the cache does not show, wants it")
+		require.False(t, w.lastDecision.DeleteImage, "a newer plan, missing from the cache, keeps it")
 
 		w.plan.Keep = false
 		w.reconcile()
@@ -340,13 +340,13 @@ func TestUnreferencedImageExpires(t *testing.T) {
 		assert.True(t, w.lastDecision.DeleteImage)
 		assert.True(t, w.lastDecision.ExpiredByPlan)
 	})
-	t.Run("retired by the plan at once", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("expired by the plan at once", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.setPlannedLabel(image.PlannedLabelValue)
 		w.runImport()
 		w.plan.DeleteAfter = ptr.To(time.Duration(0))
 		w.syncCaches()
-		w.setHolders("ns/vm") // the cache does not show it
+		w.setHolders("ns/vm") // the cache does not show that
 		w.reconcileCached(allWrites)
 		assert.True(t, w.lastViewLive)
 		require.False(t, w.lastDecision.DeleteImage)
@@ -354,9 +354,9 @@ func TestUnreferencedImageExpires(t *testing.T) {
 		w.reconcile()
 		assert.True(t, w.lastDecision.DeleteImage)
 	})
-	t.Run("retired by the plan, and not the plan's", func(t *testing.T) {
+	t.Run("not planned, so not expired by the plan", func(t *testing.T) {
 		for _, label := range []string{"", "false"} {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.setPlannedLabel(label)
 			w.runImport()
 			w.plan.DeleteAfter = ptr.To(time.Duration(0))
@@ -367,14 +367,14 @@ func TestUnreferencedImageExpires(t *testing.T) {
 		}
 	})
 	for name, tt := range map[string]struct {
-		plan        time.Duration
-		wantRetired bool
+		plan       time.Duration
+		wantByPlan bool
 	}{
-		"the plan's time is the shorter": {time.Minute, true},
-		"the spec's time is the shorter": {3 * time.Hour, false},
+		"the plan's lifetime is shorter": {time.Minute, true},
+		"the spec's lifetime is shorter": {3 * time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.setPlannedLabel(image.PlannedLabelValue)
 			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
 			w.runImport()
@@ -382,11 +382,11 @@ func TestUnreferencedImageExpires(t *testing.T) {
 			w.advanceClock(2 * time.Hour)
 			w.reconcile()
 			assert.True(t, w.lastDecision.DeleteImage)
-			assert.Equal(t, tt.wantRetired, w.lastDecision.ExpiredByPlan)
+			assert.Equal(t, tt.wantByPlan, w.lastDecision.ExpiredByPlan)
 		})
 	}
-	t.Run("not unless the spec says so", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("not without a lifetime", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
 		w.advanceClock(1000 * time.Hour)
 		w.reconcile()

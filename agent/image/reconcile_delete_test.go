@@ -15,7 +15,7 @@ import (
 )
 
 func TestTerminatingImageServesWhileReferenced(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	serving := *w.status().Serving
 	w.holders = holdersNamed("ns/1", "ns/2", "ns/3", "ns/4", "ns/5", "ns/6")
@@ -32,8 +32,8 @@ func TestTerminatingImageServesWhileReferenced(t *testing.T) {
 	}
 	w.holders = nil
 	w.reconcile()
-	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase, "marked")
-	assert.Empty(t, w.lastDecision.Delete, "and nothing more, before holders are listed again")
+	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
+	assert.Empty(t, w.lastDecision.Delete, "nothing is deleted before holders are listed again")
 	w.reconcile()
 	assert.True(t, w.lastViewLive)
 	assert.NotEmpty(t, w.lastDecision.Delete)
@@ -43,14 +43,14 @@ func TestTerminatingImageServesWhileReferenced(t *testing.T) {
 }
 
 func TestDeletingMarkIsRevertedForHolder(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 	require.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionReady).Status, "it can no longer be acquired")
 
-	w.syncCaches() // the holder is not in the cache
+	w.syncCaches() // the cache does not show the holder
 	w.holders = holdersNamed("ns/vm")
 	w.reconcileCached(allWrites)
 
@@ -62,10 +62,10 @@ func TestDeletingMarkIsRevertedForHolder(t *testing.T) {
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
 }
 
-// A holder that is gone already must not have the mark taken back by a cache
-// that still shows it, for ever to and fro.
+// A stale cache that still shows a holder must not revert phase Deleting, or the phase
+// would flap.
 func TestMarkedImageNeedsLiveListOfHolders(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.deleteImage()
 	w.reconcile()
@@ -76,7 +76,7 @@ func TestMarkedImageNeedsLiveListOfHolders(t *testing.T) {
 }
 
 func TestSnapshotsAreDeletedBeforeTheirClaims(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
 	w.runImport()
 	w.markSnapshotReady()
 	w.reconcile()
@@ -86,7 +86,7 @@ func TestSnapshotsAreDeletedBeforeTheirClaims(t *testing.T) {
 	w.reconcile()
 	assert.Equal(t, []string{"VolumeSnapshot " + w.lastSnapshot().Name}, deletedNames(w.lastDecision))
 	w.reconcile()
-	assert.Empty(t, w.lastDecision.Delete, "it is still going")
+	assert.Empty(t, w.lastDecision.Delete, "the VolumeSnapshot still exists")
 	assert.False(t, w.lastDecision.RemoveFinalizer)
 	w.removeDeletedObjects()
 	w.reconcile()
@@ -98,7 +98,7 @@ func TestSnapshotsAreDeletedBeforeTheirClaims(t *testing.T) {
 
 func TestImageIsDeletedFromEveryState(t *testing.T) {
 	for name, reach := range map[string]func(*simulation){
-		"never visited":        func(w *simulation) { w.img.Status = v1alpha1.VMDiskImageStatus{} },
+		"without a status":     func(w *simulation) { w.img.Status = v1alpha1.VMDiskImageStatus{} },
 		"queued":               func(*simulation) {},
 		"admitted":             func(w *simulation) { w.stepLedger() },
 		"created":              func(w *simulation) { w.stepLedger(); w.createMissingDataVolumes() },
@@ -116,12 +116,12 @@ func TestImageIsDeletedFromEveryState(t *testing.T) {
 			w.reconcile()
 			w.startImport()
 		},
-		"claim without number": func(w *simulation) {
+		"claim without attempt number": func(w *simulation) {
 			w.lists.Claims = append(w.lists.Claims, *apitest.Claim("ns/stray").Obj())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a").WithSnapshotClass("snap"), policyWithoutPreflight())
 			reach(w)
 			w.deleteImage()
 			w.reconcile()
@@ -136,7 +136,7 @@ func TestImageIsDeletedFromEveryState(t *testing.T) {
 			}
 			w.stepLedger()
 			w.reconcile()
-			assert.Nil(t, w.img, "let go")
+			assert.Nil(t, w.img, "the finalizer is removed")
 			assert.Empty(t, w.slots)
 			assert.Equal(t, image.ObjectLists{}, w.lists)
 		})
@@ -144,7 +144,7 @@ func TestImageIsDeletedFromEveryState(t *testing.T) {
 }
 
 func TestReferencedTerminatingImageIsImported(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.holders = holdersNamed("ns/vm")
 	w.deleteImage()
 	w.reconcile()
@@ -154,9 +154,9 @@ func TestReferencedTerminatingImageIsImported(t *testing.T) {
 	assert.NotNil(t, w.status().Serving)
 }
 
-// The API server raises the generation of what is deleted: that is no edit.
+// A deletion raises the generation, and is no edit.
 func TestDeletionDoesNotRestartFailedImage(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runFailingAttempt(notFoundMessage)
 	w.holders = holdersNamed("ns/vm")
 	w.deleteImage()
@@ -168,10 +168,10 @@ func TestDeletionDoesNotRestartFailedImage(t *testing.T) {
 	assert.Equal(t, string(v1alpha1.ReasonNotFound), w.condition(v1alpha1.ConditionImported).Reason)
 }
 
-// Its slot names a DataVolume that may still be created by a write that was
-// held up: the image stays until the ledger has freed it.
+// A delayed request may still create the DataVolume that the slot names: the image stays
+// until the slot is freed.
 func TestFinalizerStaysUntilSlotIsFree(t *testing.T) {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.stepLedger()
 	w.deleteImage()
 	for range 3 {

@@ -20,7 +20,7 @@ func imageWithSnapshotClass() *apitest.ImageBuilder {
 }
 
 func TestImportedImageIsSnapshotted(t *testing.T) {
-	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 	w.startImport()
 	w.completeImport()
 	d := w.reconcile()
@@ -30,9 +30,9 @@ func TestImportedImageIsSnapshotted(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
 	assert.True(t, image.AwaitsSnapshot(w.img))
 	assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionImported).Status)
-	assert.Nil(t, w.status().Serving, "it is not cloned from before it is ready")
+	assert.Nil(t, w.status().Serving, "not cloned from before it is ready")
 	w.stepLedgerTwice()
-	assert.Empty(t, w.slots, "snapshotting holds no slot")
+	assert.Empty(t, w.slots, "a snapshot needs no slot")
 	snap := w.lastSnapshot()
 	assert.Equal(t, w.lastDataVolume().Name, *snap.Spec.Source.PersistentVolumeClaimName)
 	assert.Equal(t, "snap", *snap.Spec.VolumeSnapshotClassName)
@@ -41,11 +41,11 @@ func TestImportedImageIsSnapshotted(t *testing.T) {
 	assert.LessOrEqual(t, len(snap.Name), 63)
 
 	for name, tt := range map[string]*apitest.SnapshotBuilder{
-		"nobody looked":      apitest.Snapshot("ns/x"),
+		"no status":          apitest.Snapshot("ns/x"),
 		"not ready":          apitest.Snapshot("ns/x").ReadyToUse(false).Content("c"),
 		"ready, not bound":   apitest.Snapshot("ns/x").ReadyToUse(true),
 		"ready, bound to ''": apitest.Snapshot("ns/x").ReadyToUse(true).Content(""),
-		"not told":           apitest.Snapshot("ns/x").Content("c"),
+		"readiness unknown":  apitest.Snapshot("ns/x").Content("c"),
 	} {
 		w.lastSnapshot().Status = tt.Obj().Status
 		w.reconcile()
@@ -65,7 +65,7 @@ func TestImportedImageIsSnapshotted(t *testing.T) {
 }
 
 func TestSnapshotThatIsNeverReadyFails(t *testing.T) {
-	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight()) // retryLimit 2
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight()) // retryLimit 2
 	w.runImport()
 	var names []string
 	for range 3 {
@@ -96,7 +96,7 @@ func TestSnapshotThatIsNeverReadyFails(t *testing.T) {
 }
 
 func TestClaimIsServedWithoutSnapshotClass(t *testing.T) {
-	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 	w.runImport()
 	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = "" })
 	d := w.reconcile()
@@ -106,7 +106,7 @@ func TestClaimIsServedWithoutSnapshotClass(t *testing.T) {
 }
 
 func TestChangedSnapshotClassIsFollowed(t *testing.T) {
-	w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 	w.runImport()
 	w.markSnapshotReady()
 	w.reconcile()
@@ -116,17 +116,17 @@ func TestChangedSnapshotClassIsFollowed(t *testing.T) {
 		w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
 		w.reconcile()
 	}
-	assert.Equal(t, first, w.status().Serving.VolumeSnapshot, "the old one serves until the new one is ready")
+	assert.Equal(t, first, w.status().Serving.VolumeSnapshot, "the old snapshot serves until the new one is ready")
 	w.removeDeletedObjects()
 	require.Len(t, w.lists.Snapshots, 2)
 	w.advanceClock(15 * time.Minute)
 	w.reconcile()
-	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "a new class has its own tries")
+	assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "a new class has its own attempts")
 	w.removeDeletedObjects()
 	w.markSnapshotReady()
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-	assert.Empty(t, w.lastDecision.Delete, "not before it is stored what serves")
+	assert.Empty(t, w.lastDecision.Delete, "not before the new serving state is stored")
 	w.reconcile()
 	assert.Equal(t, []string{"VolumeSnapshot " + first}, deletedNames(w.lastDecision))
 	assert.EqualValues(t, 1, w.status().LastAttempt)
@@ -134,8 +134,8 @@ func TestChangedSnapshotClassIsFollowed(t *testing.T) {
 
 func TestMissingSnapshotClassBlocks(t *testing.T) {
 	missing := &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "VolumeSnapshotClass snap does not exist: create it"}
-	t.Run("a snapshot is to be made", func(t *testing.T) {
-		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	t.Run("without a snapshot", func(t *testing.T) {
+		w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 		w.startImport()
 		w.completeImport()
 		w.blocker = missing
@@ -146,19 +146,19 @@ func TestMissingSnapshotClassBlocks(t *testing.T) {
 		w.reconcile()
 		w.blocker = nil
 		w.reconcile()
-		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "the wait did not count")
+		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, "the wait does not count")
 		w.advanceClock(14 * time.Minute)
 		w.reconcile()
 		assert.EqualValues(t, 1, w.currentRevision().SnapshotAttempt)
 	})
-	t.Run("a snapshot is there", func(t *testing.T) {
-		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	t.Run("with a ready snapshot", func(t *testing.T) {
+		w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 		w.runImport()
 		w.markSnapshotReady()
 		w.reconcile()
 		w.blocker = missing
 		w.reconcile()
-		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "what is ready needs no class any more")
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase, "a ready snapshot no longer needs its class")
 	})
 }
 
@@ -172,22 +172,22 @@ func TestLostStorageIsResynced(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(2))
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(2))
 			w.runImport()
 			for resync := int32(1); resync <= 2; resync++ {
 				place := w.currentRevision().OrderingKey
 				lose(w)
 				w.reconcile()
 				assert.True(t, w.lastViewLive)
-				assert.Nil(t, w.status().Serving, "what is gone is not offered")
+				assert.Nil(t, w.status().Serving, "lost storage does not serve")
 				if name == "the DataVolume and its claim" {
 					assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
 				} else {
-					assert.Equal(t, v1alpha1.ReasonStorageLost, w.status().Reason, "CDI may fill its claim again: no slot before that is over")
+					assert.Equal(t, v1alpha1.ReasonStorageLost, w.status().Reason, "CDI may populate its claim again: no slot before that ends")
 				}
 				assert.Equal(t, v1alpha1.ReasonStorageLost, w.currentRevision().Failure.Reason)
 				assert.Less(t, place.Sequence, w.currentRevision().OrderingKey.Sequence, "through the queue")
-				assert.Zero(t, w.status().Attempts, "with all retries")
+				assert.Zero(t, w.status().Attempts, "with all retries left")
 				w.finishDeletions()
 				w.runImport()
 				require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -206,8 +206,8 @@ func TestLostStorageIsResynced(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 		})
 	}
-	t.Run("the limit is one of 24 hours", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(1))
+	t.Run("the limit counts per 24 hours", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(1))
 		w.runImport()
 		for range 5 {
 			w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
@@ -217,8 +217,8 @@ func TestLostStorageIsResynced(t *testing.T) {
 			w.advanceClock(25 * time.Hour)
 		}
 	})
-	t.Run("not by a cache that is late before it serves", func(t *testing.T) {
-		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight())
+	t.Run("not by a stale cache before it serves", func(t *testing.T) {
+		w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 		w.runImport()
 		w.syncCaches()
 		w.cache.lists = image.ObjectLists{}
@@ -226,8 +226,8 @@ func TestLostStorageIsResynced(t *testing.T) {
 		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
 	})
-	t.Run("nor one that serves beside a new revision", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("not by a stale cache beside a new revision", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
 		w.setURL(urlB)
 		w.syncCaches()
@@ -236,8 +236,8 @@ func TestLostStorageIsResynced(t *testing.T) {
 		assert.True(t, w.lastViewLive)
 		assert.NotNil(t, w.status().Serving)
 	})
-	t.Run("not by a cache that is late", func(t *testing.T) {
-		w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	t.Run("not by a stale cache", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.runImport()
 		w.syncCaches()
 		w.cache.lists = image.ObjectLists{}
@@ -248,8 +248,8 @@ func TestLostStorageIsResynced(t *testing.T) {
 }
 
 func TestLostSnapshotIsRecreated(t *testing.T) {
-	ready := func(t *testing.T) *simulation {
-		w := queued(t, imageWithSnapshotClass(), policyWithoutPreflight().ResyncLimit(2))
+	newSnapshotted := func(t *testing.T) *simulation {
+		w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight().ResyncLimit(2))
 		w.runImport()
 		w.markSnapshotReady()
 		w.reconcile()
@@ -258,7 +258,7 @@ func TestLostSnapshotIsRecreated(t *testing.T) {
 	}
 	for name, lose := range map[string]func(*simulation){
 		"gone at once": func(w *simulation) { w.loseObject(image.KindVolumeSnapshot, w.lastSnapshot().Name); w.reconcile() },
-		"seen to go": func(w *simulation) {
+		"deletionTimestamp first": func(w *simulation) {
 			w.markForDeletion(image.DeleteTarget{Kind: image.KindVolumeSnapshot, Name: w.lastSnapshot().Name, UID: w.lastSnapshot().UID})
 			w.reconcile()
 			w.removeDeletedObjects()
@@ -266,7 +266,7 @@ func TestLostSnapshotIsRecreated(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := ready(t)
+			w := newSnapshotted(t)
 			for range 2 {
 				old := w.lastSnapshot().Name
 				w.advanceClock(time.Minute)
@@ -274,7 +274,7 @@ func TestLostSnapshotIsRecreated(t *testing.T) {
 				assert.Nil(t, w.status().Serving)
 				assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
 				assert.EqualValues(t, 1, w.status().LastAttempt, "nothing is downloaded")
-				assert.False(t, strings.EqualFold(old, w.lastSnapshot().Name), "a name is not used twice")
+				assert.False(t, strings.EqualFold(old, w.lastSnapshot().Name), "names are not reused")
 				w.markSnapshotReady()
 				w.reconcile()
 				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)

@@ -19,9 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecideComesToRestAfterAnyHistory has everybody do anything in any order, and looks after
-// every step: world and decideChecked hold what must always be true. Then
-// faults stop, and the image has to come to rest (S5).
+// TestDecideComesToRestAfterAnyHistory takes random actions of all participants in random
+// order; simulation and decideChecked check the invariants. Then faults stop, and the
+// image must come to rest (S5).
 func TestDecideComesToRestAfterAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawSimulation(t)
@@ -43,7 +43,7 @@ func drawSimulation(t *rapid.T) *simulation {
 	}
 	w := newSimulation(t, img, p.Obj())
 	w.undisturbedPolicy = w.policy
-	if rapid.Bool().Draw(t, "there is no policy yet") {
+	if rapid.Bool().Draw(t, "no policy") {
 		w.policy = nil
 	}
 	return w
@@ -53,7 +53,7 @@ func drawURL(t *rapid.T) string {
 	return fmt.Sprintf("https://images.example.com/%d.qcow2", rapid.IntRange(0, 4).Draw(t, "url"))
 }
 
-// allActions lists what each of them may do next.
+// allActions lists what each participant may do next.
 func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 	alive := func(do func()) func(*rapid.T) {
 		return func(*rapid.T) {
@@ -70,17 +70,17 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 		}
 	}
 	return map[string]func(*rapid.T){
-		"the agent":             func(t *rapid.T) { w.reconcileCached(allWrites) },
-		"the agent, synced":     func(t *rapid.T) { w.reconcile() },
-		"the agent, and dies":   func(t *rapid.T) { w.reconcileCached(rapid.IntRange(0, 2).Draw(t, "writes")) },
-		"cached image":          func(t *rapid.T) { w.syncImage() },
-		"cached slots":          func(t *rapid.T) { w.syncSlots() },
-		"cached storage":        func(t *rapid.T) { w.syncLists() },
-		"cached holders":        func(t *rapid.T) { w.syncHolders() },
-		"the ledger":            func(t *rapid.T) { w.stepLedger() },
-		"roll forward":          func(t *rapid.T) { w.createMissingDataVolumes() },
-		"ledger and DataVolume": func(t *rapid.T) { w.stepLedger(); w.createMissingDataVolumes() },
-		"the ledger is emptied": func(t *rapid.T) { w.slots = nil },
+		"the agent":              func(t *rapid.T) { w.reconcileCached(allWrites) },
+		"the agent, synced":      func(t *rapid.T) { w.reconcile() },
+		"the agent, and crashes": func(t *rapid.T) { w.reconcileCached(rapid.IntRange(0, 2).Draw(t, "writes")) },
+		"cached image":           func(t *rapid.T) { w.syncImage() },
+		"cached slots":           func(t *rapid.T) { w.syncSlots() },
+		"cached storage":         func(t *rapid.T) { w.syncLists() },
+		"cached holders":         func(t *rapid.T) { w.syncHolders() },
+		"the ledger":             func(t *rapid.T) { w.stepLedger() },
+		"roll forward":           func(t *rapid.T) { w.createMissingDataVolumes() },
+		"ledger and DataVolume":  func(t *rapid.T) { w.stepLedger(); w.createMissingDataVolumes() },
+		"the ledger is emptied":  func(t *rapid.T) { w.slots = nil },
 		"CDI downloads": importing(func() {
 			w.reportProgress(rapid.SampledFrom([]string{"N/A", "3.0%", "50.0%", "99.9%"}).Draw(t, "progress"))
 		}),
@@ -88,37 +88,37 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 		"CDI fails": importing(func() {
 			w.failImport(rapid.SampledFrom([]string{"unexpected EOF", notFoundMessage}).Draw(t, "message"))
 		}),
-		"a good day": func(*rapid.T) {
+		"eight successful rounds": func(*rapid.T) {
 			for range 8 {
 				w.runEverybodyOnce("", true)
 			}
 		},
-		"a bad day": func(t *rapid.T) {
+		"eight failing rounds": func(t *rapid.T) {
 			for range 8 {
 				if w.runEverybodyOnce("unexpected EOF", false); w.lastDecision.RequeueAfter > 0 {
 					w.advanceClock(w.lastDecision.RequeueAfter)
 				}
 			}
 		},
-		"storage is collected": func(t *rapid.T) { w.removeDeletedObjects() },
+		"deletions finish": func(t *rapid.T) { w.removeDeletedObjects() },
 		"the snapshot is ready": func(t *rapid.T) {
 			if w.lastSnapshot() != nil {
 				w.markSnapshotReady()
 			}
 		},
-		"somebody deletes storage": func(t *rapid.T) { w.loseRandomObject(t) },
-		"somebody edits":           alive(func() { w.setURL(drawURL(t)) }),
-		"somebody edits a class": alive(func() {
+		"a user deletes storage":  func(t *rapid.T) { w.loseRandomObject(t) },
+		"a user edits the source": alive(func() { w.setURL(drawURL(t)) }),
+		"a user edits the class": alive(func() {
 			class := rapid.SampledFrom([]string{"", "snap", "other"}).Draw(t, "class")
 			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
 		}),
-		"somebody starts it over": alive(func() { w.requestRetry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
-		"somebody deletes it": func(t *rapid.T) {
+		"a user requests a retry": alive(func() { w.requestRetry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
+		"a user deletes the image": func(t *rapid.T) {
 			if w.img != nil && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
 				w.deleteImage()
 			}
 		},
-		"the namespace goes": func(t *rapid.T) {
+		"a user deletes the namespace": func(t *rapid.T) {
 			if w.img != nil && rapid.IntRange(0, 5).Draw(t, "really") == 0 {
 				w.namespaceTerminating = true
 				w.deleteImage()
@@ -131,13 +131,13 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 				Prune:       w.drawPrune(t),
 			}
 		},
-		"a plan prunes it":    func(t *rapid.T) { w.plan = image.PlannedState{Prune: w.drawPrune(t)} },
-		"the plan is refused": func(t *rapid.T) { w.plan = image.PlannedState{Keep: true, Unknown: true} },
-		"cached plan":         func(*rapid.T) { w.syncPlan() },
-		"it is handed to the plan, or taken back": alive(func() {
+		"a plan prunes the image": func(t *rapid.T) { w.plan = image.PlannedState{Prune: w.drawPrune(t)} },
+		"the plan is unknown":     func(t *rapid.T) { w.plan = image.PlannedState{Keep: true, Unknown: true} },
+		"cached plan":             func(*rapid.T) { w.syncPlan() },
+		"a user changes the planned label": alive(func() {
 			w.setPlannedLabel(rapid.SampledFrom([]string{"", "false", image.PlannedLabelValue}).Draw(t, "planned"))
 		}),
-		"somebody edits its time": alive(func() {
+		"a user edits the lifetime": alive(func() {
 			after := rapid.SampledFrom([]*metav1.Duration{nil, {Duration: time.Minute}, {Duration: time.Hour}}).Draw(t, "deleteUnreferencedAfter")
 			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = after })
 		}),
@@ -154,7 +154,7 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 			}
 			w.answerProbe(image.PreflightResult{Refused: refused})
 		}),
-		"something is missing": func(t *rapid.T) {
+		"an object is missing": func(t *rapid.T) {
 			w.blocker = rapid.SampledFrom([]*image.Blocker{
 				nil, nil, {Reason: v1alpha1.ReasonSecretMissing, Message: "create it"}, {Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "create it"},
 				{Reason: v1alpha1.ReasonInsufficientStorage, Message: "needs 24Gi"},
@@ -171,14 +171,14 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 		"the clock is set back": func(t *rapid.T) {
 			w.advanceClock(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second)
 		},
-		"the queue moves": func(t *rapid.T) { w.queuePosition = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
-		"the fleet withholds": func(t *rapid.T) {
+		"the queue position changes": func(t *rapid.T) { w.queuePosition = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
+		"the fleet budget withholds": func(t *rapid.T) {
 			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource}).Draw(t, "withheld")
 		},
 	}
 }
 
-// drawPrune is one of few, so that they come back.
+// drawPrune draws from few prunes, so that they recur.
 func (w *simulation) drawPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 	if w.img == nil || rapid.IntRange(0, 3).Draw(t, "prunes nothing") == 0 {
 		return nil
@@ -201,7 +201,7 @@ func (w *simulation) drawPrune(t *rapid.T) *v1alpha1.PlannedPrune {
 	return want
 }
 
-// loseRandomObject deletes one object by hand.
+// loseRandomObject deletes an object, as a person may.
 func (w *simulation) loseRandomObject(t *rapid.T) {
 	var targets []image.DeleteTarget
 	for i := range w.lists.DataVolumes {
@@ -217,12 +217,12 @@ func (w *simulation) loseRandomObject(t *rapid.T) {
 		return
 	}
 	target := rapid.SampledFrom(targets).Draw(t, "target")
-	switch claim := w.findClaim(target.Name); rapid.SampledFrom([]string{"", "leaving its claim", "volume and all"}).Draw(t, "how") {
+	switch claim := w.findClaim(target.Name); rapid.SampledFrom([]string{"", "leaving its claim", "losing its volume"}).Draw(t, "how") {
 	case "leaving its claim":
 		if claim != nil {
 			claim.OwnerReferences = nil
 		}
-	case "volume and all":
+	case "losing its volume":
 		if claim != nil {
 			claim.Status.Phase = corev1.ClaimLost
 			w.excuses++
@@ -243,8 +243,8 @@ func (w *simulation) checkSlots(t require.TestingT) {
 	}
 }
 
-// runEverybodyOnce has everybody do what is theirs, once. Imports end with a message, or
-// well for none.
+// runEverybodyOnce makes each participant do its work once. Imports fail with a message,
+// or succeed without one.
 func (w *simulation) runEverybodyOnce(fails string, snapshots bool) {
 	if w.reconcile(); w.img == nil {
 		return
@@ -267,7 +267,7 @@ func (w *simulation) runEverybodyOnce(fails string, snapshots bool) {
 	w.removeDeletedObjects()
 }
 
-// requireComesToRest stops all faults and has everybody do their work.
+// requireComesToRest stops all faults and makes everybody do their work.
 func (w *simulation) requireComesToRest(t *rapid.T) {
 	fails := rapid.SampledFrom([]string{"", "unexpected EOF", notFoundMessage}).Draw(t, "in the end the source says")
 	snapshots := rapid.Bool().Draw(t, "in the end snapshots become ready")
@@ -288,8 +288,7 @@ func (w *simulation) requireComesToRest(t *rapid.T) {
 			looksAgain = 0
 			continue
 		}
-		// One that is held looks for its namespace for as long as it is, and one that
-		// is planned for whether it still is.
+		// A referenced image rechecks its namespace, and a kept one its plan, without end.
 		looks := w.status().Phase == v1alpha1.PhaseTerminating || w.plan.Keep
 		if looksAgain++; w.lastDecision.RequeueAfter == 0 || (looks && looksAgain > 100) {
 			w.checkAtRest(t)
@@ -307,14 +306,14 @@ func (w *simulation) checkAtRest(t require.TestingT) {
 	case v1alpha1.PhaseTerminating:
 		require.NotEmpty(t, w.holders)
 	default:
-		require.Fail(t, "rests unfinished", "%s %s: %s", st.Phase, st.Reason, st.Message)
+		require.Fail(t, "at rest but unfinished", "%s %s: %s", st.Phase, st.Reason, st.Message)
 	}
-	require.False(t, st.Prune != nil && !st.Prune.State.IsFinal(), "a prune that does not end")
+	require.False(t, st.Prune != nil && !st.Prune.State.IsFinal(), "the prune does not end")
 	if want := w.plan.Prune; want != nil && want.ImageUID == w.img.UID {
-		require.True(t, st.Prune != nil && st.Prune.State.IsFinal(), "a prune that nothing comes of")
+		require.True(t, st.Prune != nil && st.Prune.State.IsFinal(), "the prune has no outcome")
 		require.True(t, st.Prune.UID == want.UID || st.Phase == v1alpha1.PhaseTerminating)
 	}
-	require.Empty(t, w.slots, "a slot that nobody needs")
+	require.Empty(t, w.slots, "an unneeded slot")
 	if st.Phase == v1alpha1.PhaseSucceeded {
 		stay, snapshots := map[int32]bool{st.Serving.Attempt: true}, map[string]bool{st.Serving.VolumeSnapshot: true}
 		for _, pin := range w.listPins() {
@@ -324,7 +323,7 @@ func (w *simulation) checkAtRest(t require.TestingT) {
 		require.NotNil(t, left[st.Serving.Attempt].Claim)
 		for attempt, o := range left {
 			if attempt > st.LastAttempt {
-				continue // finished in no slot after the ledger was emptied: nobody has seen it begin
+				continue // finished without a slot after the ledger was emptied, before a decision
 			}
 			require.True(t, stay[attempt], "attempt %d is left, neither served nor pinned", attempt)
 			for _, snap := range o.Snapshots {

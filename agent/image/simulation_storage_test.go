@@ -13,7 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-// lastDataVolume is the one that was created last, nil for none.
+// lastDataVolume returns the one that was created last; nil for none.
 func (w *simulation) lastDataVolume() *cdiv1.DataVolume {
 	if n := len(w.lists.DataVolumes); n > 0 {
 		return &w.lists.DataVolumes[n-1]
@@ -37,7 +37,7 @@ func (w *simulation) lastSnapshot() *snapshotv1.VolumeSnapshot {
 	return nil
 }
 
-// reportProgress has CDI get on with the last DataVolume.
+// reportProgress makes CDI report progress of the last DataVolume.
 func (w *simulation) reportProgress(progress string) {
 	dv := w.lastDataVolume()
 	dv.Status.Phase = cdiv1.ImportInProgress
@@ -48,7 +48,7 @@ func (w *simulation) reportProgress(progress string) {
 	w.lists.Pods = append(w.lists.Pods, *pod)
 }
 
-// completeImport has CDI finish the last DataVolume.
+// completeImport makes CDI finish the last DataVolume.
 func (w *simulation) completeImport() {
 	dv := w.lastDataVolume()
 	dv.Status.Phase, dv.Status.Progress = cdiv1.Succeeded, "100.0%"
@@ -60,7 +60,7 @@ func (w *simulation) completeImport() {
 	}
 }
 
-// failImport has the last DataVolume's importer end with a message.
+// failImport makes the last DataVolume's importer fail with a message.
 func (w *simulation) failImport(message string) {
 	w.reportProgress(string(w.lastDataVolume().Status.Progress))
 	pod := &w.lists.Pods[len(w.lists.Pods)-1]
@@ -74,7 +74,7 @@ func (w *simulation) deletePods(dv string) {
 	}
 }
 
-// startImport admits the image and has its import started and noticed.
+// startImport admits the image and starts its import.
 func (w *simulation) startImport() {
 	w.stepLedger()
 	w.createMissingDataVolumes()
@@ -90,14 +90,14 @@ func (w *simulation) runImport() {
 	w.stepLedgerTwice()
 }
 
-// stepLedgerTwice has the ledger mark the slots of what is over, and free those of
-// which nothing is to go any more.
+// stepLedgerTwice marks the slots of ended attempts, and frees those without objects to
+// delete.
 func (w *simulation) stepLedgerTwice() {
 	w.stepLedger()
 	w.stepLedger()
 }
 
-// runFailingAttempt takes the image through one attempt that ends with a message.
+// runFailingAttempt takes the image through one attempt that fails with a message.
 func (w *simulation) runFailingAttempt(message string) {
 	w.startImport()
 	w.failImport(message)
@@ -105,7 +105,7 @@ func (w *simulation) runFailingAttempt(message string) {
 	w.finishDeletions()
 }
 
-// finishDeletions marks slots, removes what is being deleted, and frees them.
+// finishDeletions marks slots, finishes deletions, and frees the slots.
 func (w *simulation) finishDeletions() {
 	for range 3 {
 		w.stepLedger()
@@ -116,14 +116,14 @@ func (w *simulation) finishDeletions() {
 	w.reconcile()
 }
 
-// markSnapshotReady has the snapshot controller finish the last VolumeSnapshot.
+// markSnapshotReady makes the last VolumeSnapshot ready.
 func (w *simulation) markSnapshotReady() {
 	snap := w.lastSnapshot()
 	ready, content, size := true, "content-of-"+snap.Name, resource.MustParse("2Gi")
 	snap.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: &ready, BoundVolumeSnapshotContentName: &content, RestoreSize: &size}
 }
 
-// markForDeletion marks one object, as the API server does for what has finalizers.
+// markForDeletion sets the deletionTimestamp of an object with finalizers.
 func (w *simulation) markForDeletion(target image.DeleteTarget) {
 	at := metav1.NewTime(w.now)
 	mark := func(o *metav1.ObjectMeta) {
@@ -147,7 +147,7 @@ func (w *simulation) markForDeletion(target image.DeleteTarget) {
 	}
 }
 
-// removeDeletedObjects finishes deletions, and takes what their objects owned.
+// removeDeletedObjects finishes deletions, dependents included.
 func (w *simulation) removeDeletedObjects() {
 	l := &w.lists
 	var gone []string
@@ -168,7 +168,7 @@ func (w *simulation) removeDeletedObjects() {
 	*l = copyLists(*l) // nil where it is empty
 }
 
-// loseObject takes an object away at once, as somebody may by hand, and what it owned.
+// loseObject deletes an object and its dependents at once, as a person may.
 func (w *simulation) loseObject(kind image.ObjectKind, name string) {
 	w.excuses++
 	for i := range w.lists.DataVolumes {

@@ -186,9 +186,9 @@ func (s *scenario) manualSteps(c *clusterState, emit emitter) {
 		next := *c
 		next.policy++
 		for i := range next.writers {
-			x := &next.writers[i]
-			if x.pc > pcEarlyList && x.pc < pcCreate {
-				x.maxPolicyBudget = max(x.maxPolicyBudget, s.budgets[next.policy])
+			wr := &next.writers[i]
+			if wr.pc > pcEarlyList && wr.pc < pcCreate {
+				wr.maxPolicyBudget = max(wr.maxPolicyBudget, s.budgets[next.policy])
 			}
 		}
 		emit(next, true, func() string { return "the policy changes the budget" })

@@ -226,8 +226,8 @@ func (s *scenario) normalize(c *clusterState) {
 	c.excused &^= c.listed
 	c.excused &= c.transferringAttempts()
 	for i := range c.writers {
-		if x := &c.writers[i]; !x.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
-			x.maxPolicyBudget = 0 // its write conflicts
+		if wr := &c.writers[i]; !wr.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
+			wr.maxPolicyBudget = 0 // its write conflicts
 		}
 	}
 	if !s.staleAdmissionCache {
@@ -301,14 +301,14 @@ func (s *scenario) Format(c *clusterState) string {
 	return b.String()
 }
 
-func (x writer) encode() [26]byte {
-	b := [26]byte{x.pc, x.exists, x.ledgerState.budget, x.listed, x.ended, 0, x.policyBudget, x.maxPolicyBudget, x.position,
-		x.unlisted, x.adoptable, x.strays, x.create, x.knownStarted}
-	if x.ledgerUnchanged {
+func (wr writer) encode() [26]byte {
+	b := [26]byte{wr.pc, wr.exists, wr.ledgerState.budget, wr.listed, wr.ended, 0, wr.policyBudget, wr.maxPolicyBudget, wr.position,
+		wr.unlisted, wr.adoptable, wr.strays, wr.create, wr.knownStarted}
+	if wr.ledgerUnchanged {
 		b[5] = 1
 	}
-	copy(b[14:], x.facts[:])
-	copy(b[20:], x.candidates[:])
+	copy(b[14:], wr.facts[:])
+	copy(b[20:], wr.candidates[:])
 	return b
 }
 

@@ -49,48 +49,48 @@ var factsByKnowledge = map[uint8]ledger.SlotFacts{
 }
 
 // readImage reads the first half of the facts of a slot.
-func (s *scenario) readImage(c *clusterState, x *writer, id int) {
+func (s *scenario) readImage(c *clusterState, wr *writer, id int) {
 	im, attempt := c.images[s.imageIndex(id)], s.attemptNumber(id)
 	outcome := im.outcomeOf(attempt)
 	switch {
 	case im.lifecycle == gone || outcome == failed:
-		x.facts[id] = endedWithObjects // enough to mark it as ended
-		if contains(x.ended, id) || s.hasBug(freesWithoutEndedMark) {
-			x.facts[id] = imageEnded
+		wr.facts[id] = endedWithObjects // enough to mark it as ended
+		if contains(wr.ended, id) || s.hasBug(freesWithoutEndedMark) {
+			wr.facts[id] = imageEnded
 		}
 	case outcome == succeeded:
-		x.facts[id] = imageSucceeded
+		wr.facts[id] = imageSucceeded
 	case im.started >= attempt && s.hasBug(rollsForwardStarted):
-		x.facts[id] = imageNotStarted
-		x.knownStarted |= 1 << id
+		wr.facts[id] = imageNotStarted
+		wr.knownStarted |= 1 << id
 	case im.started >= attempt && !s.hasBug(freesBeforeOutcome):
-		x.facts[id] = idle
+		wr.facts[id] = idle
 	default:
-		x.facts[id] = imageNotStarted
+		wr.facts[id] = imageNotStarted
 	}
 }
 
 // readStorage reads the second half.
-func (s *scenario) readStorage(c *clusterState, x *writer, id int) {
+func (s *scenario) readStorage(c *clusterState, wr *writer, id int) {
 	v := c.volumes[id]
 	remains := v.state != absent
 	if s.hasBug(freesOnAbsence) {
 		remains = v.dataVolumeExists()
 	}
-	switch half := x.facts[id]; {
+	switch half := wr.facts[id]; {
 	case half == imageNotStarted && s.hasBug(freesBeforeOutcome) && v.state == complete:
-		x.facts[id] = succeededAndComplete
+		wr.facts[id] = succeededAndComplete
 	case half == imageNotStarted && (v.dataVolumeExists() || s.hasBug(neverRollsForward)):
-		x.facts[id] = idle
-		x.knownStarted &^= 1 << id
+		wr.facts[id] = idle
+		wr.knownStarted &^= 1 << id
 	case half == imageNotStarted:
-		x.facts[id] = missing
+		wr.facts[id] = missing
 	case half == imageSucceeded && v.state == complete:
-		x.facts[id] = succeededAndComplete
-	case remains || !contains(x.ended, id) && !s.hasBug(freesWithoutEndedMark):
-		x.facts[id] = endedWithObjects
+		wr.facts[id] = succeededAndComplete
+	case remains || !contains(wr.ended, id) && !s.hasBug(freesWithoutEndedMark):
+		wr.facts[id] = endedWithObjects
 	default:
-		x.facts[id] = endedWithoutObjects
+		wr.facts[id] = endedWithoutObjects
 	}
 }
 
@@ -103,48 +103,48 @@ func (s *scenario) candidateAttempt(im imageState) uint8 {
 }
 
 // advanceWriter moves a writer to its next read or write that can have an effect.
-func (s *scenario) advanceWriter(x *writer) {
-	switch x.pc {
+func (s *scenario) advanceWriter(wr *writer) {
+	switch wr.pc {
 	case pcEarlyCandidates, pcEarlyList:
 		return
 	case pcFacts:
-		for ; int(x.position) < s.images*s.attempts; x.position++ {
-			if f := x.facts[x.position]; contains(x.listed, int(x.position)) && (f == unread || f >= imageNotStarted) {
+		for ; int(wr.position) < s.images*s.attempts; wr.position++ {
+			if f := wr.facts[wr.position]; contains(wr.listed, int(wr.position)) && (f == unread || f >= imageNotStarted) {
 				return
 			}
 		}
-		x.pc, x.position = pcList, 0
+		wr.pc, wr.position = pcList, 0
 		if s.hasBug(listsBeforeLedger) {
-			x.pc = pcUnlisted
-			x.unlisted &^= x.listed
-			s.advanceWriter(x)
+			wr.pc = pcUnlisted
+			wr.unlisted &^= wr.listed
+			s.advanceWriter(wr)
 		}
 	case pcUnlisted:
-		if x.unlisted != 0 {
+		if wr.unlisted != 0 {
 			return
 		}
-		x.pc = pcCandidates
+		wr.pc = pcCandidates
 		fallthrough
 	case pcCandidates:
 		// Only candidates that can still be admitted are read.
-		kept, heldImages := countBits(x.adoptable|x.strays), uint8(0)
+		kept, heldImages := countBits(wr.adoptable|wr.strays), uint8(0)
 		for k := range s.images * s.attempts {
-			if f := x.facts[k]; contains(x.adoptable, k) || contains(x.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
+			if f := wr.facts[k]; contains(wr.adoptable, k) || contains(wr.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				heldImages |= 1 << s.imageIndex(k)
 			}
-			if f := x.facts[k]; contains(x.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
+			if f := wr.facts[k]; contains(wr.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				kept++
 			}
 		}
-		for ; int(x.position) < s.images && !s.hasBug(candidatesFromCache); x.position++ {
-			if kept < int(x.policyBudget) && !contains(heldImages, int(x.position)) {
+		for ; int(wr.position) < s.images && !s.hasBug(candidatesFromCache); wr.position++ {
+			if kept < int(wr.policyBudget) && !contains(heldImages, int(wr.position)) {
 				return
 			}
 		}
-		x.pc, x.position = pcWrite, 0
+		wr.pc, wr.position = pcWrite, 0
 	case pcCreate:
-		if x.create == 0 {
-			*x = writer{}
+		if wr.create == 0 {
+			*wr = writer{}
 		}
 	}
 }
@@ -152,100 +152,100 @@ func (s *scenario) advanceWriter(x *writer) {
 // stepWriter takes a writer's next step. It changes c, and returns a description and
 // the violated promise.
 func (s *scenario) stepWriter(c *clusterState, who int) (what, violation string) {
-	x := &c.writers[who]
-	switch x.pc {
+	wr := &c.writers[who]
+	switch wr.pc {
 	case pcIdle:
 		switch {
 		case s.hasBug(candidatesFromCache):
-			x.pc = pcEarlyCandidates
+			wr.pc = pcEarlyCandidates
 			for i := range s.images {
-				x.candidates[i] = s.candidateAttempt(c.images[i])
+				wr.candidates[i] = s.candidateAttempt(c.images[i])
 			}
 			return "reads images from its cache", ""
 		case s.hasBug(listsBeforeLedger):
-			x.pc, x.unlisted = pcEarlyList, c.unfinishedDataVolumes()
+			wr.pc, wr.unlisted = pcEarlyList, c.unfinishedDataVolumes()
 			return "lists DataVolumes", ""
 		}
-		s.readLedger(c, x)
+		s.readLedger(c, wr)
 		return "reads the ledger", ""
 	case pcEarlyCandidates, pcEarlyList:
-		s.readLedger(c, x)
+		s.readLedger(c, wr)
 		return "reads the ledger", ""
 	case pcFacts:
-		k := int(x.position)
-		if x.facts[k] == unread {
-			s.readImage(c, x, k)
+		k := int(wr.position)
+		if wr.facts[k] == unread {
+			s.readImage(c, wr, k)
 			what = "reads the image of slot"
 		} else {
-			s.readStorage(c, x, k)
+			s.readStorage(c, wr, k)
 			what = "reads the storage of slot"
 		}
 		what += " " + s.formatAttempts(1<<k, 0)
 	case pcCandidates:
-		x.candidates[x.position] = s.candidateAttempt(c.images[x.position])
+		wr.candidates[wr.position] = s.candidateAttempt(c.images[wr.position])
 		what = "reads a candidate, live"
-		x.position++
+		wr.position++
 	case pcList:
-		x.unlisted = c.unfinishedDataVolumes() &^ x.listed
-		x.pc = pcUnlisted
+		wr.unlisted = c.unfinishedDataVolumes() &^ wr.listed
+		wr.pc = pcUnlisted
 		what = "lists DataVolumes"
 	case pcUnlisted:
-		what = s.checkUnlisted(c, x)
+		what = s.checkUnlisted(c, wr)
 	case pcWrite:
 		return s.writeLedger(c, who)
 	case pcCreate:
-		return s.createDataVolume(c, x)
+		return s.createDataVolume(c, wr)
 	}
-	s.advanceWriter(x)
+	s.advanceWriter(wr)
 	return what, ""
 }
 
-func (s *scenario) readLedger(c *clusterState, x *writer) {
-	x.pc, x.position, x.ledgerState, x.ledgerUnchanged = pcFacts, 0, c.ledgerState, true
-	x.policyBudget = s.budgets[c.policy]
-	x.maxPolicyBudget = x.policyBudget
+func (s *scenario) readLedger(c *clusterState, wr *writer) {
+	wr.pc, wr.position, wr.ledgerState, wr.ledgerUnchanged = pcFacts, 0, c.ledgerState, true
+	wr.policyBudget = s.budgets[c.policy]
+	wr.maxPolicyBudget = wr.policyBudget
 	if s.hasBug(ignoresLowerBudget) {
-		x.policyBudget = max(x.policyBudget, c.budget)
+		wr.policyBudget = max(wr.policyBudget, c.budget)
 	}
-	s.advanceWriter(x)
+	s.advanceWriter(wr)
 }
 
 // checkUnlisted reads an unlisted DataVolume live: its image first, then itself.
-func (s *scenario) checkUnlisted(c *clusterState, x *writer) string {
-	k := bits.TrailingZeros8(x.unlisted)
-	if !contains(x.adoptable|x.strays, k) {
+func (s *scenario) checkUnlisted(c *clusterState, wr *writer) string {
+	k := bits.TrailingZeros8(wr.unlisted)
+	if !contains(wr.adoptable|wr.strays, k) {
 		if s.attemptEnded(c, k) {
-			x.strays |= 1 << k
+			wr.strays |= 1 << k
 		} else {
-			x.adoptable |= 1 << k
+			wr.adoptable |= 1 << k
 		}
 		return "reads the image of unlisted " + s.formatAttempts(1<<k, 0)
 	}
-	x.unlisted &^= 1 << k
+	wr.unlisted &^= 1 << k
 	if !contains(c.unfinishedDataVolumes(), k) {
-		x.strays &^= 1 << k
-		x.adoptable &^= 1 << k
+		wr.strays &^= 1 << k
+		wr.adoptable &^= 1 << k
 	}
 	return "reads unlisted " + s.formatAttempts(1<<k, 0)
 }
 
 // writeLedger writes what ledger.Decide says, with compare and swap.
 func (s *scenario) writeLedger(c *clusterState, who int) (what, violation string) {
-	x := &c.writers[who]
-	n := s.decideCached(x)
-	create, known := n.create, x.knownStarted
+	wr := &c.writers[who]
+	n := s.decideCached(wr)
+	create, known := n.create, wr.knownStarted
 	if n.mustWrite {
-		if !x.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
-			*x = writer{}
+		if !wr.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
+			*wr = writer{}
 			return "writes the ledger: conflict", ""
 		}
-		violation = s.checkLedgerWrite(c, x, n)
+		violation = s.checkLedgerWrite(c, wr, n)
 		if violation == refusedByRule {
-			if !x.ledgerUnchanged {
+			if !wr.ledgerUnchanged {
 				// A stale write conflicts anyway.
 				violation = ""
 			}
-			*x = writer{}
+			*wr = writer{}
 			return "writes the ledger: refused by its rule", violation
 		}
 		c.ledgerState = n.ledgerState
@@ -256,8 +256,8 @@ func (s *scenario) writeLedger(c *clusterState, who int) (what, violation string
 	} else {
 		what = "has nothing to write to the ledger"
 	}
-	*x = writer{pc: pcCreate, create: create, knownStarted: known & create}
-	s.advanceWriter(x)
+	*wr = writer{pc: pcCreate, create: create, knownStarted: known & create}
+	s.advanceWriter(wr)
 	return what, violation
 }
 
@@ -285,7 +285,7 @@ const refusedByRule = "the API server refuses a write of the agent"
 
 // checkLedgerWrite checks the CRD rule of the SyncLedger, and the invariants of its
 // writes.
-func (s *scenario) checkLedgerWrite(c *clusterState, x *writer, n ledgerWrite) string {
+func (s *scenario) checkLedgerWrite(c *clusterState, wr *writer, n ledgerWrite) string {
 	before, after := c.listed, n.listed
 	if countBits(after) > int(n.budget) && (c.exists == 0 || after&^before != 0) {
 		return refusedByRule
@@ -296,10 +296,10 @@ func (s *scenario) checkLedgerWrite(c *clusterState, x *writer, n ledgerWrite) s
 		}
 	}
 	if n.admitted != 0 {
-		if countBits(after) > int(x.maxPolicyBudget) {
+		if countBits(after) > int(wr.maxPolicyBudget) {
 			return "S1: a slot is taken beyond the budget"
 		}
-		if countBits(after|c.unfinishedDataVolumes()) > int(x.maxPolicyBudget) {
+		if countBits(after|c.unfinishedDataVolumes()) > int(wr.maxPolicyBudget) {
 			return "S1: a slot is taken beyond the budget, counting unlisted imports"
 		}
 		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|c.unfinishedDataVolumes())&group) > int(s.groupLimit) {
@@ -309,12 +309,12 @@ func (s *scenario) checkLedgerWrite(c *clusterState, x *writer, n ledgerWrite) s
 	return ""
 }
 
-func (s *scenario) createDataVolume(c *clusterState, x *writer) (what, violation string) {
-	k := bits.TrailingZeros8(x.create)
-	x.create &^= 1 << k
-	known := contains(x.knownStarted, k)
-	x.knownStarted &^= 1 << k
-	s.advanceWriter(x)
+func (s *scenario) createDataVolume(c *clusterState, wr *writer) (what, violation string) {
+	k := bits.TrailingZeros8(wr.create)
+	wr.create &^= 1 << k
+	known := contains(wr.knownStarted, k)
+	wr.knownStarted &^= 1 << k
+	s.advanceWriter(wr)
 	what = "creates " + s.formatAttempts(1<<k, 0)
 	allowed := c.cached.exists == 1 && contains(c.cached.listed, k) &&
 		(!contains(c.cached.ended, k) || s.hasBug(admissionIgnoresEnded))
@@ -380,34 +380,34 @@ func (s *scenario) decisionCacheFor() *decisionCache {
 }
 
 // decideCached calls ledger.Decide and ledger.ShouldCreateDataVolume.
-func (s *scenario) decideCached(x *writer) ledgerWrite {
+func (s *scenario) decideCached(wr *writer) ledgerWrite {
 	cache := s.decisionCacheFor()
-	input := *x
+	input := *wr
 	input.ledgerUnchanged, input.maxPolicyBudget, input.knownStarted = false, 0, 0
 	key := input.encode()
 	if n, ok := cache.decisions[key]; ok {
 		return n
 	}
-	v := ledger.View{Budget: int32(x.policyBudget), Facts: map[string]ledger.SlotFacts{}, SourceGroupOf: func(host string) string { return host }}
+	v := ledger.View{Budget: int32(wr.policyBudget), Facts: map[string]ledger.SlotFacts{}, SourceGroupOf: func(host string) string { return host }}
 	if s.groupLimit > 0 && !s.hasBug(ignoresGroupLimit) {
 		v.SourceGroupLimits = map[string]int32{groupName: int32(s.groupLimit)}
 	}
-	if x.exists == 1 {
-		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(x.ledgerState.budget)}
+	if wr.exists == 1 {
+		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(wr.ledgerState.budget)}
 	}
 	for k, slot := range cache.slots {
-		if contains(x.listed, k) {
-			f := factsByKnowledge[x.facts[k]]
-			slot.Ended = contains(x.ended, k) || s.hasBug(freesWithoutEndedMark) && f.Outcome != "" ||
+		if contains(wr.listed, k) {
+			f := factsByKnowledge[wr.facts[k]]
+			slot.Ended = contains(wr.ended, k) || s.hasBug(freesWithoutEndedMark) && f.Outcome != "" ||
 				s.hasBug(freesUnmarkedSuccess) && f.Outcome == v1alpha1.OutcomeSucceeded
 			v.Ledger.Slots = append(v.Ledger.Slots, slot)
 			v.Facts[ledger.DataVolumeKey(slot)] = f
 		}
-		if contains(x.adoptable|x.strays, k) {
-			v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: contains(x.adoptable, k)})
+		if contains(wr.adoptable|wr.strays, k) {
+			v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: contains(wr.adoptable, k)})
 		}
 	}
-	for i, attempt := range x.candidates[:s.images] {
+	for i, attempt := range wr.candidates[:s.images] {
 		if attempt > 0 {
 			v.Candidates = append(v.Candidates, ledger.Candidate{Image: cache.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.sourceHost(i)})
 		}

@@ -28,9 +28,9 @@ import (
 
 // Names of the members.
 const (
-	bergen   = "bergen"
-	edge = "edge"
-	lab   = "lab"
+	bergen = "bergen"
+	edge   = "edge"
+	lab    = "lab"
 )
 
 var memberNames = []string{bergen, edge, lab}

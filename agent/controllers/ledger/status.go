@@ -26,7 +26,7 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 		syncLedger.Status.DeepCopyInto(&next)
 	}
 	next.Budget, next.Slots = decision.Budget, decision.Slots
-	next.Grant = grant.NewTakenGrant(limits.terms, r.Grants.BootID(), limits.share)
+	next.Grant = grant.NewLedgerGrant(limits.terms, r.Grants.BootID(), limits.share)
 	policyState.SetStatus(&next, syncLedger.Generation)
 	r.setConditions(&next, syncLedger.Generation, limits)
 	if syncLedger.Status != nil && !decision.Changed && equality.Semantic.DeepEqual(*syncLedger.Status, next) {

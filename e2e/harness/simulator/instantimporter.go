@@ -9,8 +9,11 @@ import (
 	"sync"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -20,13 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// InstantImporter stands in for CDI, the node and the storage at once, where only what
-// the agent costs is of interest: it gives a DataVolume its claim, Bound, and
-// has it Succeeded, in three writes and no time, or a set one. It knows no
-// failures and deletes nothing. Imports end in the order of their creation, and
-// only as many as were allowed to. Clones, of claims and of snapshots, take no
-// time and no allowance, but wait for their source; nobody asks whether who made
-// one may read it.
+// InstantImporter replaces CDI, node and storage where the subject is the agent: it creates the
+// claim of a DataVolume, Bound, and sets the DataVolume Succeeded, in three writes and at
+// once, or after a set duration. Imports never fail; they end in the order of their creation,
+// and only as many as AllowFinishes allows. Clones wait for their source only; access to the
+// source is not checked. Nothing is deleted.
 type InstantImporter struct {
 	client         client.Client
 	importDuration time.Duration
@@ -44,21 +45,19 @@ type InstantImporter struct {
 	err             error
 }
 
-// pendingImport is an import, and when it was first seen.
 type pendingImport struct {
 	*cdiv1.DataVolume
 	firstSeen time.Time
 }
 
-// holdRule keeps those imports from ending that it is about.
+// holdRule keeps matching imports from ending.
 type holdRule struct{ matches func(*cdiv1.DataVolume) bool }
 
-// concurrentImports end imports at a time: they are not to be what is measured.
+// concurrentImports is the number of workers. It is high: they must not be the bottleneck.
 const concurrentImports = 16
 
-// StartInstantImporter serves all DataVolumes of a cluster that runs no CDI, and makes
-// the storage classes. Nothing ends before Allow, nor before it was there for as
-// long as imports take.
+// StartInstantImporter creates the storage classes and serves all DataVolumes of a cluster
+// without CDI. An import ends when AllowFinishes allows it and the duration has passed.
 func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (*InstantImporter, error) {
 	c, err := client.NewWithWatch(o.Config, client.Options{Scheme: o.Scheme})
 	if err != nil {
@@ -129,12 +128,11 @@ func (i *InstantImporter) updateAndWake(how func()) {
 	i.changed.Broadcast()
 }
 
-// AllowFinishes lets n more imports end.
+// AllowFinishes allows n more imports to end.
 func (i *InstantImporter) AllowFinishes(n int) { i.updateAndWake(func() { i.finishesAllowed += n }) }
 
-// HoldImports keeps imports from ending whose DataVolume is as said, until the function
-// it returns is called. They have been allowed to, and not more of them than the
-// workers may be held at a time.
+// HoldImports keeps imports with a matching DataVolume from ending until release is called. A
+// held import uses up its allowance and a worker.
 func (i *InstantImporter) HoldImports(about func(*cdiv1.DataVolume) bool) (release func()) {
 	h := &holdRule{about}
 	i.updateAndWake(func() { i.holdRules = append(i.holdRules, h) })
@@ -143,7 +141,7 @@ func (i *InstantImporter) HoldImports(about func(*cdiv1.DataVolume) bool) (relea
 	}
 }
 
-// awaitRelease waits while an import is held.
+// awaitRelease waits until no rule holds an import.
 func (i *InstantImporter) awaitRelease(dv *cdiv1.DataVolume) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,15 +150,14 @@ func (i *InstantImporter) awaitRelease(dv *cdiv1.DataVolume) {
 	}
 }
 
-// CountFinished counts the imports that have ended. The error is that of the first
-// that could not.
+// CountFinished returns how many imports have ended, and the first error.
 func (i *InstantImporter) CountFinished() (int, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.finishedCount, i.err
 }
 
-// Stop ends it; what has not ended yet never will.
+// Stop ends the importer; imports that have not ended stay as they are.
 func (i *InstantImporter) Stop() error {
 	i.updateAndWake(func() { i.stopped = true })
 	i.cancel()
@@ -168,7 +165,7 @@ func (i *InstantImporter) Stop() error {
 	return nil
 }
 
-// nextFinishable waits for one that may end; false when there will be none.
+// nextFinishable waits for an import that may end; false after Stop.
 func (i *InstantImporter) nextFinishable() (pendingImport, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -199,8 +196,8 @@ func (i *InstantImporter) addImport(dv pendingImport) {
 	})
 }
 
-// finishImport gives a DataVolume its claim at once, as CDI does, and ends it when it
-// has been there for as long as imports take.
+// finishImport creates the claim of a DataVolume at once, as CDI does, and ends the import after
+// the duration.
 func (i *InstantImporter) finishImport(ctx context.Context, dv pendingImport) error {
 	size := dv.requestedSize()
 	if dv.isClone() {
@@ -228,7 +225,7 @@ func (i *InstantImporter) finishImport(ctx context.Context, dv pendingImport) er
 		},
 	}
 	if err := i.client.Create(ctx, claim); apierrors.IsNotFound(err) {
-		return nil // its namespace is gone
+		return nil // the namespace is gone
 	} else if err != nil {
 		return fmt.Errorf("creating claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
@@ -257,8 +254,8 @@ func (i *InstantImporter) finishImport(ctx context.Context, dv pendingImport) er
 	return nil
 }
 
-// updateStatus stores a status, also where somebody has written the object meanwhile; one that
-// is gone, or another one by now, is told nothing.
+// updateStatus writes a status and retries conflicts. It ignores an object that is gone or
+// replaced.
 func (i *InstantImporter) updateStatus(ctx context.Context, o client.Object, change func()) error {
 	for uid := o.GetUID(); ; {
 		change()
@@ -269,4 +266,130 @@ func (i *InstantImporter) updateStatus(ctx context.Context, o client.Object, cha
 			return client.IgnoreNotFound(err)
 		}
 	}
+}
+
+// cloneRetryDelay is how long a clone waits before its source is checked again.
+const cloneRetryDelay = 50 * time.Millisecond
+
+func (dv pendingImport) isClone() bool {
+	return dv.Spec.Source != nil && (dv.Spec.Source.PVC != nil || dv.Spec.Source.Snapshot != nil)
+}
+
+// requestedSize returns the requested size; zero for that of the source.
+func (dv pendingImport) requestedSize() resource.Quantity {
+	switch {
+	case dv.Spec.Storage != nil:
+		return dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	case dv.Spec.PVC != nil:
+		return dv.Spec.PVC.Resources.Requests[corev1.ResourceStorage]
+	default:
+		return resource.Quantity{}
+	}
+}
+
+// computeCloneSize returns the least size of a clone; nil while its source is not ready.
+func (i *InstantImporter) computeCloneSize(ctx context.Context, dv pendingImport) (*resource.Quantity, error) {
+	if from := dv.Spec.Source.PVC; from != nil {
+		var claim corev1.PersistentVolumeClaim
+		if err := i.client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, &claim); err != nil {
+			return nil, client.IgnoreNotFound(err)
+		}
+		if claim.Status.Phase != corev1.ClaimBound {
+			return nil, nil
+		}
+		return ptr.To(claim.Spec.Resources.Requests[corev1.ResourceStorage]), nil
+	}
+	from := dv.Spec.Source.Snapshot
+	var snapshot snapshotv1.VolumeSnapshot
+	err := i.client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, &snapshot)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil || snapshot.Status == nil || !ptr.Deref(snapshot.Status.ReadyToUse, false) {
+		return nil, err
+	}
+	return ptr.To(ptr.Deref(snapshot.Status.RestoreSize, resource.Quantity{})), nil
+}
+
+// retryCloneLater requeues a clone unless it is deleted.
+func (i *InstantImporter) retryCloneLater(ctx context.Context, dv pendingImport) error {
+	var now cdiv1.DataVolume
+	if err := i.client.Get(ctx, client.ObjectKeyFromObject(dv.DataVolume), &now); err != nil || now.UID != dv.UID {
+		return client.IgnoreNotFound(err)
+	}
+	time.AfterFunc(cloneRetryDelay, func() { i.addImport(pendingImport{&now, dv.firstSeen}) })
+	return nil
+}
+
+// serveSnapshots sets every VolumeSnapshot ready, in one write, as soon as its claim is bound.
+// It ignores those of SnapshotClassNever.
+func (i *InstantImporter) serveSnapshots(ctx context.Context, c client.WithWatch) error {
+	var list snapshotv1.VolumeSnapshotList
+	if err := c.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing VolumeSnapshots: %w", err)
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &snapshotv1.VolumeSnapshotList{}, &client.ListOptions{Raw: &options})
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching VolumeSnapshots: %w", err)
+	}
+	for n := range list.Items {
+		i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(&list.Items[n]))
+	}
+	i.done.Go(func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			if s, ok := e.Object.(*snapshotv1.VolumeSnapshot); ok && e.Type == watch.Added {
+				i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(s))
+			}
+		}
+	})
+	return nil
+}
+
+func (i *InstantImporter) retrySnapshotUntilTaken(ctx context.Context, key client.ObjectKey) {
+	taken, err := i.markSnapshotReady(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		i.updateAndWake(func() {
+			if i.err == nil {
+				i.err = fmt.Errorf("taking snapshot %s: %w", key, err)
+			}
+		})
+	case !taken:
+		time.AfterFunc(cloneRetryDelay, func() { i.retrySnapshotUntilTaken(ctx, key) })
+	}
+}
+
+func (i *InstantImporter) markSnapshotReady(ctx context.Context, key client.ObjectKey) (bool, error) {
+	var s snapshotv1.VolumeSnapshot
+	if err := i.client.Get(ctx, key, &s); err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	if s.Status != nil || s.Spec.Source.PersistentVolumeClaimName == nil || ptr.Deref(s.Spec.VolumeSnapshotClassName, "") == SnapshotClassNever {
+		return true, nil
+	}
+	var claim corev1.PersistentVolumeClaim
+	if err := i.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: *s.Spec.Source.PersistentVolumeClaimName}, &claim); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if claim.Status.Phase != corev1.ClaimBound {
+		return false, nil
+	}
+	s.Status = &snapshotv1.VolumeSnapshotStatus{
+		BoundVolumeSnapshotContentName: ptr.To("snapcontent-" + string(s.UID)),
+		CreationTime:                   ptr.To(metav1.Now()),
+		ReadyToUse:                     ptr.To(true),
+		RestoreSize:                    ptr.To(claim.Status.Capacity[corev1.ResourceStorage]),
+	}
+	if err := i.client.Status().Update(ctx, &s); apierrors.IsConflict(err) {
+		return false, nil
+	} else if err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	return true, nil
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// fencedTransport lets nothing through once its context has ended, cuts what is under way then, and
-// lets through what changes something only while its fence stands.
+// fencedTransport refuses requests after its context has ended, cancels running ones
+// then, and sends mutating requests only while fence returns no error.
 type fencedTransport struct {
 	ctx   context.Context
 	fence func() error
@@ -24,7 +24,8 @@ func (g *fencedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	stop := context.AfterFunc(g.ctx, func() { cancel(context.Cause(g.ctx)) })
 	end := func() { stop(); cancel(nil) }
 	if isMutating(request.Method) {
-		// The last thing before it is sent: this process may have been paused until now.
+		// The check is the last step before sending: the process may have been paused
+		// until now.
 		if err := g.fence(); err != nil {
 			end()
 			return nil, err
@@ -43,7 +44,7 @@ func isMutating(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// closingBody ends with the body.
+// closingBody calls onClose when the body is closed.
 type closingBody struct {
 	io.ReadCloser
 	once    sync.Once
